@@ -1,0 +1,10 @@
+"""Print the lower bounds of a pyproject.toml's dependencies as exact versions."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
+for dependency in project["dependencies"]:
+    print(re.sub(r">=", "==", dependency, count=1))  # noqa: T201

@@ -1,0 +1,48 @@
+"""cellworth: what each cell of a table is worth to your model."""
+
+from importlib.metadata import version
+
+from cellworth.blocks import Blocks
+from cellworth.execution import (
+    AfterSeconds,
+    AfterTasks,
+    MemoryJournal,
+    Processes,
+    RankingStable,
+    Serial,
+    StandardErrorBelow,
+    Threads,
+)
+from cellworth.games import FailedUtility, Game, KNNGame, ModelGame, TableGame
+from cellworth.moments import Moments
+from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.valuation import Valuation
+from cellworth.valuers import ExactValuer, MonteCarloValuer, value_game
+
+__version__ = version("cellworth")
+
+__all__ = [
+    "AfterSeconds",
+    "AfterTasks",
+    "Banzhaf",
+    "Beta",
+    "Blocks",
+    "ExactValuer",
+    "FailedUtility",
+    "Game",
+    "KNNGame",
+    "LeaveOneOut",
+    "MemoryJournal",
+    "ModelGame",
+    "Moments",
+    "MonteCarloValuer",
+    "Processes",
+    "RankingStable",
+    "Serial",
+    "Shapley",
+    "StandardErrorBelow",
+    "TableGame",
+    "Threads",
+    "Valuation",
+    "value_game",
+]

@@ -1,0 +1,114 @@
+"""Designs: which coalitions to look at; task number t is a pure function of (seed, t)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Positions = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+_COALITIONS_PER_TASK = 64
+
+
+def generator(seed: int, task: int) -> np.random.Generator:
+    """Return the random numbers of one task: the same for anyone who asks, in any order."""
+    # Philox is counter-based, and a spawn key reaches task t without visiting those before.
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(task,))))
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """One order of the rows and one of the columns: all pairs of their prefixes."""
+
+    row_order: Positions
+    column_order: Positions
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        """Pairs of coalitions, row prefixes in the outer loop, the empty ones first."""
+        for rows in _prefixes(self.row_order):
+            for columns in _prefixes(self.column_order):
+                yield rows, columns
+
+
+@dataclass(frozen=True)
+class PermutationGrids:
+    """Task t is one uniformly random order of the rows and one of the columns."""
+
+    shape: tuple[int, int]
+    seed: int
+
+    def __call__(self, task: int) -> Grid:
+        """Draw the two orders of a task."""
+        rng = generator(self.seed, task)
+        n_rows, n_columns = self.shape
+        return Grid(rng.permutation(n_rows), rng.permutation(n_columns))
+
+
+@dataclass(frozen=True, eq=False)
+class CoalitionPairs:
+    """Row coalitions and column coalitions, taken pairwise.
+
+    Parameters
+    ----------
+    rows, columns : arrays of shape (n_pairs, n_rows) and (n_pairs, n_columns)
+        True where the player belongs to the coalition.
+    """
+
+    rows: Mask
+    columns: Mask
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        """One pair of coalitions after the other."""
+        return zip(self.rows, self.columns, strict=True)
+
+
+@dataclass(frozen=True)
+class AllCoalitions:
+    """Every pair of a row coalition and a column coalition, a fixed number of them a task."""
+
+    shape: tuple[int, int]
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs in all: 2^n_rows times 2^n_columns."""
+        return 1 << sum(self.shape)
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks that cover every pair once."""
+        return -(-self.n_pairs // _COALITIONS_PER_TASK)
+
+    def __call__(self, task: int) -> CoalitionPairs:
+        """List the pairs of a task."""
+        start = task * _COALITIONS_PER_TASK
+        pairs = np.arange(start, min(start + _COALITIONS_PER_TASK, self.n_pairs))
+        n_rows, n_columns = self.shape
+        return CoalitionPairs(
+            coalition_masks(pairs >> n_columns, n_rows),
+            coalition_masks(pairs & ((1 << n_columns) - 1), n_columns),
+        )
+
+
+def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
+    """Coalitions by number: player p belongs to those whose number has bit p set.
+
+    Examples
+    --------
+    >>> coalition_masks(np.array([0, 1, 2]), 2)
+    array([[False, False],
+           [ True, False],
+           [False,  True]])
+    """
+    return ((numbers[:, None] >> np.arange(n_players)) & 1).astype(bool)
+
+
+def _prefixes(order: Positions) -> Iterator[Mask]:
+    members = np.zeros(len(order), dtype=bool)
+    yield members.copy()
+    for player in order:
+        members[player] = True
+        yield members.copy()

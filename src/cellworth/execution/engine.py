@@ -1,0 +1,215 @@
+"""The one loop: run tasks by number, fold what they add in order, stop between tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tqdm.auto import tqdm
+
+from cellworth.execution.executors import Executor
+from cellworth.execution.journal import Entry, Journal
+from cellworth.execution.stopping import Progress, StoppingRule
+from cellworth.moments import Contribution
+
+Task = TypeVar("Task")
+
+_SECONDS_BEFORE_BAR = 2.0
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Parameters
+    ----------
+    tasks : int
+        Tasks 0..tasks - 1 are done, those of earlier sessions included.
+    contribution : Contribution
+        What they added.
+    interrupted : bool
+        Whether the user broke the run off before its stopping rule was met.
+    seconds : float
+        Time spent, earlier sessions included.
+    """
+
+    tasks: int
+    contribution: Contribution
+    interrupted: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task from its number to what it adds; this is what travels to the workers."""
+
+    task: Callable[[int], Any]
+    contribution: Callable[[Any], Contribution]
+
+    def __call__(self, number: int) -> Contribution:
+        """Do the task of this number."""
+        return self.contribution(self.task(number))
+
+
+def describe_errors(progress: Progress) -> str:
+    """Tasks done and the largest standard error so far."""
+    error = progress.largest_standard_error
+    return f"{progress.tasks} tasks, standard errors up to {error:.2g}"
+
+
+def run(
+    task: Callable[[int], Task],
+    contribution: Callable[[Task], Contribution],
+    *,
+    stop: StoppingRule,
+    executor: Executor,
+    journal: Journal,
+    fingerprint: str,
+    tasks_per_round: int,
+    title: str = "tasks",
+    show_progress: bool = False,
+    describe: Callable[[Progress], str] = describe_errors,
+) -> Outcome:
+    """Run tasks 0, 1, 2, ... until the rule is met; the result does not depend on the executor.
+
+    Parameters
+    ----------
+    task : callable
+        Names task number t; a pure function of t.
+    contribution : callable
+        What a task adds; a pure function of the task.
+    stop : StoppingRule
+        Asked after every round. Limits of tasks and seconds also hold within a round.
+    executor : Executor
+        Where tasks run.
+    journal : Journal
+        Read once at the start, written after every round and at the end.
+    fingerprint : str
+        Names the run; a journal that holds another one is refused.
+    tasks_per_round : int
+        Comes from the problem, never from the number of workers.
+    title : str
+        Stands before the progress bar.
+    show_progress : bool
+        Whether a bar with the time left appears once the run has taken two seconds.
+    describe : callable
+        What stands behind the bar.
+    """
+    earlier = _earlier_entry(journal, fingerprint)
+    start = (
+        Progress(earlier.tasks, 0.0, earlier.contribution) if earlier else Progress(0, 0.0, None)
+    )
+    seconds_before = earlier.seconds if earlier else 0.0
+
+    def write(progress: Progress) -> None:
+        if progress.contribution is not None:
+            seconds = seconds_before + progress.seconds
+            journal.write(Entry(fingerprint, progress.tasks, progress.contribution, seconds))
+
+    work = Work(task, contribution)
+    progress, interrupted = start, False
+    with closing(_Bar(stop, start, title, show_progress, describe)) as bar:
+        try:
+            for progress in _folded(work, start, stop, executor, tasks_per_round):
+                bar.show(progress)
+                if progress.tasks % tasks_per_round == 0:
+                    write(progress)
+        except KeyboardInterrupt:
+            interrupted = True
+    write(progress)
+    if progress.contribution is None:
+        raise KeyboardInterrupt("the run was broken off before its first task was done")
+    return Outcome(
+        progress.tasks, progress.contribution, interrupted, seconds_before + progress.seconds
+    )
+
+
+def _earlier_entry(journal: Journal, fingerprint: str) -> Entry | None:
+    entry = journal.read()
+    if entry is not None and entry.fingerprint != fingerprint:
+        raise ValueError(
+            f"the journal holds run {entry.fingerprint[:12]}, but this is run {fingerprint[:12]}: "
+            "data, model, parameters or seed differ; use a new journal, or the settings of that "
+            "run with its seed as random_state."
+        )
+    return entry
+
+
+def _folded(
+    work: Callable[[int], Contribution],
+    start: Progress,
+    stop: StoppingRule,
+    executor: Executor,
+    tasks_per_round: int,
+) -> Iterator[Progress]:
+    """Progress after each task, in the order of task numbers."""
+    began = time.perf_counter()
+    progress = start
+    while stop.share_done(progress) < 1:
+        round_end = (progress.tasks // tasks_per_round + 1) * tasks_per_round
+        tasks = range(progress.tasks, int(min(round_end, stop.most_tasks)))
+        with closing(executor.run(work, tasks)) as results:
+            for contribution in _in_order(results, tasks.start):
+                progress = progress.after(contribution, time.perf_counter() - began)
+                yield progress
+                if progress.seconds >= stop.most_seconds:
+                    return
+
+
+def _in_order(
+    results: Iterator[tuple[int, Contribution]], next_task: int
+) -> Iterator[Contribution]:
+    # Fold in task order: float addition is not associative, and the bits of a result must not
+    # tell which worker was faster.
+    early: dict[int, Contribution] = {}
+    for task, contribution in results:
+        early[task] = contribution
+        while next_task in early:
+            yield early.pop(next_task)
+            next_task += 1
+
+
+class _Bar:
+    """A tqdm bar of the share done, with the time left."""
+
+    def __init__(
+        self,
+        stop: StoppingRule,
+        start: Progress,
+        title: str,
+        shown: bool,
+        describe: Callable[[Progress], str],
+    ) -> None:
+        self._stop = stop
+        self._describe = describe
+        self._shown = start
+        self._looked = time.perf_counter()
+        self._bar = tqdm(
+            total=1.0,
+            initial=stop.share_done(start),
+            desc=title,
+            disable=not shown,
+            delay=_SECONDS_BEFORE_BAR,
+            smoothing=0.0,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left{postfix}",
+        )
+
+    def show(self, progress: Progress) -> None:
+        self._shown = progress
+        # Standard errors of a large table take time, and a person looks now and then.
+        if time.perf_counter() - self._looked >= _SECONDS_BETWEEN_LOOKS:
+            self._draw()
+
+    def close(self) -> None:
+        self._draw()
+        self._bar.close()
+
+    def _draw(self) -> None:
+        self._looked = time.perf_counter()
+        if not self._bar.disable:
+            self._bar.set_postfix_str(self._describe(self._shown), refresh=False)
+            self._bar.update(min(self._stop.share_done(self._shown), 1.0) - self._bar.n)

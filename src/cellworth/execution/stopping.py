@@ -1,0 +1,226 @@
+"""When a run is long enough: rules that look at a frozen Progress and hold no state."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from cellworth.moments import Contribution, Moments
+
+# Spreads of fewer observations say little about the standard error.
+_LEAST_OBSERVATIONS = 10
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Parameters
+    ----------
+    tasks : int
+        Tasks finished so far, those of earlier sessions included.
+    seconds : float
+        Seconds since this session began.
+    contribution : Contribution or None
+        What all finished tasks added; None before the first.
+    """
+
+    tasks: int
+    seconds: float
+    contribution: Contribution | None
+
+    def after(self, contribution: Contribution, seconds: float) -> Progress:
+        """Progress once one more task has been folded in."""
+        before = self.contribution
+        folded = contribution if before is None else before.merge(contribution)
+        return Progress(self.tasks + 1, seconds, folded)
+
+    @property
+    def moments(self) -> Moments | None:
+        """Count, mean and spread per entry, sums of rows and columns included."""
+        return None if self.contribution is None else self.contribution.moments
+
+    @property
+    def largest_standard_error(self) -> float:
+        """Largest standard error of a block; infinite while any is unknown."""
+        if self.moments is None:
+            return math.inf
+        errors = self.moments.standard_errors[:-1, :-1]
+        return math.inf if np.isnan(errors).any() else float(errors.max())
+
+
+class StoppingRule(ABC):
+    """Says how much of the way is done; rules are joined with ``|`` (any) and ``&`` (all)."""
+
+    # A run never goes beyond these, even in the middle of a round.
+    most_tasks: float = math.inf
+    most_seconds: float = math.inf
+
+    @abstractmethod
+    def share_done(self, progress: Progress) -> float:
+        """How much of the way is done: 0 at the start, 1 or more once the run may stop."""
+
+    def __or__(self, other: StoppingRule) -> StoppingRule:
+        """Stop as soon as either rule is met."""
+        return _Any(self, other) if isinstance(other, StoppingRule) else NotImplemented
+
+    def __and__(self, other: StoppingRule) -> StoppingRule:
+        """Stop once both rules are met."""
+        return _All(self, other) if isinstance(other, StoppingRule) else NotImplemented
+
+
+@dataclass(frozen=True)
+class AfterTasks(StoppingRule):
+    """Stop after exactly this many tasks, those of resumed sessions included.
+
+    Examples
+    --------
+    >>> AfterTasks(200) | AfterSeconds(60)
+    AfterTasks(n_tasks=200) | AfterSeconds(n_seconds=60)
+    """
+
+    n_tasks: int
+
+    def __post_init__(self) -> None:
+        """Refuse a run without tasks."""
+        if isinstance(self.n_tasks, bool) or not isinstance(self.n_tasks, int | np.integer):
+            raise TypeError(f"AfterTasks takes a whole number of tasks, not {self.n_tasks!r}.")
+        if self.n_tasks < 1:
+            raise ValueError(f"AfterTasks({self.n_tasks}) would never start; give at least 1 task.")
+
+    @property
+    def most_tasks(self) -> float:  # type: ignore[override]
+        """Tasks that the run never goes beyond."""
+        return self.n_tasks
+
+    def share_done(self, progress: Progress) -> float:
+        """Tasks done over tasks wanted."""
+        return progress.tasks / self.n_tasks
+
+
+@dataclass(frozen=True)
+class AfterSeconds(StoppingRule):
+    """Stop at the first finished task after this many seconds of this session."""
+
+    n_seconds: float
+
+    def __post_init__(self) -> None:
+        """Refuse a run without time."""
+        _require_positive("AfterSeconds", self.n_seconds, "seconds")
+
+    @property
+    def most_seconds(self) -> float:  # type: ignore[override]
+        """Seconds after which no further task is waited for."""
+        return self.n_seconds
+
+    def share_done(self, progress: Progress) -> float:
+        """Seconds gone over seconds given."""
+        return progress.seconds / self.n_seconds
+
+
+@dataclass(frozen=True)
+class StandardErrorBelow(StoppingRule):
+    """Stop when the largest standard error of a block is below this.
+
+    Errors are believed once every block has been seen ten times.
+    """
+
+    largest: float
+
+    def __post_init__(self) -> None:
+        """Refuse an error that no run reaches."""
+        _require_positive("StandardErrorBelow", self.largest, "error")
+
+    def share_done(self, progress: Progress) -> float:
+        """Tasks done over tasks expected, since errors fall with the root of the tasks."""
+        error = progress.largest_standard_error
+        return _credible(progress, (self.largest / error) ** 2 if error > 0 else 1.0)
+
+
+@dataclass(frozen=True)
+class RankingStable(StoppingRule):
+    """Stop when another run of the same length would rank the blocks much the same.
+
+    The measure is the correlation to be expected between the values of this run and those of
+    an independent one: 1 minus the share of noise (mean squared standard error) in the variance
+    across blocks. Comparing a run with its own recent past would flatter it, because the two
+    share most of their tasks.
+    """
+
+    correlation: float = 0.95
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a correlation short of 1."""
+        if not 0 < self.correlation < 1:
+            raise ValueError(
+                f"RankingStable({self.correlation}) has no meaning; "
+                "give a correlation above 0 and below 1, such as 0.95."
+            )
+
+    def share_done(self, progress: Progress) -> float:
+        """Tasks done over tasks expected, since noise falls with their number."""
+        moments = progress.moments
+        if moments is None:
+            return 0.0
+        noise = float(np.mean(moments.standard_errors[:-1, :-1] ** 2))
+        variance = float(np.var(moments.values[:-1, :-1]))
+        if noise == 0.0:
+            return _credible(progress, 1.0)
+        return _credible(progress, (1.0 - self.correlation) * variance / noise)
+
+
+@dataclass(frozen=True)
+class _Any(StoppingRule):
+    first: StoppingRule
+    second: StoppingRule
+
+    @property
+    def most_tasks(self) -> float:  # type: ignore[override]
+        return min(self.first.most_tasks, self.second.most_tasks)
+
+    @property
+    def most_seconds(self) -> float:  # type: ignore[override]
+        return min(self.first.most_seconds, self.second.most_seconds)
+
+    def share_done(self, progress: Progress) -> float:
+        return max(self.first.share_done(progress), self.second.share_done(progress))
+
+    def __repr__(self) -> str:
+        return f"{self.first!r} | {self.second!r}"
+
+
+@dataclass(frozen=True)
+class _All(StoppingRule):
+    first: StoppingRule
+    second: StoppingRule
+
+    @property
+    def most_tasks(self) -> float:  # type: ignore[override]
+        return max(self.first.most_tasks, self.second.most_tasks)
+
+    @property
+    def most_seconds(self) -> float:  # type: ignore[override]
+        return max(self.first.most_seconds, self.second.most_seconds)
+
+    def share_done(self, progress: Progress) -> float:
+        return min(self.first.share_done(progress), self.second.share_done(progress))
+
+    def __repr__(self) -> str:
+        return f"({self.first!r}) & ({self.second!r})"
+
+
+def _credible(progress: Progress, share: float) -> float:
+    if progress.moments is None or math.isnan(share):
+        return 0.0
+    seen = int(progress.moments.count[:-1, :-1].min())
+    return share if seen >= _LEAST_OBSERVATIONS else min(share, seen / _LEAST_OBSERVATIONS)
+
+
+def _require_positive(rule: str, number: float, what: str) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | float | np.number):
+        raise TypeError(f"{rule} takes a number of {what}, not {number!r}.")
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{rule}({number}) would never be met; give a finite number above 0.")

@@ -1,0 +1,76 @@
+"""Game: what any coalition of rows, seen through any coalition of columns, is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Mask
+from cellworth.moments import Tally
+
+EmptyPolicy = Literal["prior", "zero"]
+
+
+@runtime_checkable
+class Game(Protocol):
+    """Anything with this one method can be valued.
+
+    ``rows`` and ``columns`` are boolean arrays, one entry per player: True for the members of
+    the coalition. The answer must depend on these alone.
+    """
+
+    def value(self, rows: Mask, columns: Mask) -> float:
+        """Utility h(S, F) of rows S seen through columns F."""
+        ...
+
+
+class FailedUtility(float):
+    """A utility that could not be had as defined, and the stand-in that counts instead.
+
+    It is a float like any other, so that games stay simple; valuers count it and keep the
+    message, so that nobody takes it for a measured one.
+    """
+
+    message: str
+
+    def __new__(cls, stand_in: float, message: str) -> FailedUtility:
+        """Hold the value that stands in, and why."""
+        utility = super().__new__(cls, stand_in)
+        utility.message = message
+        return utility
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
+        """Travel between processes with the message."""
+        return float(self), self.message
+
+
+def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:
+    """Utilities of pairs of coalitions, and how many of them failed."""
+    seen, failures = [], []
+    for rows, columns in pairs:
+        utility = game.value(rows, columns)
+        if not math.isfinite(utility):
+            raise ValueError(
+                f"the game gave {utility} for rows {np.flatnonzero(rows).tolist()} and columns "
+                f"{np.flatnonzero(columns).tolist()}; every utility must be a finite number."
+            )
+        if isinstance(utility, FailedUtility):
+            failures.append(utility.message)
+        seen.append(float(utility))
+    tally = Tally().merge(Tally(len(seen), len(failures), tuple(failures)))
+    return np.array(seen), tally
+
+
+def checked_policy(empty: Any) -> EmptyPolicy:
+    """Accept what a coalition without rows or without columns can be worth."""
+    if empty not in get_args(EmptyPolicy):
+        raise ValueError(
+            f"empty is {empty!r}; say what no rows or no columns are worth: 'prior' (the score of "
+            "a constant predictor) or 'zero'."
+        )
+    policy: EmptyPolicy = empty
+    return policy

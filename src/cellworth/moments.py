@@ -1,0 +1,108 @@
+"""What finished tasks teach: count, mean and spread per block; two such sums merge into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_MESSAGES_KEPT = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, mean and spread of what was seen, entry by entry.
+
+    Parameters
+    ----------
+    count : array of whole numbers
+        How often each entry was seen; entries never seen have 0.
+    mean, spread : arrays of the same shape
+        Mean, and sum of squared deviations from it.
+
+    Examples
+    --------
+    >>> a, b = Moments.of(np.array([1.0])), Moments.of(np.array([3.0]))
+    >>> a.merge(b).values, a.merge(b).standard_errors
+    (array([2.]), array([1.]))
+    """
+
+    count: Counts
+    mean: Floats
+    spread: Floats
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only: Moments are shared, never changed."""
+        for array in (self.count, self.mean, self.spread):
+            array.setflags(write=False)
+
+    @classmethod
+    def of(cls, seen: Floats) -> Moments:
+        """Moments of one observation; NaN means that the entry was not seen."""
+        known = ~np.isnan(seen)
+        return cls(known.astype(np.int64), np.where(known, seen, 0.0), np.zeros(seen.shape))
+
+    def merge(self, other: Moments) -> Moments:
+        """Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
+        count = self.count + other.count
+        share = other.count / np.maximum(count, 1)
+        gap = other.mean - self.mean
+        mean = self.mean + gap * share
+        spread = self.spread + other.spread + gap * gap * self.count * share
+        return Moments(count, mean, spread)
+
+    @property
+    def values(self) -> Floats:
+        """Means, with NaN where nothing was seen."""
+        return np.where(self.count > 0, self.mean, np.nan)
+
+    @property
+    def standard_errors(self) -> Floats:
+        """Standard errors of the means, with NaN where fewer than two were seen."""
+        enough = self.count > 1
+        divisor = np.where(enough, self.count * (self.count - 1.0), 1.0)
+        return np.where(enough, np.sqrt(self.spread / divisor), np.nan)
+
+
+def with_margins(blocks: Floats) -> Floats:
+    """Append the row sums, the column sums and the total of an (n, m) array.
+
+    Sums of blocks are observed as such, task by task: blocks are correlated, so that the error
+    of a sum cannot be had from the errors of its parts.
+    """
+    with_row_sums = np.column_stack([blocks, blocks.sum(axis=1)])
+    return np.vstack([with_row_sums, with_row_sums.sum(axis=0)])
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many utilities were looked at, how many of them failed, and the first reasons."""
+
+    utilities: int = 0
+    failed: int = 0
+    messages: tuple[str, ...] = ()
+
+    def merge(self, other: Tally) -> Tally:
+        """Count both; keep the first few distinct messages."""
+        messages = tuple(dict.fromkeys(self.messages + other.messages))
+        return Tally(
+            self.utilities + other.utilities,
+            self.failed + other.failed,
+            messages[:_MESSAGES_KEPT],
+        )
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one task, or any number of tasks, added: Moments and a Tally."""
+
+    moments: Moments
+    tally: Tally = field(default_factory=Tally)
+
+    def merge(self, other: Contribution) -> Contribution:
+        """What both added."""
+        return Contribution(self.moments.merge(other.moments), self.tally.merge(other.tally))

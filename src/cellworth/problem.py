@@ -1,0 +1,255 @@
+"""What was given to learn from, checked once: table, target, validation rows and blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+from sklearn.model_selection import check_cv
+from sklearn.utils.multiclass import type_of_target
+
+from cellworth.blocks import Blocks, Groups, Mask, is_missing
+from cellworth.tables import Table, column_sha256
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Rows to be judged on, and the rows that may be learned from for it.
+
+    Parameters
+    ----------
+    may_train : array of shape (n_rows,)
+        True for rows of the training table that are not judged on in this fold.
+    table : Table
+        Validation rows.
+    target : array of shape (n_validation_rows,)
+    """
+
+    may_train: Mask
+    table: Table
+    target: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A checked supervised learning problem, cut into blocks.
+
+    Parameters
+    ----------
+    table : Table
+        Rows to learn from.
+    target : array of shape (n_rows,)
+    classes : array or None
+        Class labels in sorted order; None for a numeric target.
+    folds : tuple of Fold
+        One for a validation set, several for cross-validation.
+    blocks : Blocks
+    """
+
+    table: Table
+    target: NDArray[Any]
+    classes: NDArray[Any] | None
+    folds: tuple[Fold, ...]
+    blocks: Blocks
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        X_val: Any = None,
+        y_val: Any = None,
+        *,
+        classification: bool,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        cv: Any = 5,
+    ) -> Problem:
+        """Check everything that a user hands over; each mistake gets one sentence."""
+        table = Table.of(X, called="X")
+        if y is None:
+            raise ValueError(
+                "This estimator requires y to be passed, but the target y is None; "
+                "give one label per row of X."
+            )
+        target = _target(y, table.shape[0], "y", "X", classification)
+        if isinstance(row_groups, str):
+            table, row_groups = _split_off(table, row_groups)
+            X_val = _without_column(X_val, table)
+        blocks = Blocks.cut(
+            table.row_ids, table.names, row_groups=row_groups, column_groups=column_groups
+        )
+        classes = _classes(target, "y") if classification else None
+        if (X_val is None) != (y_val is None):
+            given, missing = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
+            raise ValueError(
+                f"{given} came without {missing}; give both, or neither for cross-validation."
+            )
+        if X_val is None:
+            folds = _cross_validation(table, target, classes, cv)
+        else:
+            folds = (_held_out(table, classes, X_val, y_val),)
+        return cls(table, target, classes, folds, blocks)
+
+    def question(self) -> dict[str, Any]:
+        """Fingerprints of everything that was handed over and of how it is cut."""
+        validation = hashlib.sha256()
+        for fold in self.folds:
+            validation.update(np.packbits(fold.may_train).tobytes())
+            validation.update(fold.table.sha256().encode() + column_sha256(fold.target))
+        blocks = hashlib.sha256()
+        for axis in (self.blocks.rows, self.blocks.columns):
+            blocks.update(axis.codes.astype("<i8").tobytes())
+        return {
+            "data_sha256": {
+                "X": self.table.sha256(),
+                "y": column_sha256(self.target).hex(),
+                "validation": validation.hexdigest(),
+                "blocks": blocks.hexdigest(),
+            },
+            "validation": f"{len(self.folds)} folds" if len(self.folds) > 1 else "held out",
+        }
+
+
+def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
+    """Take a column that names each row's group out of the columns that play."""
+    names = table.names.tolist()
+    if name not in names:
+        raise ValueError(
+            f"row_groups is {name!r}, which is no column of X; its columns are "
+            f"{', '.join(map(repr, names[:5]))}. Give one group per row instead."
+        )
+    place = names.index(name)
+    rest = np.delete(np.arange(len(names)), place)
+    if len(rest) == 0:
+        raise ValueError(f"X has no column besides {name!r}, which names the row groups.")
+    return table.only(rest), table.column(place)
+
+
+def _without_column(X_val: Any, table: Table) -> Any:
+    # The validation table may or may not carry the column that groups the training rows.
+    if X_val is None:
+        return None
+    val = Table.of(X_val, called="X_val")
+    if val.backend is None:
+        return val
+    wanted = set(table.names.tolist())
+    return val.only(np.array([j for j, name in enumerate(val.names.tolist()) if name in wanted]))
+
+
+def _held_out(table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any) -> Fold:
+    val = Table.of(X_val, called="X_val").aligned_to(table, called="X_val")
+    target = _target(y_val, val.shape[0], "y_val", "X_val", classes is not None)
+    if classes is not None:
+        seen = _classes(target, "y_val")
+        unknown = [label for label in seen.tolist() if label not in classes.tolist()]
+        if unknown:
+            raise ValueError(
+                f"y_val has the class {unknown[0]!r}, which y never shows; classes of y are "
+                f"{', '.join(map(repr, classes.tolist()[:5]))}. Spell labels alike or drop rows."
+            )
+    return Fold(np.ones(table.shape[0], dtype=bool), val, target)
+
+
+def _cross_validation(
+    table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any
+) -> tuple[Fold, ...]:
+    n_rows, n_columns = table.shape
+    if isinstance(cv, int | np.integer) and not 2 <= cv <= n_rows:
+        raise ValueError(
+            f"cv={cv} cannot split X with n_samples={n_rows} rows; "
+            "give X_val and y_val, or a cv between 2 and the number of rows."
+        )
+    splitter = check_cv(cv, target, classifier=classes is not None)
+    columns = np.arange(n_columns)
+    folds = []
+    for train, val in splitter.split(np.zeros((n_rows, 1)), target):
+        may_train = np.zeros(n_rows, dtype=bool)
+        may_train[train] = True
+        part = Table.of(table.take(val, columns), called="X")
+        folds.append(Fold(may_train, Table(part.data, table.names, part.row_ids), target[val]))
+    return tuple(folds)
+
+
+def _target(y: Any, n_rows: int, called: str, of: str, classification: bool) -> NDArray[Any]:
+    array = _one_dimensional(y, called)
+    if len(array) != n_rows:
+        raise ValueError(
+            f"{called} has {len(array)} labels but {of} has {n_rows} rows; give one label per row."
+        )
+    gaps = np.flatnonzero([is_missing(label) for label in array.tolist()])
+    if len(gaps):
+        raise ValueError(
+            f"{called} has no label (NaN or None) at position {gaps[0]} ({len(gaps)} in all); "
+            "drop the rows without a label."
+        )
+    return array if classification else _numeric(array, called)
+
+
+def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
+    series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)
+    array = series.to_numpy() if isinstance(series, nw.Series) else np.asarray(y)
+    if array.dtype.kind == "U" and not isinstance(y, np.ndarray):
+        # NumPy would turn the 1 of ["no", 1] into "1" without a word.
+        array = np.asarray(y, dtype=object)
+    if array.ndim == 2 and array.shape[1] == 1:
+        warnings.warn(
+            f"A column-vector y was passed when a 1d array was expected: {called} is read as its "
+            "only column.",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(
+            f"{called} has shape {array.shape}; give one label per row, as a one-dimensional array."
+        )
+    if np.iscomplexobj(array):
+        raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
+    return np.array(array.tolist()) if array.dtype.kind == "O" and _all_text(array) else array
+
+
+def _all_text(array: NDArray[Any]) -> bool:
+    return all(isinstance(label, str) for label in array.tolist())
+
+
+def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
+    try:
+        numbers: NDArray[np.float64] = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{called} holds labels that are no numbers ({error}), but the model is a regressor; "
+            "use a classifier or numeric targets."
+        ) from error
+    if not np.isfinite(numbers).all():
+        raise ValueError(
+            f"{called} holds an infinite target (inf) at position "
+            f"{np.flatnonzero(~np.isfinite(numbers))[0]}; targets must be finite."
+        )
+    return numbers
+
+
+def _classes(target: NDArray[Any], called: str) -> NDArray[Any]:
+    kinds = {type(label).__name__ for label in target.tolist()}
+    if len(kinds) > 1:
+        raise TypeError(
+            f"{called} mixes labels of kind {' and '.join(sorted(kinds))}; use one kind."
+        )
+    if type_of_target(target, input_name=called).startswith("continuous"):
+        raise ValueError(
+            f"Unknown label type: continuous. {called} holds numbers such as {target[0]!r}, but "
+            "the model is a classifier; use a regressor or class labels."
+        )
+    classes = np.unique(target)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{called} holds one class only ({classes[0]!r}), n_samples={len(target)}; "
+            "a classifier can be judged only where at least two classes occur."
+        )
+    return classes

@@ -1,0 +1,119 @@
+"""Provenance: what was asked, how it was answered, and with which versions and data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from cellworth.moments import Tally
+
+_PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "joblib")
+
+
+@dataclass(frozen=True)
+class Session:
+    """Tasks that one seed drew: numbers 0..tasks - 1. Exact runs have no seed."""
+
+    seed: int | None
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a Valuation comes from; everything here can be written as JSON.
+
+    Parameters
+    ----------
+    question : mapping
+        All that decides the true values: model, scoring, semivalues, empty policy, data hashes.
+    method : mapping
+        How they were computed: valuer, design, stopping rule.
+    sessions : tuple of Session
+        Seeds and numbers of tasks; several after a merge.
+    tally : Tally
+        Utilities looked at, failed ones and the first messages.
+    seconds : float
+        Time spent on the tasks.
+    created : str
+        Moment in UTC.
+    versions : mapping
+        Python and the packages that matter for the figures.
+    """
+
+    question: Mapping[str, Any]
+    method: Mapping[str, Any]
+    sessions: tuple[Session, ...]
+    tally: Tally
+    seconds: float
+    created: str
+    versions: Mapping[str, str]
+
+    @classmethod
+    def now(
+        cls,
+        question: Mapping[str, Any],
+        method: Mapping[str, Any],
+        session: Session,
+        tally: Tally,
+        seconds: float,
+    ) -> Provenance:
+        """Provenance of a run that has just ended, in this environment."""
+        versions = {"python": platform.python_version()}
+        versions |= {package: version(package) for package in _PACKAGES}
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(question, method, (session,), tally, seconds, created, versions)
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the run, or of the first of several; None for exact values."""
+        return self.sessions[0].seed
+
+    @property
+    def failed_utilities(self) -> int:
+        """How many utilities failed and got their stand-in."""
+        return self.tally.failed
+
+    def merge(self, other: Provenance) -> Provenance:
+        """Provenance of both runs together."""
+        return replace(
+            self,
+            sessions=self.sessions + other.sessions,
+            tally=self.tally.merge(other.tally),
+            seconds=self.seconds + other.seconds,
+            created=max(self.created, other.created),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, numbers and text."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Provenance:
+        """Read what :meth:`to_dict` gave."""
+        tally = plain["tally"]
+        return cls(
+            question=plain["question"],
+            method=plain["method"],
+            sessions=tuple(Session(**session) for session in plain["sessions"]),
+            tally=Tally(tally["utilities"], tally["failed"], tuple(tally["messages"])),
+            seconds=plain["seconds"],
+            created=plain["created"],
+            versions=plain["versions"],
+        )
+
+
+def fingerprint(*parts: Any) -> str:
+    """One hash that names a run: equal parts give equal names on every machine."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def described(setting: Any) -> str:
+    """Spell out a setting without the memory address that some objects print."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(setting))

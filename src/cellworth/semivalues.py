@@ -1,0 +1,149 @@
+"""Semivalues: how likely each size is for the coalition that a player joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln, gammaln
+
+Floats = NDArray[np.float64]
+
+
+@runtime_checkable
+class Semivalue(Protocol):
+    """A rule that weighs coalitions by their size alone."""
+
+    def size_probabilities(self, n_players: int) -> Floats:
+        """Chance of each size 0..n_players - 1 of the coalition that a player joins."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shapley:
+    """Every size equally likely; the only family whose values add up to the total.
+
+    Examples
+    --------
+    >>> Shapley().size_probabilities(4)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+
+    def size_probabilities(self, n_players: int) -> Floats:
+        """Chance of each size 0..n_players - 1: all the same."""
+        return np.full(n_players, 1.0 / n_players)
+
+
+@dataclass(frozen=True)
+class Banzhaf:
+    """Every coalition equally likely, so that middle sizes prevail.
+
+    Examples
+    --------
+    >>> Banzhaf().size_probabilities(3)
+    array([0.25, 0.5 , 0.25])
+    """
+
+    def size_probabilities(self, n_players: int) -> Floats:
+        """Chance of each size 0..n_players - 1: binomial with even odds."""
+        logs = _log_choose(n_players - 1) - (n_players - 1) * np.log(2.0)
+        probabilities: Floats = np.exp(logs)
+        return probabilities
+
+
+@dataclass(frozen=True)
+class Beta:
+    """Beta(a, b) of Kwon and Zou (2022): a > b favours small coalitions, a < b large ones.
+
+    Examples
+    --------
+    >>> bool(np.allclose(Beta(1, 1).size_probabilities(5), Shapley().size_probabilities(5)))
+    True
+    """
+
+    a: float
+    b: float
+
+    def __post_init__(self) -> None:
+        """Refuse parameters outside the family."""
+        if not (np.isfinite(self.a) and np.isfinite(self.b) and self.a > 0 and self.b > 0):
+            raise ValueError(
+                f"Beta({self.a}, {self.b}) is not a semivalue; "
+                "both parameters must be finite and above 0, such as Beta(16, 1)."
+            )
+
+    def size_probabilities(self, n_players: int) -> Floats:
+        """Chance of each size 0..n_players - 1: beta-binomial."""
+        sizes = np.arange(n_players)
+        log_beta = betaln(sizes + self.b, n_players - 1 - sizes + self.a) - betaln(self.b, self.a)
+        probabilities: Floats = np.exp(_log_choose(n_players - 1) + log_beta)
+        return probabilities
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Only the coalition of all others counts.
+
+    Examples
+    --------
+    >>> LeaveOneOut().size_probabilities(3)
+    array([0., 0., 1.])
+    """
+
+    def size_probabilities(self, n_players: int) -> Floats:
+        """Chance of each size 0..n_players - 1: certainly the largest."""
+        certain_of_all_others = np.zeros(n_players)
+        certain_of_all_others[-1] = 1.0
+        return certain_of_all_others
+
+
+def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
+    """Weight of ONE coalition of each size 0..n_players - 1: the paper's w_s.
+
+    Examples
+    --------
+    >>> coalition_weights(Shapley(), 3) * 6
+    array([2., 1., 2.])
+    """
+    log_choose = _log_choose(n_players - 1)
+    return semivalue.size_probabilities(n_players) * np.exp(-log_choose)
+
+
+def prefix_ratios(semivalue: Semivalue, n_players: int) -> Floats:
+    """How much more often the semivalue meets each size than a random order does.
+
+    In a random order a player's predecessors have every size equally often. Multiplying what
+    is seen there by these ratios makes it an unbiased view of the semivalue.
+    """
+    return semivalue.size_probabilities(n_players) * n_players
+
+
+def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floats:
+    """W with value = W' h: how each player's value counts the utility of each coalition.
+
+    Parameters
+    ----------
+    members : array of shape (n_coalitions, n_players)
+        True where the player belongs to the coalition.
+
+    Returns
+    -------
+    array of shape (n_coalitions, n_players)
+    """
+    n_players = members.shape[1]
+    weights = coalition_weights(semivalue, n_players)
+    sizes = members.sum(axis=1)
+    # A coalition of size s is "with" for its members (they joined s - 1 others) and "without"
+    # for the rest; the padded ends are never picked.
+    joined = np.append(0.0, weights)[sizes]
+    absent = np.append(weights, 0.0)[sizes]
+    weighed: Floats = np.where(members, joined[:, None], -absent[:, None])
+    return weighed
+
+
+def _log_choose(n: int) -> Floats:
+    sizes = np.arange(n + 1)
+    log_choose: Floats = gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)
+    return log_choose

@@ -1,0 +1,189 @@
+"""Results on disk: Parquet files and a manifest.json, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from cellworth.blocks import Axis, Blocks
+from cellworth.moments import Moments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "cellworth valuation"
+VERSION = 1
+
+_MANIFEST = "manifest.json"
+
+
+def write_folder(
+    folder: str | os.PathLike[str], manifest: Mapping[str, Any], blocks: Blocks, moments: Moments
+) -> None:
+    """Write tables, then the manifest that names them; a reader sees the old or the new whole.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there. A result that it holds already is replaced.
+    manifest : mapping
+        Anything that can be written as JSON.
+    blocks, moments
+        What was valued, and the figures with their margins.
+    """
+    import pyarrow.parquet as pq
+
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file; give the name of a folder.")
+    path.mkdir(parents=True, exist_ok=True)
+    before = _named_files(path)
+    files = {}
+    for name, table in _to_tables(blocks, moments).items():
+        sink = io.BytesIO()
+        pq.write_table(table, sink, compression="zstd")
+        content = sink.getvalue()
+        digest = hashlib.sha256(content).hexdigest()
+        # The hash in the name lets the new files stand beside the old ones until the manifest,
+        # replaced last and in one step, says which are meant.
+        files[name] = {"file": f"{name}-{digest[:12]}.parquet", "sha256": digest}
+        _write_atomically(path / files[name]["file"], content)
+    plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
+    _write_atomically(path / _MANIFEST, json.dumps(plain, indent=1).encode())
+    for stale in before - {entry["file"] for entry in files.values()}:
+        (path / stale).unlink(missing_ok=True)
+
+
+def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Blocks, Moments]:
+    """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(folder)
+    manifest = _read_manifest(path)
+    tables = {}
+    for name, entry in manifest["files"].items():
+        content = _read_file(path, entry["file"])
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            raise ValueError(
+                f"{path / entry['file']} is not the file that was saved (its sha256 differs); "
+                "restore it from a copy."
+            )
+        tables[name] = pq.read_table(pa.BufferReader(content))
+    try:
+        return manifest, *_from_tables(tables)
+    except (KeyError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
+        ) from error
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if not (path / _MANIFEST).is_file():
+        raise FileNotFoundError(
+            f"{path} holds no {_MANIFEST}; give the folder that a Valuation was saved to."
+        )
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path / _MANIFEST} is not valid JSON ({error}); restore it from a copy."
+        ) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError(f"{path / _MANIFEST} does not describe a {FORMAT}; give another folder.")
+    if manifest.get("version") != VERSION:
+        raise ValueError(
+            f"{path} was saved in format version {manifest.get('version')!r}, but this cellworth "
+            f"reads version {VERSION}; use the cellworth that saved it."
+        )
+    return manifest
+
+
+def _is_inside(name: Any) -> bool:
+    # A manifest may come from anyone: it must not reach beyond its own folder.
+    return isinstance(name, str) and Path(name).name == name and name.endswith(".parquet")
+
+
+def _read_file(path: Path, name: Any) -> bytes:
+    if not _is_inside(name) or not (path / name).is_file():
+        raise FileNotFoundError(f"{path} lacks the file {name!r} that its manifest names.")
+    content: bytes = (path / name).read_bytes()
+    return content
+
+
+def _named_files(path: Path) -> set[str]:
+    try:
+        files = _read_manifest(path)["files"].values()
+    except (OSError, ValueError):
+        return set()
+    return {entry["file"] for entry in files if _is_inside(entry["file"])}
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}-{uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _to_tables(blocks: Blocks, moments: Moments) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    width = len(blocks.columns)
+    row_parts = {"row": pa.array(blocks.rows.labels)}
+    column_parts = {"column": pa.array(blocks.columns.labels)}
+    for name in ("count", "mean", "spread"):
+        array = getattr(moments, name)
+        # The last line holds the sums of columns and, at its end, that of everything.
+        cells = pa.array(np.ascontiguousarray(array[:-1, :-1]).ravel())
+        row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, width)
+        row_parts[f"row_{name}"] = pa.array(array[:-1, -1])
+        column_parts[name] = pa.array(array[-1, :-1])
+    total = {name: [getattr(moments, name)[-1, -1]] for name in ("count", "mean", "spread")}
+    tables = {
+        "rows": pa.table(row_parts),
+        "columns": pa.table(column_parts),
+        "total": pa.table(total),
+    }
+    for side, axis in (("row", blocks.rows), ("column", blocks.columns)):
+        if axis.grouped:
+            members = {side: pa.array(axis.ids), "group": pa.array(axis.codes)}
+            tables[f"{side}_groups"] = pa.table(members)
+    return tables
+
+
+def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments]:
+    rows, columns, total = tables["rows"], tables["columns"], tables["total"]
+    shape = rows.num_rows + 1, columns.num_rows + 1
+    parts = []
+    for name in ("count", "mean", "spread"):
+        cells = rows[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        array = np.empty(shape, dtype=cells.dtype)
+        array[:-1, :-1] = cells.reshape(shape[0] - 1, shape[1] - 1)
+        array[:-1, -1] = rows[f"row_{name}"].to_numpy()
+        array[-1, :-1] = columns[name].to_numpy()
+        array[-1, -1] = total[name].to_numpy()[0]
+        parts.append(array)
+    blocks = Blocks(*(_axis(tables, side) for side in ("row", "column")))
+    return blocks, Moments(*parts)
+
+
+def _axis(tables: dict[str, pa.Table], side: str) -> Axis:
+    labels = tables[f"{side}s"][side].to_numpy()
+    members = tables.get(f"{side}_groups")
+    if members is None:
+        return Axis.of_singles(labels, what=side)
+    return Axis(labels, members[side].to_numpy(), members["group"].to_numpy().astype(np.intp))

@@ -1,0 +1,314 @@
+"""Valuation: what every block is worth, how sure that is, and where the figures come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Axis, Blocks, Labels
+from cellworth.listing import ValueList, frame
+from cellworth.moments import Moments
+from cellworth.provenance import Provenance
+from cellworth.storage import read_folder, write_folder
+
+Floats = NDArray[np.float64]
+Status = Literal["exact", "estimated", "interrupted"]
+
+
+@dataclass(frozen=True, eq=False)
+class Valuation:
+    """Values of all blocks, immutable; valuers make it, applications read it.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        What was valued.
+    moments : Moments of shape (n_rows + 1, n_columns + 1)
+        Blocks, with the sums of rows, of columns and of everything in the last column and row.
+    expected_total : float
+        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): what Shapley values must add up to.
+    empty : str
+        What coalitions without rows or columns are worth: "prior", "zero", or "game" where the
+        game itself says so.
+    status : {"exact", "estimated", "interrupted"}
+        Whether all coalitions were looked at, or tasks until the stopping rule was met, or fewer.
+    provenance : Provenance
+        What was asked, how it was answered, with which data and versions.
+    backend : str or None
+        Data-frame library that the table came in.
+    """
+
+    blocks: Blocks
+    moments: Moments
+    expected_total: float
+    empty: str
+    status: Status
+    provenance: Provenance
+    backend: str | None = None
+
+    @cached_property
+    def values(self) -> Floats:
+        """Value of each block, shape (n_rows, n_columns); NaN where a block was not visited."""
+        return _frozen(self.moments.values[:-1, :-1])
+
+    @cached_property
+    def standard_errors(self) -> Floats:
+        """Sampling error of each value; 0 for exact values, NaN where it is not known."""
+        return _frozen(self._errors[:-1, :-1])
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many observations stand behind each value."""
+        return _frozen(self.moments.count[:-1, :-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of row players and of column players."""
+        return self.blocks.shape
+
+    @property
+    def row_labels(self) -> Labels:
+        """The user's row ids, or the names of row groups."""
+        return self.blocks.rows.labels
+
+    @property
+    def column_labels(self) -> Labels:
+        """The user's column names, or the names of column groups."""
+        return self.blocks.columns.labels
+
+    @property
+    def total(self) -> float:
+        """Sum of all values."""
+        return float(self.moments.values[-1, -1])
+
+    @property
+    def efficiency_residual(self) -> float:
+        """Total minus expected total; 0 up to rounding for Shapley rows and columns only."""
+        return self.total - self.expected_total
+
+    @property
+    def loc(self) -> _Lookup:
+        """Values by label: ``valuation.loc["row 7", "age"]``; lists and ``:`` give arrays."""
+        return _Lookup(self, by_label=True)
+
+    @property
+    def iloc(self) -> _Lookup:
+        """Values by position: ``valuation.iloc[0, 2]``; anything that NumPy indexing takes."""
+        return _Lookup(self, by_label=False)
+
+    def rows(self) -> ValueList:
+        """Value of each row: the sum of its blocks, with a standard error of its own."""
+        return self._list({"row": self.row_labels}, np.s_[:-1, -1])
+
+    def columns(self) -> ValueList:
+        """Value of each column: the sum of its blocks, with a standard error of its own."""
+        return self._list({"column": self.column_labels}, np.s_[-1, :-1])
+
+    def lowest(self, k: int = 10) -> ValueList:
+        """Return the k blocks of lowest value, lowest first."""
+        return self._all_blocks().lowest(k)
+
+    def highest(self, k: int = 10) -> ValueList:
+        """Return the k blocks of highest value, highest first."""
+        return self._all_blocks().highest(k)
+
+    def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
+        """Return a data frame in the caller's library.
+
+        Parameters
+        ----------
+        wide : bool, default=False
+            False: one line per block with row, column, value, standard_error and count. True: one
+            line per row, with its values under the column labels.
+        backend : {"pandas", "polars", "pyarrow"}, default=None
+            None means the library that X came in; for arrays the first that is installed.
+        """
+        if not wide:
+            return self._all_blocks().to_frame(backend)
+        names = [str(label) for label in self.column_labels.tolist()]
+        row = "row" if "row" not in names else "row_id"
+        columns = {row: self.row_labels.tolist()}
+        columns |= {name: self.values[:, j].tolist() for j, name in enumerate(names)}
+        return frame(columns, backend or self.backend)
+
+    def to_xarray(self) -> Any:
+        """Return an xarray.Dataset with dimensions ``row`` and ``column``."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("to_xarray needs xarray; pip install xarray.") from error
+        dimensions = ("row", "column")
+        return xarray.Dataset(
+            {
+                "value": (dimensions, self.values),
+                "standard_error": (dimensions, self.standard_errors),
+                "count": (dimensions, self.counts),
+            },
+            coords={"row": self.row_labels, "column": self.column_labels},
+            attrs={"total": self.total, "empty": self.empty, "status": self.status},
+        )
+
+    def merge(self, other: Valuation) -> Valuation:
+        """Join two independent estimates of the same values into a better one.
+
+        Both must answer the same question (data, model, semivalues), with different seeds.
+        """
+        _refuse_unmergeable(self, other)
+        status: Status = (
+            "interrupted" if "interrupted" in (self.status, other.status) else "estimated"
+        )
+        return replace(
+            self,
+            moments=self.moments.merge(other.moments),
+            provenance=self.provenance.merge(other.provenance),
+            status=status,
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write Parquet files and a manifest.json; a result that stands there is replaced."""
+        manifest = {
+            "shape": list(self.shape),
+            "status": self.status,
+            "empty": self.empty,
+            "expected_total": self.expected_total,
+            "backend": self.backend,
+            "provenance": self.provenance.to_dict(),
+        }
+        write_folder(folder, manifest, self.blocks, self.moments)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Valuation:
+        """Read a saved valuation; nothing in the folder is executed."""
+        manifest, blocks, moments = read_folder(folder)
+        try:
+            if list(blocks.shape) != manifest["shape"] or manifest["status"] not in get_args(
+                Status
+            ):
+                raise ValueError("shape or status do not fit the tables")
+            return cls(
+                blocks,
+                moments,
+                float(manifest["expected_total"]),
+                str(manifest["empty"]),
+                manifest["status"],
+                Provenance.from_dict(manifest["provenance"]),
+                manifest["backend"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the manifest of {folder} is incomplete or was changed ({error}); "
+                "restore it from a copy."
+            ) from error
+
+    def __repr__(self) -> str:
+        """Return a summary for the terminal."""
+        return "\n".join(_summary(self))
+
+    @cached_property
+    def _errors(self) -> Floats:
+        if self.status == "exact":
+            return np.zeros(self.moments.mean.shape)
+        return self.moments.standard_errors
+
+    def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
+        moments = self.moments
+        return ValueList(
+            labels,
+            moments.values[part].ravel(),
+            self._errors[part].ravel(),
+            moments.count[part].ravel(),
+            self.backend,
+        )
+
+    def _all_blocks(self) -> ValueList:
+        n_rows, n_columns = self.shape
+        labels = {
+            "row": np.repeat(self.row_labels, n_columns),
+            "column": np.tile(self.column_labels, n_rows),
+        }
+        return self._list(labels, np.s_[:-1, :-1])
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """Indexing by label or by position, never a guess between the two."""
+
+    valuation: Valuation
+    by_label: bool
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise KeyError(f"{key!r} is not a pair; give a row and a column, ':' for all of them.")
+        if not self.by_label:
+            return self.valuation.values[key]
+        rows = _places(self.valuation.blocks.rows, key[0], "row")
+        columns = _places(self.valuation.blocks.columns, key[1], "column")
+        return self.valuation.values[rows][..., columns]
+
+
+def _places(axis: Axis, key: Any, what: str) -> Any:
+    if isinstance(key, slice):
+        if key != slice(None):
+            raise KeyError(f"loc takes a {what} label, a list of them or ':'; slices go to iloc.")
+        return key
+    if isinstance(key, list | np.ndarray):
+        return np.array([axis.position(label, what=what) for label in key], dtype=np.intp)
+    return axis.position(key, what=what)
+
+
+def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
+    if not isinstance(other, Valuation):
+        raise TypeError(f"merge takes a Valuation, not {type(other).__name__}.")
+    if "exact" in (one.status, other.status):
+        raise ValueError("exact values cannot be improved by merging; keep the exact ones.")
+    if one.blocks != other.blocks:
+        raise ValueError("the two valuations have different rows or columns; merge like with like.")
+    questions = one.provenance.question, other.provenance.question
+    different = sorted(
+        name for name in set().union(*questions) if questions[0].get(name) != questions[1].get(name)
+    )
+    if different:
+        raise ValueError(
+            f"the two valuations answer different questions (they differ in "
+            f"{', '.join(different)}); merge like with like."
+        )
+    seeds = [{session.seed for session in v.provenance.sessions} for v in (one, other)]
+    if shared := seeds[0] & seeds[1]:
+        raise ValueError(
+            f"both valuations used seed {min(map(str, shared))} and so share their tasks; "
+            "run one of them with another random_state."
+        )
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    copy = array.copy()
+    copy.setflags(write=False)
+    return copy
+
+
+def _summary(valuation: Valuation) -> Iterator[str]:
+    n_rows, n_columns = valuation.shape
+    tally = valuation.provenance.tally
+    yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
+    yield (
+        f"  total       {valuation.total:.6g} "
+        f"(expected {valuation.expected_total:.6g}, residual {valuation.efficiency_residual:.2g})"
+    )
+    yield f"  empty       {valuation.empty}"
+    if valuation.status != "exact":
+        errors = valuation.standard_errors
+        known = errors[~np.isnan(errors)]
+        largest = f"up to {known.max():.2g}" if len(known) else "not known yet"
+        yield f"  errors      {largest}"
+    for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
+        for entry in listing:
+            yield f"  {name:<10}  {entry['value']:.4g} ({entry['row']}, {entry['column']})"
+    failed = f"{tally.failed:,} failed" if tally.failed else "none failed"
+    yield f"  utilities   {tally.utilities:,}, {failed}, {valuation.provenance.seconds:.1f} s"
+    yield from (f"  failure     {message}" for message in tally.messages)

@@ -1,0 +1,175 @@
+"""What all valuers share: the way from a table to a game, and from a game to a Valuation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import joblib
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from cellworth.blocks import Blocks, Groups
+from cellworth.execution import Executor, Journal, MemoryJournal, Serial
+from cellworth.games import Game, ModelGame
+from cellworth.games.base import utilities
+from cellworth.moments import Tally
+from cellworth.provenance import described
+from cellworth.semivalues import Semivalue, Shapley
+from cellworth.valuation import Valuation
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to value a game, checked: semivalues, where tasks run, what is shown meanwhile."""
+
+    row_semivalue: Semivalue
+    column_semivalue: Semivalue
+    executor: Executor
+    journal: Journal
+    progress: bool
+
+    @classmethod
+    def checked(
+        cls, row_semivalue: Any, column_semivalue: Any, executor: Any, journal: Any, progress: bool
+    ) -> Settings:
+        """Fill in defaults and refuse what does not fit."""
+        return cls(
+            _checked_semivalue(row_semivalue, "row"),
+            _checked_semivalue(column_semivalue, "column"),
+            _checked(executor, Serial, Executor, "executor", "Serial(), Threads(2), Processes(2)"),
+            _checked(journal, MemoryJournal, Journal, "journal", "MemoryJournal()"),
+            progress,
+        )
+
+    def question(self, game: Game) -> dict[str, Any]:
+        """All that decides the true values."""
+        return {
+            "row_semivalue": described(self.row_semivalue),
+            "column_semivalue": described(self.column_semivalue),
+            **_described_game(game),
+        }
+
+
+class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of all valuers: scikit-learn estimators whose ``fit`` values the blocks of X."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+    ) -> Self:
+        """Value the blocks of a training table.
+
+        Parameters
+        ----------
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+            Table to learn from; its blocks are valued. Names and row ids are kept.
+        y : array-like of shape (n_rows,)
+            Labels.
+        X_val, y_val : table and labels, default=None
+            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
+            groups (it then does not play). None: every row for itself.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+
+        Returns
+        -------
+        self
+        """
+        game = self._game(
+            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups
+        )
+        self.valuation_ = self._value(game, game.blocks, game.problem.table.backend)
+        self.values_ = self.valuation_.values
+        self.standard_errors_ = self.valuation_.standard_errors
+        self.row_values_ = self.valuation_.rows().values
+        self.column_values_ = self.valuation_.columns().values
+        self._keep_names(game)
+        return self
+
+    @abstractmethod
+    def _value(self, game: Game, blocks: Blocks, backend: str | None) -> Valuation: ...
+
+    def _game(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any,
+        y_val: Any,
+        row_groups: Groups | str,
+        column_groups: Groups,
+    ) -> ModelGame:
+        return ModelGame(
+            self.model, X, y, X_val, y_val, scoring=self.scoring, empty=self.empty,
+            row_groups=row_groups, column_groups=column_groups, cv=self.cv,
+        )  # fmt: skip
+
+    def _keep_names(self, game: ModelGame) -> None:
+        names = game.problem.table.names
+        self.n_features_in_ = len(names)
+        if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+
+def corner_total(game: Game, shape: tuple[int, int]) -> tuple[float, Tally]:
+    """Total that Shapley values add up to: h(N, M) - h(N, 0) - h(0, M) + h(0, 0)."""
+    rows, columns = (np.ones(n, dtype=bool) for n in shape)
+    whole, tally = utilities(game, [(rows, columns)])
+    if tally.failed:
+        raise ValueError(
+            f"the model could not be trained and scored on the whole table ({tally.messages[0]}); "
+            "mend the data, or put the steps that it needs into a Pipeline."
+        )
+    rest, more = utilities(game, [(rows, ~columns), (~rows, columns), (~rows, ~columns)])
+    return float(whole[0] - rest[0] - rest[1] + rest[2]), tally.merge(more)
+
+
+def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
+    if semivalue is None:
+        return Shapley()
+    if isinstance(semivalue, type) or not isinstance(semivalue, Semivalue):
+        raise TypeError(
+            f"{side}_semivalue is {semivalue!r}; give Shapley(), Banzhaf(), Beta(a, b) "
+            "or LeaveOneOut()."
+        )
+    return semivalue
+
+
+def _checked(given: Any, default: type, protocol: type, called: str, examples: str) -> Any:
+    if given is None:
+        return default()
+    if isinstance(given, type) or not isinstance(given, protocol):
+        raise TypeError(f"{called} is {given!r}; give one of {examples}.")
+    return given
+
+
+def _described_game(game: Game) -> dict[str, Any]:
+    if hasattr(game, "question"):
+        question: dict[str, Any] = game.question()
+        return question
+    name = f"{type(game).__module__}.{type(game).__qualname__}"
+    try:
+        return {"game": name, "content": joblib.hash(game)}
+    # Not every game can be pickled; one that cannot is known by its name alone.
+    except Exception:
+        return {"game": name}

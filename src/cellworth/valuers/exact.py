@@ -1,0 +1,272 @@
+"""ExactValuer: two-dimensional values from the utilities of all coalitions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cellworth.blocks import Blocks, Groups
+from cellworth.designs import AllCoalitions, CoalitionPairs, generator
+from cellworth.execution import AfterTasks, Progress, run
+from cellworth.games import EmptyPolicy, Game
+from cellworth.games.base import utilities
+from cellworth.moments import Contribution, Moments, with_margins
+from cellworth.provenance import Provenance, Session, fingerprint
+from cellworth.semivalues import Semivalue, membership_weights
+from cellworth.valuation import Valuation
+from cellworth.valuers.base import Settings, Valuer, corner_total
+
+MOST_UTILITIES = 2**20
+
+_TIMED_UTILITIES = 12
+_ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an exact run would cost.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Row players and column players.
+    utilities : int
+        Utilities to look at: 2 to the power of all players.
+    seconds_per_utility : float
+        Mean of a few that were timed.
+    limit : int
+        Utilities beyond which the run is refused.
+    """
+
+    shape: tuple[int, int]
+    utilities: int
+    seconds_per_utility: float
+    limit: int
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of the whole run on one worker."""
+        return self.utilities * self.seconds_per_utility
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the run is within the limit."""
+        return self.utilities <= self.limit
+
+    def __repr__(self) -> str:
+        """Return one readable line."""
+        verdict = "within" if self.allowed else "beyond"
+        return (
+            f"{self.shape[0]} x {self.shape[1]} blocks: {self.utilities:,} utilities, about "
+            f"{_duration(self.seconds)} on one worker ({self.seconds_per_utility * 1e3:.2g} ms "
+            f"each); {verdict} the limit of {self.limit:,}"
+        )
+
+
+class ExactValuer(Valuer):
+    """Exact two-dimensional values: every coalition of rows with every coalition of columns.
+
+    The work doubles with every further row or column player. It suits up to about 20 players in
+    all; group the rows and columns of a table, or estimate with :class:`MonteCarloValuer`.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        Trained on every coalition; see :class:`ModelGame`.
+    scoring : str or callable, default=None
+        How it is judged; None means accuracy or R squared.
+    empty : {"prior", "zero"}, default="prior"
+        What no rows or no columns are worth; see :class:`ModelGame`.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    cv : int or splitter, default=5
+        Used when ``fit`` gets no validation set.
+    executor : Executor, default=None
+        Where coalitions are looked at: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``.
+    journal : Journal, default=None
+        Where the run is written down, so that another ``fit`` continues it.
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
+    max_utilities : int, default=2**20
+        Refuse to start beyond this.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        One-dimensional values: sums of the blocks.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> valuer = ExactValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
+    >>> valuer.valuation_.columns()
+    column   value
+        x0  0.5000
+        x1  0.0000
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        scoring: Any = None,
+        empty: EmptyPolicy = "prior",
+        row_semivalue: Semivalue | None = None,
+        column_semivalue: Semivalue | None = None,
+        cv: Any = 5,
+        executor: Any = None,
+        journal: Any = None,
+        progress: bool = True,
+        max_utilities: int = MOST_UTILITIES,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.model = model
+        self.scoring = scoring
+        self.empty = empty
+        self.row_semivalue = row_semivalue
+        self.column_semivalue = column_semivalue
+        self.cv = cv
+        self.executor = executor
+        self.journal = journal
+        self.progress = progress
+        self.max_utilities = max_utilities
+
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+    ) -> Plan:
+        """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
+        game = self._game(
+            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups
+        )
+        corner_total(game, game.shape)
+        seconds = _seconds_per_utility(game, game.shape)
+        return Plan(game.shape, 1 << sum(game.shape), seconds, self.max_utilities)
+
+    def _value(self, game: Game, blocks: Blocks, backend: str | None) -> Valuation:
+        settings = Settings.checked(
+            self.row_semivalue, self.column_semivalue, self.executor, self.journal, self.progress
+        )
+        return exact_valuation(
+            game, blocks, settings, max_utilities=self.max_utilities, backend=backend
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedUtilities:
+    """What a task of coalition pairs adds: their utilities, weighed for every block.
+
+    All tasks together give psi = W_n' H W_m. Each part is multiplied by the number of tasks, so
+    that the mean over all tasks, which is what Moments hold, is that sum.
+    """
+
+    game: Game
+    row_semivalue: Semivalue
+    column_semivalue: Semivalue
+    n_tasks: int
+
+    def __call__(self, pairs: CoalitionPairs) -> Contribution:
+        """Look at the utilities and weigh them."""
+        seen, tally = utilities(self.game, pairs)
+        row_weights = membership_weights(self.row_semivalue, pairs.rows)
+        column_weights = membership_weights(self.column_semivalue, pairs.columns)
+        part = row_weights.T @ (seen[:, None] * column_weights)
+        return Contribution(Moments.of(with_margins(part * self.n_tasks)), tally)
+
+
+def exact_valuation(
+    game: Game,
+    blocks: Blocks,
+    settings: Settings,
+    *,
+    max_utilities: int,
+    backend: str | None = None,
+) -> Valuation:
+    """Value a game by looking at all its coalitions."""
+    design = AllCoalitions(blocks.shape)
+    _refuse_absurd(game, blocks.shape, design.n_pairs, max_utilities)
+    expected_total, corners = corner_total(game, blocks.shape)
+    question = settings.question(game)
+    method = {"valuer": "ExactValuer", "design": "AllCoalitions"}
+    outcome = run(
+        design,
+        WeightedUtilities(game, settings.row_semivalue, settings.column_semivalue, design.n_tasks),
+        stop=AfterTasks(design.n_tasks),
+        executor=settings.executor,
+        journal=settings.journal,
+        fingerprint=fingerprint(question, method, blocks.shape),
+        tasks_per_round=-(-design.n_tasks // _ROUNDS),
+        title="exact values",
+        show_progress=settings.progress,
+        describe=lambda progress: _describe(progress, design.n_tasks),
+    )
+    if outcome.interrupted:
+        # A part of the sum is no estimate of the whole.
+        raise KeyboardInterrupt("exact values need all coalitions; the run was broken off")
+    tally = corners.merge(outcome.contribution.tally)
+    return Valuation(
+        blocks,
+        _exact(outcome.contribution.moments, blocks.shape),
+        expected_total,
+        getattr(game, "empty", "game"),
+        "exact",
+        Provenance.now(question, method, Session(None, outcome.tasks), tally, outcome.seconds),
+        backend,
+    )
+
+
+def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
+    """Moments without spread: tasks differ, but their sum is not a matter of chance."""
+    marginals = 1 << (sum(shape) - 2)
+    return replace(
+        moments,
+        count=np.full_like(moments.count, marginals),
+        spread=np.zeros_like(moments.spread),
+    )
+
+
+def _describe(progress: Progress, n_tasks: int) -> str:
+    return f"{progress.tasks:,} of {n_tasks:,} tasks"
+
+
+def _refuse_absurd(game: Game, shape: tuple[int, int], n_pairs: int, limit: int) -> None:
+    if n_pairs <= limit:
+        return
+    seconds = n_pairs * _seconds_per_utility(game, shape)
+    raise ValueError(
+        f"exact values of {shape[0]} x {shape[1]} blocks need 2^{sum(shape)} = {n_pairs:.4g} "
+        f"utilities, about {_duration(seconds)}; the limit is {limit:,}. Cut the table into fewer "
+        "row_groups or column_groups, estimate with MonteCarloValuer, or raise max_utilities."
+    )
+
+
+def _seconds_per_utility(game: Game, shape: tuple[int, int]) -> float:
+    """Mean time of a few random coalitions, as an exact run would meet them."""
+    rng = generator(0, 0)
+    n_rows, n_columns = shape
+    pairs = [
+        (rng.random(n_rows) < 0.5, rng.random(n_columns) < 0.5) for _ in range(_TIMED_UTILITIES)
+    ]
+    game.value(*pairs[0])
+    began = time.perf_counter()
+    utilities(game, pairs)
+    return (time.perf_counter() - began) / len(pairs)
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("years", 31_557_600), ("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,0 +1,77 @@
+"""value_game: values of any game, with or without a table behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cellworth.blocks import Blocks
+from cellworth.execution import StoppingRule
+from cellworth.games import Game
+from cellworth.semivalues import Semivalue
+from cellworth.valuation import Valuation
+from cellworth.valuers.base import Settings
+from cellworth.valuers.exact import MOST_UTILITIES, exact_valuation
+from cellworth.valuers.monte_carlo import checked_seed, monte_carlo_valuation
+
+
+def value_game(
+    game: Game,
+    shape: tuple[int, int] | Blocks,
+    *,
+    row_semivalue: Semivalue | None = None,
+    column_semivalue: Semivalue | None = None,
+    stop: StoppingRule | None = None,
+    random_state: Any = None,
+    executor: Any = None,
+    journal: Any = None,
+    progress: bool = True,
+    max_utilities: int = MOST_UTILITIES,
+) -> Valuation:
+    """Value every block of a game: exactly, or by Monte Carlo once a stopping rule is given.
+
+    Parameters
+    ----------
+    game : Game
+        Anything with a method ``value(rows, columns)``.
+    shape : tuple of int or Blocks
+        How many row players and column players there are, or blocks with names.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    stop : StoppingRule, default=None
+        None: all coalitions, exactly. A rule: random orders until it is met.
+    random_state : int or None, default=None
+        Seed of the random orders.
+    executor, journal, progress
+        As in :class:`MonteCarloValuer`.
+    max_utilities : int, default=2**20
+        Refuse to start an exact run beyond this.
+
+    Examples
+    --------
+    A game in which every row adds 1 to what every column earns:
+
+    >>> class Counting:
+    ...     def value(self, rows, columns):
+    ...         return rows.sum() * columns.sum()
+    >>> value_game(Counting(), (3, 2)).values
+    array([[1., 1.],
+           [1., 1.],
+           [1., 1.]])
+    """
+    if isinstance(game, type) or not isinstance(game, Game):
+        raise TypeError(
+            f"game is {game!r}; give an object with a method value(rows, columns) -> float."
+        )
+    blocks = shape if isinstance(shape, Blocks) else Blocks.of_shape(shape)
+    _refuse_other_shape(game, blocks.shape)
+    settings = Settings.checked(row_semivalue, column_semivalue, executor, journal, progress)
+    if stop is None:
+        return exact_valuation(game, blocks, settings, max_utilities=max_utilities)
+    seed = checked_seed(random_state, journal)
+    return monte_carlo_valuation(game, blocks, settings, stop=stop, seed=seed)
+
+
+def _refuse_other_shape(game: Game, shape: tuple[int, int]) -> None:
+    own = getattr(game, "shape", shape)
+    if own != shape:
+        raise ValueError(f"shape is {shape}, but the game has {own}; give that shape.")

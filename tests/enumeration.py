@@ -1,0 +1,108 @@
+"""Truth for the tests: two-dimensional values straight from their definitions, slow and plain.
+
+Nothing here uses the library's own weights, designs or matrices.
+"""
+
+from itertools import chain, combinations, permutations, product
+from math import factorial
+
+import numpy as np
+from scipy.special import beta as beta_function
+
+from cellworth import Banzhaf, Beta, LeaveOneOut, Shapley
+
+
+def subsets(players):
+    players = list(players)
+    return chain.from_iterable(combinations(players, size) for size in range(len(players) + 1))
+
+
+def weight(semivalue, size, n_players):
+    """Weight of one coalition of this size that a player joins."""
+    match semivalue:
+        case Shapley():
+            return factorial(size) * factorial(n_players - size - 1) / factorial(n_players)
+        case Banzhaf():
+            return 0.5 ** (n_players - 1)
+        case Beta(a, b):
+            return beta_function(size + b, n_players - 1 - size + a) / beta_function(b, a)
+        case LeaveOneOut():
+            return float(size == n_players - 1)
+    raise AssertionError(semivalue)
+
+
+def number(members):
+    return sum(1 << member for member in members)
+
+
+def marginal(table, S, F, i, j):
+    with_i, with_j = (*S, i), (*F, j)
+    return (
+        table[number(with_i), number(with_j)]
+        + table[number(S), number(F)]
+        - table[number(with_i), number(F)]
+        - table[number(S), number(with_j)]
+    )
+
+
+def block_values(table, shape, rows, columns):
+    """The set form: weighted sum of marginals over all pairs of coalitions."""
+    n, m = shape
+    values = np.zeros(shape)
+    for i, j in product(range(n), range(m)):
+        others = [r for r in range(n) if r != i], [c for c in range(m) if c != j]
+        values[i, j] = sum(
+            weight(rows, len(S), n) * weight(columns, len(F), m) * marginal(table, S, F, i, j)
+            for S in subsets(others[0])
+            for F in subsets(others[1])
+        )
+    return values
+
+
+def permutation_values(table, shape):
+    """The permutation form: mean marginal over all orders of rows and of columns."""
+    n, m = shape
+    values = np.zeros(shape)
+    for row_order, column_order in product(permutations(range(n)), permutations(range(m))):
+        for a, b in product(range(n), range(m)):
+            i, j = row_order[a], column_order[b]
+            values[i, j] += marginal(table, row_order[:a], column_order[:b], i, j)
+    return values / (factorial(n) * factorial(m))
+
+
+def line_values(utilities, n_players, semivalue):
+    """One-dimensional values of a game whose utility of coalition s is utilities[s]."""
+    values = np.zeros(n_players)
+    for i in range(n_players):
+        for S in subsets(p for p in range(n_players) if p != i):
+            gain = utilities[number((*S, i))] - utilities[number(S)]
+            values[i] += weight(semivalue, len(S), n_players) * gain
+    return values
+
+
+def paper_system(n, m):
+    """The appendix's linear system A p = b for the weights p[s, f], row by row."""
+    equations, right = [], []
+
+    def add(terms, value=0.0):
+        row = np.zeros((n, m))
+        for s, f, factor in terms:
+            row[s, f] += factor
+        equations.append(row.ravel())
+        right.append(value)
+
+    for s, f in product(range(1, n), range(1, m)):
+        add(
+            [
+                (s - 1, f - 1, s * f),
+                (s, f, (n - s) * (m - f)),
+                (s, f - 1, -(n - s) * f),
+                (s - 1, f, -s * (m - f)),
+            ]
+        )
+    for f in range(1, m):
+        add([(0, f, m - f), (0, f - 1, -f)])
+    for s in range(1, n):
+        add([(s, 0, n - s), (s - 1, 0, -s)])
+    add([(n - 1, m - 1, n * m)], 1.0)
+    return np.array(equations), np.array(right)

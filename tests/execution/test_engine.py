@@ -1,0 +1,163 @@
+"""The engine, without any game: tasks are numbers, contributions are arrays."""
+
+import time
+
+import numpy as np
+import pytest
+
+from cellworth.execution import (
+    AfterSeconds,
+    AfterTasks,
+    Entry,
+    MemoryJournal,
+    Serial,
+    StandardErrorBelow,
+    Threads,
+    run,
+)
+from cellworth.moments import Contribution, Moments, Tally, with_margins
+
+
+def number(task):
+    return task
+
+
+def noise(task):
+    seen = np.random.default_rng(task).normal(size=(2, 2))
+    return Contribution(Moments.of(with_margins(seen)), Tally(1))
+
+
+def start(stop, contribution=noise, executor=None, journal=None, **settings):
+    return run(
+        number,
+        contribution,
+        stop=stop,
+        executor=executor or Serial(),
+        journal=journal or MemoryJournal(),
+        fingerprint="this run",
+        tasks_per_round=8,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("n_tasks", [1, 7, 8, 9, 16, 30])
+def test_a_limit_of_tasks_is_met_exactly(n_tasks):
+    outcome = start(AfterTasks(n_tasks))
+    assert outcome.tasks == n_tasks == outcome.contribution.tally.utilities
+    assert not outcome.interrupted
+
+
+def test_contributions_are_folded_in_the_order_of_tasks():
+    folded = noise(0)
+    for task in range(1, 20):
+        folded = folded.merge(noise(task))
+    outcome = start(AfterTasks(20), executor=Threads(2))
+    assert outcome.contribution.moments.mean.tobytes() == folded.moments.mean.tobytes()
+
+
+def test_statistical_rules_are_asked_at_the_end_of_rounds():
+    outcome = start(StandardErrorBelow(0.2))
+    assert outcome.tasks % 8 == 0
+    errors = outcome.contribution.moments.standard_errors[:-1, :-1]
+    assert errors.max() <= 0.2
+
+
+def test_a_deadline_holds_within_a_round():
+    def slow(task):
+        time.sleep(0.02)
+        return noise(task)
+
+    outcome = start(AfterSeconds(0.05), slow)
+    assert 1 <= outcome.tasks < 8
+    assert not outcome.interrupted
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_a_stopped_run_starts_no_further_task(executor):
+    begun = []
+
+    def slow(task):
+        begun.append(task)
+        time.sleep(0.05)
+        return noise(task)
+
+    start(AfterSeconds(0.01), slow, executor)
+    settled = len(begun)
+    time.sleep(0.3)
+    assert len(begun) == settled
+    assert settled <= 8
+
+
+def test_the_journal_is_written_after_every_round_and_at_the_end():
+    written = []
+
+    class Diary(MemoryJournal):
+        def write(self, entry):
+            super().write(entry)
+            written.append(entry.tasks)
+
+    start(AfterTasks(19), journal=Diary())
+    assert written == [8, 16, 19]
+
+
+def test_a_resumed_run_starts_at_the_first_missing_task():
+    journal = MemoryJournal()
+    start(AfterTasks(11), journal=journal)
+    begun = []
+
+    def watched(task):
+        begun.append(task)
+        return noise(task)
+
+    outcome = start(AfterTasks(20), watched, journal=journal)
+    assert begun == list(range(11, 20))
+    assert outcome.tasks == 20
+
+
+def test_time_of_earlier_sessions_counts_in_the_outcome_only():
+    journal = MemoryJournal()
+    journal.write(Entry("this run", 3, noise(0), 1000.0))
+    outcome = start(AfterTasks(5) | AfterSeconds(500), journal=journal)
+    assert outcome.tasks == 5
+    assert 1000.0 < outcome.seconds < 1100.0
+
+
+def test_a_run_that_is_long_enough_already_does_nothing():
+    journal = MemoryJournal()
+    start(AfterTasks(9), journal=journal)
+    outcome = start(AfterTasks(9), lambda task: 1 / 0, journal=journal)
+    assert outcome.tasks == 9
+
+
+def test_a_journal_of_another_run_is_refused():
+    journal = MemoryJournal()
+    journal.write(Entry("another run", 3, noise(0), 1.0))
+    with pytest.raises(ValueError, match=r"holds run another run, but this is run this run"):
+        start(AfterTasks(5), journal=journal)
+
+
+def test_an_error_in_a_task_comes_through():
+    def broken(task):
+        raise ZeroDivisionError("task 0 is broken")
+
+    with pytest.raises(ZeroDivisionError, match="task 0 is broken"):
+        start(AfterTasks(3), broken)
+
+
+def test_a_short_run_shows_no_bar(capsys):
+    start(AfterTasks(3), show_progress=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_longer_run_shows_the_time_left_and_the_errors(capsys):
+    def slow(task):
+        time.sleep(0.2)
+        return noise(task)
+
+    start(AfterTasks(14), slow, show_progress=True, title="values")
+    shown = capsys.readouterr().err
+    assert "values:" in shown
+    assert "left" in shown
+    assert "standard errors up to" in shown
+    assert "100%" in shown
+    assert "14 tasks" in shown

@@ -1,0 +1,175 @@
+"""What users import: every name works, is documented, and costs little to load."""
+
+import inspect
+import subprocess
+import sys
+import time
+import typing
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.utils.estimator_checks import check_estimator
+
+import cellworth
+from cellworth import AfterTasks, ExactValuer, MonteCarloValuer
+
+NAMES = sorted(cellworth.__all__)
+
+
+def test_the_public_names_are_these():
+    assert NAMES == [
+        "AfterSeconds",
+        "AfterTasks",
+        "Banzhaf",
+        "Beta",
+        "Blocks",
+        "ExactValuer",
+        "FailedUtility",
+        "Game",
+        "KNNGame",
+        "LeaveOneOut",
+        "MemoryJournal",
+        "ModelGame",
+        "Moments",
+        "MonteCarloValuer",
+        "Processes",
+        "RankingStable",
+        "Serial",
+        "Shapley",
+        "StandardErrorBelow",
+        "TableGame",
+        "Threads",
+        "Valuation",
+        "value_game",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_documented_and_typed(name):
+    thing = getattr(cellworth, name)
+    assert len(inspect.getdoc(thing)) > 20
+    members = [thing] if inspect.isfunction(thing) else public_methods(thing)
+    for member in members:
+        assert inspect.getdoc(member)
+        hints = typing.get_type_hints(member)
+        parameters = [p for p in inspect.signature(member).parameters if p != "self"]
+        assert set(parameters) | {"return"} <= set(hints)
+
+
+def public_methods(cls):
+    own = [method for name, method in vars(cls).items() if not name.startswith("_")]
+    return [method for method in own if inspect.isfunction(method)]
+
+
+def test_the_version_is_that_of_the_package():
+    assert cellworth.__version__ == "0.1.0"
+
+
+def run_python(code):
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own code)
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+HEAVY = ("matplotlib", "dask", "distributed", "jinja2", "pandas", "polars", "xarray", "numba")
+
+
+def test_importing_cellworth_loads_no_heavy_package_of_its_own_accord():
+    code = "import sys, {0}; print(*sorted(m for m in sys.modules if m in {1!r}))"
+    baseline = set(run_python(code.format("sklearn.linear_model", HEAVY)).split())
+    ours = set(run_python(code.format("cellworth", HEAVY)).split())
+    assert ours <= baseline
+
+
+def test_cellworth_can_be_imported_where_no_heavy_package_is_installed():
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r})); import cellworth"
+    run_python(f"{blocked}; print(cellworth.__version__)")
+
+
+def test_importing_cellworth_is_about_as_quick_as_importing_scikit_learn():
+    def seconds(module):
+        began = time.perf_counter()
+        run_python(f"import {module}")
+        return time.perf_counter() - began
+
+    # Side by side, interleaved, best of several: the machine may be busy.
+    pairs = [(seconds("sklearn.linear_model"), seconds("cellworth")) for _ in range(5)]
+    theirs, ours = np.min(pairs, axis=0)
+    assert ours <= 1.5 * theirs
+
+
+# scikit-learn's own checks --------------------------------------------------------------------
+
+
+def outcomes(valuer, **settings):
+    return check_estimator(valuer, on_fail=None, on_skip=None, **settings)
+
+
+def complaints(results):
+    return [r for r in results if r["status"] not in ("passed", "skipped", "xfail")]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+def test_scikit_learn_accepts_the_monte_carlo_valuer():
+    valuer = MonteCarloValuer(DummyRegressor(), stop=AfterTasks(1), cv=2)
+    results = outcomes(valuer)
+    assert len(results) > 30
+    assert complaints(results) == []
+
+
+class GroupedExactValuer(ExactValuer):
+    """Cuts the tables of scikit-learn's checks into 3 x 2 groups, which exact values can bear."""
+
+    def fit(self, X, y):
+        shape = getattr(X, "shape", None) or np.shape(X)
+        if len(shape) != 2 or 0 in shape:
+            return super().fit(X, y)
+        groups = np.arange(shape[0]) % 3, np.arange(shape[1]) % 2
+        return super().fit(X, y, row_groups=groups[0], column_groups=groups[1])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+def test_scikit_learn_accepts_the_exact_valuer_on_tables_that_are_cut_into_groups():
+    assert complaints(outcomes(GroupedExactValuer(DummyRegressor(), cv=2))) == []
+
+
+TOO_LARGE = "single cells of this table have more coalitions than can be looked at"
+TOO_LARGE_CHECKS = (
+    "check_fit_score_takes_y",
+    "check_estimators_overwrite_params",
+    "check_dont_overwrite_parameters",
+    "check_estimators_fit_returns_self",
+    "check_readonly_memmap_input",
+    "check_n_features_in_after_fitting",
+    "check_positive_only_tag_during_fit",
+    "check_estimators_dtypes",
+    "check_dtype_object",
+    "check_pipeline_consistency",
+    "check_estimators_pickle",
+    "check_f_contiguous_array_estimator",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_fit2d_1feature",
+    "check_dict_unchanged",
+    "check_fit_idempotent",
+    "check_fit_check_is_fitted",
+    "check_n_features_in",
+    "check_fit2d_predict1d",
+)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+def test_scikit_learns_checks_of_the_exact_valuer_fail_only_where_the_table_is_too_large():
+    valuer = ExactValuer(DummyRegressor(), cv=2, max_utilities=2**10)
+    expected = dict.fromkeys(TOO_LARGE_CHECKS, TOO_LARGE)
+    results = outcomes(valuer, expected_failed_checks=expected)
+    assert complaints(results) == []
+    for result in results:
+        if result["status"] == "xfail":
+            errors = [result["exception"], result["exception"].__cause__]
+            assert any("exact values of" in str(error) for error in errors), result

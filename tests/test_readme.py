@@ -1,0 +1,20 @@
+"""The README as printed."""
+
+from pathlib import Path
+
+import pytest
+
+import readme
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_readme_prints_what_it_shows():
+    assert readme.run(ROOT / "README.md") == 4
+
+
+def test_a_page_that_shows_something_else_is_found_out(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
+    with pytest.raises(AssertionError, match="but this came\n2"):
+        readme.run(page)

@@ -1,0 +1,176 @@
+"""The same bits, whoever does the work and however often it is interrupted."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import (
+    AfterTasks,
+    ExactValuer,
+    MemoryJournal,
+    MonteCarloValuer,
+    Processes,
+    Serial,
+    TableGame,
+    Threads,
+    value_game,
+)
+
+EXECUTORS = [
+    Serial(),
+    Threads(2),
+    Threads(3),
+    Processes(2),
+    Processes(2, batch_size=5),
+    Processes(1, batch_size=7),
+]
+
+
+def arrays(valuation):
+    moments = valuation.moments
+    return moments.count, moments.mean, moments.spread
+
+
+def assert_same_bits(one, other):
+    for a, b in zip(arrays(one), arrays(other), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))
+    train, val = order[:90], order[90:]
+    groups = {"row_groups": np.arange(90) % 4, "column_groups": np.arange(13) % 3}
+    return {"X": X[train], "y": y[train], "X_val": X[val], "y_val": y[val], **groups}
+
+
+MODELS = {
+    "tree": DecisionTreeClassifier(max_depth=4),
+    "logistic": make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model_and_reference(request, wine):
+    model = MODELS[request.param]
+    valuer = MonteCarloValuer(model, stop=AfterTasks(12), random_state=3, executor=Serial())
+    return model, valuer.fit(**wine).valuation_
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
+    model, reference = model_and_reference
+    valuer = MonteCarloValuer(model, stop=AfterTasks(12), random_state=3, executor=executor)
+    assert_same_bits(valuer.fit(**wine).valuation_, reference)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_exact_values_are_the_same_bits_everywhere(wine, executor):
+    model = MODELS["tree"]
+    reference = ExactValuer(model).fit(**wine).valuation_
+    assert_same_bits(ExactValuer(model, executor=executor).fit(**wine).valuation_, reference)
+
+
+class Backwards:
+    """An executor whose tasks finish in the reverse order."""
+
+    def run(self, work, tasks):
+        for task in reversed(list(tasks)):
+            yield task, work(task)
+
+
+@pytest.fixture(scope="module")
+def table_game():
+    return TableGame(np.random.default_rng(11).normal(size=(16, 8)))
+
+
+def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
+    run = {"shape": (4, 3), "stop": AfterTasks(37), "random_state": 5}
+    forwards = value_game(table_game, **run)
+    assert_same_bits(value_game(table_game, **run, executor=Backwards()), forwards)
+
+
+def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
+    journal = MemoryJournal()
+    for budget in (1, 2, 15, 16, 17, 40, 63):
+        part = value_game(
+            table_game, (4, 3), stop=AfterTasks(budget), random_state=5, journal=journal
+        )
+        assert part.counts.max() == budget
+    whole = value_game(table_game, (4, 3), stop=AfterTasks(63), random_state=5)
+    assert_same_bits(part, whole)
+
+
+def test_a_resumed_run_pays_only_for_new_tasks(table_game):
+    journal = MemoryJournal()
+    run = {"shape": (4, 3), "random_state": 5, "journal": journal}
+    value_game(table_game, stop=AfterTasks(20), **run)
+    calls = []
+
+    class Spy(TableGame):
+        def value(self, rows, columns):
+            calls.append((rows, columns))
+            return super().value(rows, columns)
+
+    value_game(Spy(table_game.table), stop=AfterTasks(25), **run)
+    corners, grid = 4, 5 * 4
+    assert len(calls) == corners + 5 * grid
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"random_state": 6}, {"shape": (3, 4), "game": TableGame(np.zeros((8, 16)))}],
+    ids=["other seed", "other game"],
+)
+def test_a_journal_refuses_another_run(table_game, change):
+    run = {"game": table_game, "shape": (4, 3), "stop": AfterTasks(2), "random_state": 5}
+    journal = MemoryJournal()
+    value_game(**run, journal=journal)
+    with pytest.raises(ValueError, match="the journal holds run"):
+        value_game(**(run | change), journal=journal)
+
+
+class BrokenOff(TableGame):
+    """A game that is interrupted from the keyboard at its n-th utility."""
+
+    left = 0
+
+    def value(self, rows, columns):
+        BrokenOff.left -= 1
+        if BrokenOff.left == 0:
+            raise KeyboardInterrupt
+        return super().value(rows, columns)
+
+
+def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
+    corners, grid = 4, 5 * 4
+    BrokenOff.left = corners + 6 * grid + 3
+    game = BrokenOff(table_game.table)
+    journal = MemoryJournal()
+    run = {"shape": (4, 3), "stop": AfterTasks(30), "random_state": 5}
+    partial = value_game(game, **run, journal=journal)
+    assert partial.status == "interrupted"
+    assert partial.counts.min() == partial.counts.max() == 6
+    resumed = value_game(game, **run, journal=journal)
+    assert resumed.status == "estimated"
+    assert_same_bits(resumed, value_game(table_game, **run))
+
+
+def test_a_run_broken_off_before_its_first_task_raises(table_game):
+    BrokenOff.left = 10
+    with pytest.raises(KeyboardInterrupt):
+        value_game(BrokenOff(table_game.table), (4, 3), stop=AfterTasks(5), random_state=0)
+
+
+def test_interrupted_exact_values_are_not_passed_off_as_values(table_game):
+    BrokenOff.left = 4 + 100
+    game = BrokenOff(table_game.table)
+    journal = MemoryJournal()
+    with pytest.raises(KeyboardInterrupt, match="all coalitions"):
+        value_game(game, (4, 3), journal=journal)
+    assert_same_bits(value_game(game, (4, 3), journal=journal), value_game(table_game, (4, 3)))

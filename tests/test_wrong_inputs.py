@@ -1,0 +1,286 @@
+"""Wrong inputs: each gets one sentence that says what came, what was expected and what to do."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LinearRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import (
+    AfterSeconds,
+    AfterTasks,
+    Beta,
+    Blocks,
+    ExactValuer,
+    KNNGame,
+    MemoryJournal,
+    ModelGame,
+    MonteCarloValuer,
+    Processes,
+    RankingStable,
+    Shapley,
+    StandardErrorBelow,
+    TableGame,
+    Threads,
+    value_game,
+)
+
+X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "pay": [1.0, 2.0, 3.0, 4.0]})
+Y = np.array(["no", "no", "yes", "yes"])
+GOOD = {"X": X, "y": Y, "X_val": X, "y_val": Y}
+GAME = TableGame(np.zeros((4, 4)))
+
+
+def fit(model=None, **changed):
+    return ExactValuer(model or DecisionTreeClassifier()).fit(**(GOOD | changed))
+
+
+def fit_regressor(**changed):
+    numbers = {"y": [1.0, 2.0, 3.0, 4.0], "y_val": [1.0, 2.0, 3.0, 4.0]}
+    return fit(LinearRegression(), **(numbers | changed))
+
+
+def monte_carlo(**settings):
+    return MonteCarloValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
+
+
+def twice_named():
+    return pd.DataFrame(np.ones((4, 2)), columns=["age", "age"])
+
+
+def with_levels():
+    return X.set_index(pd.MultiIndex.from_tuples([(0, "a"), (0, "b"), (1, "a"), (1, "b")]))
+
+
+class Endless:
+    def value(self, rows, columns):
+        return float("nan")
+
+
+# What is done wrong, and the words that must come back: what came, and what to do about it.
+MISTAKES = {
+    # the table
+    "X is missing": (lambda: fit(X=None), ["NoneType", "give a pandas, polars or Arrow table"]),
+    "X is text": (lambda: fit(X="table.csv"), ["str", "two-dimensional array"]),
+    "X is one-dimensional": (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), ["1D array", "reshape(-1, 1)"]),
+    "X has three dimensions": (lambda: fit(X=np.ones((4, 2, 1))), ["3D array", "Reshape"]),
+    "X is sparse": (lambda: fit(X=sparse.eye(4).tocsr()), ["sparse", "toarray()"]),
+    "X is complex": (lambda: fit(X=np.ones((4, 2)) * 1j), ["Complex data not supported"]),
+    "X is lazy": (lambda: fit(X=pl.LazyFrame({"age": [1]})), ["lazy", "collect()"]),
+    "X is ragged": (lambda: fit(X=[[1, 2], [3]]), ["different lengths", "same number of cells"]),
+    "X holds a dictionary": (
+        lambda: fit(X=np.array([[{}, 1], [2, 3], [4, 5], [6, 7]], dtype=object)),
+        ["{}", "must be a string, a number or missing"],
+    ),
+    "zero rows": (lambda: fit(X=X[:0], y=[]), ["0 sample(s)", "at least one row"]),
+    "zero columns": (lambda: fit(X=X[[]]), ["0 feature(s)", "one column"]),
+    "duplicate columns": (lambda: fit(X=twice_named()), ["'age' 2 times", "rename them"]),
+    "an index of two levels": (lambda: fit(X=with_levels()), ["2 levels", "reset_index()"]),
+    "column names of two kinds": (
+        lambda: fit(X=X.rename(columns={"pay": 7})),
+        ["int and str", "one kind only"],
+    ),
+    "strings where numbers are due": (
+        lambda: fit(X=X.assign(pay=["low", "low", "high", "high"])),
+        ["could not convert string to float", "Pipeline"],
+    ),
+    # the labels
+    "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
+    "y is too short": (lambda: fit(y=["no", "yes"]), ["2 labels", "4 rows", "one label per row"]),
+    "y has two columns": (lambda: fit(y=np.ones((4, 2))), ["(4, 2)", "one-dimensional"]),
+    "y has a NaN": (lambda: fit_regressor(y=[1, 2, np.nan, 4]), ["NaN", "position 2", "drop"]),
+    "y has a None": (lambda: fit(y=["no", None, "yes", "yes"]), ["None", "position 1", "drop"]),
+    "y is infinite": (lambda: fit_regressor(y=[1, 2, 3, np.inf]), ["inf", "position 3", "finite"]),
+    "y is text for a regressor": (
+        lambda: fit(LinearRegression()),
+        ["'no'", "regressor", "use a classifier"],
+    ),
+    "y is continuous for a classifier": (
+        lambda: fit(y=[0.1, 0.2, 0.3, 0.4]),
+        ["continuous", "0.1", "use a regressor"],
+    ),
+    "y has one class": (lambda: fit(y=["no"] * 4), ["one class only", "'no'", "two classes"]),
+    "y mixes kinds": (lambda: fit(y=["no", 1, "no", 1]), ["int and str", "use one kind"]),
+    "y is complex": (lambda: fit(y=np.ones(4) * 1j), ["Complex data not supported"]),
+    # the validation set
+    "X_val without y_val": (lambda: fit(y_val=None), ["X_val came without y_val", "give both"]),
+    "y_val without X_val": (lambda: fit(X_val=None), ["y_val came without X_val", "give both"]),
+    "y_val is too long": (
+        lambda: fit(y_val=["no", "yes"] * 3),
+        ["y_val has 6 labels", "X_val has 4 rows"],
+    ),
+    "y_val has a gap": (
+        lambda: fit(y_val=["no", "yes", None, "no"]),
+        ["y_val", "position 2", "drop"],
+    ),
+    "y_val has one class": (lambda: fit(y_val=["yes"] * 4), ["y_val holds one class only", "yes"]),
+    "y_val spells a class otherwise": (
+        lambda: fit(y_val=["no.", "no", "yes", "yes"]),
+        ["'no.'", "never shows", "Spell labels alike"],
+    ),
+    "X_val lacks a column": (lambda: fit(X_val=X[["age"]]), ["lacks", "'pay'", "same columns"]),
+    "X_val has a column more": (
+        lambda: fit(X_val=X.assign(zip=1)),
+        ["has the columns 'zip'", "that X lacks", "same columns"],
+    ),
+    "X_val is narrower": (
+        lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]),
+        ["1 columns", "X has 2", "same columns"],
+    ),
+    "cv beyond the rows": (
+        lambda: ExactValuer(DecisionTreeClassifier(), cv=9).fit(X, Y),
+        ["cv=9", "n_samples=4", "give X_val and y_val"],
+    ),
+    # groups
+    "too few row groups": (
+        lambda: fit(row_groups=["a", "b"]),
+        ["row_groups has 2 entries", "4 rows", "one group per row"],
+    ),
+    "too few column groups": (lambda: fit(column_groups=["a"]), ["1 entries", "2 columns"]),
+    "a row without a group": (
+        lambda: fit(row_groups=["a", "a", np.nan, "b"]),
+        ["no label at position 2", "give every row a group"],
+    ),
+    "an unknown row id": (
+        lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}),
+        ["names 77", "does not have", "0, 1, 2"],
+    ),
+    "an unknown column name": (
+        lambda: fit(column_groups={"a": ["age"], "b": ["wage"]}),
+        ["'wage'", "its columns are 'age', 'pay'"],
+    ),
+    "a row in two groups": (
+        lambda: fit(row_groups={"a": [0, 1, 2], "b": [2, 3]}),
+        ["names 2 twice", "one group"],
+    ),
+    "a row in no group": (
+        lambda: fit(row_groups={"a": [0, 1], "b": [2]}),
+        ["leaves out 1 rows: 3", "every row of X"],
+    ),
+    "an empty group": (
+        lambda: fit(row_groups={"a": [0, 1, 2, 3], "b": []}),
+        ["row_groups['b'] is empty", "leave it out"],
+    ),
+    "a group that is no list": (
+        lambda: fit(column_groups={"a": "age", "b": ["pay"]}),
+        ["'age'", "give a list", "['age']"],
+    ),
+    "row_groups names no column": (
+        lambda: fit(row_groups="bank"),
+        ["'bank'", "no column of X", "'age', 'pay'"],
+    ),
+    "row_groups names the only column": (
+        lambda: fit(X=X[["age"]], row_groups="age"),
+        ["no column besides 'age'"],
+    ),
+    "column_groups is a name": (
+        lambda: fit(column_groups="age"),
+        ["'age'", "one label per column"],
+    ),
+    "row_groups is a number": (lambda: fit(row_groups=3), ["row_groups is 3", "one label per row"]),
+    # the model and its judge
+    "no model": (lambda: ExactValuer().fit(X, Y), ["model is None", "DecisionTreeClassifier()"]),
+    "a class for a model": (
+        lambda: ExactValuer(DecisionTreeClassifier).fit(X, Y),
+        ["the class DecisionTreeClassifier", "DecisionTreeClassifier()"],
+    ),
+    "a model that neither classifies nor regresses": (
+        lambda: fit(KMeans()),
+        ["KMeans", "neither a classifier nor a regressor"],
+    ),
+    "an unknown scoring": (
+        lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring="akkuracy"),
+        ["'akkuracy'", "get_scorer_names()"],
+    ),
+    "an unknown policy": (
+        lambda: ModelGame(DecisionTreeClassifier(), **GOOD, empty="none"),
+        ["'none'", "'prior'", "'zero'"],
+    ),
+    # semivalues, stopping rules, executors, journals, seeds
+    "a name for a semivalue": (
+        lambda: monte_carlo(row_semivalue="shapley"),
+        ["row_semivalue is 'shapley'", "Shapley()"],
+    ),
+    "a class for a semivalue": (
+        lambda: monte_carlo(column_semivalue=Shapley),
+        ["column_semivalue is <class", "Shapley()"],
+    ),
+    "Beta outside its family": (lambda: Beta(0, 1), ["Beta(0, 1)", "above 0"]),
+    "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "AfterTasks(200)"]),
+    "no tasks": (lambda: AfterTasks(0), ["AfterTasks(0)", "at least 1"]),
+    "half a task": (lambda: AfterTasks(0.5), ["whole number of tasks", "0.5"]),
+    "no time": (lambda: AfterSeconds(-1), ["AfterSeconds(-1)", "above 0"]),
+    "time in words": (lambda: AfterSeconds("1 h"), ["number of seconds", "'1 h'"]),
+    "an impossible error": (lambda: StandardErrorBelow(0), ["StandardErrorBelow(0)", "above 0"]),
+    "an impossible correlation": (lambda: RankingStable(1.0), ["RankingStable(1.0)", "below 1"]),
+    "no threads": (lambda: Threads(0), ["Threads is 0", "at least 1"]),
+    "no batch": (lambda: Processes(2, batch_size=0), ["batch_size is 0", "at least 1"]),
+    "a number for an executor": (lambda: monte_carlo(executor=2), ["executor is 2", "Threads(2)"]),
+    "a path for a journal": (lambda: monte_carlo(journal=3), ["journal is 3", "MemoryJournal()"]),
+    "a journal without a seed": (
+        lambda: monte_carlo(journal=MemoryJournal()),
+        ["random_state", "same tasks"],
+    ),
+    "a negative seed": (lambda: monte_carlo(random_state=-1), ["-1", "at least 0"]),
+    "text for a seed": (lambda: monte_carlo(random_state="x"), ["'x'", "whole number"]),
+    # games
+    "absurdly many coalitions": (
+        lambda: ExactValuer(DecisionTreeClassifier()).fit(
+            np.arange(60.0).reshape(30, 2), [0, 1] * 15
+        ),
+        ["2^32", "row_groups", "MonteCarloValuer", "max_utilities"],
+    ),
+    "a table of the wrong size": (lambda: TableGame(np.zeros((3, 4))), ["(3, 4)", "2^n_rows"]),
+    "a table with NaN": (lambda: TableGame([[0, 0], [0, np.nan]]), ["NaN", "finite"]),
+    "a table of words": (lambda: TableGame([["a", "b"], ["c", "d"]]), ["table of numbers"]),
+    "a shape with zero": (lambda: value_game(GAME, (0, 2)), ["(0, 2)", "at least 1"]),
+    "a shape of one number": (lambda: value_game(GAME, 4), ["shape is 4", "two whole numbers"]),
+    "a shape that is not the game's": (lambda: value_game(GAME, (2, 3)), ["(2, 3)", "(2, 2)"]),
+    "no game": (lambda: value_game(len, (2, 2)), ["value(rows, columns)"]),
+    "a utility of NaN": (
+        lambda: value_game(Endless(), (2, 2)),
+        ["gave nan", "rows [0, 1]", "finite"],
+    ),
+    "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
+    "text for distances": (
+        lambda: KNNGame(**(GOOD | {"X": X.assign(pay="high")})),
+        ["X has cells that are no numbers", "encode them"],
+    ),
+    "gaps for distances": (
+        lambda: KNNGame(**(GOOD | {"X_val": X.assign(pay=np.nan)})),
+        ["X_val has missing", "fill them"],
+    ),
+    # results
+    "no lines to list": (lambda: fit().valuation_.lowest(0), ["k is 0", "at least 1"]),
+    "an unknown row label": (
+        lambda: fit().valuation_.loc[99, "age"],
+        ["no row is called 99", "0, 1, 2", "iloc"],
+    ),
+    "an unknown column label": (
+        lambda: fit().valuation_.loc[0, "wage"],
+        ["no column is called 'wage'", "'age', 'pay'"],
+    ),
+    "half a lookup": (lambda: fit().valuation_.loc[0], ["not a pair", "a row and a column"]),
+    "a slice of labels": (lambda: fit().valuation_.loc[0:2, "age"], ["slices go to iloc"]),
+    "an unknown backend": (
+        lambda: fit().valuation_.to_frame(backend="excel"),
+        ["'excel'", "'pandas', 'polars' or 'pyarrow'"],
+    ),
+    "labels on two levels": (lambda: Blocks.cut([[1, 2]], ["a"]), ["levels", "one label per row"]),
+    "labels of no kind": (lambda: Blocks.cut([object()], ["a"]), ["object", "one kind only"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_clear_sentence(mistake):
+    make, words = MISTAKES[mistake]
+    with pytest.raises((ValueError, TypeError, KeyError)) as caught:
+        make()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 420
+    for word in words:
+        assert word in message, message
