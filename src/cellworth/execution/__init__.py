@@ -1,6 +1,6 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
-from cellworth.execution.engine import Outcome, run
+from cellworth.execution.engine import Outcome, describe_errors, run
 from cellworth.execution.executors import Executor, Processes, Serial, Threads
 from cellworth.execution.journal import Entry, Journal, MemoryJournal
 from cellworth.execution.stopping import (
@@ -27,5 +27,6 @@ __all__ = [
     "StandardErrorBelow",
     "StoppingRule",
     "Threads",
+    "describe_errors",
     "run",
 ]

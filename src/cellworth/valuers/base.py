@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,11 +12,20 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from cellworth.blocks import Blocks, Groups
-from cellworth.execution import Executor, Journal, MemoryJournal, Serial
+from cellworth.execution import (
+    Executor,
+    Journal,
+    MemoryJournal,
+    Progress,
+    Serial,
+    StoppingRule,
+    describe_errors,
+    run,
+)
 from cellworth.games import Game, ModelGame
 from cellworth.games.base import utilities
-from cellworth.moments import Tally
-from cellworth.provenance import described
+from cellworth.moments import Contribution, Tally
+from cellworth.provenance import Provenance, Session, described, fingerprint
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
 
@@ -129,6 +139,73 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         return tags
+
+
+@dataclass(frozen=True)
+class Method:
+    """How values are computed: which tasks, what each adds, and when they suffice.
+
+    Parameters
+    ----------
+    name : str
+        Valuer and design, for the provenance.
+    design : callable
+        Names task number t.
+    contribution : callable
+        What a task adds; a pure function of the task.
+    stop : StoppingRule
+        When the run is long enough.
+    seed : int or None
+        What the design draws its tasks from; None where nothing is drawn.
+    tasks_per_round : int
+        How often the stopping rule is asked.
+    describe : callable
+        What stands behind the progress bar.
+    """
+
+    name: str
+    design: Callable[[int], Any]
+    contribution: Callable[[Any], Contribution]
+    stop: StoppingRule
+    seed: int | None
+    tasks_per_round: int
+    describe: Callable[[Progress], str] = describe_errors
+
+
+def value_blocks(
+    game: Game, blocks: Blocks, method: Method, settings: Settings, backend: str | None
+) -> Valuation:
+    """Run a method on a game and write down what came out, with its provenance."""
+    expected_total, corners = corner_total(game, blocks.shape)
+    question = settings.question(game)
+    outcome = run(
+        method.design,
+        method.contribution,
+        stop=method.stop,
+        executor=settings.executor,
+        journal=settings.journal,
+        fingerprint=fingerprint(question, method.name, blocks.shape, method.seed),
+        tasks_per_round=method.tasks_per_round,
+        title=method.name,
+        show_progress=settings.progress,
+        describe=method.describe,
+    )
+    provenance = Provenance.now(
+        question,
+        {"name": method.name, "stop": described(method.stop)},
+        Session(method.seed, outcome.tasks),
+        corners.merge(outcome.contribution.tally),
+        outcome.seconds,
+    )
+    return Valuation(
+        blocks,
+        outcome.contribution.moments,
+        expected_total,
+        getattr(game, "empty", "game"),
+        "interrupted" if outcome.interrupted else "estimated",
+        provenance,
+        backend,
+    )
 
 
 def corner_total(game: Game, shape: tuple[int, int]) -> tuple[float, Tally]:

@@ -10,14 +10,13 @@ import numpy as np
 
 from cellworth.blocks import Blocks, Groups
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
-from cellworth.execution import AfterTasks, Progress, run
+from cellworth.execution import AfterTasks
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Moments, with_margins
-from cellworth.provenance import Provenance, Session, fingerprint
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Settings, Valuer, corner_total
+from cellworth.valuers.base import Method, Settings, Valuer, corner_total, value_blocks
 
 MOST_UTILITIES = 2**20
 
@@ -197,34 +196,22 @@ def exact_valuation(
     """Value a game by looking at all its coalitions."""
     design = AllCoalitions(blocks.shape)
     _refuse_absurd(game, blocks.shape, design.n_pairs, max_utilities)
-    expected_total, corners = corner_total(game, blocks.shape)
-    question = settings.question(game)
-    method = {"valuer": "ExactValuer", "design": "AllCoalitions"}
-    outcome = run(
-        design,
-        WeightedUtilities(game, settings.row_semivalue, settings.column_semivalue, design.n_tasks),
+    method = Method(
+        name="exact values",
+        design=design,
+        contribution=WeightedUtilities(
+            game, settings.row_semivalue, settings.column_semivalue, design.n_tasks
+        ),
         stop=AfterTasks(design.n_tasks),
-        executor=settings.executor,
-        journal=settings.journal,
-        fingerprint=fingerprint(question, method, blocks.shape),
+        seed=None,
         tasks_per_round=-(-design.n_tasks // _ROUNDS),
-        title="exact values",
-        show_progress=settings.progress,
-        describe=lambda progress: _describe(progress, design.n_tasks),
+        describe=lambda progress: f"{progress.tasks:,} of {design.n_tasks:,} tasks",
     )
-    if outcome.interrupted:
+    valuation = value_blocks(game, blocks, method, settings, backend)
+    if valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
         raise KeyboardInterrupt("exact values need all coalitions; the run was broken off")
-    tally = corners.merge(outcome.contribution.tally)
-    return Valuation(
-        blocks,
-        _exact(outcome.contribution.moments, blocks.shape),
-        expected_total,
-        getattr(game, "empty", "game"),
-        "exact",
-        Provenance.now(question, method, Session(None, outcome.tasks), tally, outcome.seconds),
-        backend,
-    )
+    return replace(valuation, moments=_exact(valuation.moments, blocks.shape), status="exact")
 
 
 def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
@@ -235,10 +222,6 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
         count=np.full_like(moments.count, marginals),
         spread=np.zeros_like(moments.spread),
     )
-
-
-def _describe(progress: Progress, n_tasks: int) -> str:
-    return f"{progress.tasks:,} of {n_tasks:,} tasks"
 
 
 def _refuse_absurd(game: Game, shape: tuple[int, int], n_pairs: int, limit: int) -> None:

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks
 from cellworth.designs import Grid, PermutationGrids
-from cellworth.execution import AfterTasks, StoppingRule, run
+from cellworth.execution import AfterTasks, StoppingRule
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Moments, with_margins
-from cellworth.provenance import Provenance, Session, described, fingerprint
 from cellworth.semivalues import Semivalue, prefix_ratios
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Settings, Valuer, corner_total
+from cellworth.valuers.base import Method, Settings, Valuer, value_blocks
 
 _TASKS_BY_DEFAULT = 100
 _TASKS_PER_ROUND = 16
@@ -148,40 +147,19 @@ def monte_carlo_valuation(
             "joined with | or &."
         )
     n_rows, n_columns = blocks.shape
-    expected_total, corners = corner_total(game, blocks.shape)
-    question = settings.question(game)
-    method = {"valuer": "MonteCarloValuer", "design": "PermutationGrids"}
-    outcome = run(
-        PermutationGrids(blocks.shape, seed),
-        GridDifferences(
+    method = Method(
+        name="permutation grids",
+        design=PermutationGrids(blocks.shape, seed),
+        contribution=GridDifferences(
             game,
             prefix_ratios(settings.row_semivalue, n_rows),
             prefix_ratios(settings.column_semivalue, n_columns),
         ),
         stop=rule,
-        executor=settings.executor,
-        journal=settings.journal,
-        fingerprint=fingerprint(question, method, blocks.shape, seed),
+        seed=seed,
         tasks_per_round=_TASKS_PER_ROUND,
-        title="values",
-        show_progress=settings.progress,
     )
-    tally = corners.merge(outcome.contribution.tally)
-    return Valuation(
-        blocks,
-        outcome.contribution.moments,
-        expected_total,
-        getattr(game, "empty", "game"),
-        "interrupted" if outcome.interrupted else "estimated",
-        Provenance.now(
-            question,
-            method | {"stop": described(rule)},
-            Session(seed, outcome.tasks),
-            tally,
-            outcome.seconds,
-        ),
-        backend,
-    )
+    return value_blocks(game, blocks, method, settings, backend)
 
 
 def checked_seed(random_state: Any, journal: Any) -> int:
