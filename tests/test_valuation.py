@@ -119,6 +119,13 @@ def test_a_wide_frame_of_a_table_with_a_column_called_row():
     assert list(named.to_frame(wide=True, backend="pandas")) == ["row_id", "row", "b", "c"]
 
 
+def test_dates_can_be_looked_up():
+    days = pd.date_range("2026-01-01", periods=4)
+    dated = value_game(GAME, Blocks.cut(days, ["a", "b", "c"]))
+    for key in (days[2], np.datetime64("2026-01-03"), days[2].to_pydatetime()):
+        assert dated.loc[key, "b"] == dated.values[2, 1]
+
+
 def test_to_xarray_is_labelled(estimate):
     dataset = estimate.to_xarray()
     assert float(dataset["value"].sel(row="b", column="sex")) == estimate.loc["b", "sex"]

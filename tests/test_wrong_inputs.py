@@ -68,6 +68,10 @@ MISTAKES = {
     "X is one-dimensional": (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), ["1D array", "reshape(-1, 1)"]),
     "X has three dimensions": (lambda: fit(X=np.ones((4, 2, 1))), ["3D array", "Reshape"]),
     "X is sparse": (lambda: fit(X=sparse.eye(4).tocsr()), ["sparse", "toarray()"]),
+    "X is masked": (
+        lambda: fit(X=np.ma.masked_invalid([[1.0, np.nan]] * 4)),
+        ["masked", "filled(np.nan)"],
+    ),
     "X is complex": (lambda: fit(X=np.ones((4, 2)) * 1j), ["Complex data not supported"]),
     "X is lazy": (lambda: fit(X=pl.LazyFrame({"age": [1]})), ["lazy", "collect()"]),
     "X is ragged": (lambda: fit(X=[[1, 2], [3]]), ["different lengths", "same number of cells"]),
@@ -93,6 +97,10 @@ MISTAKES = {
     "y has two columns": (lambda: fit(y=np.ones((4, 2))), ["(4, 2)", "one-dimensional"]),
     "y has a NaN": (lambda: fit_regressor(y=[1, 2, np.nan, 4]), ["NaN", "position 2", "drop"]),
     "y has a None": (lambda: fit(y=["no", None, "yes", "yes"]), ["None", "position 1", "drop"]),
+    "y has an NA": (
+        lambda: fit(y=pd.array(["no", pd.NA, "yes", "yes"])),
+        ["position 1", "drop"],
+    ),
     "y is infinite": (lambda: fit_regressor(y=[1, 2, 3, np.inf]), ["inf", "position 3", "finite"]),
     "y is text for a regressor": (
         lambda: fit(LinearRegression()),
@@ -143,6 +151,10 @@ MISTAKES = {
     "a row without a group": (
         lambda: fit(row_groups=["a", "a", np.nan, "b"]),
         ["no label at position 2", "give every row a group"],
+    ),
+    "a row whose group is NA": (
+        lambda: fit(row_groups=pd.array(["a", pd.NA, "a", "b"])),
+        ["no label at position 1", "give every row a group"],
     ),
     "an unknown row id": (
         lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}),
@@ -242,7 +254,7 @@ MISTAKES = {
     "no game": (lambda: value_game(len, (2, 2)), ["value(rows, columns)"]),
     "a utility of NaN": (
         lambda: value_game(Endless(), (2, 2)),
-        ["gave nan", "rows [0, 1]", "finite"],
+        ["gave nan", "2 rows (0, 1)", "finite"],
     ),
     "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
     "text for distances": (
@@ -258,6 +270,10 @@ MISTAKES = {
     "an unknown row label": (
         lambda: fit().valuation_.loc[99, "age"],
         ["no row is called 99", "0, 1, 2", "iloc"],
+    ),
+    "a row label of another kind": (
+        lambda: fit().valuation_.loc["0", "age"],
+        ["no row is called '0'", "0, 1, 2", "iloc"],
     ),
     "an unknown column label": (
         lambda: fit().valuation_.loc[0, "wage"],

@@ -78,16 +78,16 @@ class Axis:
 
     def position(self, label: Any, *, what: str) -> int:
         """Where the player with this label stands."""
-        found = np.flatnonzero(self.labels == label)
+        found = np.flatnonzero(_equal(self.labels, label_array([label], what=what)))
         if len(found) == 1:
             return int(found[0])
         if len(found) == 0:
             raise KeyError(
-                f"no {what} is called {label!r}; labels are {_some(self.labels)}. "
+                f"no {what} is called {label!r}; labels are {some(self.labels)}. "
                 "Use iloc to look up by position."
             )
         raise KeyError(
-            f"{len(found)} {what}s are called {label!r}; use iloc with a position: {_some(found)}."
+            f"{len(found)} {what}s are called {label!r}; use iloc with a position: {some(found)}."
         )
 
     def positions(self, coalition: Mask) -> Positions:
@@ -211,7 +211,7 @@ def _from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -
             if key not in places:
                 raise ValueError(
                     f"{what}_groups[{group!r}] names {key!r}, which X does not have; "
-                    f"its {what}s are {_some(ids)}."
+                    f"its {what}s are {some(ids)}."
                 )
             if codes[places[key][0]] >= 0:
                 raise ValueError(
@@ -229,7 +229,7 @@ def _from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -
 def _refuse_ungrouped(left: Labels, what: str) -> None:
     if len(left):
         raise ValueError(
-            f"{what}_groups leaves out {len(left)} {what}s: {_some(left)}; "
+            f"{what}_groups leaves out {len(left)} {what}s: {some(left)}; "
             f"put every {what} of X into a group."
         )
 
@@ -244,12 +244,23 @@ def _checked_shape(shape: Any) -> tuple[int, int]:
     )
 
 
+def _equal(labels: Labels, key: Labels) -> Mask:
+    numeric = labels.dtype.kind in "iuf" and key.dtype.kind in "iuf"
+    if not numeric and labels.dtype.kind != key.dtype.kind:
+        return np.zeros(len(labels), dtype=bool)
+    return np.asarray(labels == key[0])
+
+
 def is_missing(cell: Any) -> bool:
-    """Tell whether a label or cell is a gap: None, NaN or NaT."""
-    return cell is None or bool(cell != cell)  # noqa: PLR0124 (only NaN and NaT do that)
+    """Tell whether a label or cell is a gap: None, NaN, NaT or pandas' NA."""
+    if cell is None:
+        return True
+    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves, NA does not know)
+    return bool(differs) if isinstance(differs, bool | np.bool_) else True
 
 
-def _some(labels: Iterable[Any]) -> str:
+def some(labels: Iterable[Any]) -> str:
+    """Name the first few of many, for a sentence."""
     items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     shown = ", ".join(repr(item) for item in items[:_NAMED_IN_ERRORS])
     return shown + (", ..." if len(items) > _NAMED_IN_ERRORS else "")

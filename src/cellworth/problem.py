@@ -14,8 +14,8 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.blocks import Blocks, Groups, Mask, is_missing
-from cellworth.tables import Table, column_sha256
+from cellworth.blocks import Blocks, Groups, Mask, is_missing, some
+from cellworth.tables import Table, column_sha256, series_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +122,8 @@ def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     names = table.names.tolist()
     if name not in names:
         raise ValueError(
-            f"row_groups is {name!r}, which is no column of X; its columns are "
-            f"{', '.join(map(repr, names[:5]))}. Give one group per row instead."
+            f"row_groups is {name!r}, which is no column of X; its columns are {some(names)}. "
+            "Give one group per row instead."
         )
     place = names.index(name)
     rest = np.delete(np.arange(len(names)), place)
@@ -152,7 +152,7 @@ def _held_out(table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any
         if unknown:
             raise ValueError(
                 f"y_val has the class {unknown[0]!r}, which y never shows; classes of y are "
-                f"{', '.join(map(repr, classes.tolist()[:5]))}. Spell labels alike or drop rows."
+                f"{some(classes)}. Spell labels alike or drop rows."
             )
     return Fold(np.ones(table.shape[0], dtype=bool), val, target)
 
@@ -194,7 +194,7 @@ def _target(y: Any, n_rows: int, called: str, of: str, classification: bool) -> 
 
 def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
     series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)
-    array = series.to_numpy() if isinstance(series, nw.Series) else np.asarray(y)
+    array = series_array(series) if isinstance(series, nw.Series) else np.asarray(y)
     if array.dtype.kind == "U" and not isinstance(y, np.ndarray):
         # NumPy would turn the 1 of ["no", 1] into "1" without a word.
         array = np.asarray(y, dtype=object)

@@ -73,12 +73,7 @@ class Table:
         """One column by position, as an array in which gaps are NaN, NaT or None."""
         if isinstance(self.data, np.ndarray):
             return self.data[:, place]
-        series = self.data[:, place]
-        array = series.to_numpy()
-        if array.dtype.kind == "O":
-            array = array.copy()
-            array[series.is_null().to_numpy()] = None
-        return array
+        return series_array(self.data[:, place])
 
     def only(self, columns: Positions) -> Table:
         """Keep these columns, in this order."""
@@ -118,6 +113,17 @@ class Table:
             digest.update(_framed(str(name).encode()))
             digest.update(column_sha256(self.column(place)))
         return digest.hexdigest()
+
+
+def series_array(series: nw.Series[Any]) -> NDArray[Any]:
+    """A column of a data frame as an array in which gaps are NaN, NaT or None."""
+    array = series.to_numpy()
+    if array.dtype.kind != "O":
+        return array
+    # Libraries differ in what a gap is; here it is always None.
+    array = array.copy()
+    array[series.is_null().to_numpy()] = None
+    return array
 
 
 def column_sha256(column: NDArray[Any]) -> bytes:
@@ -162,6 +168,10 @@ def _refuse_what_is_no_table(X: Any, called: str) -> None:
         raise TypeError(
             f"{called} is a sparse matrix, which is not supported; "
             f"pass {called}.toarray() or a data frame."
+        )
+    if np.ma.isMaskedArray(X):
+        raise TypeError(
+            f"{called} is a masked array, whose mask would be lost; pass {called}.filled(np.nan)."
         )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
         raise TypeError(

@@ -50,7 +50,7 @@ def test_provenance_tells_what_was_run(tmp_path):
     valuation = valuer().fit(**DATA).valuation_
     provenance = valuation.provenance
     assert provenance.seed == 0
-    assert provenance.question["model"] == "GaussianNB"
+    assert provenance.question["model"] == "sklearn.naive_bayes.GaussianNB"
     assert provenance.question["model_parameters"]["var_smoothing"] == "1e-09"
     assert len(provenance.question["data_sha256"]["X"]) == 64
     assert provenance.method["stop"] == "AfterTasks(n_tasks=60)"

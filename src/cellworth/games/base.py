@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
+from cellworth.blocks import Mask, some
 from cellworth.moments import Tally
 
 EmptyPolicy = Literal["prior", "zero"]
@@ -55,8 +55,9 @@ def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[n
         utility = game.value(rows, columns)
         if not math.isfinite(utility):
             raise ValueError(
-                f"the game gave {utility} for rows {np.flatnonzero(rows).tolist()} and columns "
-                f"{np.flatnonzero(columns).tolist()}; every utility must be a finite number."
+                f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
+                f"{columns.sum()} columns ({some(np.flatnonzero(columns))}); every utility must be "
+                "a finite number."
             )
         if isinstance(utility, FailedUtility):
             failures.append(utility.message)

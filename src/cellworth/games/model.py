@@ -104,7 +104,7 @@ class ModelGame:
         settings = self._model.get_params(deep=True)
         return {
             "game": "ModelGame",
-            "model": type(self._model).__qualname__,
+            "model": f"{type(self._model).__module__}.{type(self._model).__qualname__}",
             "model_parameters": {name: described(settings[name]) for name in sorted(settings)},
             "scoring": described(self._scoring),
             "empty": self.empty,

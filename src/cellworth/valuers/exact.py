@@ -20,7 +20,8 @@ from cellworth.valuers.base import Method, Settings, Valuer, corner_total, value
 
 MOST_UTILITIES = 2**20
 
-_TIMED_UTILITIES = 12
+_TIMED_UTILITIES = 20
+_TIMED_SECONDS = 2.0
 _ROUNDS = 100
 
 
@@ -239,13 +240,11 @@ def _seconds_per_utility(game: Game, shape: tuple[int, int]) -> float:
     """Mean time of a few random coalitions, as an exact run would meet them."""
     rng = generator(0, 0)
     n_rows, n_columns = shape
-    pairs = [
-        (rng.random(n_rows) < 0.5, rng.random(n_columns) < 0.5) for _ in range(_TIMED_UTILITIES)
-    ]
-    game.value(*pairs[0])
-    began = time.perf_counter()
-    utilities(game, pairs)
-    return (time.perf_counter() - began) / len(pairs)
+    n_timed, began = 0, time.perf_counter()
+    while n_timed < _TIMED_UTILITIES and time.perf_counter() - began < _TIMED_SECONDS:
+        game.value(rng.random(n_rows) < 0.5, rng.random(n_columns) < 0.5)
+        n_timed += 1
+    return (time.perf_counter() - began) / n_timed
 
 
 def _duration(seconds: float) -> str:
