@@ -114,6 +114,24 @@ def test_a_resumed_run_starts_at_the_first_missing_task():
     assert outcome.tasks == 20
 
 
+@pytest.mark.parametrize("cut", [1, 8, 11, 12, 23])
+def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut):
+    whole = start(StandardErrorBelow(0.2))
+    journal = MemoryJournal()
+    start(AfterTasks(cut), journal=journal)
+    assert start(StandardErrorBelow(0.2), journal=journal).tasks == whole.tasks > 23
+
+
+def test_what_was_done_before_an_error_is_not_lost():
+    def broken_later(task):
+        return noise(task) if task < 11 else 1 / 0
+
+    journal = MemoryJournal()
+    with pytest.raises(ZeroDivisionError):
+        start(AfterTasks(20), broken_later, journal=journal)
+    assert journal.read().tasks == 11
+
+
 def test_time_of_earlier_sessions_counts_in_the_outcome_only():
     journal = MemoryJournal()
     journal.write(Entry("this run", 3, noise(0), 1000.0))

@@ -87,7 +87,7 @@ def run(
     executor : Executor
         Where tasks run.
     journal : Journal
-        Read once at the start, written after every round and at the end.
+        Read once at the start, written after every round and at the end, be it an error.
     fingerprint : str
         Names the run; a journal that holds another one is refused.
     tasks_per_round : int
@@ -120,7 +120,8 @@ def run(
                     write(progress)
         except KeyboardInterrupt:
             interrupted = True
-    write(progress)
+        finally:
+            write(progress)
     if progress.contribution is None:
         raise KeyboardInterrupt("the run was broken off before its first task was done")
     return Outcome(
@@ -149,7 +150,7 @@ def _folded(
     """Progress after each task, in the order of task numbers."""
     began = time.perf_counter()
     progress = start
-    while stop.share_done(progress) < 1:
+    while not _long_enough(progress, stop, tasks_per_round):
         round_end = (progress.tasks // tasks_per_round + 1) * tasks_per_round
         tasks = range(progress.tasks, int(min(round_end, stop.most_tasks)))
         with closing(executor.run(work, tasks)) as results:
@@ -158,6 +159,13 @@ def _folded(
                 yield progress
                 if progress.seconds >= stop.most_seconds:
                     return
+
+
+def _long_enough(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
+    # Errors are looked at where rounds end, even if an earlier session ended elsewhere: a run in
+    # parts must stop at the task at which a run in one would.
+    at_round_end = progress.tasks % tasks_per_round == 0
+    return progress.tasks >= stop.most_tasks or (at_round_end and stop.share_done(progress) >= 1)
 
 
 def _in_order(
