@@ -61,6 +61,7 @@ def test_a_repeated_row_id_cannot_be_looked_up_by_label():
         (np.array(["a", "b"]), "O"),
         (pd.Index(["a", "b"]), "O"),
         (pd.date_range("2026-01-01", periods=2), "M"),
+        (pd.date_range("2026-01-01", periods=2).as_unit("ns"), "M"),
         ([True, False], "b"),
         ([pd.Timestamp("2026-01-01"), pd.Timestamp("2026-01-02")], "M"),
     ],
@@ -70,6 +71,14 @@ def test_labels_of_one_kind_are_kept_as_they_are(labels, kind):
     array = label_array(labels, what="row")
     assert array.dtype.kind == kind
     assert list(array) == list(np.asarray(labels))
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_dates_of_every_unit_are_dates_and_can_be_grouped(unit):
+    days = pd.date_range("2026-01-01", periods=3).as_unit(unit)
+    axis = Axis.of_groups(days, {"first": days[:1], "rest": list(days[1:])}, what="row")
+    assert axis.codes.tolist() == [0, 1, 1]
+    assert axis.ids.tolist()[0] == pd.Timestamp("2026-01-01")
 
 
 def test_a_game_without_a_table_names_its_players_by_position():

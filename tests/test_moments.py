@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cellworth import Moments
-from cellworth.moments import Contribution, Tally, with_margins
+from cellworth.moments import Contribution, Tally, with_margins, without_margins
 
 observations = hnp.arrays(
     np.float64,
@@ -57,6 +57,17 @@ def test_moments_cannot_be_changed():
 def test_margins_are_sums_of_rows_of_columns_and_of_all():
     margins = with_margins(np.array([[1.0, 2.0], [3.0, 4.0]]))
     np.testing.assert_array_equal(margins, [[1, 2, 3], [3, 4, 7], [4, 6, 10]])
+
+
+def test_unknown_margins_count_as_unvisited():
+    moments = Moments.of(without_margins(np.array([[1.0, np.nan]])))
+    np.testing.assert_array_equal(moments.count, [[1, 0, 0], [0, 0, 0]])
+
+
+def test_moments_leave_the_callers_arrays_alone():
+    mean = np.array([1.0])
+    Moments(np.array([1]), mean, np.array([0.0]))
+    mean[0] = 2.0
 
 
 def test_a_sum_with_an_unvisited_block_counts_as_unvisited():

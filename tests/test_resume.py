@@ -1,5 +1,9 @@
 """The same bits, whoever does the work and however often it is interrupted."""
 
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -153,7 +157,8 @@ def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
     game = BrokenOff(table_game.table)
     journal = MemoryJournal()
     run = {"shape": (4, 3), "stop": AfterTasks(30), "random_state": 5}
-    partial = value_game(game, **run, journal=journal)
+    with pytest.warns(UserWarning, match="broken off after 6 tasks"):
+        partial = value_game(game, **run, journal=journal)
     assert partial.status == "interrupted"
     assert partial.counts.min() == partial.counts.max() == 6
     resumed = value_game(game, **run, journal=journal)
@@ -171,6 +176,70 @@ def test_interrupted_exact_values_are_not_passed_off_as_values(table_game):
     BrokenOff.left = 4 + 100
     game = BrokenOff(table_game.table)
     journal = MemoryJournal()
-    with pytest.raises(KeyboardInterrupt, match="all coalitions"):
+    with (
+        pytest.warns(UserWarning, match="broken off"),
+        pytest.raises(KeyboardInterrupt, match="all coalitions"),
+    ):
         value_game(game, (4, 3), journal=journal)
     assert_same_bits(value_game(game, (4, 3), journal=journal), value_game(table_game, (4, 3)))
+
+
+class Scaled:
+    """A game that cannot be pickled: only its utilities tell it from another."""
+
+    def __init__(self, factor):
+        self.utility = lambda rows, columns: factor * float(rows.sum() * columns.sum())
+
+    def value(self, rows, columns):
+        return self.utility(rows, columns)
+
+
+def test_a_journal_tells_games_apart_that_look_alike():
+    journal = MemoryJournal()
+    run = {"shape": (4, 3), "random_state": 5, "journal": journal}
+    value_game(Scaled(1.0), stop=AfterTasks(5), **run)
+    with pytest.raises(ValueError, match="the journal holds run"):
+        value_game(Scaled(7.0), stop=AfterTasks(9), **run)
+
+
+SCRIPT = """
+import os, signal, sys, threading, time
+import numpy as np
+from cellworth import AfterTasks, Processes, Serial, Threads, value_game
+
+class Slow:
+    def value(self, rows, columns):
+        time.sleep(0.01)
+        return float(rows.sum() * columns.sum())
+
+executor = {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[sys.argv[1]]
+threading.Timer(4.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+valuation = value_game(Slow(), (4, 3), stop=AfterTasks(10**6), random_state=0, executor=executor)
+assert valuation.status == "interrupted"
+assert np.allclose(valuation.values, 1.0)
+print(valuation.counts.min())
+"""
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_ctrl_c_ends_a_real_run_with_what_it_has(executor):
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", SCRIPT, executor],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1
+    assert "broken off after" in done.stderr
+
+
+def test_tasks_of_an_exact_run_are_done_side_by_side():
+    meeting = threading.Barrier(2, timeout=20)
+
+    class Meeting:
+        def value(self, rows, columns):
+            if threading.current_thread() is not threading.main_thread() and not meeting.broken:
+                meeting.wait()
+            return float(rows.sum() * columns.sum())
+
+    # 128 pairs are two tasks; each of their utilities waits for one of the other task.
+    assert np.allclose(value_game(Meeting(), (4, 3), executor=Threads(2)).values, 1.0)

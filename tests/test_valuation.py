@@ -1,4 +1,6 @@
+import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -93,6 +95,9 @@ def test_labels_and_positions_are_never_confused():
     game = TableGame(np.arange(16.0).reshape(4, 4) ** 2)
     crossed = value_game(game, Blocks.cut([1, 0], [1, 0]))
     assert crossed.loc[0, 1] == crossed.iloc[1, 0] == crossed.values[1, 0]
+    assert isinstance(crossed.loc[0, 1], float)
+    for both in ([0, 1], range(2), pd.Index([0, 1]), np.array([0, 1])):
+        np.testing.assert_array_equal(crossed.loc[both, 1], crossed.values[[1, 0], 0])
     np.testing.assert_array_equal(crossed.loc[0, :], crossed.values[1])
     np.testing.assert_array_equal(crossed.loc[:, [0, 1]], crossed.values[:, [1, 0]])
     np.testing.assert_array_equal(crossed.loc[[0, 1], 1], crossed.values[[1, 0], 0])
@@ -114,9 +119,11 @@ def test_frames_come_in_any_library(estimate, backend, kind):
     assert isinstance(estimate.lowest(2).to_frame(backend), kind)
 
 
-def test_a_wide_frame_of_a_table_with_a_column_called_row():
-    named = value_game(GAME, Blocks.cut(range(4), ["row", "b", "c"]))
-    assert list(named.to_frame(wide=True, backend="pandas")) == ["row_id", "row", "b", "c"]
+def test_a_wide_frame_keeps_row_ids_apart_from_columns_called_row():
+    named = value_game(GAME, Blocks.cut([5, 6, 7, 8], ["row", "row_id", "c"]))
+    frame = named.to_frame(wide=True, backend="pandas")
+    assert list(frame) == ["row_id_id", "row", "row_id", "c"]
+    assert frame["row_id_id"].tolist() == [5, 6, 7, 8]
 
 
 def test_dates_can_be_looked_up():
@@ -182,6 +189,7 @@ def test_merging_two_seeds_is_like_one_longer_run():
         (lambda: estimated(1, shape=(4, 3)), "different rows or columns"),
         (lambda: estimated(1, row_semivalue=Banzhaf()), "differ in row_semivalue"),
         (lambda: estimated(1, game=TableGame(GAME.table + 1)), "differ in table"),
+        (lambda: replace(estimated(1), expected_total=7.0), "should add up to"),
         (lambda: "values", "takes a Valuation, not str"),
     ],
 )
@@ -275,6 +283,14 @@ def lose_total(folder):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def put_text(folder):
+    (folder / "rows-text.parquet").write_bytes(b"text")
+    digest = hashlib.sha256(b"text").hexdigest()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["rows"] = {"file": "rows-text.parquet", "sha256": digest}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
 DAMAGE = {
     "torn file": (tear, "sha256 differs"),
     "missing file": (remove, "lacks the file"),
@@ -283,6 +299,10 @@ DAMAGE = {
     "no manifest": (lambda f: (f / "manifest.json").unlink(), "holds no manifest.json"),
     "torn manifest": (lambda f: (f / "manifest.json").write_text('{"a"'), "not valid JSON"),
     "foreign manifest": (lambda f: (f / "manifest.json").write_text("[1]"), "does not describe"),
+    "no files": (lambda f: rewrite(f, files=None), "which files belong"),
+    "files in a list": (lambda f: rewrite(f, files=["rows"]), "which files belong"),
+    "files without hashes": (lambda f: rewrite(f, files={"rows": {"file": "x"}}), "which files"),
+    "no Parquet": (put_text, "do not fit together"),
     "later version": (lambda f: rewrite(f, version=99), "format version 99"),
     "unknown status": (lambda f: rewrite(f, status="perfect"), "incomplete or was changed"),
     "other shape": (lambda f: rewrite(f, shape=[3, 4]), "incomplete or was changed"),
@@ -307,6 +327,14 @@ def test_saving_over_a_damaged_folder_mends_it(exact, tmp_path):
     exact.save(tmp_path)
     assert secret.exists()
     assert_equal(Valuation.load(tmp_path), exact)
+
+
+@pytest.mark.parametrize("text", ['{"name": "my extension"}', '{"torn'])
+def test_saving_over_a_foreign_manifest_is_refused(exact, tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(FileExistsError, match="give another folder"):
+        exact.save(tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == text
 
 
 def test_saving_onto_a_file_is_refused(exact, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
@@ -60,6 +61,11 @@ class Endless:
         return float("nan")
 
 
+class Silent:
+    def value(self, rows, columns):
+        return None
+
+
 # What is done wrong, and the words that must come back: what came, and what to do about it.
 MISTAKES = {
     # the table
@@ -101,6 +107,14 @@ MISTAKES = {
         lambda: fit(y=pd.array(["no", pd.NA, "yes", "yes"])),
         ["position 1", "drop"],
     ),
+    "y is in another order": (
+        lambda: fit(y=pd.Series(Y, index=[3, 2, 1, 0])),
+        ["y has the row ids of X in another order", "y.loc[X.index]"],
+    ),
+    "row_groups are in another order": (
+        lambda: fit(row_groups=pd.Series(["a", "a", "b", "b"], index=[3, 2, 1, 0])),
+        ["row_groups has the row ids of X in another order", "row_groups.loc[X.index]"],
+    ),
     "y is infinite": (lambda: fit_regressor(y=[1, 2, 3, np.inf]), ["inf", "position 3", "finite"]),
     "y is text for a regressor": (
         lambda: fit(LinearRegression()),
@@ -134,6 +148,10 @@ MISTAKES = {
         lambda: fit(X_val=X.assign(zip=1)),
         ["has the columns 'zip'", "that X lacks", "same columns"],
     ),
+    "X_val has nothing in common": (
+        lambda: fit(X_val=pd.DataFrame({"zip": [1, 2, 3, 4]}), row_groups="age"),
+        ["lacks the columns 'pay'", "same columns"],
+    ),
     "X_val is narrower": (
         lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]),
         ["1 columns", "X has 2", "same columns"],
@@ -141,6 +159,10 @@ MISTAKES = {
     "cv beyond the rows": (
         lambda: ExactValuer(DecisionTreeClassifier(), cv=9).fit(X, Y),
         ["cv=9", "n_samples=4", "give X_val and y_val"],
+    ),
+    "cv without folds": (
+        lambda: ExactValuer(DecisionTreeClassifier(), cv=[]).fit(X, Y),
+        ["gives 0 folds", "a splitter"],
     ),
     # groups
     "too few row groups": (
@@ -151,6 +173,14 @@ MISTAKES = {
     "a row without a group": (
         lambda: fit(row_groups=["a", "a", np.nan, "b"]),
         ["no label at position 2", "give every row a group"],
+    ),
+    "groups in a column": (
+        lambda: fit(row_groups=np.array([["a"], ["a"], ["b"], ["b"]])),
+        ["row_groups holds", "one number, text or date per group"],
+    ),
+    "groups that are lists": (
+        lambda: fit(row_groups=[["a"], ["a"], ["b"], ["b"]]),
+        ["row_groups holds ['a']", "one number, text or date"],
     ),
     "a row whose group is NA": (
         lambda: fit(row_groups=pd.array(["a", pd.NA, "a", "b"])),
@@ -207,6 +237,24 @@ MISTAKES = {
         lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring="akkuracy"),
         ["'akkuracy'", "get_scorer_names()"],
     ),
+    "a metric for a scorer": (
+        lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring=accuracy_score).value(
+            np.ones(4, dtype=bool), np.ones(2, dtype=bool)
+        ),
+        ["cannot judge", "scorer(model, X, y) -> float"],
+    ),
+    "a scorer without an answer": (
+        lambda: value_game(
+            ModelGame(DecisionTreeClassifier(), **GOOD, scoring=lambda model, X, y: None)
+        ),
+        ["cannot judge", "scorer(model, X, y) -> float"],
+    ),
+    "a score that is not defined": (
+        lambda: value_game(
+            ModelGame(DecisionTreeClassifier(), **GOOD, scoring=lambda model, X, y: np.nan)
+        ),
+        ["gives nan", "4 validation rows", "another scoring"],
+    ),
     "an unknown policy": (
         lambda: ModelGame(DecisionTreeClassifier(), **GOOD, empty="none"),
         ["'none'", "'prior'", "'zero'"],
@@ -228,8 +276,12 @@ MISTAKES = {
     "time in words": (lambda: AfterSeconds("1 h"), ["number of seconds", "'1 h'"]),
     "an impossible error": (lambda: StandardErrorBelow(0), ["StandardErrorBelow(0)", "above 0"]),
     "an impossible correlation": (lambda: RankingStable(1.0), ["RankingStable(1.0)", "below 1"]),
-    "no threads": (lambda: Threads(0), ["Threads is 0", "at least 1"]),
-    "no batch": (lambda: Processes(2, batch_size=0), ["batch_size is 0", "at least 1"]),
+    "a correlation in words": (lambda: RankingStable("high"), ["'high'", "such as 0.95"]),
+    "no threads": (lambda: Threads(0), ["n_workers of Threads is 0", "at least 1"]),
+    "no batch": (
+        lambda: Processes(2, batch_size=0),
+        ["batch_size of Processes is 0", "at least 1"],
+    ),
     "a number for an executor": (lambda: monte_carlo(executor=2), ["executor is 2", "Threads(2)"]),
     "a path for a journal": (lambda: monte_carlo(journal=3), ["journal is 3", "MemoryJournal()"]),
     "a journal without a seed": (
@@ -251,10 +303,19 @@ MISTAKES = {
     "a shape with zero": (lambda: value_game(GAME, (0, 2)), ["(0, 2)", "at least 1"]),
     "a shape of one number": (lambda: value_game(GAME, 4), ["shape is 4", "two whole numbers"]),
     "a shape that is not the game's": (lambda: value_game(GAME, (2, 3)), ["(2, 3)", "(2, 2)"]),
+    "a game of unknown shape": (lambda: value_game(Silent()), ["shape is None", "two whole"]),
     "no game": (lambda: value_game(len, (2, 2)), ["value(rows, columns)"]),
     "a utility of NaN": (
         lambda: value_game(Endless(), (2, 2)),
         ["gave nan", "2 rows (0, 1)", "finite"],
+    ),
+    "a utility of None": (
+        lambda: value_game(Silent(), (2, 2)),
+        ["None of type NoneType", "must return a number"],
+    ),
+    "a limit in words": (
+        lambda: ExactValuer(DecisionTreeClassifier(), max_utilities="all").fit(**GOOD),
+        ["max_utilities is 'all'", "whole number"],
     ),
     "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
     "text for distances": (
@@ -286,6 +347,14 @@ MISTAKES = {
         ["'excel'", "'pandas', 'polars' or 'pyarrow'"],
     ),
     "labels on two levels": (lambda: Blocks.cut([[1, 2]], ["a"]), ["levels", "one label per row"]),
+    "labels that are pairs": (
+        lambda: Blocks.cut([(1, "a"), (1, "b")], ["a"]),
+        ["2 levels", "one label per row"],
+    ),
+    "dates finer than microseconds": (
+        lambda: Blocks.cut(np.array([1], dtype="M8[ns]"), ["a"]),
+        ["finer than a microsecond", "round them"],
+    ),
     "labels of no kind": (lambda: Blocks.cut([object()], ["a"]), ["object", "one kind only"]),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias
@@ -132,7 +132,7 @@ class Blocks:
         return cls(rows, columns)
 
     @classmethod
-    def of_shape(cls, shape: tuple[int, int]) -> Blocks:
+    def of_shape(cls, shape: Any) -> Blocks:
         """Blocks of a game without a table, named by position."""
         n_rows, n_columns = _checked_shape(shape)
         return cls.cut(np.arange(n_rows), np.arange(n_columns))
@@ -151,11 +151,23 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
     array = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
     if array.ndim != 1:
         raise ValueError(
-            f"{what} labels have {max(array.ndim, 2)} levels; give one label per {what} "
-            "(a table with a MultiIndex: call reset_index() first)."
+            f"{what} labels have {max(array.ndim, 2)} levels; give one label per {what}, "
+            "such as a number, a text or a date."
         )
+    if array.dtype.kind == "M":
+        return _microseconds(array, what)
     # An array of text may have been numbers and text before NumPy made it one kind.
-    return array if array.dtype.kind in "iufbM" else _text_or_dates(list(labels), what)
+    return array if array.dtype.kind in "iufb" else _text_or_dates(list(labels), what)
+
+
+def _microseconds(dates: Labels, what: str) -> Labels:
+    # Finer units turn into bare integers where they become Python objects.
+    array = dates.astype("datetime64[us]")
+    if np.array_equal(array, dates, equal_nan=True):
+        return array
+    raise TypeError(
+        f"{what} labels are dates finer than a microsecond; round them or use whole numbers."
+    )
 
 
 def _text_or_dates(labels: list[Any], what: str) -> Labels:
@@ -179,6 +191,11 @@ def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
             f"{{group: [{what} ids]}}."
         )
     labels = list(groups)
+    if not all(isinstance(label, Hashable) for label in labels):
+        raise TypeError(
+            f"{what}_groups holds {labels[0]!r} for one {what}; "
+            "give one number, text or date per group."
+        )
     if len(labels) != len(ids):
         raise ValueError(
             f"{what}_groups has {len(labels)} entries but X has {len(ids)} {what}s; "
@@ -206,8 +223,7 @@ def _from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -
                 f"{what}_groups[{group!r}] is {members!r}; give a list of {what} ids, "
                 f"such as [{members!r}]."
             )
-        for member in members:
-            key = member.item() if isinstance(member, np.generic) else member
+        for key in label_array(members, what=what).tolist():
             if key not in places:
                 raise ValueError(
                     f"{what}_groups[{group!r}] names {key!r}, which X does not have; "

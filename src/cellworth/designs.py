@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.semivalues import Semivalue
+
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
@@ -46,6 +48,44 @@ class PermutationGrids:
         rng = generator(self.seed, task)
         n_rows, n_columns = self.shape
         return Grid(rng.permutation(n_rows), rng.permutation(n_columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Joins:
+    """A coalition of rows and one of columns, which everyone outside joins in turn."""
+
+    rows: Mask
+    columns: Mask
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        """Pairs of coalitions: nobody or one row joins, then nobody or one column."""
+        for rows in _joined(self.rows):
+            for columns in _joined(self.columns):
+                yield rows, columns
+
+
+@dataclass(frozen=True)
+class SemivalueJoins:
+    """Task t draws two coalitions so that whoever joins meets sizes as the semivalues ask.
+
+    A coalition of size s leaves n - s players outside, so that a player is more likely to be there
+    to join a small one; sizes are drawn with the chance p_s n / (n - s) to make up for it. What is
+    seen needs no weights, and so its spread is an honest one, even where a semivalue looks at rare
+    sizes only.
+    """
+
+    shape: tuple[int, int]
+    semivalues: tuple[Semivalue, Semivalue]
+    seed: int
+
+    def __call__(self, task: int) -> Joins:
+        """Draw the two coalitions of a task."""
+        rng = generator(self.seed, task)
+        rows, columns = (
+            _draw_to_be_joined(rng, semivalue, n_players)
+            for semivalue, n_players in zip(self.semivalues, self.shape, strict=True)
+        )
+        return Joins(rows, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,3 +152,19 @@ def _prefixes(order: Positions) -> Iterator[Mask]:
     for player in order:
         members[player] = True
         yield members.copy()
+
+
+def _joined(coalition: Mask) -> Iterator[Mask]:
+    yield coalition
+    for player in np.flatnonzero(~coalition):
+        members = coalition.copy()
+        members[player] = True
+        yield members
+
+
+def _draw_to_be_joined(rng: np.random.Generator, semivalue: Semivalue, n_players: int) -> Mask:
+    chances = semivalue.size_probabilities(n_players) / (n_players - np.arange(n_players))
+    size = rng.choice(n_players, p=chances / chances.sum())
+    members = np.zeros(n_players, dtype=bool)
+    members[rng.permutation(n_players)[:size]] = True
+    return members

@@ -36,9 +36,11 @@ class Moments:
     spread: Floats
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only: Moments are shared, never changed."""
-        for array in (self.count, self.mean, self.spread):
-            array.setflags(write=False)
+        """Look at the arrays read-only: Moments are shared, never changed."""
+        for name in ("count", "mean", "spread"):
+            view = getattr(self, name).view()
+            view.setflags(write=False)
+            object.__setattr__(self, name, view)
 
     @classmethod
     def of(cls, seen: Floats) -> Moments:
@@ -76,6 +78,14 @@ def with_margins(blocks: Floats) -> Floats:
     """
     with_row_sums = np.column_stack([blocks, blocks.sum(axis=1)])
     return np.vstack([with_row_sums, with_row_sums.sum(axis=0)])
+
+
+def without_margins(blocks: Floats) -> Floats:
+    """Append sums that are not known, for tasks that may see some of the blocks only.
+
+    The few tasks that happen to see a whole row are no fair sample of all tasks.
+    """
+    return np.pad(blocks, ((0, 1), (0, 1)), constant_values=np.nan)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.blocks import Blocks, Groups, Mask, is_missing, some
+from cellworth.blocks import Blocks, Groups, Mask, is_missing, label_array, some
 from cellworth.tables import Table, column_sha256, series_array
 
 
@@ -78,10 +78,11 @@ class Problem:
                 "This estimator requires y to be passed, but the target y is None; "
                 "give one label per row of X."
             )
-        target = _target(y, table.shape[0], "y", "X", classification)
+        target = _target(y, table, "y", "X", classification)
         if isinstance(row_groups, str):
+            X_val = _without_column(X_val, row_groups, table)
             table, row_groups = _split_off(table, row_groups)
-            X_val = _without_column(X_val, table)
+        _refuse_other_order(row_groups, table, "row_groups", "X")
         blocks = Blocks.cut(
             table.row_ids, table.names, row_groups=row_groups, column_groups=column_groups
         )
@@ -132,20 +133,20 @@ def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     return table.only(rest), table.column(place)
 
 
-def _without_column(X_val: Any, table: Table) -> Any:
-    # The validation table may or may not carry the column that groups the training rows.
+def _without_column(X_val: Any, name: str, table: Table) -> Any:
+    """Drop the column that groups the training rows, where the validation table carries it."""
     if X_val is None:
         return None
     val = Table.of(X_val, called="X_val")
-    if val.backend is None:
+    names = table.names if val.backend is None else val.names
+    if len(names) != val.shape[1]:
         return val
-    wanted = set(table.names.tolist())
-    return val.only(np.array([j for j, name in enumerate(val.names.tolist()) if name in wanted]))
+    return val.only(np.flatnonzero(names != name)) if name in names.tolist() else val
 
 
 def _held_out(table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any) -> Fold:
     val = Table.of(X_val, called="X_val").aligned_to(table, called="X_val")
-    target = _target(y_val, val.shape[0], "y_val", "X_val", classes is not None)
+    target = _target(y_val, val, "y_val", "X_val", classes is not None)
     if classes is not None:
         seen = _classes(target, "y_val")
         unknown = [label for label in seen.tolist() if label not in classes.tolist()]
@@ -167,9 +168,15 @@ def _cross_validation(
             "give X_val and y_val, or a cv between 2 and the number of rows."
         )
     splitter = check_cv(cv, target, classifier=classes is not None)
+    splits = list(splitter.split(np.zeros((n_rows, 1)), target))
+    if not splits or any(len(val) == 0 for _, val in splits):
+        raise ValueError(
+            f"cv={cv!r} gives {len(splits)} folds, none or some without rows; give a whole "
+            "number, a splitter, or a list of (train, validation) positions."
+        )
     columns = np.arange(n_columns)
     folds = []
-    for train, val in splitter.split(np.zeros((n_rows, 1)), target):
+    for train, val in splits:
         may_train = np.zeros(n_rows, dtype=bool)
         may_train[train] = True
         part = Table.of(table.take(val, columns), called="X")
@@ -177,12 +184,14 @@ def _cross_validation(
     return tuple(folds)
 
 
-def _target(y: Any, n_rows: int, called: str, of: str, classification: bool) -> NDArray[Any]:
+def _target(y: Any, table: Table, called: str, of: str, classification: bool) -> NDArray[Any]:
     array = _one_dimensional(y, called)
-    if len(array) != n_rows:
+    if len(array) != len(table.row_ids):
         raise ValueError(
-            f"{called} has {len(array)} labels but {of} has {n_rows} rows; give one label per row."
+            f"{called} has {len(array)} labels but {of} has {len(table.row_ids)} rows; "
+            "give one label per row."
         )
+    _refuse_other_order(y, table, called, of)
     gaps = np.flatnonzero([is_missing(label) for label in array.tolist()])
     if len(gaps):
         raise ValueError(
@@ -190,6 +199,23 @@ def _target(y: Any, n_rows: int, called: str, of: str, classification: bool) -> 
             "drop the rows without a label."
         )
     return array if classification else _numeric(array, called)
+
+
+def _refuse_other_order(column: Any, table: Table, called: str, of: str) -> None:
+    """Refuse a pandas Series that has the table's row ids in another order.
+
+    Everything is matched by position, as scikit-learn does; here that would mix up the rows.
+    """
+    series = nw.from_native(column, allow_series=True, series_only=True, pass_through=True)
+    index = nw.maybe_get_index(series) if isinstance(series, nw.Series) else None
+    if index is None or len(index) != len(table.row_ids):
+        return
+    ids, own = table.row_ids.tolist(), label_array(index, what=f"{called} index").tolist()
+    if own != ids and type(own[0]) is type(ids[0]) and sorted(own) == sorted(ids):
+        raise ValueError(
+            f"{called} has the row ids of {of} in another order (it starts with {own[0]!r}, not "
+            f"{ids[0]!r}); bring it into that order: {called}.loc[{of}.index]."
+        )
 
 
 def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
@@ -243,13 +269,13 @@ def _classes(target: NDArray[Any], called: str) -> NDArray[Any]:
         )
     if type_of_target(target, input_name=called).startswith("continuous"):
         raise ValueError(
-            f"Unknown label type: continuous. {called} holds numbers such as {target[0]!r}, but "
-            "the model is a classifier; use a regressor or class labels."
+            f"Unknown label type: continuous. {called} holds numbers such as {target.tolist()[0]}, "
+            "but the model is a classifier; use a regressor or class labels."
         )
     classes = np.unique(target)
     if len(classes) < 2:
         raise ValueError(
-            f"{called} holds one class only ({classes[0]!r}), n_samples={len(target)}; "
+            f"{called} holds one class only ({classes.tolist()[0]!r}), n_samples={len(target)}; "
             "a classifier can be judged only where at least two classes occur."
         )
     return classes

@@ -12,6 +12,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+import joblib
+import numpy as np
+
 from cellworth.moments import Tally
 
 _PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "joblib")
@@ -115,5 +118,9 @@ def fingerprint(*parts: Any) -> str:
 
 
 def described(setting: Any) -> str:
-    """Spell out a setting without the memory address that some objects print."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(setting))
+    """Spell out a setting: arrays by their content, objects without their memory address."""
+    if isinstance(setting, np.ndarray):
+        return f"array {setting.dtype} {setting.shape} {joblib.hash(setting)}"
+    if isinstance(setting, np.random.RandomState):
+        return f"RandomState {joblib.hash(setting)}"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(setting))

@@ -111,15 +111,6 @@ def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
     return semivalue.size_probabilities(n_players) * np.exp(-log_choose)
 
 
-def prefix_ratios(semivalue: Semivalue, n_players: int) -> Floats:
-    """How much more often the semivalue meets each size than a random order does.
-
-    In a random order a player's predecessors have every size equally often. Multiplying what
-    is seen there by these ratios makes it an unbiased view of the semivalue.
-    """
-    return semivalue.size_probabilities(n_players) * n_players
-
-
 def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floats:
     """W with value = W' h: how each player's value counts the utility of each coalition.
 

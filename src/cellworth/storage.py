@@ -45,7 +45,7 @@ def write_folder(
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file; give the name of a folder.")
     path.mkdir(parents=True, exist_ok=True)
-    before = _named_files(path)
+    before = _files_to_replace(path)
     files = {}
     for name, table in _to_tables(blocks, moments).items():
         sink = io.BytesIO()
@@ -77,9 +77,10 @@ def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Blocks,
                 f"{path / entry['file']} is not the file that was saved (its sha256 differs); "
                 "restore it from a copy."
             )
-        tables[name] = pq.read_table(pa.BufferReader(content))
+        tables[name] = content
     try:
-        return manifest, *_from_tables(tables)
+        parts = {name: pq.read_table(pa.BufferReader(tables[name])) for name in tables}
+        return manifest, *_from_tables(parts)
     except (KeyError, ValueError, AttributeError) as error:
         raise ValueError(
             f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
@@ -104,7 +105,16 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path} was saved in format version {manifest.get('version')!r}, but this cellworth "
             f"reads version {VERSION}; use the cellworth that saved it."
         )
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(_names_a_file(entry) for entry in files.values()):
+        raise ValueError(
+            f"{path / _MANIFEST} does not say which files belong to it; restore it from a copy."
+        )
     return manifest
+
+
+def _names_a_file(entry: Any) -> bool:
+    return isinstance(entry, dict) and {"file", "sha256"} <= set(entry)
 
 
 def _is_inside(name: Any) -> bool:
@@ -119,11 +129,16 @@ def _read_file(path: Path, name: Any) -> bytes:
     return content
 
 
-def _named_files(path: Path) -> set[str]:
+def _files_to_replace(path: Path) -> set[str]:
+    """Name the files of a result that stands here; anything else in the way is refused."""
+    if not (path / _MANIFEST).exists():
+        return set()
     try:
         files = _read_manifest(path)["files"].values()
-    except (OSError, ValueError):
-        return set()
+    except ValueError as error:
+        raise FileExistsError(
+            f"{path} holds a {_MANIFEST} that is none of ours or damaged; give another folder."
+        ) from error
     return {entry["file"] for entry in files if _is_inside(entry["file"])}
 
 

@@ -63,6 +63,11 @@ class Table:
             return None
         return str(self.data.implementation.value)
 
+    @property
+    def native(self) -> Any:
+        """The whole table in the user's own type."""
+        return self.data if isinstance(self.data, np.ndarray) else self.data.to_native()
+
     def take(self, rows: Positions, columns: Positions) -> Any:
         """Cut a part, in the user's own type, as a model of theirs expects it."""
         if isinstance(self.data, np.ndarray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks, Labels
 from cellworth.listing import ValueList, frame
-from cellworth.moments import Moments
+from cellworth.moments import Moments, with_margins
 from cellworth.provenance import Provenance
 from cellworth.storage import read_folder, write_folder
 
@@ -55,7 +56,7 @@ class Valuation:
     @cached_property
     def values(self) -> Floats:
         """Value of each block, shape (n_rows, n_columns); NaN where a block was not visited."""
-        return _frozen(self.moments.values[:-1, :-1])
+        return _frozen(self._values[:-1, :-1])
 
     @cached_property
     def standard_errors(self) -> Floats:
@@ -85,7 +86,7 @@ class Valuation:
     @property
     def total(self) -> float:
         """Sum of all values."""
-        return float(self.moments.values[-1, -1])
+        return float(self._values[-1, -1])
 
     @property
     def efficiency_residual(self) -> float:
@@ -132,7 +133,9 @@ class Valuation:
         if not wide:
             return self._all_blocks().to_frame(backend)
         names = [str(label) for label in self.column_labels.tolist()]
-        row = "row" if "row" not in names else "row_id"
+        row = "row"
+        while row in names:
+            row += "_id"
         columns = {row: self.row_labels.tolist()}
         columns |= {name: self.values[:, j].tolist() for j, name in enumerate(names)}
         return frame(columns, backend or self.backend)
@@ -211,6 +214,14 @@ class Valuation:
         return "\n".join(_summary(self))
 
     @cached_property
+    def _values(self) -> Floats:
+        # A sum whose blocks no single task saw together is the sum of their values; its error
+        # cannot be told, because blocks are correlated.
+        values = self.moments.values
+        sums = with_margins(values[:-1, :-1])
+        return np.where(self.moments.count > 0, values, sums)
+
+    @cached_property
     def _errors(self) -> Floats:
         if self.status == "exact":
             return np.zeros(self.moments.mean.shape)
@@ -220,7 +231,7 @@ class Valuation:
         moments = self.moments
         return ValueList(
             labels,
-            moments.values[part].ravel(),
+            self._values[part].ravel(),
             self._errors[part].ravel(),
             moments.count[part].ravel(),
             self.backend,
@@ -249,7 +260,8 @@ class _Lookup:
             return self.valuation.values[key]
         rows = _places(self.valuation.blocks.rows, key[0], "row")
         columns = _places(self.valuation.blocks.columns, key[1], "column")
-        return self.valuation.values[rows][..., columns]
+        found = self.valuation.values[rows][..., columns]
+        return found if found.ndim else float(found)
 
 
 def _places(axis: Axis, key: Any, what: str) -> Any:
@@ -257,7 +269,7 @@ def _places(axis: Axis, key: Any, what: str) -> Any:
         if key != slice(None):
             raise KeyError(f"loc takes a {what} label, a list of them or ':'; slices go to iloc.")
         return key
-    if isinstance(key, list | np.ndarray):
+    if isinstance(key, list | range) or (hasattr(key, "__array__") and np.ndim(key) == 1):
         return np.array([axis.position(label, what=what) for label in key], dtype=np.intp)
     return axis.position(key, what=what)
 
@@ -277,6 +289,11 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
         raise ValueError(
             f"the two valuations answer different questions (they differ in "
             f"{', '.join(different)}); merge like with like."
+        )
+    if not math.isclose(one.expected_total, other.expected_total, rel_tol=1e-9, abs_tol=1e-12):
+        raise ValueError(
+            f"the two valuations should add up to {one.expected_total:.6g} and "
+            f"{other.expected_total:.6g}, so they answer different questions; merge like with like."
         )
     seeds = [{session.seed for session in v.provenance.sessions} for v in (one, other)]
     if shared := seeds[0] & seeds[1]:

@@ -4,17 +4,19 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss, make_scorer, roc_auc_score
-from sklearn.model_selection import GroupKFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cellworth import ExactValuer, FailedUtility, ModelGame
+from cellworth import ExactValuer, FailedUtility, ModelGame, value_game
 
 WINE_X, WINE_Y = load_wine(return_X_y=True)
 ORDER = np.random.default_rng(1).permutation(len(WINE_X))
@@ -179,11 +181,59 @@ def test_a_fit_that_fails_has_a_defined_utility_and_says_so():
 def test_failed_utilities_are_counted_and_shown():
     X, y = WINE_X[TRAIN], WINE_Y[TRAIN]
     groups = {"row_groups": (np.arange(80) >= 9) * 1, "column_groups": np.zeros(13)}
-    valuer = ExactValuer(Refusing()).fit(X, y, X_val=WINE_X[VAL], y_val=WINE_Y[VAL], **groups)
-    valuation = valuer.valuation_
+    data = {"X": X, "y": y, "X_val": WINE_X[VAL], "y_val": WINE_Y[VAL], **groups}
+    with pytest.warns(UserWarning, match=r"1 of 12 utilities failed .* 9 rows are too few"):
+        valuation = ExactValuer(Refusing()).fit(**data).valuation_
     assert valuation.provenance.failed_utilities == 1
     assert "1 failed" in repr(valuation)
     assert "9 rows are too few" in repr(valuation)
+
+
+def test_a_transformer_that_names_columns_is_warned_of():
+    X = mixed_table()
+    scaled = ColumnTransformer([("numbers", StandardScaler(), ["age", "pay"])])
+    model = make_pipeline(scaled, SimpleImputer(), DecisionTreeClassifier())
+    groups = {"row_groups": np.arange(60) % 3}
+    with pytest.warns(UserWarning, match=r"14 of 36 utilities failed .*column"):
+        ExactValuer(model).fit(X[["age", "pay"]], np.arange(60) % 2, X_val=X[["age", "pay"]],
+                               y_val=np.arange(60) % 2, **groups)  # fmt: skip
+
+
+class Undefined(DecisionTreeClassifier):
+    """A classifier whose probabilities are not defined below ten rows."""
+
+    def predict_proba(self, X):
+        probabilities = super().predict_proba(X)
+        return probabilities if self.tree_.n_node_samples[0] >= 10 else probabilities * np.nan
+
+
+def test_a_score_of_nan_is_a_failed_utility():
+    def mean_probability(model, X, y):
+        return float(model.predict_proba(X)[:, 0].mean())
+
+    game = wine_game(Undefined(), scoring=mean_probability)
+    assert not isinstance(game.value(*everyone(game)), FailedUtility)
+    utility = game.value(np.arange(80) < 9, np.ones(13, dtype=bool))
+    assert isinstance(utility, FailedUtility)
+    assert utility.message == "the score is nan"
+
+
+def test_a_scorer_that_asks_for_decisions_gets_them_from_constant_predictors_too():
+    y = (WINE_Y == 0) * 1
+    scorer = make_scorer(roc_auc_score, response_method="decision_function")
+    game = wine_game(LogisticRegression(max_iter=5000), y=y, scoring=scorer)
+    assert game.value(*no_one(game)) == 0.5
+    assert game.value(*everyone(game)) > 0.9
+
+
+def test_an_open_splitter_inside_a_model_is_closed_too():
+    search = GridSearchCV(
+        DecisionTreeClassifier(), {"max_depth": [1, 2, 5]}, cv=KFold(3, shuffle=True)
+    )
+    game = wine_game(search)
+    coalition = some(game, 3)
+    assert len({game.value(*coalition) for _ in range(4)}) == 1
+    assert search.cv.random_state is None
 
 
 def test_a_model_that_fails_on_the_whole_table_stops_at_once():
@@ -253,6 +303,25 @@ def test_a_column_can_name_the_row_groups_and_then_does_not_play():
     assert sorted(game.blocks.rows.labels) == ["baker", "cook", "smith"]
     bare = ModelGame(DecisionTreeClassifier(), X, y, X[["pay", "age"]], y, row_groups="job")
     assert bare.value(*everyone(bare)) == game.value(*everyone(game))
+
+
+def test_the_grouping_column_is_dropped_from_validation_arrays_too():
+    X = np.column_stack([np.arange(60) % 3, np.arange(60.0), np.arange(60.0) ** 2])
+    y = np.arange(60) % 2
+    wide = ModelGame(DecisionTreeClassifier(), X, y, X, y, row_groups="x0")
+    narrow = ModelGame(DecisionTreeClassifier(), X, y, X[:, 1:], y, row_groups="x0")
+    assert wide.shape == (3, 2)
+    assert wide.value(*everyone(wide)) == narrow.value(*everyone(narrow)) == 1.0
+
+
+def test_a_valued_game_keeps_the_names_of_its_table():
+    X = mixed_table()[["age", "pay"]].fillna(0.0)
+    game = ModelGame(
+        DecisionTreeClassifier(), X, np.arange(60) % 2, X, np.arange(60) % 2,
+        row_groups=np.arange(60) % 2,
+    )  # fmt: skip
+    assert value_game(game).column_labels.tolist() == ["age", "pay"]
+    assert value_game(game, (2, 2)).column_labels.tolist() == ["age", "pay"]
 
 
 def test_labels_may_come_as_series_of_any_library():

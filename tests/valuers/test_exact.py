@@ -4,6 +4,7 @@ from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 
 from cellworth import ExactValuer, ModelGame, Shapley, TableGame, value_game
+from cellworth.valuers import Plan
 from enumeration import block_values
 
 X, Y = load_iris(return_X_y=True)
@@ -34,14 +35,38 @@ def test_a_plan_counts_utilities_and_tells_the_time():
     assert plan.utilities == 2**5
     assert 0 < plan.seconds < 5
     assert plan.allowed
-    assert repr(plan).startswith("3 x 2 blocks: 32 utilities, about ")
+    assert repr(plan).startswith("3 x 2 blocks: 2^5 = 32 utilities, about ")
 
 
 def test_a_plan_of_an_absurd_run_says_so_without_running_it():
     plan = ExactValuer(GaussianNB()).plan(X, Y, X_val=X, y_val=Y)
     assert not plan.allowed
-    assert "years" in repr(plan)
+    assert "2^154 utilities, longer than the age of the universe" in repr(plan)
     assert "beyond the limit" in repr(plan)
+
+
+def test_a_table_of_thousands_of_rows_gets_the_same_advice():
+    table, labels = np.arange(6000.0).reshape(3000, 2), np.arange(3000) % 2
+    with pytest.raises(ValueError, match=r"2\^3002 utilities, longer than .* MonteCarloValuer"):
+        ExactValuer(GaussianNB()).fit(table, labels, X_val=table, y_val=labels)
+    plan = ExactValuer(GaussianNB()).plan(table, labels, X_val=table, y_val=labels)
+    assert plan.seconds == np.inf
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.5, "about 0.5 s"), (90, "about 1.5 min"), (7200, "about 2 h"), (1e6, "about 11.6 days")],
+)
+def test_a_plan_speaks_of_time_in_plain_words(seconds, words):
+    assert Plan((1, 1), 4, seconds / 4, 10).duration == words
+
+
+def test_values_of_a_game_at_a_high_level_are_not_lost_in_rounding():
+    table = np.random.default_rng(0).normal(size=(16, 16))
+    plain = value_game(TableGame(table), (4, 4)).values
+    high = value_game(TableGame(table + 1e6), (4, 4)).values
+    # 1e6 leaves ten digits for each utility; the values keep them.
+    assert np.abs(plain - high).max() < 1e-9
 
 
 def test_the_limit_can_be_set():

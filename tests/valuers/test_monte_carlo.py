@@ -4,6 +4,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
+from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import AfterTasks, ExactValuer, MonteCarloValuer, Valuation
 
@@ -70,7 +71,7 @@ def test_provenance_sees_any_change_of_the_data(part):
 
 def test_row_ids_and_names_reach_the_result():
     table = pd.DataFrame(X[:6], columns=["a", "b", "c", "d"], index=list("uvwxyz"))
-    fitted = MonteCarloValuer(GaussianNB(), stop=AfterTasks(2)).fit(
+    fitted = MonteCarloValuer(DecisionTreeClassifier(), stop=AfterTasks(2)).fit(
         table, [0, 1, 0, 1, 0, 1], X_val=table, y_val=[0, 1, 0, 1, 0, 1]
     )
     assert fitted.valuation_.row_labels.tolist() == list("uvwxyz")

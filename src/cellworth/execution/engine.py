@@ -19,6 +19,8 @@ Task = TypeVar("Task")
 
 _SECONDS_BEFORE_BAR = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_BETWEEN_ENTRIES = 10.0
+_ENDLESS = 2**62
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def run(
     tasks_per_round: int,
     title: str = "tasks",
     show_progress: bool = False,
+    seconds_per_task: float = 0.0,
     describe: Callable[[Progress], str] = describe_errors,
 ) -> Outcome:
     """Run tasks 0, 1, 2, ... until the rule is met; the result does not depend on the executor.
@@ -87,7 +90,8 @@ def run(
     executor : Executor
         Where tasks run.
     journal : Journal
-        Read once at the start, written after every round and at the end, be it an error.
+        Read once at the start; written after every round, every ten seconds and at the end, be
+        it an error.
     fingerprint : str
         Names the run; a journal that holds another one is refused.
     tasks_per_round : int
@@ -96,6 +100,8 @@ def run(
         Stands before the progress bar.
     show_progress : bool
         Whether a bar with the time left appears once the run has taken two seconds.
+    seconds_per_task : float
+        A guess; a bar whose first task will take long is shown at once, and says so.
     describe : callable
         What stands behind the bar.
     """
@@ -111,13 +117,23 @@ def run(
             journal.write(Entry(fingerprint, progress.tasks, progress.contribution, seconds))
 
     work = Work(task, contribution)
-    progress, interrupted = start, False
-    with closing(_Bar(stop, start, title, show_progress, describe)) as bar:
+    progress, written_at, interrupted = start, 0.0, False
+    bar = _Bar(
+        stop,
+        start,
+        title=title,
+        shown=show_progress,
+        seconds_per_task=seconds_per_task,
+        describe=describe,
+    )
+    with closing(bar):
         try:
             for progress in _folded(work, start, stop, executor, tasks_per_round):
                 bar.show(progress)
-                if progress.tasks % tasks_per_round == 0:
+                entry_is_old = progress.seconds - written_at >= _SECONDS_BETWEEN_ENTRIES
+                if entry_is_old or progress.tasks % tasks_per_round == 0:
                     write(progress)
+                    written_at = progress.seconds
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -148,17 +164,19 @@ def _folded(
     tasks_per_round: int,
 ) -> Iterator[Progress]:
     """Progress after each task, in the order of task numbers."""
+    if _long_enough(start, stop, tasks_per_round):
+        return
     began = time.perf_counter()
     progress = start
-    while not _long_enough(progress, stop, tasks_per_round):
-        round_end = (progress.tasks // tasks_per_round + 1) * tasks_per_round
-        tasks = range(progress.tasks, int(min(round_end, stop.most_tasks)))
-        with closing(executor.run(work, tasks)) as results:
-            for contribution in _in_order(results, tasks.start):
-                progress = progress.after(contribution, time.perf_counter() - began)
-                yield progress
-                if progress.seconds >= stop.most_seconds:
-                    return
+    # Workers go on while a round is judged; what they did beyond the last one is dropped.
+    tasks = range(start.tasks, int(min(stop.most_tasks, _ENDLESS)))
+    with closing(executor.run(work, tasks)) as results:
+        for contribution in _in_order(results, tasks.start):
+            progress = progress.after(contribution, time.perf_counter() - began)
+            yield progress
+            late = progress.seconds >= stop.most_seconds
+            if late or _long_enough(progress, stop, tasks_per_round):
+                return
 
 
 def _long_enough(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
@@ -188,20 +206,24 @@ class _Bar:
         self,
         stop: StoppingRule,
         start: Progress,
+        *,
         title: str,
         shown: bool,
+        seconds_per_task: float,
         describe: Callable[[Progress], str],
     ) -> None:
         self._stop = stop
         self._describe = describe
         self._shown = start
+        slow = seconds_per_task >= _SECONDS_BEFORE_BAR
         self._looked = time.perf_counter()
         self._bar = tqdm(
             total=1.0,
             initial=stop.share_done(start),
             desc=title,
             disable=not shown,
-            delay=_SECONDS_BEFORE_BAR,
+            delay=0.0 if slow else _SECONDS_BEFORE_BAR,
+            postfix=f"a task takes about {seconds_per_task:.0f} s" if slow else None,
             smoothing=0.0,
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left{postfix}",
         )

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from functools import partial
+from itertools import islice
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 Result = TypeVar("Result")
+
+# Tasks in flight per worker: one runs, one waits.
+_TASKS_AHEAD = 2
 
 
 @runtime_checkable
@@ -21,7 +27,11 @@ class Executor(Protocol):
     def run(
         self, work: Callable[[int], Result], tasks: Iterable[int]
     ) -> Generator[tuple[int, Result], None, None]:
-        """Call ``work`` once per task number. Closing the iterator cancels what is left."""
+        """Call ``work`` once per task number, few of them ahead of what is taken.
+
+        There may be no end to the numbers, which can be gone through more than once. Closing the
+        iterator cancels what is left.
+        """
         ...
 
 
@@ -47,14 +57,20 @@ class Threads:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        _require_workers("Threads", self.n_workers)
+        _require_workers("n_workers of Threads", self.n_workers)
 
     def run(
         self, work: Callable[[int], Result], tasks: Iterable[int]
     ) -> Generator[tuple[int, Result], None, None]:
-        """Run the tasks in threads."""
-        with threadpool_limits(1), parallel_config("threading", n_jobs=self.n_workers):
-            yield from _joblib(_Pinned(work, ThreadpoolController()), tasks)
+        """Run the tasks in threads; wait for those that are running when the rest is cancelled."""
+        # BLAS is limited for the process, OpenMP in each thread: that is where its limit lives.
+        pin = partial(ThreadpoolController().limit, limits=1, user_api="openmp")
+        with threadpool_limits(1):
+            pool = ThreadPoolExecutor(self.n_workers, initializer=pin)
+            try:
+                yield from _as_completed(pool, work, tasks, _TASKS_AHEAD * self.n_workers)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -73,42 +89,35 @@ class Processes:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        _require_workers("Processes", self.n_workers)
-        _require_workers("Processes batch_size", self.batch_size)
+        _require_workers("n_workers of Processes", self.n_workers)
+        _require_workers("batch_size of Processes", self.batch_size)
 
     def run(
         self, work: Callable[[int], Result], tasks: Iterable[int]
     ) -> Generator[tuple[int, Result], None, None]:
         """Run the tasks in processes."""
         with parallel_config("loky", n_jobs=self.n_workers, inner_max_num_threads=1):
-            yield from _joblib(work, tasks, self.batch_size)
+            pool = Parallel(return_as="generator", batch_size=self.batch_size)
+            results = pool(delayed(work)(task) for task in tasks)
+            try:
+                yield from zip(tasks, results, strict=False)
+            finally:
+                with warnings.catch_warnings():
+                    # A run that stops early leaves results unused, and joblib would warn of it.
+                    warnings.simplefilter("ignore", UserWarning)
+                    results.close()
 
 
-def _joblib(
-    work: Callable[[int], Result], tasks: Iterable[int], batch_size: int = 1
+def _as_completed(
+    pool: ThreadPoolExecutor, work: Callable[[int], Result], tasks: Iterable[int], ahead: int
 ) -> Generator[tuple[int, Result], None, None]:
-    numbers = list(tasks)
-    pool = Parallel(return_as="generator", batch_size=batch_size)
-    results = pool(delayed(work)(task) for task in numbers)
-    try:
-        yield from zip(numbers, results, strict=True)
-    finally:
-        with warnings.catch_warnings():
-            # A run that stops early leaves results unused, and joblib would warn of it.
-            warnings.simplefilter("ignore", UserWarning)
-            results.close()
-
-
-@dataclass(frozen=True)
-class _Pinned(Generic[Result]):
-    """Work that sets OpenMP to one thread in whichever thread it runs: the limit is per thread."""
-
-    work: Callable[[int], Result]
-    controller: ThreadpoolController
-
-    def __call__(self, task: int) -> Result:
-        self.controller.limit(limits=1, user_api="openmp")
-        return self.work(task)
+    numbers = iter(tasks)
+    running = {pool.submit(work, task): task for task in islice(numbers, ahead)}
+    while running:
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield running.pop(future), future.result()
+        running |= {pool.submit(work, task): task for task in islice(numbers, len(done))}
 
 
 def _require_workers(what: str, number: int) -> None:

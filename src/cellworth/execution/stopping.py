@@ -148,15 +148,18 @@ class RankingStable(StoppingRule):
     an independent one: 1 minus the share of noise (mean squared standard error) in the variance
     across blocks. Comparing a run with its own recent past would flatter it, because the two
     share most of their tasks.
+
+    Blocks that are all worth the same have no ranking, and the rule is never met: join it with
+    another, as in ``RankingStable(0.95) | AfterTasks(5000)``.
     """
 
     correlation: float = 0.95
 
     def __post_init__(self) -> None:
         """Refuse what is not a correlation short of 1."""
-        if not 0 < self.correlation < 1:
+        if not isinstance(self.correlation, float) or not 0 < self.correlation < 1:
             raise ValueError(
-                f"RankingStable({self.correlation}) has no meaning; "
+                f"RankingStable({self.correlation!r}) has no meaning; "
                 "give a correlation above 0 and below 1, such as 0.95."
             )
 

@@ -52,7 +52,10 @@ def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[n
     """Utilities of pairs of coalitions, and how many of them failed."""
     seen, failures = [], []
     for rows, columns in pairs:
-        utility = game.value(rows, columns)
+        # A game that writes into its arguments would change what is weighed afterwards.
+        rows.setflags(write=False)
+        columns.setflags(write=False)
+        utility = _number(game.value(rows, columns))
         if not math.isfinite(utility):
             raise ValueError(
                 f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
@@ -61,9 +64,18 @@ def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[n
             )
         if isinstance(utility, FailedUtility):
             failures.append(utility.message)
-        seen.append(float(utility))
+        seen.append(utility)
     tally = Tally().merge(Tally(len(seen), len(failures), tuple(failures)))
-    return np.array(seen), tally
+    return np.array(seen, dtype=np.float64), tally
+
+
+def _number(utility: Any) -> float:
+    if isinstance(utility, float | int | np.number | np.bool_):
+        return utility if isinstance(utility, FailedUtility) else float(utility)
+    raise TypeError(
+        f"the game's value is {utility!r} of type {type(utility).__name__}; "
+        "value(rows, columns) must return a number."
+    )
 
 
 def checked_policy(empty: Any) -> EmptyPolicy:

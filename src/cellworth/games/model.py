@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.base import (
     is_regressor,
 )
 from sklearn.metrics import get_scorer
+from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.metaestimators import available_if
 
 from cellworth.blocks import Groups, Mask
@@ -54,8 +56,12 @@ class ModelGame:
     of its coalition.
 
     Rows of a single class teach a classifier nothing but that class: their utility is the score
-    of the constant predictor, whether or not the model would accept them. A fit or a score that
-    raises gets the same stand-in as a :class:`cellworth.FailedUtility`, which valuers count.
+    of the constant predictor, whether or not the model would accept them. A fit that raises and a
+    score that raises or is NaN get the same stand-in as a :class:`cellworth.FailedUtility`, which
+    valuers count and warn of.
+
+    A ColumnTransformer that lists columns by name fails on every coalition that lacks one of them:
+    let it choose columns by type or pattern (``make_column_selector``).
 
     Examples
     --------
@@ -92,6 +98,8 @@ class ModelGame:
         self.empty = checked_policy(empty)
         self._model = _seeded(model)
         self._scoring = scoring
+        classes = self.problem.classes
+        self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
         self._scorer = _scorer(scoring, classification)
 
     @property
@@ -124,41 +132,65 @@ class ModelGame:
         nothing = len(train) == 0 or len(places) == 0
         if nothing and self.empty == "zero":
             return 0.0
-        labels = self.problem.target[train]
-        if nothing or (self.problem.classes is not None and len(np.unique(labels)) == 1):
-            return self._constant_score(fold, labels)
+        if nothing or self._n_classes(train) == 1:
+            return self._constant_score(fold, train)
         try:
-            return self._trained_score(fold, train, places)
+            score = self._trained_score(fold, train, places)
+            message = f"the score is {score}"
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
-            message = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            return FailedUtility(self._constant_score(fold, labels), message)
+            score, message = math.nan, _one_line(error)
+        if math.isfinite(score):
+            return score
+        return FailedUtility(self._constant_score(fold, train), message)
+
+    def _n_classes(self, train: NDArray[np.intp]) -> int | None:
+        return None if self._codes is None else len(np.unique(self._codes[train]))
 
     def _trained_score(
         self, fold: Fold, train: NDArray[np.intp], places: NDArray[np.intp]
     ) -> float:
-        labels, classes = self.problem.target[train], self.problem.classes
-        model = clone(self._model).fit(self.problem.table.take(train, places), labels)
-        if classes is not None and len(np.unique(labels)) < len(classes):
+        X, y = self.problem.table.take(train, places), self.problem.target[train]
+        model = clone(self._model).fit(X, y)
+        classes = self.problem.classes
+        if classes is not None and self._n_classes(train) != len(classes):
             model = _AllClasses(model, classes)
         every_row = np.arange(len(fold.target))
         return float(self._scorer(model, fold.table.take(every_row, places), fold.target))
 
-    def _constant_score(self, fold: Fold, labels: NDArray[Any]) -> float:
-        every = np.arange(len(fold.target)), np.arange(fold.table.shape[1])
-        X_val = fold.table.take(*every)
-        classes = self.problem.classes
-        if classes is None:
-            mean = self.problem.target.mean() if len(labels) == 0 else labels.mean()
-            return float(self._scorer(_ConstantRegressor(float(mean)), X_val, fold.target))
-        shares = class_shares(labels, classes)
-        # Classes that are equally frequent have the same claim to be the prediction: the mean
-        # over them does not depend on how the classes are called.
-        scores = [
-            self._scorer(_ConstantClassifier(classes, shares, best), X_val, fold.target)
-            for best in classes[shares == shares.max()]
-        ]
+    def _constant_score(self, fold: Fold, train: NDArray[np.intp]) -> float:
+        try:
+            scores = [
+                float(self._scorer(constant, fold.table.native, fold.target))
+                for constant in self._constants(train)
+            ]
+        except Exception as error:
+            raise ValueError(
+                f"scoring={self._scoring!r} cannot judge a constant prediction "
+                f"({_one_line(error)}); give a scikit-learn scoring name or a function "
+                "scorer(model, X, y) -> float that uses predictions only."
+            ) from error
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"scoring={self._scoring!r} gives {scores[0]} for a constant prediction on "
+                f"{len(fold.target)} validation rows; give more validation rows (larger folds) or "
+                "another scoring."
+            )
         return float(np.mean(scores))
+
+    def _constants(self, train: NDArray[np.intp]) -> list[Any]:
+        """Constant predictors that fit these rows best; several where classes tie.
+
+        Classes that are equally frequent have the same claim to be the prediction: the mean over
+        them does not depend on how the classes are called.
+        """
+        classes, target = self.problem.classes, self.problem.target
+        if classes is None or self._codes is None:
+            return [_ConstantRegressor(float((target[train] if len(train) else target).mean()))]
+        counts = np.bincount(self._codes[train], minlength=len(classes))
+        shares = counts / len(train) if len(train) else np.full(len(classes), 1 / len(classes))
+        best = classes[shares == shares.max()]
+        return [_ConstantClassifier(classes, shares, label) for label in best]
 
 
 def checked_model(model: Any) -> bool:
@@ -181,20 +213,22 @@ def checked_model(model: Any) -> bool:
 
 
 def _seeded(model: Any) -> Any:
-    """Copy a model and set every random_state that was left open."""
+    """Copy a model and set every random_state that was left open, in splitters of it too."""
     copy = clone(model)
+    settings = copy.get_params(deep=True)
     names = [
         name
-        for name, setting in copy.get_params(deep=True).items()
+        for name, setting in settings.items()
         if name.split("__")[-1] == "random_state" and setting is None
     ]
+    for setting in settings.values():
+        if isinstance(setting, BaseCrossValidator) and getattr(setting, "random_state", 0) is None:
+            setting.random_state = 0
     return copy.set_params(**dict.fromkeys(names, 0))
 
 
-def class_shares(labels: NDArray[Any], classes: NDArray[Any]) -> Floats:
-    """Share of each class among the labels; all equal when there are no labels."""
-    counts = np.array([(labels == label).sum() for label in classes], dtype=np.float64)
-    return counts / counts.sum() if len(labels) else np.full(len(classes), 1.0 / len(classes))
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _scorer(scoring: Any, classification: bool) -> Any:
@@ -224,6 +258,10 @@ class _ConstantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Floats:
         return np.tile(self.shares, (len(X), 1))
+
+    def decision_function(self, X: Any) -> Floats:
+        shares = self.predict_proba(X)
+        return shares[:, 1] if len(self.classes_) == 2 else shares
 
 
 class _ConstantRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]

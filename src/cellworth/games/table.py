@@ -65,7 +65,7 @@ def _number(members: Mask) -> int:
 
 def _checked(table: Any) -> NDArray[np.float64]:
     try:
-        array = np.asarray(table, dtype=np.float64)
+        array = np.array(table, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(f"a TableGame takes a table of numbers ({error}).") from error
     sides = array.shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +12,14 @@ from typing import Any, Self
 import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
+from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Groups
 from cellworth.execution import (
     Executor,
     Journal,
     MemoryJournal,
+    Outcome,
     Progress,
     Serial,
     StoppingRule,
@@ -159,6 +163,8 @@ class Method:
         What the design draws its tasks from; None where nothing is drawn.
     tasks_per_round : int
         How often the stopping rule is asked.
+    utilities_per_task : int
+        To guess how long a task takes.
     describe : callable
         What stands behind the progress bar.
     """
@@ -169,14 +175,61 @@ class Method:
     stop: StoppingRule
     seed: int | None
     tasks_per_round: int
+    utilities_per_task: int
     describe: Callable[[Progress], str] = describe_errors
 
 
+@dataclass(frozen=True)
+class Corners:
+    """Utilities of everything and of nothing, which fix what all values add up to.
+
+    Parameters
+    ----------
+    whole : float
+        h(N, M), the utility of the whole table.
+    total : float
+        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values.
+    tally : Tally
+        The four utilities that were looked at.
+    seconds : float
+        Time that the first of them took.
+    """
+
+    whole: float
+    total: float
+    tally: Tally
+    seconds: float
+
+
+def corners(game: Game, shape: tuple[int, int]) -> Corners:
+    """Look at the four corners of a game; a model that fails on the whole table ends here."""
+    rows, columns = (np.ones(n, dtype=bool) for n in shape)
+    # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
+    with threadpool_limits(1):
+        began = time.perf_counter()
+        whole, tally = utilities(game, [(rows, columns)])
+        seconds = time.perf_counter() - began
+        if tally.failed:
+            raise ValueError(
+                "the model could not be trained and scored on the whole table "
+                f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
+                "Pipeline."
+            )
+        rest, more = utilities(game, [(rows, ~columns), (~rows, columns), (~rows, ~columns)])
+    total = float(whole[0] - rest[0] - rest[1] + rest[2])
+    return Corners(float(whole[0]), total, tally.merge(more), seconds)
+
+
 def value_blocks(
-    game: Game, blocks: Blocks, method: Method, settings: Settings, backend: str | None
+    game: Game,
+    blocks: Blocks,
+    method: Method,
+    *,
+    settings: Settings,
+    ends: Corners,
+    backend: str | None,
 ) -> Valuation:
     """Run a method on a game and write down what came out, with its provenance."""
-    expected_total, corners = corner_total(game, blocks.shape)
     question = settings.question(game)
     outcome = run(
         method.design,
@@ -184,23 +237,27 @@ def value_blocks(
         stop=method.stop,
         executor=settings.executor,
         journal=settings.journal,
-        fingerprint=fingerprint(question, method.name, blocks.shape, method.seed),
+        # The total tells games apart whose settings cannot be spelled out, such as a lambda.
+        fingerprint=fingerprint(question, method.name, blocks.shape, method.seed, ends.total),
         tasks_per_round=method.tasks_per_round,
         title=method.name,
         show_progress=settings.progress,
+        seconds_per_task=ends.seconds * method.utilities_per_task,
         describe=method.describe,
     )
+    tally = ends.tally.merge(outcome.contribution.tally)
+    _warn(outcome, tally)
     provenance = Provenance.now(
         question,
         {"name": method.name, "stop": described(method.stop)},
         Session(method.seed, outcome.tasks),
-        corners.merge(outcome.contribution.tally),
+        tally,
         outcome.seconds,
     )
     return Valuation(
         blocks,
         outcome.contribution.moments,
-        expected_total,
+        ends.total,
         getattr(game, "empty", "game"),
         "interrupted" if outcome.interrupted else "estimated",
         provenance,
@@ -208,17 +265,18 @@ def value_blocks(
     )
 
 
-def corner_total(game: Game, shape: tuple[int, int]) -> tuple[float, Tally]:
-    """Total that Shapley values add up to: h(N, M) - h(N, 0) - h(0, M) + h(0, 0)."""
-    rows, columns = (np.ones(n, dtype=bool) for n in shape)
-    whole, tally = utilities(game, [(rows, columns)])
-    if tally.failed:
-        raise ValueError(
-            f"the model could not be trained and scored on the whole table ({tally.messages[0]}); "
-            "mend the data, or put the steps that it needs into a Pipeline."
+def _warn(outcome: Outcome, tally: Tally) -> None:
+    if outcome.interrupted:
+        warnings.warn(
+            f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",
+            stacklevel=2,
         )
-    rest, more = utilities(game, [(rows, ~columns), (~rows, columns), (~rows, ~columns)])
-    return float(whole[0] - rest[0] - rest[1] + rest[2]), tally.merge(more)
+    if tally.failed:
+        warnings.warn(
+            f"{tally.failed} of {tally.utilities} utilities failed and count as the score of a "
+            f"constant predictor; the first message: {tally.messages[0]}",
+            stacklevel=2,
+        )
 
 
 def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:

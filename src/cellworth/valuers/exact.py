@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Moments, with_margins
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Method, Settings, Valuer, corner_total, value_blocks
+from cellworth.valuers.base import Method, Settings, Valuer, corners, value_blocks
 
 MOST_UTILITIES = 2**20
 
@@ -48,8 +49,11 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of the whole run on one worker."""
-        return self.utilities * self.seconds_per_utility
+        """Estimated time of the whole run on one worker; infinite beyond all measure."""
+        try:
+            return math.ldexp(self.seconds_per_utility, sum(self.shape))
+        except OverflowError:
+            return math.inf
 
     @property
     def allowed(self) -> bool:
@@ -60,10 +64,26 @@ class Plan:
         """Return one readable line."""
         verdict = "within" if self.allowed else "beyond"
         return (
-            f"{self.shape[0]} x {self.shape[1]} blocks: {self.utilities:,} utilities, about "
-            f"{_duration(self.seconds)} on one worker ({self.seconds_per_utility * 1e3:.2g} ms "
-            f"each); {verdict} the limit of {self.limit:,}"
+            f"{self.shape[0]} x {self.shape[1]} blocks: {self.count} utilities, {self.duration} on "
+            f"one worker ({self.seconds_per_utility * 1e3:.2g} ms each); {verdict} the limit of "
+            f"{self.limit:,}"
         )
+
+    @property
+    def count(self) -> str:
+        """Number of utilities in words that stay short."""
+        players = sum(self.shape)
+        return f"2^{players} = {self.utilities:,}" if players <= 60 else f"2^{players}"
+
+    @property
+    def duration(self) -> str:
+        """Estimated time in words."""
+        for unit, length in (("years", 31_557_600), ("days", 86_400), ("h", 3600), ("min", 60)):
+            if self.seconds >= 1e10 * 31_557_600:
+                return "longer than the age of the universe"
+            if self.seconds >= length:
+                return f"about {self.seconds / length:.3g} {unit}"
+        return f"about {self.seconds:.2g} s"
 
 
 class ExactValuer(Valuer):
@@ -151,9 +171,8 @@ class ExactValuer(Valuer):
         game = self._game(
             X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups
         )
-        corner_total(game, game.shape)
-        seconds = _seconds_per_utility(game, game.shape)
-        return Plan(game.shape, 1 << sum(game.shape), seconds, self.max_utilities)
+        corners(game, game.shape)
+        return _plan(game, game.shape, self.max_utilities)
 
     def _value(self, game: Game, blocks: Blocks, backend: str | None) -> Valuation:
         settings = Settings.checked(
@@ -169,20 +188,22 @@ class WeightedUtilities:
     """What a task of coalition pairs adds: their utilities, weighed for every block.
 
     All tasks together give psi = W_n' H W_m. Each part is multiplied by the number of tasks, so
-    that the mean over all tasks, which is what Moments hold, is that sum.
+    that the mean over all tasks, which is what Moments hold, is that sum. All weights of a block
+    add up to 0: taking the same ``level`` off every utility changes nothing but the rounding.
     """
 
     game: Game
     row_semivalue: Semivalue
     column_semivalue: Semivalue
     n_tasks: int
+    level: float
 
     def __call__(self, pairs: CoalitionPairs) -> Contribution:
         """Look at the utilities and weigh them."""
         seen, tally = utilities(self.game, pairs)
         row_weights = membership_weights(self.row_semivalue, pairs.rows)
         column_weights = membership_weights(self.column_semivalue, pairs.columns)
-        part = row_weights.T @ (seen[:, None] * column_weights)
+        part = row_weights.T @ ((seen - self.level)[:, None] * column_weights)
         return Contribution(Moments.of(with_margins(part * self.n_tasks)), tally)
 
 
@@ -196,19 +217,21 @@ def exact_valuation(
 ) -> Valuation:
     """Value a game by looking at all its coalitions."""
     design = AllCoalitions(blocks.shape)
-    _refuse_absurd(game, blocks.shape, design.n_pairs, max_utilities)
+    ends = corners(game, blocks.shape)
+    _refuse_absurd(game, blocks.shape, max_utilities)
     method = Method(
         name="exact values",
         design=design,
         contribution=WeightedUtilities(
-            game, settings.row_semivalue, settings.column_semivalue, design.n_tasks
+            game, settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
         ),
         stop=AfterTasks(design.n_tasks),
         seed=None,
         tasks_per_round=-(-design.n_tasks // _ROUNDS),
+        utilities_per_task=-(-design.n_pairs // design.n_tasks),
         describe=lambda progress: f"{progress.tasks:,} of {design.n_tasks:,} tasks",
     )
-    valuation = value_blocks(game, blocks, method, settings, backend)
+    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, backend=backend)
     if valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
         raise KeyboardInterrupt("exact values need all coalitions; the run was broken off")
@@ -225,15 +248,20 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
     )
 
 
-def _refuse_absurd(game: Game, shape: tuple[int, int], n_pairs: int, limit: int) -> None:
-    if n_pairs <= limit:
-        return
-    seconds = n_pairs * _seconds_per_utility(game, shape)
-    raise ValueError(
-        f"exact values of {shape[0]} x {shape[1]} blocks need 2^{sum(shape)} = {n_pairs:.4g} "
-        f"utilities, about {_duration(seconds)}; the limit is {limit:,}. Cut the table into fewer "
-        "row_groups or column_groups, estimate with MonteCarloValuer, or raise max_utilities."
-    )
+def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
+    return Plan(shape, 1 << sum(shape), _seconds_per_utility(game, shape), limit)
+
+
+def _refuse_absurd(game: Game, shape: tuple[int, int], limit: int) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
+        raise TypeError(f"max_utilities is {limit!r}; give a whole number.")
+    if 1 << sum(shape) > limit:
+        plan = _plan(game, shape, limit)
+        raise ValueError(
+            f"exact values of {shape[0]} x {shape[1]} blocks need {plan.count} utilities, "
+            f"{plan.duration}; the limit is {plan.limit:,}. Cut the table into fewer row_groups or "
+            "column_groups, estimate with MonteCarloValuer, or raise max_utilities."
+        )
 
 
 def _seconds_per_utility(game: Game, shape: tuple[int, int]) -> float:
@@ -245,10 +273,3 @@ def _seconds_per_utility(game: Game, shape: tuple[int, int]) -> float:
         game.value(rng.random(n_rows) < 0.5, rng.random(n_columns) < 0.5)
         n_timed += 1
     return (time.perf_counter() - began) / n_timed
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("years", 31_557_600), ("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"

@@ -16,7 +16,7 @@ from cellworth.valuers.monte_carlo import checked_seed, monte_carlo_valuation
 
 def value_game(
     game: Game,
-    shape: tuple[int, int] | Blocks,
+    shape: tuple[int, int] | Blocks | None = None,
     *,
     row_semivalue: Semivalue | None = None,
     column_semivalue: Semivalue | None = None,
@@ -33,8 +33,9 @@ def value_game(
     ----------
     game : Game
         Anything with a method ``value(rows, columns)``.
-    shape : tuple of int or Blocks
-        How many row players and column players there are, or blocks with names.
+    shape : tuple of int or Blocks, default=None
+        How many row players and column players there are, or blocks with names. Games that are
+        made from a table know their blocks.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
     stop : StoppingRule, default=None
@@ -62,8 +63,7 @@ def value_game(
         raise TypeError(
             f"game is {game!r}; give an object with a method value(rows, columns) -> float."
         )
-    blocks = shape if isinstance(shape, Blocks) else Blocks.of_shape(shape)
-    _refuse_other_shape(game, blocks.shape)
+    blocks = _blocks(game, shape)
     settings = Settings.checked(row_semivalue, column_semivalue, executor, journal, progress)
     if stop is None:
         return exact_valuation(game, blocks, settings, max_utilities=max_utilities)
@@ -71,7 +71,13 @@ def value_game(
     return monte_carlo_valuation(game, blocks, settings, stop=stop, seed=seed)
 
 
-def _refuse_other_shape(game: Game, shape: tuple[int, int]) -> None:
-    own = getattr(game, "shape", shape)
-    if own != shape:
-        raise ValueError(f"shape is {shape}, but the game has {own}; give that shape.")
+def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:
+    if isinstance(shape, Blocks):
+        given = shape
+    else:
+        given = Blocks.of_shape(getattr(game, "shape", None) if shape is None else shape)
+    own = tuple(getattr(game, "shape", given.shape))
+    if own != given.shape:
+        raise ValueError(f"shape is {given.shape}, but the game has {own}; give that shape.")
+    named = getattr(game, "blocks", None)
+    return given if isinstance(shape, Blocks) or named is None else named

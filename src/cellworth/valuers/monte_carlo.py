@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks
-from cellworth.designs import Grid, PermutationGrids
+from cellworth.designs import Grid, Joins, PermutationGrids, SemivalueJoins
 from cellworth.execution import AfterTasks, StoppingRule
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import utilities
-from cellworth.moments import Contribution, Moments, with_margins
-from cellworth.semivalues import Semivalue, prefix_ratios
+from cellworth.moments import Contribution, Moments, with_margins, without_margins
+from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Method, Settings, Valuer, value_blocks
+from cellworth.valuers.base import Method, Settings, Valuer, corners, value_blocks
 
 _TASKS_BY_DEFAULT = 100
 _TASKS_PER_ROUND = 16
@@ -28,6 +28,12 @@ class MonteCarloValuer(Valuer):
     Each task draws one order of the rows and one of the columns and looks at every pair of their
     prefixes: one utility per block. The second differences of that grid are an unbiased view of
     all values at once.
+
+    With a semivalue other than Shapley on either side, a task draws a coalition of rows and one of
+    columns at a size that the semivalues ask for, and everyone outside joins in turn. Such a task
+    sees some of the blocks only; sums of rows and columns then come without standard errors.
+
+    Ctrl-C ends a run early: the finished tasks are kept, with a warning.
 
     Parameters
     ----------
@@ -109,25 +115,35 @@ class MonteCarloValuer(Valuer):
 
 @dataclass(frozen=True, eq=False)
 class GridDifferences:
-    """What one grid adds: the second difference of its utilities at every block.
-
-    Ratios turn the uniform sizes of prefixes into those that a semivalue asks for.
-    """
+    """What one grid adds: the second difference of its utilities at every block."""
 
     game: Game
-    row_ratios: NDArray[np.float64]
-    column_ratios: NDArray[np.float64]
 
     def __call__(self, grid: Grid) -> Contribution:
         """Look at the utilities of all pairs of prefixes and difference them."""
         seen, tally = utilities(self.game, grid)
         prefixes = seen.reshape(len(grid.row_order) + 1, len(grid.column_order) + 1)
-        differences = np.diff(np.diff(prefixes, axis=0), axis=1)
-        blocks = np.empty_like(differences)
-        blocks[np.ix_(grid.row_order, grid.column_order)] = differences * np.outer(
-            self.row_ratios, self.column_ratios
+        blocks = np.empty((len(grid.row_order), len(grid.column_order)))
+        blocks[np.ix_(grid.row_order, grid.column_order)] = np.diff(
+            np.diff(prefixes, axis=0), axis=1
         )
         return Contribution(Moments.of(with_margins(blocks)), tally)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinDifferences:
+    """What a pair of coalitions adds: the second difference for every row and column outside."""
+
+    game: Game
+
+    def __call__(self, joins: Joins) -> Contribution:
+        """Look at the utilities with and without each of those who join."""
+        seen, tally = utilities(self.game, joins)
+        rows, columns = np.flatnonzero(~joins.rows), np.flatnonzero(~joins.columns)
+        table = seen.reshape(len(rows) + 1, len(columns) + 1)
+        blocks = np.full((len(joins.rows), len(joins.columns)), np.nan)
+        blocks[np.ix_(rows, columns)] = table[1:, 1:] - table[1:, :1] - table[:1, 1:] + table[0, 0]
+        return Contribution(Moments.of(without_margins(blocks)), tally)
 
 
 def monte_carlo_valuation(
@@ -146,20 +162,32 @@ def monte_carlo_valuation(
             f"stop is {stop!r}; give a rule such as AfterTasks(200) or AfterSeconds(60), "
             "joined with | or &."
         )
-    n_rows, n_columns = blocks.shape
+    semivalues = settings.row_semivalue, settings.column_semivalue
+    if semivalues == (Shapley(), Shapley()):
+        name = "permutation grids"
+        design: Callable[[int], Any] = PermutationGrids(blocks.shape, seed)
+        contribution: Callable[[Any], Contribution] = GridDifferences(game)
+    else:
+        name = "semivalue joins"
+        design = SemivalueJoins(blocks.shape, semivalues, seed)
+        contribution = JoinDifferences(game)
     method = Method(
-        name="permutation grids",
-        design=PermutationGrids(blocks.shape, seed),
-        contribution=GridDifferences(
-            game,
-            prefix_ratios(settings.row_semivalue, n_rows),
-            prefix_ratios(settings.column_semivalue, n_columns),
-        ),
+        name=name,
+        design=design,
+        contribution=contribution,
         stop=rule,
         seed=seed,
         tasks_per_round=_TASKS_PER_ROUND,
+        utilities_per_task=blocks.shape[0] * blocks.shape[1],
     )
-    return value_blocks(game, blocks, method, settings, backend)
+    return value_blocks(
+        game,
+        blocks,
+        method,
+        settings=settings,
+        ends=corners(game, blocks.shape),
+        backend=backend,
+    )
 
 
 def checked_seed(random_state: Any, journal: Any) -> int:
