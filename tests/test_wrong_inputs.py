@@ -109,7 +109,7 @@ MISTAKES = {
     ),
     "y is in another order": (
         lambda: fit(y=pd.Series(Y, index=[3, 2, 1, 0])),
-        ["y has the row ids of X in another order", "y.loc[X.index]"],
+        ["y has the row ids of X in another order", "y.loc[X.index]", "y.to_numpy()"],
     ),
     "row_groups are in another order": (
         lambda: fit(row_groups=pd.Series(["a", "a", "b", "b"], index=[3, 2, 1, 0])),
@@ -163,6 +163,10 @@ MISTAKES = {
     "cv without folds": (
         lambda: ExactValuer(DecisionTreeClassifier(), cv=[]).fit(X, Y),
         ["gives 0 folds", "a splitter"],
+    ),
+    "cv beyond the table": (
+        lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1], [2, 9])]).fit(X, Y),
+        ["gives 1 folds", "positions"],
     ),
     # groups
     "too few row groups": (

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.blocks import Blocks, Groups, Mask, is_missing, label_array, some
+from cellworth.blocks import Blocks, Groups, Mask, is_missing, some
 from cellworth.tables import Table, column_sha256, series_array
 
 
@@ -169,10 +169,11 @@ def _cross_validation(
         )
     splitter = check_cv(cv, target, classifier=classes is not None)
     splits = list(splitter.split(np.zeros((n_rows, 1)), target))
-    if not splits or any(len(val) == 0 for _, val in splits):
+    every_row = set(range(n_rows))
+    if not splits or any(len(val) == 0 or not every_row.issuperset(val) for _, val in splits):
         raise ValueError(
-            f"cv={cv!r} gives {len(splits)} folds, none or some without rows; give a whole "
-            "number, a splitter, or a list of (train, validation) positions."
+            f"cv={cv!r} gives {len(splits)} folds, none of them or some without rows of X; give a "
+            "whole number, a splitter, or a list of (train, validation) positions."
         )
     columns = np.arange(n_columns)
     folds = []
@@ -204,17 +205,18 @@ def _target(y: Any, table: Table, called: str, of: str, classification: bool) ->
 def _refuse_other_order(column: Any, table: Table, called: str, of: str) -> None:
     """Refuse a pandas Series that has the table's row ids in another order.
 
-    Everything is matched by position, as scikit-learn does; here that would mix up the rows.
+    Everything is matched by position, as scikit-learn does; here that might mix up the rows.
     """
     series = nw.from_native(column, allow_series=True, series_only=True, pass_through=True)
-    index = nw.maybe_get_index(series) if isinstance(series, nw.Series) else None
-    if index is None or len(index) != len(table.row_ids):
+    if not isinstance(series, nw.Series) or isinstance(table.data, np.ndarray):
         return
-    ids, own = table.row_ids.tolist(), label_array(index, what=f"{called} index").tolist()
-    if own != ids and type(own[0]) is type(ids[0]) and sorted(own) == sorted(ids):
+    own, ids = nw.maybe_get_index(series), nw.maybe_get_index(table.data)
+    if own is None or ids is None or own.equals(ids):
+        return
+    if len(own) == len(ids) and set(own) == set(ids):
         raise ValueError(
-            f"{called} has the row ids of {of} in another order (it starts with {own[0]!r}, not "
-            f"{ids[0]!r}); bring it into that order: {called}.loc[{of}.index]."
+            f"{called} has the row ids of {of} in another order; if ids match, pass "
+            f"{called}.loc[{of}.index], if positions do, pass {called}.to_numpy()."
         )
 
 

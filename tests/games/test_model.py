@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss, make_scorer, roc_auc_score
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -226,10 +226,9 @@ def test_a_scorer_that_asks_for_decisions_gets_them_from_constant_predictors_too
     assert game.value(*everyone(game)) > 0.9
 
 
-def test_an_open_splitter_inside_a_model_is_closed_too():
-    search = GridSearchCV(
-        DecisionTreeClassifier(), {"max_depth": [1, 2, 5]}, cv=KFold(3, shuffle=True)
-    )
+@pytest.mark.parametrize("cv", [KFold(3, shuffle=True), ShuffleSplit(3)], ids=repr)
+def test_an_open_splitter_inside_a_model_is_closed_too(cv):
+    search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 2, 5]}, cv=cv)
     game = wine_game(search)
     coalition = some(game, 3)
     assert len({game.value(*coalition) for _ in range(4)}) == 1
@@ -324,11 +323,25 @@ def test_a_valued_game_keeps_the_names_of_its_table():
     assert value_game(game, (2, 2)).column_labels.tolist() == ["age", "pay"]
 
 
+def test_labels_of_an_array_are_matched_by_position_whatever_their_index():
+    X = mixed_table()[["age"]]
+    y = pd.Series(np.arange(60) % 2, index=np.arange(60)[::-1])
+    game = ModelGame(DecisionTreeClassifier(), X.to_numpy(), y, X.to_numpy(), y)
+    assert game.shape == (60, 1)
+
+
 def test_labels_may_come_as_series_of_any_library():
     X = mixed_table()[["age"]]
     y = pd.Series(np.arange(60) % 2, index=X.index)
     utilities = set()
-    for labels in (y, pl.Series(y.to_numpy()), pa.chunked_array([y.to_numpy()]), y.tolist()):
+    shuffled = y.set_axis(y.index[::-1])
+    for labels in (
+        y,
+        shuffled.to_numpy(),
+        pl.Series(y.to_numpy()),
+        pa.chunked_array([y.to_numpy()]),
+        y.tolist(),
+    ):
         game = ModelGame(DecisionTreeClassifier(), X, labels, X, labels)
         utilities.add(game.value(*everyone(game)))
     assert len(utilities) == 1

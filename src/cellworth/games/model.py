@@ -16,7 +16,6 @@ from sklearn.base import (
     is_regressor,
 )
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.metaestimators import available_if
 
 from cellworth.blocks import Groups, Mask
@@ -222,7 +221,7 @@ def _seeded(model: Any) -> Any:
         if name.split("__")[-1] == "random_state" and setting is None
     ]
     for setting in settings.values():
-        if isinstance(setting, BaseCrossValidator) and getattr(setting, "random_state", 0) is None:
+        if hasattr(setting, "split") and getattr(setting, "random_state", 0) is None:
             setting.random_state = 0
     return copy.set_params(**dict.fromkeys(names, 0))
 
