@@ -36,6 +36,7 @@ def scores():
     return {name: np.concatenate(parts) for name, parts in collected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["blocks", "rows", "columns"])
 def test_standard_errors_are_honest(scores, what):
     z = scores[what]

@@ -135,6 +135,7 @@ def test_the_page_on_axioms_tells_the_truth(rows, columns, promise, kept):
         assert min(distances) > 1e-3
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(games(), st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("promise", PROMISES)

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -137,6 +138,12 @@ def test_to_xarray_is_labelled(estimate):
     dataset = estimate.to_xarray()
     assert float(dataset["value"].sel(row="b", column="sex")) == estimate.loc["b", "sex"]
     assert dataset.attrs["status"] == "estimated"
+
+
+def test_to_xarray_says_what_to_install(estimate, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ImportError, match="pip install xarray"):
+        estimate.to_xarray()
 
 
 def test_the_summary_reads_well(exact, estimate):
