@@ -63,17 +63,22 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     game = TableGame.of(Product(), shape)
     pair = {"row_semivalue": rows, "column_semivalue": columns}
     exact = value_game(game, shape, **pair)
+    # Large coalitions leave few outside, so that a block is seen seldom.
+    rare = sum(isinstance(side, LeaveOneOut) or side == Beta(1, 16) for side in (rows, columns))
+    tasks = 400 * 5**rare
     z = []
-    for seed in range(8):
-        estimate = value_game(game, shape, **pair, stop=AfterTasks(300), random_state=seed)
-        assert np.isnan(estimate.values[estimate.counts == 0]).all()
-        enough = estimate.counts >= 30
+    for seed in range(4):
+        estimate = value_game(game, shape, **pair, stop=AfterTasks(tasks), random_state=seed)
+        enough = estimate.counts >= 50
+        assert enough.mean() > 0.8
         sample = [a[enough] for a in (estimate.values, exact.values, estimate.standard_errors)]
         z.append(z_scores(*sample))
     z = np.concatenate(z)
-    if len(z):
-        assert abs(z.std() - 1) <= 0.25
-        assert np.mean(np.abs(z) > 4.5) < 0.002
+    if rows == columns == LeaveOneOut():
+        assert len(z) == 0  # every sight of a block is its value
+    else:
+        assert abs(np.sqrt(np.mean(z**2)) - 1) <= 0.25
+        assert np.abs(z).max() < 6  # t-distributed and skewed
 
 
 def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():

@@ -1,5 +1,7 @@
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from cellworth import Blocks
@@ -24,6 +26,14 @@ def test_groups_given_as_a_mapping_keep_the_order_of_the_mapping():
     axis = Axis.of_groups(["a", "b", "c"], {"late": ["c"], "early": ["a", "b"]}, what="column")
     assert list(axis.labels) == ["late", "early"]
     assert list(axis.codes) == [1, 1, 0]
+
+
+def test_groups_may_come_from_anything_that_can_be_gone_through():
+    names = (name for name in ["a", "b"])
+    axis = Axis.of_groups(["a", "b", "c"], {"x": names, "y": iter(["c"])}, what="column")
+    assert axis.codes.tolist() == [0, 0, 1]
+    for labels in (pa.chunked_array([["x", "x", "y"]]), pl.Series(["x", "x", "y"])):
+        assert Axis.of_groups(["a", "b", "c"], labels, what="column").codes.tolist() == [0, 0, 1]
 
 
 def test_labels_and_mapping_cut_the_same_blocks():

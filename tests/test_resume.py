@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from cellworth import (
     Serial,
     TableGame,
     Threads,
+    Valuation,
     value_game,
 )
 
@@ -80,23 +82,23 @@ def test_exact_values_are_the_same_bits_everywhere(wine, executor):
     assert_same_bits(ExactValuer(model, executor=executor).fit(**wine).valuation_, reference)
 
 
-class Backwards:
-    """An executor whose tasks finish in the reverse order."""
-
-    def run(self, work, tasks):
-        for task in reversed(list(tasks)):
-            yield task, work(task)
-
-
 @pytest.fixture(scope="module")
 def table_game():
     return TableGame(np.random.default_rng(11).normal(size=(16, 8)))
 
 
+class Uneven(TableGame):
+    """A game whose tasks take different times, so that later ones finish first."""
+
+    def value(self, rows, columns):
+        time.sleep(0.002 * (rows.sum() % 3 == 1))
+        return super().value(rows, columns)
+
+
 def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
     run = {"shape": (4, 3), "stop": AfterTasks(37), "random_state": 5}
-    forwards = value_game(table_game, **run)
-    assert_same_bits(value_game(table_game, **run, executor=Backwards()), forwards)
+    uneven = value_game(Uneven(table_game.table), **run, executor=Threads(4))
+    assert_same_bits(uneven, value_game(table_game, **run))
 
 
 def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
@@ -202,6 +204,52 @@ def test_a_journal_tells_games_apart_that_look_alike():
         value_game(Scaled(7.0), stop=AfterTasks(9), **run)
 
 
+class Tilted:
+    """A semivalue of the user's own, which prints nothing of itself."""
+
+    def __init__(self, tilt):
+        self.tilt = tilt
+
+    def size_probabilities(self, n_players):
+        chances = self.tilt ** np.arange(n_players)
+        return chances / chances.sum()
+
+
+def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
+    journal = MemoryJournal()
+    run = {"shape": (4, 3), "random_state": 5, "journal": journal}
+    value_game(table_game, stop=AfterTasks(5), row_semivalue=Tilted(0.1), **run)
+    value_game(table_game, stop=AfterTasks(6), row_semivalue=Tilted(0.1), **run)
+    with pytest.raises(ValueError, match="the journal holds run"):
+        value_game(table_game, stop=AfterTasks(9), row_semivalue=Tilted(10.0), **run)
+
+
+class Named:
+    """A game that keeps a cache, and says what decides its utilities."""
+
+    def __init__(self):
+        self.cache = {}
+        self.empty = "a method would do as well"
+
+    def question(self):
+        return {"game": "Named", "levels": (np.int64(1), np.float32(2.0))}
+
+    def value(self, rows, columns):
+        return self.cache.setdefault((rows.tobytes(), columns.tobytes()), float(rows.sum()))
+
+
+def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
+    game, journal = Named(), MemoryJournal()
+    run = {"shape": (4, 3), "random_state": 5, "journal": journal}
+    value_game(game, stop=AfterTasks(5), **run)
+    longer = value_game(game, stop=AfterTasks(9), **run)
+    assert longer.counts.max() == 9
+    assert longer.empty == "game"
+    longer.save(tmp_path)
+    other = value_game(Named(), (4, 3), stop=AfterTasks(2), random_state=6)
+    assert Valuation.load(tmp_path).merge(other).counts.max() == 11
+
+
 SCRIPT = """
 import os, signal, sys, threading, time
 import numpy as np
@@ -213,7 +261,7 @@ class Slow:
         return float(rows.sum() * columns.sum())
 
 executor = {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[sys.argv[1]]
-threading.Timer(4.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+threading.Timer(4.0, lambda: os.killpg(0, signal.SIGINT)).start()
 valuation = value_game(Slow(), (4, 3), stop=AfterTasks(10**6), random_state=0, executor=executor)
 assert valuation.status == "interrupted"
 assert np.allclose(valuation.values, 1.0)
@@ -225,7 +273,7 @@ print(valuation.counts.min())
 def test_ctrl_c_ends_a_real_run_with_what_it_has(executor):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
         [sys.executable, "-c", SCRIPT, executor],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=60, check=False, start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1

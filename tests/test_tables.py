@@ -91,6 +91,11 @@ def test_a_gap_in_a_nullable_pandas_column_is_a_gap():
     assert Table.of(nullable, called="X").sha256() == Table.of(plain, called="X").sha256()
 
 
+def test_numbers_among_text_stay_numbers():
+    table = Table.of([["baker", 1.5], ["smith", 2.5]], called="X")
+    assert table.column(1).tolist() == [1.5, 2.5]
+
+
 def test_a_pandas_index_gives_the_row_ids():
     table = Table.of(pd.DataFrame({"a": [1, 2]}, index=["r7", "r9"]), called="X")
     assert table.row_ids.tolist() == ["r7", "r9"]

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import AfterTasks, Banzhaf, Blocks, TableGame, Valuation, value_game
+from cellworth import AfterTasks, Banzhaf, Blocks, TableGame, Valuation, storage, value_game
 from cellworth.listing import ValueList
 
 GAME = TableGame(np.random.default_rng(8).normal(size=(16, 8)))
@@ -310,6 +310,7 @@ DAMAGE = {
     "files in a list": (lambda f: rewrite(f, files=["rows"]), "which files belong"),
     "files without hashes": (lambda f: rewrite(f, files={"rows": {"file": "x"}}), "which files"),
     "no Parquet": (put_text, "do not fit together"),
+    "nested manifest": (lambda f: (f / "manifest.json").write_text("[" * 10**5), "not valid JSON"),
     "later version": (lambda f: rewrite(f, version=99), "format version 99"),
     "unknown status": (lambda f: rewrite(f, status="perfect"), "incomplete or was changed"),
     "other shape": (lambda f: rewrite(f, shape=[3, 4]), "incomplete or was changed"),
@@ -323,6 +324,28 @@ def test_a_damaged_folder_is_refused_in_one_sentence(damage, exact, tmp_path):
     exact.save(tmp_path)
     harm(tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Valuation.load(tmp_path)
+
+
+def test_a_reader_who_meets_a_new_save_halfway_reads_the_new_result(
+    exact, estimate, tmp_path, monkeypatch
+):
+    exact.save(tmp_path)
+    read_file = storage._read_file
+
+    def overtaken(path, name):
+        monkeypatch.undo()
+        estimate.save(tmp_path)
+        return read_file(path, name)
+
+    monkeypatch.setattr(storage, "_read_file", overtaken)
+    assert_equal(Valuation.load(tmp_path), estimate)
+
+
+def test_groups_that_do_not_match_their_members_are_refused(exact, tmp_path):
+    broken = replace(exact.blocks.rows, codes=np.array([0, 7, 0, 1, 2]))
+    replace(exact, blocks=replace(exact.blocks, rows=broken)).save(tmp_path)
+    with pytest.raises(ValueError, match="groups and their members do not match"):
         Valuation.load(tmp_path)
 
 

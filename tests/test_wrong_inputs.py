@@ -61,6 +61,11 @@ class Endless:
         return float("nan")
 
 
+class Certain:
+    def size_probabilities(self, n_players):
+        return np.ones(n_players)
+
+
 class Silent:
     def value(self, rows, columns):
         return None
@@ -115,6 +120,14 @@ MISTAKES = {
         lambda: fit(row_groups=pd.Series(["a", "a", "b", "b"], index=[3, 2, 1, 0])),
         ["row_groups has the row ids of X in another order", "row_groups.loc[X.index]"],
     ),
+    "y is masked": (
+        lambda: fit(y=np.ma.masked_equal([0, 0, 1, 1], 0)),
+        ["y is a masked array", "drop"],
+    ),
+    "y is a frame in another order": (
+        lambda: fit(y=pd.DataFrame({"y": Y}, index=[3, 2, 1, 0])),
+        ["in another order", "y.loc[X.index]"],
+    ),
     "y is infinite": (lambda: fit_regressor(y=[1, 2, 3, np.inf]), ["inf", "position 3", "finite"]),
     "y is text for a regressor": (
         lambda: fit(LinearRegression()),
@@ -166,7 +179,11 @@ MISTAKES = {
     ),
     "cv beyond the table": (
         lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1], [2, 9])]).fit(X, Y),
-        ["gives 1 folds", "positions"],
+        ["cv names row 9", "rows 0 to 3", "positions in X"],
+    ),
+    "cv that judges a row on itself": (
+        lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1, 2], [2, 3])]).fit(X, Y),
+        ["share rows", "separate positions"],
     ),
     # groups
     "too few row groups": (
@@ -273,6 +290,10 @@ MISTAKES = {
         ["column_semivalue is <class", "Shapley()"],
     ),
     "Beta outside its family": (lambda: Beta(0, 1), ["Beta(0, 1)", "above 0"]),
+    "chances that do not add up": (
+        lambda: value_game(GAME, row_semivalue=Certain()),
+        ["add up to 2", "2 chances", "add up to 1"],
+    ),
     "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "AfterTasks(200)"]),
     "no tasks": (lambda: AfterTasks(0), ["AfterTasks(0)", "at least 1"]),
     "half a task": (lambda: AfterTasks(0.5), ["whole number of tasks", "0.5"]),
@@ -291,6 +312,13 @@ MISTAKES = {
     "a journal without a seed": (
         lambda: monte_carlo(journal=MemoryJournal()),
         ["random_state", "same tasks"],
+    ),
+    "a journal with a random state": (
+        lambda: monte_carlo(
+            journal=MemoryJournal(),
+            random_state=np.random.RandomState(0),
+        ),
+        ["whole number", "same tasks"],
     ),
     "a negative seed": (lambda: monte_carlo(random_state=-1), ["-1", "at least 0"]),
     "text for a seed": (lambda: monte_carlo(random_state="x"), ["'x'", "whole number"]),

@@ -148,7 +148,8 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
 
     Text is held as Python strings, so that reading a saved result gives back the same.
     """
-    array = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
+    labels = labels if hasattr(labels, "__array__") else list(labels)
+    array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(
             f"{what} labels have {max(array.ndim, 2)} levels; give one label per {what}, "
@@ -190,11 +191,11 @@ def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
             f"{what}_groups is {groups!r}; give one label per {what} or a mapping "
             f"{{group: [{what} ids]}}."
         )
-    labels = list(groups)
-    if not all(isinstance(label, Hashable) for label in labels):
+    labels = np.asarray(groups).tolist() if hasattr(groups, "__array__") else list(groups)
+    odd = next((label for label in labels if not isinstance(label, Hashable)), None)
+    if odd is not None:
         raise TypeError(
-            f"{what}_groups holds {labels[0]!r} for one {what}; "
-            "give one number, text or date per group."
+            f"{what}_groups holds {odd!r} for one {what}; give one number, text or date per group."
         )
     if len(labels) != len(ids):
         raise ValueError(

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.semivalues import Semivalue
+from cellworth.semivalues import Semivalue, size_probabilities
 
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 _COALITIONS_PER_TASK = 64
+
+
+class Design(Protocol):
+    """Names the tasks of a run by number."""
+
+    @property
+    def utilities_per_task(self) -> float:
+        """Utilities that a task looks at, in the mean."""
+        ...
+
+    def __call__(self, task: int) -> Any:
+        """Name task number t; a pure function of the design and t."""
+        ...
 
 
 def generator(seed: int, task: int) -> np.random.Generator:
@@ -42,6 +56,11 @@ class PermutationGrids:
 
     shape: tuple[int, int]
     seed: int
+
+    @property
+    def utilities_per_task(self) -> float:
+        """One for each pair of prefixes."""
+        return float((self.shape[0] + 1) * (self.shape[1] + 1))
 
     def __call__(self, task: int) -> Grid:
         """Draw the two orders of a task."""
@@ -78,6 +97,15 @@ class SemivalueJoins:
     semivalues: tuple[Semivalue, Semivalue]
     seed: int
 
+    @property
+    def utilities_per_task(self) -> float:
+        """In the mean: one for each pair of those who may join, or nobody."""
+        outside = [
+            float(chances @ (len(chances) - np.arange(len(chances))))
+            for chances in map(_chances_to_be_joined, self.semivalues, self.shape)
+        ]
+        return (outside[0] + 1) * (outside[1] + 1)
+
     def __call__(self, task: int) -> Joins:
         """Draw the two coalitions of a task."""
         rng = generator(self.seed, task)
@@ -111,6 +139,11 @@ class AllCoalitions:
     """Every pair of a row coalition and a column coalition, a fixed number of them a task."""
 
     shape: tuple[int, int]
+
+    @property
+    def utilities_per_task(self) -> float:
+        """One for each pair."""
+        return float(min(_COALITIONS_PER_TASK, self.n_pairs))
 
     @property
     def n_pairs(self) -> int:
@@ -162,9 +195,13 @@ def _joined(coalition: Mask) -> Iterator[Mask]:
         yield members
 
 
+def _chances_to_be_joined(semivalue: Semivalue, n_players: int) -> NDArray[np.float64]:
+    chances = size_probabilities(semivalue, n_players) / (n_players - np.arange(n_players))
+    return chances / float(chances.sum())
+
+
 def _draw_to_be_joined(rng: np.random.Generator, semivalue: Semivalue, n_players: int) -> Mask:
-    chances = semivalue.size_probabilities(n_players) / (n_players - np.arange(n_players))
-    size = rng.choice(n_players, p=chances / chances.sum())
+    size = rng.choice(n_players, p=_chances_to_be_joined(semivalue, n_players))
     members = np.zeros(n_players, dtype=bool)
     members[rng.permutation(n_players)[:size]] = True
     return members

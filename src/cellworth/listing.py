@@ -71,18 +71,24 @@ class ValueList:
 
     def __repr__(self) -> str:
         """A table for the terminal."""
-        shown = list(self)[:_ROWS_PRINTED]
-        columns = [name for name in self._columns() if name != "count" and not self._idle(name)]
-        cells = [[_text(self, name, entry[name]) for name in columns] for entry in shown]
-        lines = _table([name.replace("_", " ") for name in columns], cells)
+        shown = self._part(np.arange(min(len(self), _ROWS_PRINTED)), self.labels)
+        columns = shown._columns()
+        del columns["count"]
+        if not np.any(self.standard_errors):
+            del columns["standard_error"]
+        decimals = self._decimals()
+        for name in {"value", "standard_error"} & set(columns):
+            columns[name] = [_rounded(number, decimals) for number in columns[name]]
+        lines = _table(columns)
         left = len(self) - len(shown)
         return "\n".join(lines + ([f"... and {left:,} more"] if left else []))
 
-    def decimals(self) -> int:
+    def _decimals(self) -> int:
         """Decimals that show four digits of the largest value."""
         sizes = np.abs(self.values[np.isfinite(self.values)])
         largest = float(sizes.max()) if len(sizes) else 0.0
-        return _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
+        digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
+        return max(digits, 0)
 
     def _columns(self) -> dict[str, list[Any]]:
         numbers = {
@@ -92,17 +98,20 @@ class ValueList:
         }
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
-    def _idle(self, name: str) -> bool:
-        return name == "standard_error" and not np.any(self.standard_errors)
-
     def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
         best = order[~np.isnan(self.values[order])][:k]
-        labels = {"rank": np.arange(1, len(best) + 1)}
-        labels |= {name: array[best] for name, array in self.labels.items() if name != "rank"}
+        return self._part(best, {"rank": np.empty(0)} | dict(self.labels))
+
+    def _part(self, places: NDArray[np.intp], labels: Mapping[str, Labels]) -> ValueList:
+        ranks = np.arange(1, len(places) + 1)
         return ValueList(
-            labels, self.values[best], self.standard_errors[best], self.counts[best], self.backend
+            {name: ranks if name == "rank" else array[places] for name, array in labels.items()},
+            self.values[places],
+            self.standard_errors[places],
+            self.counts[places],
+            self.backend,
         )
 
 
@@ -120,15 +129,15 @@ def frame(columns: Mapping[str, list[Any]], backend: str | None) -> Any:
         ) from error
 
 
-def _text(listing: ValueList, name: str, cell: Any) -> str:
-    if name in ("value", "standard_error"):
-        decimals = max(listing.decimals(), 0)
-        # Adding 0.0 keeps rounded-off values from reading -0.0000.
-        return f"{round(cell, decimals) + 0.0:.{decimals}f}"
-    return str(cell)
+def _rounded(number: float, decimals: int) -> str:
+    # Adding 0.0 keeps rounded-off values from reading -0.0000.
+    return f"{round(number, decimals) + 0.0:.{decimals}f}"
 
 
-def _table(header: list[str], cells: list[list[str]]) -> list[str]:
-    rows = [header, *cells]
-    widths = [max(len(row[j]) for row in rows) for j in range(len(header))]
-    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+def _table(columns: Mapping[str, list[Any]]) -> list[str]:
+    texts = [[name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()]
+    widths = [max(map(len, column)) for column in texts]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in zip(*texts, strict=True)
+    ]

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.blocks import Blocks, Groups, Mask, is_missing, some
+from cellworth.blocks import Blocks, Groups, Mask, Positions, is_missing, some
 from cellworth.tables import Table, column_sha256, series_array
 
 
@@ -168,12 +168,14 @@ def _cross_validation(
             "give X_val and y_val, or a cv between 2 and the number of rows."
         )
     splitter = check_cv(cv, target, classifier=classes is not None)
-    splits = list(splitter.split(np.zeros((n_rows, 1)), target))
-    every_row = set(range(n_rows))
-    if not splits or any(len(val) == 0 or not every_row.issuperset(val) for _, val in splits):
+    splits = [
+        tuple(_positions(side, n_rows) for side in split)
+        for split in splitter.split(np.zeros((n_rows, 1)), target)
+    ]
+    if not splits or any(len(val) == 0 or np.isin(val, train).any() for train, val in splits):
         raise ValueError(
-            f"cv={cv!r} gives {len(splits)} folds, none of them or some without rows of X; give a "
-            "whole number, a splitter, or a list of (train, validation) positions."
+            f"cv={cv!r} gives {len(splits)} folds: none, empty ones, or some that share rows with "
+            "their training side; give a whole number, a splitter or separate positions."
         )
     columns = np.arange(n_columns)
     folds = []
@@ -185,14 +187,25 @@ def _cross_validation(
     return tuple(folds)
 
 
+def _positions(side: Any, n_rows: int) -> Positions:
+    array = np.asarray(side)
+    places = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.intp)
+    if len(places) and not (places.min() >= 0 and places.max() < n_rows):
+        raise ValueError(
+            f"cv names row {places.max()} or {places.min()}, but X has rows 0 to {n_rows - 1}; "
+            "give positions in X."
+        )
+    return places
+
+
 def _target(y: Any, table: Table, called: str, of: str, classification: bool) -> NDArray[Any]:
+    _refuse_other_order(y, table, called, of)
     array = _one_dimensional(y, called)
     if len(array) != len(table.row_ids):
         raise ValueError(
             f"{called} has {len(array)} labels but {of} has {len(table.row_ids)} rows; "
             "give one label per row."
         )
-    _refuse_other_order(y, table, called, of)
     gaps = np.flatnonzero([is_missing(label) for label in array.tolist()])
     if len(gaps):
         raise ValueError(
@@ -207,10 +220,10 @@ def _refuse_other_order(column: Any, table: Table, called: str, of: str) -> None
 
     Everything is matched by position, as scikit-learn does; here that might mix up the rows.
     """
-    series = nw.from_native(column, allow_series=True, series_only=True, pass_through=True)
-    if not isinstance(series, nw.Series) or isinstance(table.data, np.ndarray):
+    labels = nw.from_native(column, allow_series=True, pass_through=True)
+    if not isinstance(labels, nw.Series | nw.DataFrame) or isinstance(table.data, np.ndarray):
         return
-    own, ids = nw.maybe_get_index(series), nw.maybe_get_index(table.data)
+    own, ids = nw.maybe_get_index(labels), nw.maybe_get_index(table.data)
     if own is None or ids is None or own.equals(ids):
         return
     if len(own) == len(ids) and set(own) == set(ids):
@@ -221,6 +234,8 @@ def _refuse_other_order(column: Any, table: Table, called: str, of: str) -> None
 
 
 def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
+    if np.ma.isMaskedArray(y):
+        raise TypeError(f"{called} is a masked array; drop the rows whose label is masked.")
     series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)
     array = series_array(series) if isinstance(series, nw.Series) else np.asarray(y)
     if array.dtype.kind == "U" and not isinstance(y, np.ndarray):

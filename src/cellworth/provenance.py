@@ -106,7 +106,7 @@ class Provenance:
             method=plain["method"],
             sessions=tuple(Session(**session) for session in plain["sessions"]),
             tally=Tally(tally["utilities"], tally["failed"], tuple(tally["messages"])),
-            seconds=plain["seconds"],
+            seconds=float(plain["seconds"]),
             created=plain["created"],
             versions=plain["versions"],
         )
@@ -118,9 +118,19 @@ def fingerprint(*parts: Any) -> str:
 
 
 def described(setting: Any) -> str:
-    """Spell out a setting: arrays by their content, objects without their memory address."""
-    if isinstance(setting, np.ndarray):
-        return f"array {setting.dtype} {setting.shape} {joblib.hash(setting)}"
-    if isinstance(setting, np.random.RandomState):
-        return f"RandomState {joblib.hash(setting)}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(setting))
+    """Spell out a setting; what its text leaves out is added as a hash of its content."""
+    text = repr(setting)
+    without_address = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    # Objects that print an address say nothing of themselves; long arrays are elided.
+    if isinstance(setting, np.ndarray) or without_address != text or "..." in text:
+        return f"{without_address} {content_hash(setting)}"
+    return text
+
+
+def content_hash(thing: Any) -> str | None:
+    """Hash an object's content; None where it cannot be told, as for a lambda."""
+    try:
+        return str(joblib.hash(thing))
+    # Anything can go wrong where an object is asked for all that it holds.
+    except Exception:
+        return None

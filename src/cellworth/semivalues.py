@@ -99,6 +99,17 @@ class LeaveOneOut:
         return certain_of_all_others
 
 
+def size_probabilities(semivalue: Semivalue, n_players: int) -> Floats:
+    """Chances that a semivalue gives to sizes, refused unless they are chances."""
+    chances = np.asarray(semivalue.size_probabilities(n_players), dtype=np.float64)
+    if chances.shape == (n_players,) and chances.min() >= 0 and abs(chances.sum() - 1) < 1e-6:
+        return chances
+    raise ValueError(
+        f"{semivalue!r} gives {chances.shape} chances that add up to {chances.sum():.6g}; a "
+        f"semivalue must give {n_players} chances of at least 0 that add up to 1."
+    )
+
+
 def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
     """Weight of ONE coalition of each size 0..n_players - 1: the paper's w_s.
 
@@ -108,7 +119,7 @@ def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
     array([2., 1., 2.])
     """
     log_choose = _log_choose(n_players - 1)
-    return semivalue.size_probabilities(n_players) * np.exp(-log_choose)
+    return size_probabilities(semivalue, n_players) * np.exp(-log_choose)
 
 
 def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floats:

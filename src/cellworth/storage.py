@@ -69,22 +69,33 @@ def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Blocks,
 
     path = Path(folder)
     manifest = _read_manifest(path)
-    tables = {}
+    try:
+        contents = _read_files(path, manifest)
+    except FileNotFoundError:
+        # Another process may have saved a new result since; its manifest names the new files.
+        newer = _read_manifest(path)
+        if newer == manifest:
+            raise
+        manifest, contents = newer, _read_files(path, newer)
+    try:
+        tables = {name: pq.read_table(pa.BufferReader(contents[name])) for name in contents}
+        return manifest, *_from_tables(tables)
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
+        ) from error
+
+
+def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
+    contents = {}
     for name, entry in manifest["files"].items():
-        content = _read_file(path, entry["file"])
-        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        contents[name] = _read_file(path, entry["file"])
+        if hashlib.sha256(contents[name]).hexdigest() != entry["sha256"]:
             raise ValueError(
                 f"{path / entry['file']} is not the file that was saved (its sha256 differs); "
                 "restore it from a copy."
             )
-        tables[name] = content
-    try:
-        parts = {name: pq.read_table(pa.BufferReader(tables[name])) for name in tables}
-        return manifest, *_from_tables(parts)
-    except (KeyError, ValueError, AttributeError) as error:
-        raise ValueError(
-            f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
-        ) from error
+    return contents
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -94,7 +105,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
     try:
         manifest = json.loads((path / _MANIFEST).read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path / _MANIFEST} is not valid JSON ({error}); restore it from a copy."
         ) from error
@@ -201,4 +212,7 @@ def _axis(tables: dict[str, pa.Table], side: str) -> Axis:
     members = tables.get(f"{side}_groups")
     if members is None:
         return Axis.of_singles(labels, what=side)
-    return Axis(labels, members[side].to_numpy(), members["group"].to_numpy().astype(np.intp))
+    codes = members["group"].to_numpy().astype(np.intp)
+    if not np.array_equal(np.unique(codes), np.arange(len(labels))):
+        raise ValueError(f"{side} groups and their members do not match")
+    return Axis(labels, members[side].to_numpy(), codes)

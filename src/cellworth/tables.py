@@ -207,6 +207,9 @@ def _as_array(X: Any, called: str) -> NDArray[Any]:
         raise ValueError(
             f"{called} has rows of different lengths; give every row the same number of cells."
         ) from error
+    if array.dtype.kind == "U" and not isinstance(X, np.ndarray):
+        # NumPy would turn numbers among text into text.
+        array = np.asarray(X, dtype=object)
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead: {called} must have rows and "

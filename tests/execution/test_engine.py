@@ -122,6 +122,16 @@ def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut):
     assert start(StandardErrorBelow(0.2), journal=journal).tasks == whole.tasks > 23
 
 
+@pytest.mark.parametrize("executor", [Serial(), Threads(4)], ids=repr)
+def test_a_task_beyond_the_stop_may_fail(executor):
+    def fails_later(task):
+        return noise(task) if task < 40 else 1 / 0
+
+    whole = start(StandardErrorBelow(0.2), noise)
+    assert whole.tasks == 40
+    assert start(StandardErrorBelow(0.2), fails_later, executor).tasks == whole.tasks
+
+
 def test_what_was_done_before_an_error_is_not_lost():
     def broken_later(task):
         return noise(task) if task < 11 else 1 / 0

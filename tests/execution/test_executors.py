@@ -1,4 +1,6 @@
+import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -27,9 +29,9 @@ def library_threads():
 
 
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
-def test_every_result_comes_back_once_with_its_number(executor, square):
+def test_every_result_comes_back_once_and_in_order(executor, square):
     assert isinstance(executor, Executor)
-    assert dict(executor.run(square, range(3, 14))) == {t: t * t for t in range(3, 14)}
+    assert list(executor.run(square, range(3, 14))) == [t * t for t in range(3, 14)]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
@@ -39,7 +41,7 @@ def test_no_tasks_give_no_results(executor, square):
 
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
 def test_libraries_use_one_thread_inside_a_task(executor, library_threads):
-    assert {threads for _, threads in executor.run(library_threads, range(4))} == {1}
+    assert set(executor.run(library_threads, range(4))) == {1}
 
 
 def test_threads_really_run_at_the_same_time():
@@ -49,15 +51,48 @@ def test_threads_really_run_at_the_same_time():
 
 def test_processes_take_functions_that_plain_pickle_refuses():
     offset = 5
-    assert dict(Processes(2).run(lambda task: task + offset, range(3))) == {0: 5, 1: 6, 2: 7}
+    assert list(Processes(2).run(lambda task: task + offset, range(3))) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("executor", [Threads(2), Processes(2)], ids=repr)
-def test_closing_the_results_cancels_what_is_left(executor, square):
-    results = executor.run(square, range(100))
-    next(results)
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_an_endless_run_works_a_few_tasks_ahead_and_stops_when_closed(executor, tmp_path):
+    def leave_a_trace(task):
+        (tmp_path / str(task)).touch()
+        return task
+
+    results = executor.run(leave_a_trace, range(2**62))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    time.sleep(0.5)
+    begun = len(list(tmp_path.iterdir()))
+    assert begun <= 3 + 4 * getattr(executor, "batch_size", 1)
     results.close()
-    assert len(list(executor.run(square, range(4)))) == 4
+    time.sleep(0.3)
+    assert len(list(tmp_path.iterdir())) == begun
+    assert list(executor.run(leave_a_trace, range(4))) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_an_error_is_raised_in_its_turn(executor):
+    def fail_at_two(task):
+        if task == 2:
+            raise ZeroDivisionError("task 2")
+        time.sleep(0.1 if task < 2 else 0.0)
+        return task
+
+    results = executor.run(fail_at_two, range(10))
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ZeroDivisionError, match="task 2"):
+        next(results)
+
+
+def test_processes_live_on_after_a_run_that_used_up_its_tasks():
+    def process(task):
+        return os.getpid()
+
+    first = set(Processes(1).run(process, range(3)))
+    assert len(first) == 1
+    assert os.getpid() not in first
+    assert set(Processes(1).run(process, range(3))) == first
 
 
 def teardown_module():

@@ -321,6 +321,7 @@ def test_a_valued_game_keeps_the_names_of_its_table():
     )  # fmt: skip
     assert value_game(game).column_labels.tolist() == ["age", "pay"]
     assert value_game(game, (2, 2)).column_labels.tolist() == ["age", "pay"]
+    assert isinstance(value_game(game).to_frame(), pd.DataFrame)
 
 
 def test_labels_of_an_array_are_matched_by_position_whatever_their_index():

@@ -171,7 +171,9 @@ def _folded(
     # Workers go on while a round is judged; what they did beyond the last one is dropped.
     tasks = range(start.tasks, int(min(stop.most_tasks, _ENDLESS)))
     with closing(executor.run(work, tasks)) as results:
-        for contribution in _in_order(results, tasks.start):
+        # Fold in task order: float addition is not associative, and the bits of a result must not
+        # tell which worker was faster.
+        for contribution in results:
             progress = progress.after(contribution, time.perf_counter() - began)
             yield progress
             late = progress.seconds >= stop.most_seconds
@@ -184,19 +186,6 @@ def _long_enough(progress: Progress, stop: StoppingRule, tasks_per_round: int) -
     # parts must stop at the task at which a run in one would.
     at_round_end = progress.tasks % tasks_per_round == 0
     return progress.tasks >= stop.most_tasks or (at_round_end and stop.share_done(progress) >= 1)
-
-
-def _in_order(
-    results: Iterator[tuple[int, Contribution]], next_task: int
-) -> Iterator[Contribution]:
-    # Fold in task order: float addition is not associative, and the bits of a result must not
-    # tell which worker was faster.
-    early: dict[int, Contribution] = {}
-    for task, contribution in results:
-        early[task] = contribution
-        while next_task in early:
-            yield early.pop(next_task)
-            next_task += 1
 
 
 class _Bar:

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor as Pool
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 Result = TypeVar("Result")
+Results = Generator[Result, None, None]
+Flying = deque[Future[list[Any]]]
 
-# Tasks in flight per worker: one runs, one waits.
-_TASKS_AHEAD = 2
+# Batches in flight per worker: one runs, one waits.
+_AHEAD = 2
+_SECONDS_TO_TAKE = 1.0
+_ONE_THREAD = {
+    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA")
+}
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs numbered tasks and hands back each result with its number, in any order."""
+    """Runs numbered tasks and hands back their results in the order of the numbers."""
 
-    def run(
-        self, work: Callable[[int], Result], tasks: Iterable[int]
-    ) -> Generator[tuple[int, Result], None, None]:
-        """Call ``work`` once per task number, few of them ahead of what is taken.
+    def run(self, work: Callable[[int], Result], tasks: Iterable[int]) -> Results[Result]:
+        """Call ``work`` once per task, a few tasks ahead of what is taken.
 
-        There may be no end to the numbers, which can be gone through more than once. Closing the
-        iterator cancels what is left.
+        There may be no end to the tasks. An error of a task is raised in its turn, so that it
+        does not matter which later tasks were begun. Closing the iterator cancels what is left.
         """
         ...
 
@@ -39,14 +45,12 @@ class Executor(Protocol):
 class Serial:
     """One task after the other, in this thread."""
 
-    def run(
-        self, work: Callable[[int], Result], tasks: Iterable[int]
-    ) -> Generator[tuple[int, Result], None, None]:
+    def run(self, work: Callable[[int], Result], tasks: Iterable[int]) -> Results[Result]:
         """Run the tasks in order."""
         # One thread inside a task, everywhere: sums split over threads round differently.
         with threadpool_limits(1):
             for task in tasks:
-                yield task, work(task)
+                yield work(task)
 
 
 @dataclass(frozen=True)
@@ -57,25 +61,26 @@ class Threads:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        _require_workers("n_workers of Threads", self.n_workers)
+        _require_positive("n_workers of Threads", self.n_workers)
 
-    def run(
-        self, work: Callable[[int], Result], tasks: Iterable[int]
-    ) -> Generator[tuple[int, Result], None, None]:
+    def run(self, work: Callable[[int], Result], tasks: Iterable[int]) -> Results[Result]:
         """Run the tasks in threads; wait for those that are running when the rest is cancelled."""
         # BLAS is limited for the process, OpenMP in each thread: that is where its limit lives.
         pin = partial(ThreadpoolController().limit, limits=1, user_api="openmp")
         with threadpool_limits(1):
             pool = ThreadPoolExecutor(self.n_workers, initializer=pin)
             try:
-                yield from _as_completed(pool, work, tasks, _TASKS_AHEAD * self.n_workers)
+                yield from _in_order(pool, work, tasks, deque(maxlen=_AHEAD * self.n_workers))
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Several processes (loky) that stay alive between runs; for models in Python.
+    """Several processes (joblib's loky); for models in Python.
+
+    They stay alive for the next run, unless a run stops before its tasks are used up: then they
+    are ended at once.
 
     Parameters
     ----------
@@ -89,38 +94,66 @@ class Processes:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        _require_workers("n_workers of Processes", self.n_workers)
-        _require_workers("batch_size of Processes", self.batch_size)
+        _require_positive("n_workers of Processes", self.n_workers)
+        _require_positive("batch_size of Processes", self.batch_size)
 
-    def run(
-        self, work: Callable[[int], Result], tasks: Iterable[int]
-    ) -> Generator[tuple[int, Result], None, None]:
+    def run(self, work: Callable[[int], Result], tasks: Iterable[int]) -> Results[Result]:
         """Run the tasks in processes."""
-        with parallel_config("loky", n_jobs=self.n_workers, inner_max_num_threads=1):
-            pool = Parallel(return_as="generator", batch_size=self.batch_size)
-            results = pool(delayed(work)(task) for task in tasks)
-            try:
-                yield from zip(tasks, results, strict=False)
-            finally:
-                with warnings.catch_warnings():
-                    # A run that stops early leaves results unused, and joblib would warn of it.
-                    warnings.simplefilter("ignore", UserWarning)
-                    results.close()
+        pool = get_reusable_executor(self.n_workers, env=_ONE_THREAD)
+        flying: Flying = deque(maxlen=_AHEAD * self.n_workers)
+        try:
+            yield from _in_order(pool, work, tasks, flying, self.batch_size)
+        finally:
+            if not all(future.done() for future in flying):
+                _wait_until_taken(flying)
+                pool.shutdown(wait=True, kill_workers=True)
 
 
-def _as_completed(
-    pool: ThreadPoolExecutor, work: Callable[[int], Result], tasks: Iterable[int], ahead: int
-) -> Generator[tuple[int, Result], None, None]:
+@dataclass(frozen=True)
+class _Failure:
+    error: Exception
+
+
+def _in_order(
+    pool: Pool,
+    work: Callable[[int], Result],
+    tasks: Iterable[int],
+    flying: Flying,
+    batch_size: int = 1,
+) -> Results[Result]:
     numbers = iter(tasks)
-    running = {pool.submit(work, task): task for task in islice(numbers, ahead)}
-    while running:
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            yield running.pop(future), future.result()
-        running |= {pool.submit(work, task): task for task in islice(numbers, len(done))}
+    batches: Iterator[list[int]] = iter(lambda: list(islice(numbers, batch_size)), [])
+    while True:
+        free = (flying.maxlen or 0) - len(flying)
+        flying.extend(pool.submit(_attempt, work, batch) for batch in islice(batches, free))
+        if not flying:
+            return
+        for result in flying.popleft().result():
+            if isinstance(result, _Failure):
+                raise result.error
+            yield result
 
 
-def _require_workers(what: str, number: int) -> None:
+def _attempt(work: Callable[[int], Result], tasks: list[int]) -> list[Result | _Failure]:
+    """Do a batch of tasks up to the first that fails."""
+    results: list[Result | _Failure] = []
+    for task in tasks:
+        try:
+            results.append(work(task))
+        except Exception as error:
+            results.append(_Failure(error))
+            break
+    return results
+
+
+def _wait_until_taken(flying: Flying) -> None:
+    """Give loky the moment that it needs to hand out tasks: killed before, it trips over them."""
+    deadline = time.monotonic() + _SECONDS_TO_TAKE
+    while time.monotonic() < deadline and not all(f.running() or f.done() for f in flying):
+        time.sleep(0.001)
+
+
+def _require_positive(what: str, number: int) -> None:
     whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
     if not whole or number < 1:
         raise ValueError(f"{what} is {number!r}; give a whole number of at least 1.")

@@ -21,6 +21,10 @@ class Game(Protocol):
 
     ``rows`` and ``columns`` are boolean arrays, one entry per player: True for the members of
     the coalition. The answer must depend on these alone.
+
+    A game may also have a method ``question() -> dict`` that names all that decides its utilities.
+    Runs are continued and merged only where the questions agree; without the method, a hash of
+    the game's content stands in, which changes when the game keeps things in a cache.
     """
 
     def value(self, rows: Mask, columns: Mask) -> float:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Groups
+from cellworth.designs import Design
 from cellworth.execution import (
     Executor,
     Journal,
@@ -26,10 +27,10 @@ from cellworth.execution import (
     describe_errors,
     run,
 )
-from cellworth.games import Game, ModelGame
+from cellworth.games import EmptyPolicy, Game, ModelGame
 from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Tally
-from cellworth.provenance import Provenance, Session, described, fingerprint
+from cellworth.provenance import Provenance, Session, content_hash, described, fingerprint
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
 
@@ -102,7 +103,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         game = self._game(
             X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups
         )
-        self.valuation_ = self._value(game, game.blocks, game.problem.table.backend)
+        self.valuation_ = self._value(game, game.blocks)
         self.values_ = self.valuation_.values
         self.standard_errors_ = self.valuation_.standard_errors
         self.row_values_ = self.valuation_.rows().values
@@ -111,7 +112,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     @abstractmethod
-    def _value(self, game: Game, blocks: Blocks, backend: str | None) -> Valuation: ...
+    def _value(self, game: Game, blocks: Blocks) -> Valuation: ...
 
     def _game(
         self,
@@ -153,7 +154,7 @@ class Method:
     ----------
     name : str
         Valuer and design, for the provenance.
-    design : callable
+    design : Design
         Names task number t.
     contribution : callable
         What a task adds; a pure function of the task.
@@ -163,19 +164,16 @@ class Method:
         What the design draws its tasks from; None where nothing is drawn.
     tasks_per_round : int
         How often the stopping rule is asked.
-    utilities_per_task : int
-        To guess how long a task takes.
     describe : callable
         What stands behind the progress bar.
     """
 
     name: str
-    design: Callable[[int], Any]
+    design: Design
     contribution: Callable[[Any], Contribution]
     stop: StoppingRule
     seed: int | None
     tasks_per_round: int
-    utilities_per_task: int
     describe: Callable[[Progress], str] = describe_errors
 
 
@@ -227,7 +225,6 @@ def value_blocks(
     *,
     settings: Settings,
     ends: Corners,
-    backend: str | None,
 ) -> Valuation:
     """Run a method on a game and write down what came out, with its provenance."""
     question = settings.question(game)
@@ -242,7 +239,7 @@ def value_blocks(
         tasks_per_round=method.tasks_per_round,
         title=method.name,
         show_progress=settings.progress,
-        seconds_per_task=ends.seconds * method.utilities_per_task,
+        seconds_per_task=ends.seconds * method.design.utilities_per_task,
         describe=method.describe,
     )
     tally = ends.tally.merge(outcome.contribution.tally)
@@ -258,11 +255,16 @@ def value_blocks(
         blocks,
         outcome.contribution.moments,
         ends.total,
-        getattr(game, "empty", "game"),
+        _empty_policy(game),
         "interrupted" if outcome.interrupted else "estimated",
         provenance,
-        backend,
+        game.problem.table.backend if hasattr(game, "problem") else None,
     )
+
+
+def _empty_policy(game: Game) -> str:
+    policy = getattr(game, "empty", None)
+    return str(policy) if policy in get_args(EmptyPolicy) else "game"
 
 
 def _warn(outcome: Outcome, tally: Tally) -> None:
@@ -300,11 +302,8 @@ def _checked(given: Any, default: type, protocol: type, called: str, examples: s
 
 def _described_game(game: Game) -> dict[str, Any]:
     if hasattr(game, "question"):
-        question: dict[str, Any] = game.question()
+        # As it will be read from a file, so that a loaded answer can be compared with a new one.
+        question: dict[str, Any] = json.loads(json.dumps(game.question(), default=described))
         return question
     name = f"{type(game).__module__}.{type(game).__qualname__}"
-    try:
-        return {"game": name, "content": joblib.hash(game)}
-    # Not every game can be pickled; one that cannot is known by its name alone.
-    except Exception:
-        return {"game": name}
+    return {"game": name, "content": content_hash(game)}

@@ -174,13 +174,11 @@ class ExactValuer(Valuer):
         corners(game, game.shape)
         return _plan(game, game.shape, self.max_utilities)
 
-    def _value(self, game: Game, blocks: Blocks, backend: str | None) -> Valuation:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation:
         settings = Settings.checked(
             self.row_semivalue, self.column_semivalue, self.executor, self.journal, self.progress
         )
-        return exact_valuation(
-            game, blocks, settings, max_utilities=self.max_utilities, backend=backend
-        )
+        return exact_valuation(game, blocks, settings, max_utilities=self.max_utilities)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +211,6 @@ def exact_valuation(
     settings: Settings,
     *,
     max_utilities: int,
-    backend: str | None = None,
 ) -> Valuation:
     """Value a game by looking at all its coalitions."""
     design = AllCoalitions(blocks.shape)
@@ -228,10 +225,9 @@ def exact_valuation(
         stop=AfterTasks(design.n_tasks),
         seed=None,
         tasks_per_round=-(-design.n_tasks // _ROUNDS),
-        utilities_per_task=-(-design.n_pairs // design.n_tasks),
         describe=lambda progress: f"{progress.tasks:,} of {design.n_tasks:,} tasks",
     )
-    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, backend=backend)
+    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
     if valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
         raise KeyboardInterrupt("exact values need all coalitions; the run was broken off")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.blocks import Blocks
-from cellworth.designs import Grid, Joins, PermutationGrids, SemivalueJoins
+from cellworth.designs import Design, Grid, Joins, PermutationGrids, SemivalueJoins
 from cellworth.execution import AfterTasks, StoppingRule
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import utilities
@@ -103,14 +103,12 @@ class MonteCarloValuer(Valuer):
         self.journal = journal
         self.progress = progress
 
-    def _value(self, game: Game, blocks: Blocks, backend: str | None) -> Valuation:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation:
         settings = Settings.checked(
             self.row_semivalue, self.column_semivalue, self.executor, self.journal, self.progress
         )
         seed = checked_seed(self.random_state, self.journal)
-        return monte_carlo_valuation(
-            game, blocks, settings, stop=self.stop, seed=seed, backend=backend
-        )
+        return monte_carlo_valuation(game, blocks, settings, stop=self.stop, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +151,6 @@ def monte_carlo_valuation(
     *,
     stop: StoppingRule | None,
     seed: int,
-    backend: str | None = None,
 ) -> Valuation:
     """Estimate the values of a game from random orders."""
     rule = AfterTasks(_TASKS_BY_DEFAULT) if stop is None else stop
@@ -165,7 +162,7 @@ def monte_carlo_valuation(
     semivalues = settings.row_semivalue, settings.column_semivalue
     if semivalues == (Shapley(), Shapley()):
         name = "permutation grids"
-        design: Callable[[int], Any] = PermutationGrids(blocks.shape, seed)
+        design: Design = PermutationGrids(blocks.shape, seed)
         contribution: Callable[[Any], Contribution] = GridDifferences(game)
     else:
         name = "semivalue joins"
@@ -178,26 +175,19 @@ def monte_carlo_valuation(
         stop=rule,
         seed=seed,
         tasks_per_round=_TASKS_PER_ROUND,
-        utilities_per_task=blocks.shape[0] * blocks.shape[1],
     )
-    return value_blocks(
-        game,
-        blocks,
-        method,
-        settings=settings,
-        ends=corners(game, blocks.shape),
-        backend=backend,
-    )
+    ends = corners(game, blocks.shape)
+    return value_blocks(game, blocks, method, settings=settings, ends=ends)
 
 
 def checked_seed(random_state: Any, journal: Any) -> int:
     """Turn a random_state into the seed that names every task of the run."""
+    if journal is not None and not isinstance(random_state, int | np.integer):
+        raise ValueError(
+            "a journal needs random_state to be a whole number, so that a later session draws the "
+            "same tasks."
+        )
     if random_state is None:
-        if journal is not None:
-            raise ValueError(
-                "a journal needs random_state to be a whole number, so that a later session "
-                "draws the same tasks."
-            )
         return int(np.random.SeedSequence().generate_state(1)[0])
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
