@@ -256,13 +256,24 @@ import numpy as np
 from cellworth import AfterTasks, Processes, Serial, Threads, value_game
 
 class Slow:
+    def __init__(self, traces):
+        self.traces = traces
+
     def value(self, rows, columns):
-        time.sleep(0.01)
+        time.sleep(0.005)
+        with open(self.traces, "ab") as file:
+            file.write(b"x")
         return float(rows.sum() * columns.sum())
 
+def press_ctrl_c_later():
+    while not os.path.exists(game.traces) or os.path.getsize(game.traces) < 400:
+        time.sleep(0.05)
+    os.killpg(0, signal.SIGINT)
+
+game = Slow(sys.argv[2])
 executor = {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[sys.argv[1]]
-threading.Timer(4.0, lambda: os.killpg(0, signal.SIGINT)).start()
-valuation = value_game(Slow(), (4, 3), stop=AfterTasks(10**6), random_state=0, executor=executor)
+threading.Thread(target=press_ctrl_c_later, daemon=True).start()
+valuation = value_game(game, (4, 3), stop=AfterTasks(10**6), random_state=0, executor=executor)
 assert valuation.status == "interrupted"
 assert np.allclose(valuation.values, 1.0)
 print(valuation.counts.min())
@@ -270,9 +281,9 @@ print(valuation.counts.min())
 
 
 @pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
-def test_ctrl_c_ends_a_real_run_with_what_it_has(executor):
+def test_ctrl_c_ends_a_real_run_with_what_it_has(executor, tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
-        [sys.executable, "-c", SCRIPT, executor],
+        [sys.executable, "-c", SCRIPT, executor, str(tmp_path / "traces")],
         capture_output=True, text=True, timeout=60, check=False, start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

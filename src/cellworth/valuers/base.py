@@ -30,6 +30,7 @@ from cellworth.execution import (
 from cellworth.games import EmptyPolicy, Game, ModelGame
 from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Tally
+from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session, content_hash, described, fingerprint
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
@@ -153,7 +154,7 @@ class Method:
     Parameters
     ----------
     name : str
-        Valuer and design, for the provenance.
+        For the provenance and the progress bar.
     design : Design
         Names task number t.
     contribution : callable
@@ -234,8 +235,11 @@ def value_blocks(
         stop=method.stop,
         executor=settings.executor,
         journal=settings.journal,
-        # The total tells games apart whose settings cannot be spelled out, such as a lambda.
-        fingerprint=fingerprint(question, method.name, blocks.shape, method.seed, ends.total),
+        # The total tells games apart whose settings cannot be spelled out, such as a lambda; its
+        # last digits may differ between machines.
+        fingerprint=fingerprint(
+            question, method.name, blocks.shape, method.seed, f"{ends.total:.9g}"
+        ),
         tasks_per_round=method.tasks_per_round,
         title=method.name,
         show_progress=settings.progress,
@@ -258,13 +262,18 @@ def value_blocks(
         _empty_policy(game),
         "interrupted" if outcome.interrupted else "estimated",
         provenance,
-        game.problem.table.backend if hasattr(game, "problem") else None,
+        _backend(game),
     )
 
 
 def _empty_policy(game: Game) -> str:
     policy = getattr(game, "empty", None)
-    return str(policy) if policy in get_args(EmptyPolicy) else "game"
+    return policy if isinstance(policy, str) and policy in get_args(EmptyPolicy) else "game"
+
+
+def _backend(game: Game) -> str | None:
+    problem = getattr(game, "problem", None)
+    return problem.table.backend if isinstance(problem, Problem) else None
 
 
 def _warn(outcome: Outcome, tally: Tally) -> None:
@@ -275,8 +284,8 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
         )
     if tally.failed:
         warnings.warn(
-            f"{tally.failed} of {tally.utilities} utilities failed and count as the score of a "
-            f"constant predictor; the first message: {tally.messages[0]}",
+            f"{tally.failed} of {tally.utilities} utilities failed and count as their stand-in "
+            f"(a model: as a constant predictor); the first message: {tally.messages[0]}",
             stacklevel=2,
         )
 
