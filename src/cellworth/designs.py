@@ -9,10 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.blocks import Mask, Positions
 from cellworth.semivalues import Semivalue, size_probabilities
-
-Positions = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 _COALITIONS_PER_TASK = 64
 
@@ -88,7 +86,7 @@ class SemivalueJoins:
     """Task t draws two coalitions so that whoever joins meets sizes as the semivalues ask.
 
     A coalition of size s leaves n - s players outside, so that a player is more likely to be there
-    to join a small one; sizes are drawn with the chance p_s n / (n - s) to make up for it. What is
+    to join a small one; sizes are drawn in proportion to p_s / (n - s) to make up for it. What is
     seen needs no weights, and so its spread is an honest one, even where a semivalue looks at rare
     sizes only.
     """
