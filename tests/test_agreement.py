@@ -47,10 +47,20 @@ def test_standard_errors_are_honest(scores, what):
     assert np.sum(np.abs(z) > 5) <= stats.poisson.ppf(0.9999, expected)
 
 
-FAMILIES = [Shapley(), Banzhaf(), Beta(4, 1), Beta(1, 16), LeaveOneOut()]
-PAIRS = [(rows, columns) for rows in FAMILIES for columns in FAMILIES][1:]
+PAIRS = [
+    (Shapley(), Banzhaf()),
+    (Banzhaf(), Shapley()),
+    (Banzhaf(), Banzhaf()),
+    (Beta(4, 1), Banzhaf()),
+    (Beta(4, 1), Beta(4, 1)),
+    (Beta(1, 16), Shapley()),
+    (Shapley(), LeaveOneOut()),
+    (LeaveOneOut(), Beta(4, 1)),
+    (LeaveOneOut(), LeaveOneOut()),
+]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "columns"), PAIRS, ids=str)
 def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     """A game in which blocks differ much, and few tasks: weights would fool the errors here."""
