@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -71,7 +71,7 @@ class ValueList:
 
     def __repr__(self) -> str:
         """A table for the terminal."""
-        shown = self._part(np.arange(min(len(self), _ROWS_PRINTED)), self.labels)
+        shown = self._part(np.arange(min(len(self), _ROWS_PRINTED)))
         columns = shown._columns()
         del columns["count"]
         if not np.any(self.standard_errors):
@@ -101,13 +101,14 @@ class ValueList:
     def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
-        best = order[~np.isnan(self.values[order])][:k]
-        return self._part(best, {"rank": np.empty(0)} | dict(self.labels))
+        best = self._part(order[~np.isnan(self.values[order])][:k])
+        ranks = {"rank": np.arange(1, len(best) + 1)}
+        # In front, and in place of the ranks of the list that this one was taken from.
+        return replace(best, labels=ranks | dict(best.labels) | ranks)
 
-    def _part(self, places: NDArray[np.intp], labels: Mapping[str, Labels]) -> ValueList:
-        ranks = np.arange(1, len(places) + 1)
+    def _part(self, places: NDArray[np.intp]) -> ValueList:
         return ValueList(
-            {name: ranks if name == "rank" else array[places] for name, array in labels.items()},
+            {name: array[places] for name, array in self.labels.items()},
             self.values[places],
             self.standard_errors[places],
             self.counts[places],

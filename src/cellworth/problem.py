@@ -15,7 +15,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.blocks import Blocks, Groups, Mask, Positions, is_missing, some
-from cellworth.tables import Table, column_sha256, series_array
+from cellworth.tables import Table, array_as_given, column_sha256, series_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,10 +237,7 @@ def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
     if np.ma.isMaskedArray(y):
         raise TypeError(f"{called} is a masked array; drop the rows whose label is masked.")
     series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)
-    array = series_array(series) if isinstance(series, nw.Series) else np.asarray(y)
-    if array.dtype.kind == "U" and not isinstance(y, np.ndarray):
-        # NumPy would turn the 1 of ["no", 1] into "1" without a word.
-        array = np.asarray(y, dtype=object)
+    array = series_array(series) if isinstance(series, nw.Series) else array_as_given(y)
     if array.ndim == 2 and array.shape[1] == 1:
         warnings.warn(
             f"A column-vector y was passed when a 1d array was expected: {called} is read as its "

@@ -120,6 +120,14 @@ class Table:
         return digest.hexdigest()
 
 
+def array_as_given(data: Any) -> NDArray[Any]:
+    """An array of anything that NumPy reads, in which numbers among text stay numbers."""
+    array = np.asarray(data)
+    # NumPy turns the 1 of ["no", 1] into "1" without a word.
+    mixed_up = array.dtype.kind == "U" and not isinstance(data, np.ndarray)
+    return np.asarray(data, dtype=object) if mixed_up else array
+
+
 def series_array(series: nw.Series[Any]) -> NDArray[Any]:
     """A column of a data frame as an array in which gaps are NaN, NaT or None."""
     array = series.to_numpy()
@@ -202,14 +210,11 @@ def _as_frame(X: Any, called: str) -> nw.DataFrame[Any] | None:
 
 def _as_array(X: Any, called: str) -> NDArray[Any]:
     try:
-        array = np.asarray(X)
+        array = array_as_given(X)
     except ValueError as error:
         raise ValueError(
             f"{called} has rows of different lengths; give every row the same number of cells."
         ) from error
-    if array.dtype.kind == "U" and not isinstance(X, np.ndarray):
-        # NumPy would turn numbers among text into text.
-        array = np.asarray(X, dtype=object)
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead: {called} must have rows and "

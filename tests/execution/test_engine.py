@@ -88,7 +88,8 @@ def test_a_stopped_run_starts_no_further_task(executor):
     assert settled <= 8
 
 
-def test_the_journal_is_written_after_every_round_and_at_the_end():
+@pytest.mark.parametrize(("n_tasks", "entries"), [(19, [8, 16, 19]), (16, [8, 16])])
+def test_the_journal_is_written_after_every_round_and_at_the_end(n_tasks, entries):
     written = []
 
     class Diary(MemoryJournal):
@@ -96,8 +97,8 @@ def test_the_journal_is_written_after_every_round_and_at_the_end():
             super().write(entry)
             written.append(entry.tasks)
 
-    start(AfterTasks(19), journal=Diary())
-    assert written == [8, 16, 19]
+    start(AfterTasks(n_tasks), journal=Diary())
+    assert written == entries
 
 
 def test_a_resumed_run_starts_at_the_first_missing_task():

@@ -117,7 +117,7 @@ def run(
             journal.write(Entry(fingerprint, progress.tasks, progress.contribution, seconds))
 
     work = Work(task, contribution)
-    progress, written_at, interrupted = start, 0.0, False
+    progress, written, interrupted = start, start, False
     bar = _Bar(
         stop,
         start,
@@ -130,14 +130,15 @@ def run(
         try:
             for progress in _folded(work, start, stop, executor, tasks_per_round):
                 bar.show(progress)
-                entry_is_old = progress.seconds - written_at >= _SECONDS_BETWEEN_ENTRIES
+                entry_is_old = progress.seconds - written.seconds >= _SECONDS_BETWEEN_ENTRIES
                 if entry_is_old or progress.tasks % tasks_per_round == 0:
                     write(progress)
-                    written_at = progress.seconds
+                    written = progress
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            write(progress)
+            if progress is not written:
+                write(progress)
     if progress.contribution is None:
         raise KeyboardInterrupt("the run was broken off before its first task was done")
     return Outcome(

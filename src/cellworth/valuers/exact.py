@@ -24,6 +24,7 @@ MOST_UTILITIES = 2**20
 _TIMED_UTILITIES = 20
 _TIMED_SECONDS = 2.0
 _ROUNDS = 100
+_YEAR = 31_557_600
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,6 @@ class Plan:
     ----------
     shape : tuple of int
         Row players and column players.
-    utilities : int
-        Utilities to look at: 2 to the power of all players.
     seconds_per_utility : float
         Mean of a few that were timed.
     limit : int
@@ -43,9 +42,13 @@ class Plan:
     """
 
     shape: tuple[int, int]
-    utilities: int
     seconds_per_utility: float
     limit: int
+
+    @property
+    def utilities(self) -> int:
+        """Utilities to look at: 2 to the power of all players."""
+        return 1 << sum(self.shape)
 
     @property
     def seconds(self) -> float:
@@ -78,9 +81,9 @@ class Plan:
     @property
     def duration(self) -> str:
         """Estimated time in words."""
-        for unit, length in (("years", 31_557_600), ("days", 86_400), ("h", 3600), ("min", 60)):
-            if self.seconds >= 1e10 * 31_557_600:
-                return "longer than the age of the universe"
+        if self.seconds >= 1e10 * _YEAR:
+            return "longer than the age of the universe"
+        for unit, length in (("years", _YEAR), ("days", 86_400), ("h", 3600), ("min", 60)):
             if self.seconds >= length:
                 return f"about {self.seconds / length:.3g} {unit}"
         return f"about {self.seconds:.2g} s"
@@ -245,7 +248,7 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
 
 
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
-    return Plan(shape, 1 << sum(shape), _seconds_per_utility(game, shape), limit)
+    return Plan(shape, _seconds_per_utility(game, shape), limit)
 
 
 def _refuse_absurd(game: Game, shape: tuple[int, int], limit: int) -> None:
