@@ -12,7 +12,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
 import cellworth
-from cellworth import AfterTasks, ExactValuer, MonteCarloValuer
+from cellworth import AfterTasks, ExactValuer, KNNValuer, MonteCarloValuer, Serial
 
 NAMES = sorted(cellworth.__all__)
 
@@ -21,6 +21,7 @@ def test_the_public_names_are_these():
     assert NAMES == [
         "AfterSeconds",
         "AfterTasks",
+        "AllSubsets",
         "Banzhaf",
         "Beta",
         "Blocks",
@@ -28,12 +29,16 @@ def test_the_public_names_are_these():
         "FailedUtility",
         "Game",
         "KNNGame",
+        "KNNValuer",
         "LeaveOneOut",
+        "LeverageSubsets",
         "MemoryJournal",
         "ModelGame",
         "Moments",
         "MonteCarloValuer",
+        "Permutations",
         "Processes",
+        "QuadratureSubsets",
         "RankingStable",
         "Serial",
         "Shapley",
@@ -116,6 +121,13 @@ def complaints(results):
 def test_scikit_learn_accepts_the_monte_carlo_valuer():
     valuer = MonteCarloValuer(DummyRegressor(), stop=AfterTasks(1), cv=2)
     results = outcomes(valuer)
+    assert len(results) > 30
+    assert complaints(results) == []
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_the_neighbour_valuer():
+    results = outcomes(KNNValuer(n_neighbors=2, sweeps=2, cv=2, executor=Serial()))
     assert len(results) > 30
     assert complaints(results) == []
 

@@ -8,19 +8,26 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GroupKFold
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
     AfterSeconds,
     AfterTasks,
+    AllSubsets,
+    Banzhaf,
     Beta,
     Blocks,
     ExactValuer,
     KNNGame,
+    KNNValuer,
+    LeverageSubsets,
     MemoryJournal,
     ModelGame,
     MonteCarloValuer,
+    Permutations,
     Processes,
+    QuadratureSubsets,
     RankingStable,
     Shapley,
     StandardErrorBelow,
@@ -350,13 +357,70 @@ MISTAKES = {
         ["max_utilities is 'all'", "whole number"],
     ),
     "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
-    "text for distances": (
-        lambda: KNNGame(**(GOOD | {"X": X.assign(pay="high")})),
-        ["X has cells that are no numbers", "encode them"],
+    "an unknown way to score": (
+        lambda: KNNGame(**GOOD, scoring="f1"),
+        ["scoring is 'f1'", "'balanced_accuracy'"],
     ),
-    "gaps for distances": (
-        lambda: KNNGame(**(GOOD | {"X_val": X.assign(pay=np.nan)})),
-        ["X_val has missing", "fill them"],
+    "an unknown scale": (lambda: KNNValuer(scale="range").fit(**GOOD), ["scale is 'range'"]),
+    "kinds in a list": (lambda: KNNValuer(kinds=["age"]).fit(**GOOD), ["kinds is of type list"]),
+    "a kind for no column": (
+        lambda: KNNValuer(kinds={"agee": "numeric"}).fit(**GOOD),
+        ["kinds names the column 'agee'", "does not have"],
+    ),
+    "an unknown kind": (
+        lambda: KNNValuer(kinds={"age": "ordinal"}).fit(**GOOD),
+        ["'ordinal' for column 'age'", "function of two cells"],
+    ),
+    "text that is to be numeric": (
+        lambda: KNNValuer(kinds={"pay": "numeric"}).fit(**(GOOD | {"X": X.assign(pay="high")})),
+        ["column 'pay' is to be numeric", "mend them"],
+    ),
+    "an infinite cell": (
+        lambda: KNNValuer().fit(**(GOOD | {"X_val": X.assign(pay=np.inf)})),
+        ["column 'pay' holds infinity"],
+    ),
+    "a distance below zero": (
+        lambda: KNNValuer(kinds={"age": lambda a, b: -1.0}).fit(**GOOD),
+        ["distance given for column 'age'", "squared distance"],
+    ),
+    "a design by its class": (
+        lambda: KNNValuer(design=AllSubsets).fit(**GOOD),
+        ["design is <class", "AllSubsets()"],
+    ),
+    "too few coalitions": (
+        lambda: KNNValuer(design=LeverageSubsets(2)).fit(**GOOD),
+        ["is too few for 2 columns", "Permutations(1)"],
+    ),
+    "coalitions in words": (
+        lambda: KNNValuer(design=QuadratureSubsets("many")).fit(**GOOD),
+        ["coalitions of QuadratureSubsets is 'many'", "whole number"],
+    ),
+    "no orders": (
+        lambda: KNNValuer(design=Permutations(0)).fit(**GOOD),
+        ["orders is 0", "at least 1"],
+    ),
+    "a fit for Banzhaf columns": (
+        lambda: KNNValuer(design=LeverageSubsets(), column_semivalue=Banzhaf()).fit(**GOOD),
+        ["LeverageSubsets is for Shapley values", "Permutations()"],
+    ),
+    "no sweeps": (lambda: KNNValuer(sweeps=0).fit(**GOOD), ["sweeps is 0", "at least 1"]),
+    "a rule for neighbours by name": (
+        lambda: KNNValuer(stop="soon").fit(**GOOD),
+        ["stop is 'soon'", "AfterTasks(200)"],
+    ),
+    "a column called like the labels": (
+        lambda: KNNValuer(value_labels=True).fit(
+            **(GOOD | {"X": X.assign(**{"(label)": 1}), "X_val": X.assign(**{"(label)": 1})})
+        ),
+        ["'(label)'", "rename it"],
+    ),
+    "groups for other rows": (
+        lambda: KNNValuer(cv=GroupKFold(2)).fit(X, Y, groups=[1, 2]),
+        ["groups has 2 entries", "one per row"],
+    ),
+    "a splitter without its groups": (
+        lambda: KNNValuer(cv=GroupKFold(2)).fit(X, Y),
+        ["cannot split X", "groups"],
     ),
     # results
     "no lines to list": (lambda: fit().valuation_.lowest(0), ["k is 0", "at least 1"]),

@@ -16,14 +16,16 @@ from cellworth.execution import (
 from cellworth.games import FailedUtility, Game, KNNGame, ModelGame, TableGame
 from cellworth.moments import Moments
 from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.subsets import AllSubsets, LeverageSubsets, Permutations, QuadratureSubsets
 from cellworth.valuation import Valuation
-from cellworth.valuers import ExactValuer, MonteCarloValuer, value_game
+from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer, value_game
 
 __version__ = version("cellworth")
 
 __all__ = [
     "AfterSeconds",
     "AfterTasks",
+    "AllSubsets",
     "Banzhaf",
     "Beta",
     "Blocks",
@@ -31,12 +33,16 @@ __all__ = [
     "FailedUtility",
     "Game",
     "KNNGame",
+    "KNNValuer",
     "LeaveOneOut",
+    "LeverageSubsets",
     "MemoryJournal",
     "ModelGame",
     "Moments",
     "MonteCarloValuer",
+    "Permutations",
     "Processes",
+    "QuadratureSubsets",
     "RankingStable",
     "Serial",
     "Shapley",

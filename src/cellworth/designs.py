@@ -28,10 +28,10 @@ class Design(Protocol):
         ...
 
 
-def generator(seed: int, task: int) -> np.random.Generator:
-    """Return the random numbers of one task: the same for anyone who asks, in any order."""
-    # Philox is counter-based, and a spawn key reaches task t without visiting those before.
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(task,))))
+def generator(seed: int, *place: int) -> np.random.Generator:
+    """Return the random numbers of one place, such as a task: the same for anyone, in any order."""
+    # Philox is counter-based, and a spawn key reaches a place without visiting those before.
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=place)))
 
 
 @dataclass(frozen=True, eq=False)

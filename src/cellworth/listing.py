@@ -33,6 +33,8 @@ class ValueList:
         How many observations stand behind each value.
     backend : str or None
         Data-frame library for :meth:`to_frame`.
+    validation_errors : array of shape (n,) or None
+        Errors that come from the choice of validation rows, where known.
     """
 
     labels: Mapping[str, Labels]
@@ -40,6 +42,7 @@ class ValueList:
     standard_errors: Floats
     counts: NDArray[np.int64]
     backend: str | None = None
+    validation_errors: Floats | None = None
 
     def __len__(self) -> int:
         """Count the entries."""
@@ -77,7 +80,7 @@ class ValueList:
         if not np.any(self.standard_errors):
             del columns["standard_error"]
         decimals = self._decimals()
-        for name in {"value", "standard_error"} & set(columns):
+        for name in {"value", "standard_error", "validation_error"} & set(columns):
             columns[name] = [_rounded(number, decimals) for number in columns[name]]
         lines = _table(columns)
         left = len(self) - len(shown)
@@ -96,6 +99,8 @@ class ValueList:
             "standard_error": self.standard_errors,
             "count": self.counts,
         }
+        if self.validation_errors is not None:
+            numbers["validation_error"] = self.validation_errors
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
     def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
@@ -113,6 +118,7 @@ class ValueList:
             self.standard_errors[places],
             self.counts[places],
             self.backend,
+            None if self.validation_errors is None else self.validation_errors[places],
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,24 @@ class Tally:
             self.failed + other.failed,
             messages[:_MESSAGES_KEPT],
         )
+
+
+class Addition(Protocol):
+    """What tasks add to a run: anything that merges and knows its Moments and its Tally."""
+
+    @property
+    def moments(self) -> Moments:
+        """Count, mean and spread per entry, sums of rows and columns included."""
+        ...
+
+    @property
+    def tally(self) -> Tally:
+        """Utilities looked at and failed."""
+        ...
+
+    def merge(self, other: Any, /) -> Any:
+        """What both added; the other one comes after this one in the order of tasks."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -66,18 +66,25 @@ class Problem:
         X_val: Any = None,
         y_val: Any = None,
         *,
-        classification: bool,
+        classification: bool | None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         cv: Any = 5,
+        groups: Any = None,
     ) -> Problem:
-        """Check everything that a user hands over; each mistake gets one sentence."""
+        """Check everything that a user hands over; each mistake gets one sentence.
+
+        Where ``classification`` is None, the labels tell: numbers with a fraction are a numeric
+        target, all else are classes.
+        """
         table = Table.of(X, called="X")
         if y is None:
             raise ValueError(
                 "This estimator requires y to be passed, but the target y is None; "
                 "give one label per row of X."
             )
+        if classification is None:
+            classification = not _has_fractions(_one_dimensional(y, "y"))
         target = _target(y, table, "y", "X", classification)
         if isinstance(row_groups, str):
             X_val = _without_column(X_val, row_groups, table)
@@ -93,7 +100,7 @@ class Problem:
                 f"{given} came without {missing}; give both, or neither for cross-validation."
             )
         if X_val is None:
-            folds = _cross_validation(table, target, classes, cv)
+            folds = _cross_validation(table, target, classes, cv, groups)
         else:
             folds = (_held_out(table, classes, X_val, y_val),)
         return cls(table, target, classes, folds, blocks)
@@ -158,8 +165,16 @@ def _held_out(table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any
     return Fold(np.ones(table.shape[0], dtype=bool), val, target)
 
 
+def _has_fractions(target: NDArray[Any]) -> bool:
+    numbers = target.dtype.kind == "f" or (
+        target.dtype.kind == "O" and all(isinstance(label, float) for label in target.tolist())
+    )
+    known = target[np.isfinite(target.astype(np.float64))] if numbers else target[:0]
+    return bool(np.any(known.astype(np.float64) % 1))
+
+
 def _cross_validation(
-    table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any
+    table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any, groups: Any
 ) -> tuple[Fold, ...]:
     n_rows, n_columns = table.shape
     if isinstance(cv, int | np.integer) and not 2 <= cv <= n_rows:
@@ -167,11 +182,22 @@ def _cross_validation(
             f"cv={cv} cannot split X with n_samples={n_rows} rows; "
             "give X_val and y_val, or a cv between 2 and the number of rows."
         )
+    if groups is not None:
+        _refuse_other_order(groups, table, "groups", "X")
+        groups = _one_dimensional(groups, "groups")
+        if len(groups) != n_rows:
+            raise ValueError(
+                f"groups has {len(groups)} entries but X has {n_rows} rows; give one per row."
+            )
     splitter = check_cv(cv, target, classifier=classes is not None)
-    splits = [
-        tuple(_positions(side, n_rows) for side in split)
-        for split in splitter.split(np.zeros((n_rows, 1)), target)
-    ]
+    try:
+        parts = list(splitter.split(np.zeros((n_rows, 1)), target, groups))
+    except ValueError as error:
+        raise ValueError(
+            f"cv={cv!r} cannot split X with n_samples={n_rows} rows ({error}); "
+            "give another cv, groups to keep together, or X_val and y_val."
+        ) from error
+    splits = [tuple(_positions(side, n_rows) for side in split) for split in parts]
     if not splits or any(len(val) == 0 or np.isin(val, train).any() for train, val in splits):
         raise ValueError(
             f"cv={cv!r} gives {len(splits)} folds: none, empty ones, or some that share rows with "

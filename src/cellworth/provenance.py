@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from cellworth.moments import Tally
 
-_PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "joblib")
+_PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "numba", "joblib")
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,8 @@ class Provenance:
         seconds: float,
     ) -> Provenance:
         """Provenance of a run that has just ended, in this environment."""
-        versions = {"python": platform.python_version()}
-        versions |= {package: version(package) for package in _PACKAGES}
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(question, method, (session,), tally, seconds, created, versions)
+        return cls(question, method, (session,), tally, seconds, created, dict(_versions()))
 
     @property
     def seed(self) -> int | None:
@@ -110,6 +109,12 @@ class Provenance:
             created=plain["created"],
             versions=plain["versions"],
         )
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    packages = ((package, version(package)) for package in _PACKAGES)
+    return (("python", platform.python_version()), *packages)
 
 
 def fingerprint(*parts: Any) -> str:

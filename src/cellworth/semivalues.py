@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, gammaln
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 @runtime_checkable
@@ -143,6 +144,58 @@ def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floa
     absent = np.append(weights, 0.0)[sizes]
     weighed: Floats = np.where(members, joined[:, None], -absent[:, None])
     return weighed
+
+
+def inside_chances(
+    semivalue: Semivalue, n_players: int, n_given: ArrayLike, n_inside: ArrayLike
+) -> Floats:
+    """Chance that exactly so many of some given others are in the coalition that a player joins.
+
+    Parameters
+    ----------
+    n_players : int
+        All players, the one who joins included.
+    n_given, n_inside : whole numbers or arrays of them
+        How many others are looked at, and how many of these are in.
+
+    Examples
+    --------
+    >>> inside_chances(Banzhaf(), 10, 3, np.arange(4))
+    array([0.125, 0.375, 0.375, 0.125])
+    """
+    given, inside = np.broadcast_arrays(np.asarray(n_given), np.asarray(n_inside))
+    possible = inside <= given
+    outside = np.where(possible, given - inside, 0)
+    match semivalue:
+        case Shapley():
+            chances = 1.0 / (given + 1)
+        case Banzhaf():
+            chances = np.exp(_log_ways(inside, outside) - given * np.log(2.0))
+        case Beta(a, b):
+            logs = betaln(inside + b, outside + a) - betaln(b, a)
+            chances = np.exp(_log_ways(inside, outside) + logs)
+        case LeaveOneOut():
+            chances = (outside == 0).astype(np.float64)
+        case _:
+            sizes = size_probabilities(semivalue, n_players)
+            return _hypergeometric(sizes, given, inside)
+    return np.where(possible, chances, 0.0)
+
+
+def _hypergeometric(sizes: Floats, given: Counts, inside: Counts) -> Floats:
+    """Chances from those of the sizes alone: a coalition of a size is any, with equal chance."""
+    from scipy.stats import hypergeom
+
+    chances = np.zeros(given.shape)
+    for size in np.flatnonzero(sizes):
+        chances += sizes[size] * hypergeom.pmf(inside, len(sizes) - 1, given, size)
+    return chances
+
+
+def _log_ways(inside: Counts, outside: Counts) -> Floats:
+    """Log of the number of ways to pick those who are in."""
+    logs: Floats = -betaln(inside + 1, outside + 1) - np.log(inside + outside + 1.0)
+    return logs
 
 
 def _log_choose(n: int) -> Floats:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks
 from cellworth.moments import Moments
@@ -23,10 +24,18 @@ FORMAT = "cellworth valuation"
 VERSION = 1
 
 _MANIFEST = "manifest.json"
+_MOMENTS = ("count", "mean", "spread")
+_VALIDATION = "validation_error"
+
+Floats = NDArray[np.float64]
 
 
 def write_folder(
-    folder: str | os.PathLike[str], manifest: Mapping[str, Any], blocks: Blocks, moments: Moments
+    folder: str | os.PathLike[str],
+    manifest: Mapping[str, Any],
+    blocks: Blocks,
+    moments: Moments,
+    validation: Floats | None = None,
 ) -> None:
     """Write tables, then the manifest that names them; a reader sees the old or the new whole.
 
@@ -38,6 +47,8 @@ def write_folder(
         Anything that can be written as JSON.
     blocks, moments
         What was valued, and the figures with their margins.
+    validation : array of the same shape, or None
+        Errors from the choice of validation rows, with their margins.
     """
     import pyarrow.parquet as pq
 
@@ -47,7 +58,7 @@ def write_folder(
     path.mkdir(parents=True, exist_ok=True)
     before = _files_to_replace(path)
     files = {}
-    for name, table in _to_tables(blocks, moments).items():
+    for name, table in _to_tables(blocks, _figures(moments, validation)).items():
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
@@ -62,7 +73,9 @@ def write_folder(
         (path / stale).unlink(missing_ok=True)
 
 
-def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Blocks, Moments]:
+def read_folder(
+    folder: str | os.PathLike[str],
+) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
     """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -165,24 +178,27 @@ def _write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _to_tables(blocks: Blocks, moments: Moments) -> dict[str, pa.Table]:
+def _figures(moments: Moments, validation: Floats | None) -> dict[str, NDArray[Any]]:
+    figures = {name: getattr(moments, name) for name in _MOMENTS}
+    return figures if validation is None else figures | {_VALIDATION: validation}
+
+
+def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa.Table]:
     import pyarrow as pa
 
     width = len(blocks.columns)
     row_parts = {"row": pa.array(blocks.rows.labels)}
     column_parts = {"column": pa.array(blocks.columns.labels)}
-    for name in ("count", "mean", "spread"):
-        array = getattr(moments, name)
+    for name, array in figures.items():
         # The last line holds the sums of columns and, at its end, that of everything.
         cells = pa.array(np.ascontiguousarray(array[:-1, :-1]).ravel())
         row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, width)
         row_parts[f"row_{name}"] = pa.array(array[:-1, -1])
         column_parts[name] = pa.array(array[-1, :-1])
-    total = {name: [getattr(moments, name)[-1, -1]] for name in ("count", "mean", "spread")}
     tables = {
         "rows": pa.table(row_parts),
         "columns": pa.table(column_parts),
-        "total": pa.table(total),
+        "total": pa.table({name: [array[-1, -1]] for name, array in figures.items()}),
     }
     for side, axis in (("row", blocks.rows), ("column", blocks.columns)):
         if axis.grouped:
@@ -191,20 +207,22 @@ def _to_tables(blocks: Blocks, moments: Moments) -> dict[str, pa.Table]:
     return tables
 
 
-def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments]:
+def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments, Floats | None]:
     rows, columns, total = tables["rows"], tables["columns"], tables["total"]
     shape = rows.num_rows + 1, columns.num_rows + 1
-    parts = []
-    for name in ("count", "mean", "spread"):
+    figures = {}
+    known = _MOMENTS + ((_VALIDATION,) if _VALIDATION in rows.column_names else ())
+    for name in known:
         cells = rows[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         array = np.empty(shape, dtype=cells.dtype)
         array[:-1, :-1] = cells.reshape(shape[0] - 1, shape[1] - 1)
         array[:-1, -1] = rows[f"row_{name}"].to_numpy()
         array[-1, :-1] = columns[name].to_numpy()
         array[-1, -1] = total[name].to_numpy()[0]
-        parts.append(array)
+        figures[name] = array
     blocks = Blocks(*(_axis(tables, side) for side in ("row", "column")))
-    return blocks, Moments(*parts)
+    validation = figures.pop(_VALIDATION, None)
+    return blocks, Moments(**figures), validation
 
 
 def _axis(tables: dict[str, pa.Table], side: str) -> Axis:

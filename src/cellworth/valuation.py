@@ -43,6 +43,8 @@ class Valuation:
         What was asked, how it was answered, with which data and versions.
     backend : str or None
         Data-frame library that the table came in.
+    validation : array of shape (n_rows + 1, n_columns + 1) or None
+        Errors that come from the choice of validation rows, of blocks and of sums, where known.
     """
 
     blocks: Blocks
@@ -52,6 +54,7 @@ class Valuation:
     status: Status
     provenance: Provenance
     backend: str | None = None
+    validation: Floats | None = None
 
     @cached_property
     def values(self) -> Floats:
@@ -62,6 +65,15 @@ class Valuation:
     def standard_errors(self) -> Floats:
         """Sampling error of each value; 0 for exact values, NaN where it is not known."""
         return _frozen(self._errors[:-1, :-1])
+
+    @cached_property
+    def validation_errors(self) -> Floats | None:
+        """Error of each value that comes from the choice of validation rows, None if not known.
+
+        Other rows to be judged on would have given other values: this is by how much, as a
+        bootstrap over validation rows tells. It does not shrink with more tasks.
+        """
+        return None if self.validation is None else _frozen(self.validation[:-1, :-1])
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -147,12 +159,15 @@ class Valuation:
         except ImportError as error:
             raise ImportError("to_xarray needs xarray; pip install xarray.") from error
         dimensions = ("row", "column")
+        figures = {
+            "value": self.values,
+            "standard_error": self.standard_errors,
+            "count": self.counts,
+        }
+        if self.validation_errors is not None:
+            figures["validation_error"] = self.validation_errors
         return xarray.Dataset(
-            {
-                "value": (dimensions, self.values),
-                "standard_error": (dimensions, self.standard_errors),
-                "count": (dimensions, self.counts),
-            },
+            {name: (dimensions, figure) for name, figure in figures.items()},
             coords={"row": self.row_labels, "column": self.column_labels},
             attrs={"total": self.total, "empty": self.empty, "status": self.status},
         )
@@ -183,12 +198,12 @@ class Valuation:
             "backend": self.backend,
             "provenance": self.provenance.to_dict(),
         }
-        write_folder(folder, manifest, self.blocks, self.moments)
+        write_folder(folder, manifest, self.blocks, self.moments, self.validation)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Valuation:
         """Read a saved valuation; nothing in the folder is executed."""
-        manifest, blocks, moments = read_folder(folder)
+        manifest, blocks, moments, validation = read_folder(folder)
         try:
             if list(blocks.shape) != manifest["shape"] or manifest["status"] not in get_args(
                 Status
@@ -202,6 +217,7 @@ class Valuation:
                 manifest["status"],
                 Provenance.from_dict(manifest["provenance"]),
                 manifest["backend"],
+                validation,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -235,6 +251,7 @@ class Valuation:
             self._errors[part].ravel(),
             moments.count[part].ravel(),
             self.backend,
+            None if self.validation is None else self.validation[part].ravel(),
         )
 
     def _all_blocks(self) -> ValueList:
@@ -323,6 +340,9 @@ def _summary(valuation: Valuation) -> Iterator[str]:
         known = errors[~np.isnan(errors)]
         largest = f"up to {known.max():.2g}" if len(known) else "not known yet"
         yield f"  errors      {largest}"
+    if valuation.validation_errors is not None:
+        largest = f"up to {valuation.validation_errors.max():.2g}"
+        yield f"  validation  {largest}, from the choice of validation rows"
     for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
         for entry in listing:
             yield f"  {name:<10}  {entry['value']:.4g} ({entry['row']}, {entry['column']})"

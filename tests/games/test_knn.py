@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from cellworth import KNNGame, value_game
-from cellworth.games.knn import expected_matches
+from cellworth.games.knn import expected_error, expected_matches
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=0, max_size=6),
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
     st.integers(1, 8),
 )
 def test_tied_rows_share_places_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
@@ -25,11 +25,52 @@ def test_tied_rows_share_places_as_in_the_mean_over_all_tie_orders(rows, n_neigh
     assert expected_matches(distances, match, n_neighbors) == pytest.approx(np.mean(nearest))
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=6),
+    st.integers(1, 8),
+)
+def test_tied_targets_err_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
+    distances = np.array([d for d, _ in rows])
+    targets = np.array([t for _, t in rows], dtype=float)
+    errors = [
+        (sum(targets[sorted(order, key=lambda r: distances[r])[:n_neighbors]]) / n_neighbors - 0.7)
+        ** 2
+        for order in permutations(range(len(rows)))
+    ]
+    assert expected_error(distances, targets, 0.7, n_neighbors) == pytest.approx(np.mean(errors))
+
+
+def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regressor():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
+    y, y_val = X[:, 0] + 5, X_val[:, 0] + 5
+    game = KNNGame(X, y, X_val, y_val, n_neighbors=4, scale=None)
+    predicted = KNeighborsRegressor(4).fit(X, y).predict(X_val)
+    everything = np.ones(40, dtype=bool), np.ones(3, dtype=bool)
+    assert game.value(*everything) == pytest.approx(-np.mean((predicted - y_val) ** 2))
+    nobody = np.zeros(40, dtype=bool), np.ones(3, dtype=bool)
+    assert game.value(*nobody) == pytest.approx(-np.mean((y.mean() - y_val) ** 2))
+
+
+def test_balanced_accuracy_counts_every_class_of_queries_the_same():
+    X, X_val = [[0.0], [1.0]], [[0.0], [0.0], [0.0], [0.0]]
+    game = KNNGame(X, [0, 1], X_val, [0, 0, 0, 1], n_neighbors=1, scoring="balanced_accuracy")
+    assert game.value(np.ones(2, dtype=bool), np.ones(1, dtype=bool)) == pytest.approx(0.5)
+
+
+def test_many_whole_numbers_are_read_as_classes_with_a_warning():
+    X, y = np.arange(120.0)[:, None], np.repeat(np.arange(60), 2)
+    with pytest.warns(UserWarning, match=r"60 different whole numbers.*neg_mean_squared_error"):
+        KNNGame(X, y, cv=2)
+    KNNGame(X, y, cv=2, scoring="neg_mean_squared_error")
+
+
 def test_without_ties_a_single_neighbour_is_the_nearest_neighbour_classifier():
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
     y, y_val = X[:, 0] > 0, X_val[:, 0] > 0
-    game = KNNGame(X, y, X_val, y_val, n_neighbors=1)
+    game = KNNGame(X, y, X_val, y_val, n_neighbors=1, scale=None)
     score = KNeighborsClassifier(1).fit(X[:, :2], y).score(X_val[:, :2], y_val)
     columns = np.array([True, True, False])
     assert game.value(np.ones(40, dtype=bool), columns) == pytest.approx(score)

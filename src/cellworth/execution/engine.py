@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from cellworth.execution.executors import Executor
 from cellworth.execution.journal import Entry, Journal
 from cellworth.execution.stopping import Progress, StoppingRule
-from cellworth.moments import Contribution
+from cellworth.moments import Addition
 
 Task = TypeVar("Task")
 
@@ -31,7 +31,7 @@ class Outcome:
     ----------
     tasks : int
         Tasks 0..tasks - 1 are done, those of earlier sessions included.
-    contribution : Contribution
+    contribution : Addition
         What they added.
     interrupted : bool
         Whether the user broke the run off before its stopping rule was met.
@@ -40,7 +40,7 @@ class Outcome:
     """
 
     tasks: int
-    contribution: Contribution
+    contribution: Addition
     interrupted: bool
     seconds: float
 
@@ -50,9 +50,9 @@ class Work:
     """One task from its number to what it adds; this is what travels to the workers."""
 
     task: Callable[[int], Any]
-    contribution: Callable[[Any], Contribution]
+    contribution: Callable[[Any], Addition]
 
-    def __call__(self, number: int) -> Contribution:
+    def __call__(self, number: int) -> Addition:
         """Do the task of this number."""
         return self.contribution(self.task(number))
 
@@ -65,7 +65,7 @@ def describe_errors(progress: Progress) -> str:
 
 def run(
     task: Callable[[int], Task],
-    contribution: Callable[[Task], Contribution],
+    contribution: Callable[[Task], Addition],
     *,
     stop: StoppingRule,
     executor: Executor,
@@ -158,7 +158,7 @@ def _earlier_entry(journal: Journal, fingerprint: str) -> Entry | None:
 
 
 def _folded(
-    work: Callable[[int], Contribution],
+    work: Callable[[int], Addition],
     start: Progress,
     stop: StoppingRule,
     executor: Executor,

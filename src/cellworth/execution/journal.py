@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from cellworth.moments import Contribution
+from cellworth.moments import Addition
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Entry:
         Names the run: data, game, design and seed. Another run must not continue this one.
     tasks : int
         Tasks 0..tasks - 1 are done.
-    contribution : Contribution
+    contribution : Addition
         What these tasks added, folded in order.
     seconds : float
         Time spent on them, all sessions together.
@@ -26,7 +26,7 @@ class Entry:
 
     fingerprint: str
     tasks: int
-    contribution: Contribution
+    contribution: Addition
     seconds: float
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellworth.moments import Contribution, Moments
+from cellworth.moments import Addition, Moments
 
 # Spreads of fewer observations say little about the standard error.
 _LEAST_OBSERVATIONS = 10
@@ -24,15 +24,15 @@ class Progress:
         Tasks finished so far, those of earlier sessions included.
     seconds : float
         Seconds since this session began.
-    contribution : Contribution or None
+    contribution : Addition or None
         What all finished tasks added; None before the first.
     """
 
     tasks: int
     seconds: float
-    contribution: Contribution | None
+    contribution: Addition | None
 
-    def after(self, contribution: Contribution, seconds: float) -> Progress:
+    def after(self, contribution: Addition, seconds: float) -> Progress:
         """Progress once one more task has been folded in."""
         before = self.contribution
         folded = contribution if before is None else before.merge(contribution)

@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Groups, Mask
 from cellworth.games.base import EmptyPolicy, checked_policy
-from cellworth.problem import Fold, Problem
+from cellworth.neighbours.columns import Distance, Kind, Scale
+from cellworth.neighbours.distances import Distances, Wholes
+from cellworth.problem import Problem
+from cellworth.provenance import described
+
+Floats = NDArray[np.float64]
+KNNScoring = Literal["accuracy", "balanced_accuracy", "neg_mean_squared_error"]
+
+_MANY_CLASSES = 50
 
 
 class KNNGame:
-    """How well the nearest rows' labels match the validation labels.
+    """How well the labels of the nearest rows tell the validation labels.
 
-    For one validation row the utility of rows S seen through columns F is the number of label
-    matches among the min(K, size of S) nearest rows, divided by K; the game's utility is the mean
-    over all validation rows. Rows at equal distance share the places that are left, which is the
-    mean over all orders of the ties. Distances are squared Euclidean on the cells as given.
+    For one validation row with a class label, the utility of rows S seen through columns F is the
+    number of label matches among the min(K, size of S) nearest rows, divided by K. For one with a
+    numeric target it is minus the squared error of the mean over K places, filled with the targets
+    of the nearest rows and, where there are fewer than K, with the mean target of all training
+    rows. The game's utility is a weighted mean over all validation rows. Rows at equal distance
+    share the places that are left, which is the mean over all orders of the ties.
 
     Parameters
     ----------
     X, y, X_val, y_val
-        Numeric tables and class labels; without a validation set each fold of a
-        cross-validation is judged by the rows outside it.
+        Tables and labels. Numbers with a fraction in ``y`` are a numeric target, all else are
+        classes. Without a validation set each fold of a cross-validation is judged by the rows
+        outside it.
     n_neighbors : int, default=5
+    scoring : str, default=None
+        "accuracy" (share of matches; None for classes), "balanced_accuracy" (every class of
+        validation rows counts the same) or "neg_mean_squared_error" (None for numeric targets).
+    scale : {"robust", "std"} or None, default="robust"
+        What numeric columns are divided by: interquartile range, standard deviation, nothing.
+    kinds : mapping, default=None
+        Kind of a column, "numeric" or "categorical", where the guess from its type is wrong; or a
+        function of two cells that returns their squared distance.
     row_groups, column_groups
         As in :meth:`cellworth.Blocks.cut`.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie ("prior"), or the utility is 0 ("zero"). With no rows nothing
-        matches, and it is 0 either way.
+        matches, and a numeric target is met by the mean ("prior") or the utility is 0 ("zero").
     cv : int or splitter, default=5
         Used when there is no validation set.
+    groups : array-like, default=None
+        Rows that a splitter keeps together.
 
     Examples
     --------
@@ -50,25 +74,44 @@ class KNNGame:
         y_val: Any = None,
         *,
         n_neighbors: int = 5,
+        scoring: KNNScoring | None = None,
+        scale: Scale = "robust",
+        kinds: Mapping[Any, Kind | Distance] | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",
         cv: Any = 5,
+        groups: Any = None,
     ) -> None:
-        """Check the data and keep it as numbers."""
-        if not isinstance(n_neighbors, int | np.integer) or n_neighbors < 1:
+        """Check the data and measure columns."""
+        if (
+            isinstance(n_neighbors, bool)
+            or not isinstance(n_neighbors, int | np.integer)
+            or n_neighbors < 1
+        ):
             raise ValueError(f"n_neighbors is {n_neighbors!r}; give a whole number of at least 1.")
         self.problem = Problem.of(
-            X, y, X_val, y_val, classification=True,
-            row_groups=row_groups, column_groups=column_groups, cv=cv,
+            X, y, X_val, y_val, classification=_wants_classes(scoring),
+            row_groups=row_groups, column_groups=column_groups, cv=cv, groups=groups,
         )  # fmt: skip
         self.n_neighbors = int(n_neighbors)
+        self.scoring = scoring or ("accuracy" if self.is_class else "neg_mean_squared_error")
         self.empty = checked_policy(empty)
         self.blocks = self.problem.blocks
-        self._cells = _complete(self.problem.table.numbers(called="X"), "X")
-        self._queries = [
-            _complete(fold.table.numbers(called="X_val"), "X_val") for fold in self.problem.folds
-        ]
+        self.distances = Distances.of(
+            self.problem.table,
+            [fold.table for fold in self.problem.folds],
+            scale=scale,
+            kinds=kinds,
+        )
+        self.scale, self.kinds = scale, dict(kinds or {})
+        if scoring is None:
+            self._warn_of_many_classes()
+
+    @property
+    def is_class(self) -> bool:
+        """Whether labels are classes."""
+        return self.problem.classes is not None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,52 +123,107 @@ class KNNGame:
         return {
             "game": "KNNGame",
             "n_neighbors": self.n_neighbors,
+            "scoring": self.scoring,
+            "scale": self.scale,
+            "kinds": {str(name): described(kind) for name, kind in self.kinds.items()},
             "empty": self.empty,
             **self.problem.question(),
         }
 
+    @cached_property
+    def labels(self) -> Floats:
+        """Codes of the training rows' classes, or targets minus their mean."""
+        return self._coded(self.problem.target)
+
+    @cached_property
+    def query_labels(self) -> list[Floats]:
+        """The same for the validation rows, fold by fold."""
+        return [self._coded(fold.target) for fold in self.problem.folds]
+
+    @cached_property
+    def query_weights(self) -> list[Floats]:
+        """What each validation row counts; all of them together count 1."""
+        ends = np.cumsum([len(labels) for labels in self.query_labels])
+        everyone = np.concatenate(self.query_labels)
+        weights = np.full(len(everyone), 1.0 / len(everyone))
+        if self.scoring == "balanced_accuracy":
+            _, place, count = np.unique(everyone, return_inverse=True, return_counts=True)
+            weights = 1.0 / (len(count) * count[place])
+        return np.split(weights, ends[:-1])
+
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Mean share of matches over all validation rows."""
+        """Weighted mean of the utility over all validation rows."""
         places = self.blocks.columns.positions(columns)
         if len(places) == 0 and self.empty == "zero":
             return 0.0
-        matches = [
-            self._matches(fold, queries, rows, places)
-            for fold, queries in zip(self.problem.folds, self._queries, strict=True)
-        ]
-        return float(np.concatenate(matches).mean()) / self.n_neighbors
+        total = 0.0
+        for fold, weights in enumerate(self.query_weights):
+            train = np.flatnonzero(
+                rows[self.blocks.rows.codes] & self.problem.folds[fold].may_train
+            )
+            for query, weight in enumerate(weights):
+                distances = self._measured(fold, query)[places][:, train].sum(axis=0)
+                asked = self.query_labels[fold][query]
+                total += float(weight) * self._utility(distances, self.labels[train], asked)
+        return total
 
-    def _matches(
-        self, fold: Fold, queries: NDArray[np.float64], rows: Mask, places: NDArray[np.intp]
-    ) -> NDArray[np.float64]:
-        train = np.flatnonzero(rows[self.blocks.rows.codes] & fold.may_train)
-        labels = self.problem.target[train]
-        cells = self._cells[np.ix_(train, places)]
-        return np.array(
-            [
-                expected_matches(
-                    ((cells - query[places]) ** 2).sum(axis=1), labels == label, self.n_neighbors
-                )
-                for query, label in zip(queries, fold.target, strict=True)
-            ]
-        )
+    def _utility(self, distances: Wholes, labels: Floats, asked: float) -> float:
+        if len(labels) == 0:
+            return 0.0 if self.is_class or self.empty == "zero" else -(float(asked) ** 2)
+        if self.is_class:
+            return expected_matches(distances, labels == asked, self.n_neighbors) / self.n_neighbors
+        return -expected_error(distances, labels, asked, self.n_neighbors)
+
+    def _measured(self, fold: int, query: int) -> Wholes:
+        return self.distances.measured(fold, query)
+
+    def _coded(self, target: NDArray[Any]) -> Floats:
+        classes = self.problem.classes
+        if classes is not None:
+            return np.searchsorted(classes, target).astype(np.float64)
+        return target - float(np.mean(self.problem.target))
+
+    def _warn_of_many_classes(self) -> None:
+        classes = self.problem.classes
+        if classes is not None and classes.dtype.kind in "iuf" and len(classes) > _MANY_CLASSES:
+            warnings.warn(
+                f"y holds {len(classes)} different whole numbers, which are read as classes; pass "
+                "scoring='neg_mean_squared_error' if they are a numeric target.",
+                stacklevel=2,
+            )
 
 
-def expected_matches(distances: NDArray[np.float64], match: Mask, n_neighbors: int) -> float:
+def expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:
     """Matches among the nearest rows, in the mean over all orders of tied rows."""
-    n_nearest = min(n_neighbors, len(distances))
-    if n_nearest == 0:
-        return 0.0
-    farthest = np.sort(distances)[n_nearest - 1]
-    nearer, tied = distances < farthest, distances == farthest
-    places_left = n_nearest - int(nearer.sum())
+    nearer, tied, places_left = _nearest(distances, n_neighbors)
     return float(match[nearer].sum() + match[tied].mean() * places_left)
 
 
-def _complete(cells: NDArray[np.float64], called: str) -> NDArray[np.float64]:
-    if not np.isfinite(cells).all():
-        raise ValueError(
-            f"{called} has missing or infinite cells, for which KNNGame has no distance; "
-            "fill them first."
-        )
-    return cells
+def expected_error(
+    distances: NDArray[Any], targets: Floats, asked: float, n_neighbors: int
+) -> float:
+    """Squared error of the nearest rows' sum over K, in the mean over all orders of tied rows."""
+    nearer, tied, places_left = _nearest(distances, n_neighbors)
+    mean = targets[nearer].sum() + places_left * targets[tied].mean()
+    n_tied = int(tied.sum())
+    # The variance of a sum of some of the tied, drawn without replacement.
+    shrink = (n_tied - places_left) / max(n_tied - 1, 1)
+    variance = places_left * float(np.var(targets[tied])) * shrink
+    return float((mean / n_neighbors - asked) ** 2 + variance / n_neighbors**2)
+
+
+def _nearest(distances: NDArray[Any], n_neighbors: int) -> tuple[Mask, Mask, int]:
+    """Rows that are surely among the nearest, rows that tie for the rest, and how many places."""
+    n_nearest = min(n_neighbors, len(distances))
+    farthest = np.sort(distances)[n_nearest - 1]
+    nearer, tied = distances < farthest, distances == farthest
+    return nearer, tied, n_nearest - int(nearer.sum())
+
+
+def _wants_classes(scoring: Any) -> bool | None:
+    if scoring is None:
+        return None
+    if scoring not in get_args(KNNScoring):
+        choices = ", ".join(map(repr, get_args(KNNScoring)))
+        raise ValueError(f"scoring is {scoring!r}; give one of {choices}, or None.")
+    return bool(scoring != "neg_mean_squared_error")

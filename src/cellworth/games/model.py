@@ -48,6 +48,8 @@ class ModelGame:
         does not play.
     cv : int or splitter, default=5
         Used when there is no validation set.
+    groups : array-like, default=None
+        Rows that a splitter keeps together.
 
     Notes
     -----
@@ -86,12 +88,13 @@ class ModelGame:
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         cv: Any = 5,
+        groups: Any = None,
     ) -> None:
         """Check model and data."""
         classification = checked_model(model)
         self.problem = Problem.of(
             X, y, X_val, y_val, classification=classification,
-            row_groups=row_groups, column_groups=column_groups, cv=cv,
+            row_groups=row_groups, column_groups=column_groups, cv=cv, groups=groups,
         )  # fmt: skip
         self.blocks = self.problem.blocks
         self.empty = checked_policy(empty)

@@ -2,6 +2,7 @@
 
 from cellworth.valuers.exact import ExactValuer, Plan
 from cellworth.valuers.game import value_game
+from cellworth.valuers.knn import KNNValuer
 from cellworth.valuers.monte_carlo import MonteCarloValuer
 
-__all__ = ["ExactValuer", "MonteCarloValuer", "Plan", "value_game"]
+__all__ = ["ExactValuer", "KNNValuer", "MonteCarloValuer", "Plan", "value_game"]

@@ -29,7 +29,7 @@ from cellworth.execution import (
 )
 from cellworth.games import EmptyPolicy, Game, ModelGame
 from cellworth.games.base import utilities
-from cellworth.moments import Contribution, Tally
+from cellworth.moments import Addition, Tally
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session, content_hash, described, fingerprint
 from cellworth.semivalues import Semivalue, Shapley
@@ -80,6 +80,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         y_val: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
+        groups: Any = None,
     ) -> Self:
         """Value the blocks of a training table.
 
@@ -96,14 +97,17 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             groups (it then does not play). None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
 
         Returns
         -------
         self
         """
         game = self._game(
-            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups
-        )
+            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups,
+        )  # fmt: skip
         self.valuation_ = self._value(game, game.blocks)
         self.values_ = self.valuation_.values
         self.standard_errors_ = self.valuation_.standard_errors
@@ -124,13 +128,14 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         y_val: Any,
         row_groups: Groups | str,
         column_groups: Groups,
-    ) -> ModelGame:
+        groups: Any,
+    ) -> Any:
         return ModelGame(
             self.model, X, y, X_val, y_val, scoring=self.scoring, empty=self.empty,
-            row_groups=row_groups, column_groups=column_groups, cv=self.cv,
+            row_groups=row_groups, column_groups=column_groups, cv=self.cv, groups=groups,
         )  # fmt: skip
 
-    def _keep_names(self, game: ModelGame) -> None:
+    def _keep_names(self, game: Any) -> None:
         names = game.problem.table.names
         self.n_features_in_ = len(names)
         if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
@@ -171,7 +176,7 @@ class Method:
 
     name: str
     design: Design
-    contribution: Callable[[Any], Contribution]
+    contribution: Callable[[Any], Addition]
     stop: StoppingRule
     seed: int | None
     tasks_per_round: int
@@ -247,7 +252,7 @@ def value_blocks(
         describe=method.describe,
     )
     tally = ends.tally.merge(outcome.contribution.tally)
-    _warn(outcome, tally)
+    warn(outcome, tally)
     provenance = Provenance.now(
         question,
         {"name": method.name, "stop": described(method.stop)},
@@ -276,7 +281,8 @@ def _backend(game: Game) -> str | None:
     return problem.table.backend if isinstance(problem, Problem) else None
 
 
-def _warn(outcome: Outcome, tally: Tally) -> None:
+def warn(outcome: Outcome, tally: Tally) -> None:
+    """Say where a run was broken off or utilities failed."""
     if outcome.interrupted:
         warnings.warn(
             f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",
@@ -288,6 +294,36 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
             f"(a model: as a constant predictor); the first message: {tally.messages[0]}",
             stacklevel=2,
         )
+
+
+def checked_stop(stop: Any) -> StoppingRule:
+    """Refuse what is no stopping rule."""
+    if not isinstance(stop, StoppingRule):
+        raise TypeError(
+            f"stop is {stop!r}; give a rule such as AfterTasks(200) or AfterSeconds(60), "
+            "joined with | or &."
+        )
+    return stop
+
+
+def checked_seed(random_state: Any, journal: Any) -> int:
+    """Turn a random_state into the seed that names every task of the run."""
+    if journal is not None and not isinstance(random_state, int | np.integer):
+        raise ValueError(
+            "a journal needs random_state to be a whole number, so that a later session draws the "
+            "same tasks."
+        )
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+        raise TypeError(
+            f"random_state is {random_state!r}; give a whole number, None or a RandomState."
+        )
+    if random_state < 0:
+        raise ValueError(f"random_state is {random_state}; give a whole number of at least 0.")
+    return int(random_state)
 
 
 def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:

@@ -169,11 +169,13 @@ class ExactValuer(Valuer):
         y_val: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
+        groups: Any = None,
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
         game = self._game(
-            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups
-        )
+            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups,
+        )  # fmt: skip
         corners(game, game.shape)
         return _plan(game, game.shape, self.max_utilities)
 

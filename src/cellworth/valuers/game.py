@@ -9,9 +9,9 @@ from cellworth.execution import StoppingRule
 from cellworth.games import Game
 from cellworth.semivalues import Semivalue
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Settings
+from cellworth.valuers.base import Settings, checked_seed
 from cellworth.valuers.exact import MOST_UTILITIES, exact_valuation
-from cellworth.valuers.monte_carlo import checked_seed, monte_carlo_valuation
+from cellworth.valuers.monte_carlo import monte_carlo_valuation
 
 
 def value_game(

@@ -16,7 +16,15 @@ from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Moments, with_margins, without_margins
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Method, Settings, Valuer, corners, value_blocks
+from cellworth.valuers.base import (
+    Method,
+    Settings,
+    Valuer,
+    checked_seed,
+    checked_stop,
+    corners,
+    value_blocks,
+)
 
 _TASKS_BY_DEFAULT = 100
 _TASKS_PER_ROUND = 16
@@ -153,12 +161,7 @@ def monte_carlo_valuation(
     seed: int,
 ) -> Valuation:
     """Estimate the values of a game from random orders."""
-    rule = AfterTasks(_TASKS_BY_DEFAULT) if stop is None else stop
-    if not isinstance(rule, StoppingRule):
-        raise TypeError(
-            f"stop is {stop!r}; give a rule such as AfterTasks(200) or AfterSeconds(60), "
-            "joined with | or &."
-        )
+    rule = AfterTasks(_TASKS_BY_DEFAULT) if stop is None else checked_stop(stop)
     semivalues = settings.row_semivalue, settings.column_semivalue
     if semivalues == (Shapley(), Shapley()):
         name = "permutation grids"
@@ -178,23 +181,3 @@ def monte_carlo_valuation(
     )
     ends = corners(game, blocks.shape)
     return value_blocks(game, blocks, method, settings=settings, ends=ends)
-
-
-def checked_seed(random_state: Any, journal: Any) -> int:
-    """Turn a random_state into the seed that names every task of the run."""
-    if journal is not None and not isinstance(random_state, int | np.integer):
-        raise ValueError(
-            "a journal needs random_state to be a whole number, so that a later session draws the "
-            "same tasks."
-        )
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
-        raise TypeError(
-            f"random_state is {random_state!r}; give a whole number, None or a RandomState."
-        )
-    if random_state < 0:
-        raise ValueError(f"random_state is {random_state}; give a whole number of at least 0.")
-    return int(random_state)

@@ -1,0 +1,75 @@
+"""The five tables on which time to accuracy is measured, and four that chose no parameter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn import datasets
+
+
+class Data(NamedTuple):
+    """A training table with labels, and queries with labels."""
+
+    X: pd.DataFrame
+    y: np.ndarray
+    X_val: pd.DataFrame
+    y_val: np.ndarray
+
+    @property
+    def encoded(self):
+        """Both tables as numbers, text by its code."""
+        both = pd.concat([self.X, self.X_val])
+        for name in both.columns:
+            if not pd.api.types.is_numeric_dtype(both[name]):
+                both[name] = both[name].astype("category").cat.codes
+        numbers = both.to_numpy(dtype=float)
+        return numbers[: len(self.X)], numbers[len(self.X) :]
+
+
+def load(name: str, folder: Path) -> Data:
+    """Load a table by its short name; the splits are fixed by a seed."""
+    if name == "breast9":
+        train = pd.read_csv(folder / "breast_cancer_2dshapley_train_clean.csv.gz")
+        test = pd.read_csv(folder / "breast_cancer_2dshapley_test.csv.gz")
+        columns = [c for c in train if c not in ("row", "class")]
+        return Data(
+            train[columns], train["class"].to_numpy(), test[columns], test["class"].to_numpy()
+        )
+    if name == "adult":
+        train, test = (
+            pd.read_csv(folder / f"adult_{side}.csv.gz").sample(size, random_state=0)
+            for side, size in (("train", 2000), ("test", 200))
+        )
+        return Data(
+            train.drop(columns="income"), train["income"].to_numpy(),
+            test.drop(columns="income"), test["income"].to_numpy(),
+        )  # fmt: skip
+    X, y, n_train, n_test = _whole(name, folder)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:n_train], order[n_train : n_train + n_test]
+    X = X.reset_index(drop=True)
+    return Data(X.iloc[train], y[train], X.iloc[test], y[test])
+
+
+def _whole(name, folder):
+    if name in ("wine", "breast30", "digits"):
+        loader, n_train, n_test = {
+            "wine": (datasets.load_wine, 106, 72),
+            "breast30": (datasets.load_breast_cancer, 341, 228),
+            "digits": (datasets.load_digits, 400, 200),
+        }[name]
+        X, y = loader(return_X_y=True)
+        return pd.DataFrame(X).add_prefix("x"), y, n_train, n_test
+    file, target, dropped, n_train, n_test = {
+        "credit": ("credit_card_default", "default_payment_next_month", ["ID"], 1000, 100),
+        "heart": ("heart", "target", [], 300, 150),
+        "lawschool": ("lawschool", "ugpagt3", [], 500, 100),
+        "pol": ("pol", "binaryClass", [], 400, 100),
+        "jannis": ("jannis_part", "class", [], 400, 100),
+    }[name]
+    table = pd.read_csv(folder / f"{file}.csv.gz").drop(columns=dropped)
+    y = table.pop(target).to_numpy()
+    return table, y, n_train, n_test

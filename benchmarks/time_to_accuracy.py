@@ -1,0 +1,169 @@
+"""Sorts and CPU seconds to the error of the paper's 500 shared permutations.
+
+    python benchmarks/time_to_accuracy.py --data ../shared/data breast9 wine breast30 credit adult
+
+Truth is enumeration where the columns allow it, else a long run. The target is the variance of one
+permutation shared by all queries, divided by 500. For each design the number of coalitions per
+query is found at which the mean squared error over 20 repetitions meets the target; then one fit
+with it is timed against one permutation of benchmarks/paper.py, in one thread, interleaved, best of
+several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+import numpy as np
+
+import data
+import paper
+from cellworth import (
+    AllSubsets,
+    KNNValuer,
+    LeverageSubsets,
+    Permutations,
+    QuadratureSubsets,
+    Serial,
+)
+
+PAPER_PERMUTATIONS = 500
+K = 10
+
+
+class SharedOrder:
+    """One order of the columns for all queries: the paper's design, for its variance."""
+
+    def __init__(self, order):
+        self.order = order
+
+    def n_coalitions(self, n_players):
+        return n_players
+
+    def draw(self, n_players, semivalue, rng):
+        drawn = Permutations(1).draw(n_players, semivalue, rng)
+        first = drawn.members.sum(axis=0)
+        place = np.empty(n_players, dtype=int)
+        place[np.argsort(-first)] = self.order
+        return type(drawn)(
+            drawn.members[:, np.argsort(place)],
+            drawn.weights[:, np.argsort(place)],
+            drawn.nothing[np.argsort(place)],
+        )
+
+
+def values(given, design, seed=0, **settings):
+    valuer = KNNValuer(
+        K, design=design, sweeps=1, random_state=seed, executor=Serial(), progress=False, **settings
+    )
+    return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).values_
+
+
+def shared_variance(given, n_orders):
+    """Mean over cells of the variance of one shared permutation."""
+    from cellworth.valuers import queries
+
+    relabel = queries.QueryTasks._orders
+    same_for_all = lambda self, task: iter([np.arange(self.n_results)] * len(task.part.queries))  # noqa: E731
+    queries.QueryTasks._orders = same_for_all
+    try:
+        rng = np.random.default_rng(1)
+        orders = [rng.permutation(given.X.shape[1]) for _ in range(n_orders)]
+        seen = np.array([values(given, SharedOrder(order)) for order in orders])
+    finally:
+        queries.QueryTasks._orders = relabel
+    return seen.var(axis=0, ddof=1).mean()
+
+
+def truth(given):
+    n_columns = given.X.shape[1]
+    if n_columns <= 14:
+        return values(given, AllSubsets()), 0.0
+    runs = [values(given, LeverageSubsets(150 * n_columns), seed) for seed in range(100, 108)]
+    return np.mean(runs, axis=0), np.var(runs, axis=0, ddof=1).mean() / len(runs)
+
+
+def mean_squared_error(given, design, exact, repetitions):
+    seen = np.array([values(given, design, seed) for seed in range(repetitions)])
+    error = ((seen - exact) ** 2).mean()
+    # The variance of the mean is taken off: what is left does not shrink with more queries.
+    bias = ((seen.mean(axis=0) - exact) ** 2).mean() - seen.var(axis=0, ddof=1).mean() / repetitions
+    return error, max(bias, 0.0)
+
+
+def coalitions_needed(given, kind, exact, *, noise, target, repetitions):
+    """Smallest number of coalitions, within 2 %, whose error meets the target."""
+    n_columns = given.X.shape[1]
+    low, high = 2 * n_columns, 2 * n_columns
+    while mean_squared_error(given, kind(high), exact, 5)[0] - noise > target:
+        low, high = high, int(high * 1.6)
+    while high - low > max(0.02 * high, 1):
+        middle = (low + high) // 2
+        error, _ = mean_squared_error(given, kind(middle), exact, repetitions)
+        low, high = (low, middle) if error - noise <= target else (middle, high)
+    return high
+
+
+def interleaved_seconds(ours, theirs, repetitions):
+    """Best CPU seconds of each, taken in turns."""
+    best = [np.inf, np.inf]
+    for _ in range(repetitions):
+        for place, what in enumerate((ours, theirs)):
+            began = time.process_time()
+            what()
+            best[place] = min(best[place], time.process_time() - began)
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("names", nargs="+")
+    options = parser.parse_args()
+    print(f"{'table':<10} {'design':<18} {'coalitions':>10} {'sorts':>6} {'MSE/target':>10} "
+          f"{'bias':>5} {'seconds':>8} {'paper':>9} {'faster':>7}")  # fmt: skip
+    for name in options.names:
+        given = data.load(name, options.data)
+        n_columns = given.X.shape[1]
+        exact, noise = truth(given)
+        target = shared_variance(given, 100) / PAPER_PERMUTATIONS
+        X, X_val = given.encoded
+        order = np.random.default_rng(0).permutation(n_columns)
+
+        def paper_part(X=X, X_val=X_val, given=given, order=order):
+            # A few queries tell the time of all: each is handled alike.
+            paper.one_permutation(
+                X, given.y, X_val[:3], given.y_val[:3], n_neighbors=K, order=order
+            )
+
+        kinds = [LeverageSubsets, QuadratureSubsets] + [AllSubsets] * (n_columns <= 13)
+        for kind in kinds:
+            if kind is AllSubsets:
+                design, count, error, bias = AllSubsets(), 2**n_columns - 1, 0.0, 0.0
+            else:
+                count = coalitions_needed(
+                    given, kind, exact, noise=noise, target=target, repetitions=options.repetitions
+                )
+                design = kind(count)
+                error, bias = mean_squared_error(given, design, exact, options.repetitions)
+            ours, theirs = interleaved_seconds(
+                lambda design=design, given=given: values(given, design), paper_part, 5
+            )
+            theirs *= PAPER_PERMUTATIONS * len(given.y_val) / 3
+            fewer = PAPER_PERMUTATIONS * n_columns / count
+            met = (error - noise) / target
+            print(
+                f"{name:<10} {kind.__name__:<18} {count:>10} 1/{fewer:<4.0f} {met:>10.2f} "
+                f"{bias / target:>5.2f} {ours:>8.3f} {theirs:>9.1f} {theirs / ours:>7.0f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

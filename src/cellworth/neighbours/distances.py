@@ -1,0 +1,207 @@
+"""How far a row is from a query: one additive distance per raw column, in whole numbers.
+
+Distances of single columns are rounded once to whole numbers, which add up exactly. Ties therefore
+stay ties, and the order in which columns are added cannot matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.neighbours.columns import (
+    FARTHEST,
+    GAP,
+    CategoricalColumn,
+    CodedColumn,
+    Codes,
+    Distance,
+    Floats,
+    Kind,
+    NumericColumn,
+    Scale,
+    checked_kinds,
+    read_column,
+)
+from cellworth.tables import Table
+
+Wholes = NDArray[np.int64]
+
+# Keys of 64 bits hold a sign, a distance, a row and whether its label matches.
+_BITS = 62
+_FINEST = 40
+
+
+class Columns(NamedTuple):
+    """Columns of some rows, as kernels read them; a gap is NaN in numbers and -1 in codes.
+
+    Parameters
+    ----------
+    numbers : array of shape (n_numeric, n_rows)
+    categories : array of shape (n_categorical, n_rows)
+        Which category each row has.
+    coded : array of shape (n_coded, n_rows)
+        Which distinct value each row has, in columns whose distance the user gave.
+    """
+
+    numbers: Floats
+    categories: Codes
+    coded: Codes
+
+    def take(self, rows: NDArray[Any]) -> Columns:
+        """Keep these rows, in this order."""
+        return Columns(
+            np.ascontiguousarray(self.numbers[:, rows]),
+            np.ascontiguousarray(self.categories[:, rows]),
+            np.ascontiguousarray(self.coded[:, rows]),
+        )
+
+
+class Rulers(NamedTuple):
+    """What differences count in whole numbers, column by column.
+
+    Parameters
+    ----------
+    number_weights, number_gaps : arrays of shape (n_numeric,)
+        What a squared difference of 1 counts, and what a gap counts.
+    farthest : float
+        What no numeric column exceeds.
+    category_weights, category_gaps : arrays of shape (n_categorical,)
+        What a mismatch counts, and what a gap counts.
+    tables : array
+        Distances of coded columns, one table after the other: a line per distinct value of a
+        query (the last one: a gap), an entry per distinct value of a row (the last one: a gap).
+    starts, widths : arrays of shape (n_coded,)
+        Where a column's table begins, and how long its lines are.
+    places : array of shape (n_columns,)
+        Position in the user's table of numeric, categorical and coded columns, in this order.
+    """
+
+    number_weights: Floats
+    number_gaps: Floats
+    farthest: float
+    category_weights: Wholes
+    category_gaps: Wholes
+    tables: Wholes
+    starts: Wholes
+    widths: Wholes
+    places: Wholes
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances between the rows of a training table and the rows of query tables.
+
+    Parameters
+    ----------
+    rows : Columns
+    queries : tuple of Columns
+        One for each query table.
+    rulers : Rulers
+    """
+
+    rows: Columns
+    queries: tuple[Columns, ...]
+    rulers: Rulers
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        queries: Sequence[Table],
+        *,
+        scale: Scale = "robust",
+        kinds: Mapping[Any, Kind | Distance] | None = None,
+    ) -> Distances:
+        """Read the columns of all tables and scale them by the training rows.
+
+        Parameters
+        ----------
+        table : Table
+            Training rows.
+        queries : sequence of Table
+            Tables with the same columns.
+        scale : {"robust", "std"} or None
+            What a numeric column is divided by: its interquartile range (as a multiple of a
+            normal distribution's), its standard deviation, or nothing.
+        kinds : mapping
+            Kind of a column ("numeric" or "categorical") where the guess is wrong, or a function
+            of two cells that returns their squared distance.
+        """
+        kinds = checked_kinds(kinds, table)
+        if scale not in (*get_args(get_args(Scale)[0]), None):
+            raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
+        columns = [
+            read_column(place, [table, *queries], kinds.get(name), scale)
+            for place, name in enumerate(table.names.tolist())
+        ]
+        bits = _BITS - 1 - table.shape[0].bit_length()
+        largest = sum(column.largest for column in columns)
+        unit = 2.0 ** min(math.floor(math.log2(2.0**bits / max(largest, 1.0))), _FINEST)
+        numeric = [column for column in columns if isinstance(column, NumericColumn)]
+        categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
+        coded = [column for column in columns if isinstance(column, CodedColumn)]
+        sides = [
+            Columns(
+                _stacked([column.cells[side] for column in numeric], np.float64, length),
+                _stacked([column.cells[side] for column in categorical], np.int32, length),
+                _stacked([column.cells[side] for column in coded], np.int32, length),
+            )
+            for side, length in enumerate([table.shape[0], *(q.shape[0] for q in queries)])
+        ]
+        return cls(sides[0], tuple(sides[1:]), _rulers(numeric, categorical, coded, unit))
+
+    def measured(self, fold: int, query: int) -> Wholes:
+        """Distances of all rows to one query, shape (n_columns, n_rows): the plain definition."""
+        rulers, rows, asked = self.rulers, self.rows, self.queries[fold]
+        lines = []
+        for j, cells in enumerate(rows.numbers):
+            difference = cells - asked.numbers[j, query]
+            weighed = np.floor(difference * difference * rulers.number_weights[j] + 0.5)
+            weighed = np.minimum(weighed, rulers.farthest)
+            lines.append(np.where(np.isnan(weighed), rulers.number_gaps[j], weighed))
+        for j, cells in enumerate(rows.categories):
+            other = asked.categories[j, query]
+            line = np.where(cells == other, 0, rulers.category_weights[j])
+            gap = (cells == GAP) | (other == GAP)
+            lines.append(np.where(gap, rulers.category_gaps[j], line))
+        for j, cells in enumerate(rows.coded):
+            table = rulers.tables[rulers.starts[j] :]
+            lines.append(table[asked.coded[j, query] * rulers.widths[j] + cells])
+        measured = np.empty((len(rulers.places), rows.numbers.shape[1]), dtype=np.int64)
+        measured[rulers.places] = np.array(lines).astype(np.int64)
+        return measured
+
+
+def _stacked(columns: list[NDArray[Any]], dtype: Any, length: int) -> NDArray[Any]:
+    return np.array(columns, dtype=dtype).reshape(len(columns), length)
+
+
+def _rulers(
+    numeric: list[NumericColumn],
+    categorical: list[CategoricalColumn],
+    coded: list[CodedColumn],
+    unit: float,
+) -> Rulers:
+    def whole(amounts: list[float]) -> Wholes:
+        return np.rint(np.array(amounts, dtype=np.float64) * unit).astype(np.int64)
+
+    tables = [np.rint(column.table * unit).astype(np.int64) for column in coded]
+    lengths = np.array([table.size for table in tables], dtype=np.int64)
+    places = [column.place for group in (numeric, categorical, coded) for column in group]
+    return Rulers(
+        np.array([column.weight * unit for column in numeric], dtype=np.float64),
+        whole([column.gap for column in numeric]).astype(np.float64),
+        float(np.rint(FARTHEST * unit)),
+        whole([column.weight for column in categorical]),
+        whole([column.gap for column in categorical]),
+        np.concatenate([table.ravel() for table in tables] or [np.empty(0, dtype=np.int64)]),
+        np.cumsum(lengths) - lengths,
+        np.array([table.shape[1] for table in tables], dtype=np.int64),
+        np.array(places, dtype=np.int64),
+    )

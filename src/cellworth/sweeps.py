@@ -1,0 +1,140 @@
+"""Sweeps: what parts of passes over all queries add, folded into one observation per pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.moments import Moments, Tally
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How values differ between queries: sums over some of them, with what each counts.
+
+    Parameters
+    ----------
+    n_queries : int
+        Queries that were looked at one by one.
+    counts : float
+        Sum of squared counts, where a query counts 1 in the mean of all.
+    first, second : arrays
+        Sums of squared count times value, and times squared value.
+    """
+
+    n_queries: int
+    counts: float
+    first: Floats
+    second: Floats
+
+    def merge(self, other: Spread) -> Spread:
+        """Sums over both."""
+        return Spread(
+            self.n_queries + other.n_queries,
+            self.counts + other.counts,
+            self.first + other.first,
+            self.second + other.second,
+        )
+
+    def variance(self, values: Floats, n_queries: int) -> Floats:
+        """Variance of the values if all n_queries were drawn anew.
+
+        This is what a bootstrap over queries tends to with the number of its replicates.
+        """
+        deviations = self.second - 2.0 * values * self.first + values * values * self.counts
+        return np.maximum(deviations, 0.0) / (self.n_queries * n_queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Sweeps:
+    """Weighted sums of values over queries, part by part; one observation per finished sweep.
+
+    Parameters
+    ----------
+    parts_per_sweep : int
+    parts : int
+        Parts that are in the sums: fewer than a sweep has.
+    sums : array
+        Sums over the queries of the unfinished sweep, of weight times value.
+    weight : float
+        Sum of their weights.
+    total : float
+        What the sums should add up to.
+    finished : Moments or None
+        One observation per finished sweep.
+    finished_total : float
+        What the values of a finished sweep should add up to.
+    spread : Spread or None
+        How values differ between queries, from the first sweep.
+    tally : Tally
+    """
+
+    parts_per_sweep: int
+    parts: int
+    sums: Floats
+    weight: float
+    total: float
+    finished: Moments | None = None
+    finished_total: float = math.nan
+    spread: Spread | None = None
+    tally: Tally = field(default_factory=Tally)
+
+    def merge(self, other: Sweeps) -> Sweeps:
+        """Fold in the next part; parts must come in the order of tasks."""
+        ended = self.closed()
+        spread = ended.spread
+        if other.spread is not None:
+            spread = other.spread if spread is None else spread.merge(other.spread)
+        return replace(
+            ended,
+            parts=ended.parts + other.parts,
+            sums=ended.sums + other.sums,
+            weight=ended.weight + other.weight,
+            total=ended.total + other.total,
+            spread=spread,
+            tally=ended.tally.merge(other.tally),
+        ).closed()
+
+    def closed(self) -> Sweeps:
+        """Turn a sweep whose last part has come into an observation."""
+        if self.parts < self.parts_per_sweep:
+            return self
+        seen = Moments.of(self.sums / self.weight)
+        return replace(
+            self,
+            parts=0,
+            sums=np.zeros_like(self.sums),
+            weight=0.0,
+            total=0.0,
+            finished=seen if self.finished is None else self.finished.merge(seen),
+            finished_total=self.total / self.weight,
+        )
+
+    @property
+    def moments(self) -> Moments:
+        """Of the finished sweeps; before the first is finished, of the queries seen so far."""
+        ended = self.closed()
+        return Moments.of(self.sums / self.weight) if ended.finished is None else ended.finished
+
+    @property
+    def expected_total(self) -> float:
+        """What the values should add up to."""
+        ended = self.closed()
+        return self.total / self.weight if ended.finished is None else ended.finished_total
+
+    def validation_errors(self, n_queries: int) -> Floats | None:
+        """Errors that come from the choice of queries, without those of sampled coalitions."""
+        if self.spread is None or self.spread.n_queries < 2:
+            return None
+        moments = self.moments
+        variance = self.spread.variance(moments.values, n_queries)
+        if moments.count.max() > 1:
+            # A query's values from one sweep differ for both reasons; take off the second.
+            between_sweeps = moments.spread / np.maximum(moments.count - 1, 1)
+            variance = np.maximum(variance - between_sweeps, 0.0)
+        return np.sqrt(variance)

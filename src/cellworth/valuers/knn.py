@@ -1,0 +1,278 @@
+"""KNNValuer: what each cell is worth to a K-nearest-neighbour model, without training any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import joblib
+import numpy as np
+
+from cellworth.blocks import Axis, Blocks, Groups, label_array
+from cellworth.execution import AfterTasks, Progress, StoppingRule, Threads, run
+from cellworth.games import EmptyPolicy, Game, KNNGame
+from cellworth.games.knn import KNNScoring
+from cellworth.neighbours.columns import Distance, Kind, Scale
+from cellworth.provenance import Provenance, Session, described, fingerprint
+from cellworth.semivalues import Semivalue, Shapley
+from cellworth.subsets import (
+    MOST_COLUMNS_OF_ALL_SUBSETS,
+    AllSubsets,
+    LeverageSubsets,
+    Permutations,
+    SubsetDesign,
+)
+from cellworth.sweeps import Sweeps
+from cellworth.valuation import Status, Valuation
+from cellworth.valuers.base import Settings, Valuer, checked_seed, checked_stop, warn
+from cellworth.valuers.queries import QueryTasks
+
+LABEL = "(label)"
+
+# All subsets are looked at where that takes about half a minute on one core.
+MOST_RANKED_ROWS = 2**31
+_SWEEPS = 10
+
+
+class KNNValuer(Valuer):
+    """Values of all cells to a K-nearest-neighbour model, on raw columns, from closed forms.
+
+    Rows are valued exactly, for every coalition of columns that is looked at; only columns are
+    sampled, and up to about 12 columns not even these. Players are the raw columns of the table:
+    numbers, text, categories, dates and gaps as they are. Ties share their places, so that values
+    depend neither on the order of rows nor of columns.
+
+    Ctrl-C ends a run early: what is done is kept, with a warning.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        The K nearest rows that vote; see :class:`KNNGame` for the utility.
+    scoring : {"accuracy", "balanced_accuracy", "neg_mean_squared_error"}, default=None
+        None means accuracy for classes and the squared error for a numeric target.
+    design : SubsetDesign, default=None
+        Coalitions of columns that each query is ranked on: ``AllSubsets()``,
+        ``LeverageSubsets(n)``, ``QuadratureSubsets(n)`` or ``Permutations(n)``. None means all
+        subsets where rows times queries times subsets are at most 2^31 (about half a minute on one
+        core), and else ``LeverageSubsets()`` (``Permutations()`` for columns other than Shapley).
+    scale : {"robust", "std"} or None, default="robust"
+        What numeric columns are divided by: interquartile range, standard deviation, nothing.
+    kinds : mapping, default=None
+        ``{"postcode": "categorical"}`` where the guess from the type is wrong, or a function of two
+        cells that returns their squared distance.
+    value_labels : bool, default=False
+        Whether the label column plays too. The result then has one more column, ``(label)``, and
+        rows whose label is wrong show it there.
+    empty : {"prior", "zero"}, default="prior"
+        With no columns all rows tie, or the utility is 0.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    sweeps : int, default=None
+        Passes over all queries, each with coalitions of its own; their spread gives the standard
+        errors. None means 1 where all subsets are looked at, and else 10.
+    stop : StoppingRule, default=None
+        Ends the run before all sweeps are done, such as ``StandardErrorBelow(1e-4)``.
+    random_state : int or None, default=None
+        Seed of the coalitions; None draws one, which the provenance records.
+    cv : int or splitter, default=5
+        Used when ``fit`` gets no validation set: each fold is judged by the rows outside it.
+    executor : Executor, default=None
+        Where tasks run; None means ``Threads`` on all cores. The values are the same everywhere,
+        bit for bit.
+    journal : Journal, default=None
+        Where the run is written down, so that another ``fit`` with more sweeps continues it.
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        One-dimensional values: sums of the cells.
+
+    Notes
+    -----
+    ``row_groups`` are worth the sum of their cells. The game in which whole groups join or stay
+    away has no closed form; ``value_game(KNNGame(..., row_groups=...))`` plays it.
+    ``column_groups`` join as a whole: distances add up.
+
+    Examples
+    --------
+    >>> X = [[0.0, "red"], [1.0, "red"], [9.0, "blue"], [8.0, None]]
+    >>> valuer = KNNValuer(n_neighbors=1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
+    >>> valuer.valuation_.columns()
+    column   value  validation error
+        x0  0.3125            0.0541
+        x1  0.1875            0.0541
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        scoring: KNNScoring | None = None,
+        design: SubsetDesign | None = None,
+        scale: Scale = "robust",
+        kinds: Mapping[Any, Kind | Distance] | None = None,
+        value_labels: bool = False,
+        empty: EmptyPolicy = "prior",
+        row_semivalue: Semivalue | None = None,
+        column_semivalue: Semivalue | None = None,
+        sweeps: int | None = None,
+        stop: StoppingRule | None = None,
+        random_state: Any = None,
+        cv: Any = 5,
+        executor: Any = None,
+        journal: Any = None,
+        progress: bool = True,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.n_neighbors = n_neighbors
+        self.scoring = scoring
+        self.design = design
+        self.scale = scale
+        self.kinds = kinds
+        self.value_labels = value_labels
+        self.empty = empty
+        self.row_semivalue = row_semivalue
+        self.column_semivalue = column_semivalue
+        self.sweeps = sweeps
+        self.stop = stop
+        self.random_state = random_state
+        self.cv = cv
+        self.executor = executor
+        self.journal = journal
+        self.progress = progress
+
+    def _game(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any,
+        y_val: Any,
+        row_groups: Groups | str,
+        column_groups: Groups,
+        groups: Any,
+    ) -> KNNGame:
+        return KNNGame(
+            X, y, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
+            scale=self.scale, kinds=self.kinds, row_groups=row_groups,
+            column_groups=column_groups, empty=self.empty, cv=self.cv, groups=groups,
+        )  # fmt: skip
+
+    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+        assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
+        executor = Threads(joblib.cpu_count()) if self.executor is None else self.executor
+        settings = Settings.checked(
+            self.row_semivalue, self.column_semivalue, executor, self.journal, self.progress
+        )
+        with_label = bool(self.value_labels)
+        design = _checked_design(self.design, game, settings.column_semivalue, with_label)
+        exact = isinstance(design, AllSubsets)
+        # Where nothing is drawn there is no seed, and a journal needs none.
+        seed = None if exact else checked_seed(self.random_state, self.journal)
+        tasks = QueryTasks(
+            game=game,
+            design=design,
+            row_semivalue=settings.row_semivalue,
+            column_semivalue=settings.column_semivalue,
+            with_label=with_label,
+            seed=seed or 0,
+        )
+        sweeps = _checked_sweeps(self.sweeps, exact)
+        limit = AfterTasks(sweeps * len(tasks.parts))
+        question = settings.question(game) | {"value_labels": with_label}
+        outcome = run(
+            tasks,
+            tasks.contribution,
+            stop=limit if self.stop is None else limit | checked_stop(self.stop),
+            executor=settings.executor,
+            journal=settings.journal,
+            fingerprint=fingerprint(question, described(design), seed),
+            tasks_per_round=len(tasks.parts),
+            title=type(design).__name__,
+            show_progress=settings.progress,
+            describe=_Describe(len(tasks.parts)),
+        )
+        seen = cast(Sweeps, outcome.contribution)
+        warn(outcome, seen.tally)
+        method = {
+            "name": "KNNValuer",
+            "design": described(design),
+            "sweeps": sweeps,
+            "stop": described(self.stop),
+        }
+        return Valuation(
+            _with_label(blocks) if with_label else blocks,
+            seen.moments,
+            seen.expected_total,
+            game.empty,
+            _status(outcome.interrupted, exact, outcome.tasks >= len(tasks.parts)),
+            Provenance.now(
+                question, method, Session(seed, outcome.tasks), seen.tally, outcome.seconds
+            ),
+            game.problem.table.backend,
+            seen.validation_errors(tasks.n_queries),
+        )
+
+
+@dataclass(frozen=True)
+class _Describe:
+    """What stands behind the progress bar."""
+
+    parts_per_sweep: int
+
+    def __call__(self, progress: Progress) -> str:
+        error = progress.largest_standard_error
+        known = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
+        return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps{known}"
+
+
+def _status(interrupted: bool, exact: bool, complete: bool) -> Status:
+    if complete and exact:
+        return "exact"
+    return "interrupted" if interrupted else "estimated"
+
+
+def _checked_design(
+    design: Any, game: KNNGame, column_semivalue: Semivalue, with_label: bool
+) -> SubsetDesign:
+    if design is None:
+        return _default_design(game, column_semivalue, with_label)
+    if isinstance(design, type) or not isinstance(design, SubsetDesign):
+        raise TypeError(
+            f"design is {design!r}; give AllSubsets(), LeverageSubsets(), QuadratureSubsets() or "
+            "Permutations()."
+        )
+    return design
+
+
+def _default_design(game: KNNGame, column_semivalue: Semivalue, with_label: bool) -> SubsetDesign:
+    n_queries = sum(map(len, game.query_labels))
+    n_columns = game.shape[1]
+    few = n_columns + with_label <= MOST_COLUMNS_OF_ALL_SUBSETS
+    if few and len(game.labels) * n_queries << n_columns <= MOST_RANKED_ROWS:
+        return AllSubsets()
+    return LeverageSubsets() if isinstance(column_semivalue, Shapley) else Permutations()
+
+
+def _checked_sweeps(sweeps: Any, exact: bool) -> int:
+    if sweeps is None:
+        return 1 if exact else _SWEEPS
+    if isinstance(sweeps, bool) or not isinstance(sweeps, int | np.integer) or sweeps < 1:
+        raise ValueError(f"sweeps is {sweeps!r}; give a whole number of at least 1.")
+    return 1 if exact else int(sweeps)
+
+
+def _with_label(blocks: Blocks) -> Blocks:
+    columns = blocks.columns
+    names = [*columns.labels.tolist(), LABEL]
+    ids = label_array([*columns.ids.tolist(), LABEL], what="column")
+    if len(set(map(str, names))) < len(names):
+        raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
+    codes = np.append(columns.codes, len(columns.labels))
+    return Blocks(blocks.rows, Axis(label_array(names, what="column"), ids, codes))

@@ -1,0 +1,402 @@
+"""KNNValuer against brute force on its own game; what it promises of order, ties and threads."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GroupKFold, LeaveOneGroupOut, TimeSeriesSplit
+
+from cellworth import (
+    AfterTasks,
+    AllSubsets,
+    Banzhaf,
+    Beta,
+    KNNGame,
+    KNNValuer,
+    LeaveOneOut,
+    LeverageSubsets,
+    MemoryJournal,
+    Permutations,
+    Processes,
+    QuadratureSubsets,
+    Serial,
+    Shapley,
+    StandardErrorBelow,
+    Threads,
+    Valuation,
+    value_game,
+)
+from enumeration import block_values
+
+SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut())
+
+
+def utilities(game):
+    """Utilities of all coalitions, from the definition."""
+    n, m = game.shape
+    table = np.empty((1 << n, 1 << m))
+    for rows, columns in itertools.product(range(1 << n), range(1 << m)):
+        table[rows, columns] = game.value(members(rows, n), members(columns, m))
+    return table
+
+
+def members(number, n_players):
+    return ((number >> np.arange(n_players)) & 1).astype(bool)
+
+
+def mixed_table(rng, n_rows, n_columns):
+    """Columns of small whole numbers, text, real numbers and booleans in turn, with gaps."""
+    makers = (
+        lambda: rng.integers(0, 3, n_rows).astype(float),
+        lambda: rng.choice(["a", "b", "c"], n_rows),
+        lambda: rng.normal(size=n_rows),
+        lambda: rng.random(n_rows) < 0.5,
+    )
+    columns = {}
+    for place in range(n_columns):
+        cells = makers[place % 4]().astype(object)
+        cells[rng.random(n_rows) < 0.15] = None
+        columns[f"c{place}"] = cells
+    return pd.DataFrame(columns).infer_objects()
+
+
+def small_problem(seed, *, n_rows=6, n_columns=3, n_classes=2):
+    """A mixed table with ties; n_classes is None for a numeric target."""
+    rng = np.random.default_rng(seed)
+    X, X_val = mixed_table(rng, n_rows, n_columns), mixed_table(rng, 3, n_columns)
+    if n_classes is None:
+        return X, rng.normal(size=n_rows), X_val, rng.normal(size=3)
+    return X, np.arange(n_rows) % n_classes, X_val, np.array([0, 1, n_classes - 1])
+
+
+def fit(valuer, problem, **more):
+    X, y, X_val, y_val = problem
+    return valuer.fit(X, y, X_val=X_val, y_val=y_val, **more).valuation_
+
+
+# exactness --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 4, None])
+@pytest.mark.parametrize("n_neighbors", [1, 3, 10])
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+def test_values_are_those_of_brute_force(semivalue, n_neighbors, n_classes):
+    problem = small_problem(n_neighbors, n_classes=n_classes)
+    game = KNNGame(*problem, n_neighbors=n_neighbors)
+    truth = block_values(utilities(game), game.shape, semivalue, semivalue)
+    valuer = KNNValuer(n_neighbors, row_semivalue=semivalue, column_semivalue=semivalue)
+    valuation = fit(valuer, problem)
+    assert valuation.status == "exact"
+    np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
+
+
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "neg_mean_squared_error"])
+def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
+    problem = small_problem(7, n_classes=None if scoring[0] == "n" else 4)
+    game = KNNGame(*problem, n_neighbors=2, scoring=scoring, empty=empty)
+    truth = block_values(utilities(game), game.shape, Beta(1, 3), Shapley())
+    valuer = KNNValuer(2, scoring=scoring, empty=empty, row_semivalue=Beta(1, 3))
+    np.testing.assert_allclose(fit(valuer, problem).values, truth, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_classes", "n_neighbors"), [(4, 3), (None, 3), (2, 10)])
+def test_eight_rows_and_five_columns_are_valued_as_by_brute_force(n_classes, n_neighbors):
+    problem = small_problem(3, n_rows=8, n_columns=5, n_classes=n_classes)
+    game = KNNGame(*problem, n_neighbors=n_neighbors)
+    truth = value_game(game, row_semivalue=Banzhaf()).values
+    values = fit(KNNValuer(n_neighbors, row_semivalue=Banzhaf()), problem).values
+    np.testing.assert_allclose(values, truth, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, None])
+def test_cross_validation_is_valued_as_by_brute_force(n_classes):
+    X, y, _, _ = small_problem(5, n_classes=n_classes)
+    game = KNNGame(X, y, n_neighbors=2, cv=3)
+    truth = block_values(utilities(game), game.shape, Banzhaf(), Shapley())
+    valuer = KNNValuer(2, cv=3, row_semivalue=Banzhaf()).fit(X, y)
+    np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
+
+
+class Loners:
+    """A semivalue of the user's own, which the closed forms do not know."""
+
+    def size_probabilities(self, n_players):
+        chances = 1.0 / (1.0 + np.arange(n_players)) ** 2
+        return chances / chances.sum()
+
+
+def test_a_semivalue_of_the_users_own_is_valued_as_by_brute_force():
+    X, y, _, _ = small_problem(11)
+    game = KNNGame(X, y, n_neighbors=2, cv=3)
+    table = utilities(game)
+    truth = value_game(game, row_semivalue=Loners()).values
+    valuer = KNNValuer(2, cv=3, row_semivalue=Loners()).fit(X, y)
+    assert table.shape == (64, 8)
+    np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
+
+
+def test_column_groups_join_as_a_whole():
+    problem, groups = small_problem(2, n_columns=4), ["left", "right", "left", "right"]
+    game = KNNGame(*problem, n_neighbors=2, column_groups=groups)
+    truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
+    valuation = fit(KNNValuer(2), problem, column_groups=groups)
+    assert valuation.column_labels.tolist() == ["left", "right"]
+    np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
+
+
+def test_row_groups_are_worth_the_sum_of_their_cells():
+    problem, groups = small_problem(2), ["a", "a", "b", "c", "b", "a"]
+    singles, grouped = fit(KNNValuer(2), problem), fit(KNNValuer(2), problem, row_groups=groups)
+    sums = [singles.values[[g == name for g in groups]].sum(axis=0) for name in "abc"]
+    np.testing.assert_allclose(grouped.values, sums, atol=1e-13)
+
+
+class LabelGame:
+    """The label as one more column: without it, rows teach as little as no rows."""
+
+    def __init__(self, game):
+        self.game = game
+        self.shape = game.shape[0], game.shape[1] + 1
+
+    def value(self, rows, columns):
+        everyone = rows if columns[-1] else np.zeros_like(rows)
+        return self.game.value(everyone, columns[:-1])
+
+
+@pytest.mark.parametrize("design", [AllSubsets(), LeverageSubsets(100)], ids=repr)
+@pytest.mark.parametrize(("n_classes", "empty"), [(2, "prior"), (None, "prior"), (4, "zero")])
+def test_labels_are_valued_as_one_more_column(n_classes, empty, design):
+    problem = small_problem(4, n_classes=n_classes)
+    game = LabelGame(KNNGame(*problem, n_neighbors=2, empty=empty))
+    truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
+    valuer = KNNValuer(2, value_labels=True, empty=empty, design=design, sweeps=1)
+    valuation = fit(valuer, problem)
+    assert valuation.column_labels.tolist() == ["c0", "c1", "c2", "(label)"]
+    np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
+    assert abs(valuation.efficiency_residual) < 1e-12
+
+
+# sums, order, ties, threads ---------------------------------------------------------------------
+
+
+def larger_problem(seed=0, *, n_rows=60, n_columns=7, n_queries=40):
+    rng = np.random.default_rng(seed)
+    X, X_val = mixed_table(rng, n_rows, n_columns), mixed_table(rng, n_queries, n_columns)
+    return X, rng.choice(["x", "y", "z"], n_rows), X_val, rng.choice(["x", "y", "z"], n_queries)
+
+
+DESIGNS = (AllSubsets(), LeverageSubsets(40), QuadratureSubsets(40), Permutations(3))
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+def test_values_add_up(design, empty):
+    valuer = KNNValuer(design=design, empty=empty, sweeps=3, random_state=0)
+    valuation = fit(valuer, larger_problem())
+    assert abs(valuation.efficiency_residual) < 1e-12
+    assert valuation.total == pytest.approx(valuation.values.sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_shuffling_rows_permutes_the_values(design):
+    X, y, X_val, y_val = larger_problem()
+    order = np.random.default_rng(5).permutation(len(y))
+    valuer = KNNValuer(design=design, sweeps=2, random_state=0)
+    values = fit(valuer, (X, y, X_val, y_val)).values
+    moved = fit(valuer, (X.iloc[order], y[order], X_val, y_val)).values
+    np.testing.assert_allclose(moved, values[order], rtol=0, atol=1e-13)
+
+
+def test_shuffling_columns_permutes_exact_values():
+    X, y, X_val, y_val = larger_problem()
+    order = np.random.default_rng(5).permutation(X.shape[1])
+    valuer = KNNValuer(design=AllSubsets())
+    values = fit(valuer, (X, y, X_val, y_val)).values
+    moved = fit(valuer, (X.iloc[:, order], y, X_val.iloc[:, order], y_val)).values
+    np.testing.assert_allclose(moved, values[:, order], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_duplicate_rows_get_equal_values(design):
+    X, y, X_val, y_val = larger_problem()
+    X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
+    values = fit(KNNValuer(design=design, sweeps=2, random_state=0), (X, y, X_val, y_val)).values
+    np.testing.assert_allclose(values[:60], values[60:], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("n_classes", [3, None])
+def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
+    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    X, y, X_val, y_val = larger_problem()
+    if n_classes is None:
+        y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
+    valuer = KNNValuer(design=LeverageSubsets(20), sweeps=3, random_state=0)
+    bits = set()
+    for executor in (Serial(), Threads(1), Threads(2), Threads(3)):
+        valuation = fit(valuer.set_params(executor=executor), (X, y, X_val, y_val))
+        bits.add(valuation.moments.mean.tobytes() + valuation.moments.spread.tobytes())
+    assert len(bits) == 1
+    assert valuation.provenance.sessions[0].tasks > 10
+
+
+def test_processes_give_the_same_bits_too():
+    valuer = KNNValuer(design=Permutations(1), sweeps=2, random_state=0)
+    here, there = (
+        fit(valuer.set_params(executor=executor), larger_problem())
+        for executor in (Serial(), Processes(2))
+    )
+    assert here.moments.mean.tobytes() == there.moments.mean.tobytes()
+
+
+def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
+    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    valuer = KNNValuer(design=LeverageSubsets(20), sweeps=3, random_state=0)
+    whole = fit(valuer, larger_problem())
+    journal = MemoryJournal()
+    n_tasks = whole.provenance.sessions[0].tasks
+    for stop in (1, n_tasks // 2, n_tasks - 1, n_tasks):
+        part = fit(valuer.set_params(journal=journal, stop=AfterTasks(stop)), larger_problem())
+    assert part.moments.mean.tobytes() == whole.moments.mean.tobytes()
+    assert part.validation.tobytes() == whole.validation.tobytes()
+
+
+# errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", [LeverageSubsets(60), Permutations(2)], ids=repr)
+def test_estimates_agree_with_exact_values_by_their_own_errors(design):
+    problem = larger_problem(n_columns=8)
+    exact = fit(KNNValuer(design=AllSubsets()), problem)
+    seen = fit(KNNValuer(design=design, sweeps=60, random_state=1), problem)
+    for mine, truth in ((seen.rows(), exact.rows()), (seen.columns(), exact.columns())):
+        z = (mine.values - truth.values) / np.maximum(mine.standard_errors, 1e-12)
+        assert np.abs(z).max() < 4.5
+    z = ((seen.values - exact.values) / seen.standard_errors).ravel()
+    assert np.abs(z).max() < 4.7
+    assert 0.85 < z.std() < 1.15
+
+
+def test_row_sums_are_exact_without_any_sampling_error():
+    problem = larger_problem(n_columns=8)
+    exact = fit(KNNValuer(design=AllSubsets()), problem)
+    seen = fit(KNNValuer(design=LeverageSubsets(), sweeps=2, random_state=1), problem)
+    np.testing.assert_allclose(seen.rows().values, exact.rows().values, atol=1e-13)
+
+
+def test_the_error_of_the_choice_of_queries_is_that_of_a_bootstrap():
+    X, y, X_val, y_val = larger_problem(n_columns=4)
+    valuation = fit(KNNValuer(design=AllSubsets()), (X, y, X_val, y_val))
+    single = np.array([value_one(X, y, X_val, y_val, query) for query in range(40)])
+    draws = np.random.default_rng(0).integers(0, 40, (4000, 40))
+    bootstrap = single[draws].mean(axis=1).std(axis=0)
+    np.testing.assert_allclose(single.mean(axis=0), valuation.values, atol=1e-13)
+    np.testing.assert_allclose(valuation.validation_errors, bootstrap, rtol=0.08)
+
+
+def value_one(X, y, X_val, y_val, query):
+    """Values for one query. Two classes must be judged, so another goes along and comes off."""
+    other = next(place for place in range(len(y_val)) if y_val[place] != y_val[query])
+    once, twice = [query, other], [query, other, other]
+    pair, triple = (fit(KNNValuer(), (X, y, X_val.iloc[q], y_val[q])).values for q in (once, twice))
+    return 4 * pair - 3 * triple
+
+
+def test_sampled_coalitions_hardly_change_the_error_of_the_choice_of_queries():
+    problem = larger_problem(n_columns=6)
+    exact = fit(KNNValuer(design=AllSubsets()), problem).validation_errors
+    seen = fit(KNNValuer(design=Permutations(1), sweeps=40, random_state=0), problem)
+    ratio = seen.validation_errors / exact
+    assert 0.8 < np.median(ratio) < 1.2
+
+
+def test_a_rule_on_errors_ends_a_run_between_sweeps():
+    problem = larger_problem(n_columns=8)
+    loose = KNNValuer(
+        design=Permutations(1), sweeps=500, stop=StandardErrorBelow(2e-3), random_state=0
+    )
+    valuation = fit(loose, problem)
+    assert np.nanmax(valuation.standard_errors) <= 2e-3
+    assert 10 <= valuation.counts.max() < 500
+
+
+# what comes in, what comes out ------------------------------------------------------------------
+
+
+def test_every_row_is_valued_by_queries_that_it_did_not_train_with():
+    X, y, _, _ = larger_problem()
+    times = KNNValuer(design=AllSubsets(), cv=TimeSeriesSplit(3)).fit(X, y).valuation_
+    # The last fifteen rows never train: nothing was learned from them.
+    assert np.all(times.values[45:] == 0.0)
+    assert np.all(times.rows().values[:15] != 0.0)
+
+
+def test_groups_stay_together_in_cross_validation():
+    X, y, _, _ = larger_problem()
+    X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
+    groups = np.arange(120) % 60
+    apart = KNNValuer(1, cv=GroupKFold(5)).fit(X, y, groups=groups).valuation_
+    copied = KNNValuer(1, cv=5).fit(X, y).valuation_
+    assert copied.expected_total > apart.expected_total + 0.1
+    with pytest.raises(ValueError, match="groups"):
+        KNNValuer(cv=LeaveOneGroupOut()).fit(X, y)
+
+
+def test_polars_and_arrow_tables_give_the_values_of_pandas():
+    X, y, X_val, y_val = larger_problem()
+    values = fit(KNNValuer(), (X, y, X_val, y_val)).values
+    X_polars, X_val_polars = pl.from_pandas(X), pl.from_pandas(X_val)
+    other = fit(KNNValuer(), (X_polars, y, X_val_polars, y_val))
+    assert np.array_equal(other.values, values)
+    assert isinstance(other.to_frame(), pl.DataFrame)
+    arrow = fit(KNNValuer(), (X_polars.to_arrow(), y, X_val_polars.to_arrow(), y_val))
+    assert np.array_equal(arrow.values, values)
+
+
+def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
+    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        part = fit(
+            KNNValuer(design=Permutations(1), sweeps=4, stop=AfterTasks(7), random_state=0),
+            larger_problem(),
+        )
+    assert part.status == "estimated"
+    assert np.isfinite(part.values).all()
+    assert abs(part.efficiency_residual) < 1e-12
+    assert part.expected_total != fit(KNNValuer(), larger_problem()).expected_total
+
+
+def test_the_default_looks_at_all_subsets_where_that_is_quick():
+    small = fit(KNNValuer(), larger_problem())
+    assert small.status == "exact"
+    wide = fit(KNNValuer(sweeps=2, random_state=0), larger_problem(n_columns=21))
+    assert wide.provenance.method["design"] == "LeverageSubsets(coalitions=None)"
+    other = KNNValuer(sweeps=1, random_state=0, column_semivalue=Beta(2, 1))
+    assert "Permutations" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
+
+
+def test_wrong_labels_show_in_the_column_of_labels():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(150, 4)), rng.normal(size=(80, 4))
+    y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
+    flipped = rng.choice(150, 10, replace=False)
+    y[flipped] = 1 - y[flipped]
+    valuation = fit(KNNValuer(value_labels=True), (X, y, X_val, y_val))
+    wrong = np.isin(np.arange(150), flipped)
+    assert roc_auc_score(wrong, -valuation.values[:, -1]) > 0.9
+    assert roc_auc_score(wrong, -valuation.values[:, 1]) < 0.8
+
+
+def test_a_saved_valuation_keeps_the_errors_of_the_choice_of_queries(tmp_path):
+    valuation = fit(KNNValuer(), larger_problem())
+    valuation.save(tmp_path / "values")
+    again = Valuation.load(tmp_path / "values")
+    assert np.array_equal(again.validation_errors, valuation.validation_errors)
+    assert np.array_equal(again.columns().validation_errors, valuation.columns().validation_errors)
+    assert "validation_error" in again.columns().to_frame().columns
