@@ -302,3 +302,38 @@ def test_tasks_of_an_exact_run_are_done_side_by_side():
 
     # 128 pairs are two tasks; each of their utilities waits for one of the other task.
     assert np.allclose(value_game(Meeting(), (4, 3), executor=Threads(2)).values, 1.0)
+
+
+NEIGHBOURS = """
+import os, signal, threading, time
+import numpy as np
+from cellworth import KNNValuer, Permutations
+
+def press_ctrl_c_later():
+    # A minute of work has begun; the first fit has compiled the kernels.
+    time.sleep(1.5)
+    os.kill(os.getpid(), signal.SIGINT)
+
+rng = np.random.default_rng(0)
+X, X_val = rng.normal(size=(4000, 10)), rng.normal(size=(4000, 10))
+y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
+valuer = KNNValuer(design=Permutations(1), sweeps=50, random_state=0, progress=False)
+valuer.set_params(sweeps=1).fit(X[:50], y[:50], X_val=X_val[:9], y_val=y_val[:9])
+threading.Thread(target=press_ctrl_c_later, daemon=True).start()
+valuation = valuer.set_params(sweeps=50).fit(X, y, X_val=X_val, y_val=y_val).valuation_
+assert valuation.status == "interrupted"
+assert np.isfinite(valuation.values).all()
+assert abs(valuation.efficiency_residual) < 1e-12
+assert valuation.columns().highest(1).labels["column"][0] == "x0"
+print(valuation.provenance.sessions[0].tasks)
+"""
+
+
+def test_ctrl_c_leaves_a_usable_part_of_a_run_over_queries():
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", NEIGHBOURS],
+        capture_output=True, text=True, timeout=120, check=False, start_new_session=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1
+    assert "broken off after" in done.stderr

@@ -15,6 +15,7 @@ from cellworth.execution import (
 )
 from cellworth.games import FailedUtility, Game, KNNGame, ModelGame, TableGame
 from cellworth.moments import Moments
+from cellworth.neighbours.bins import RankBins
 from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.subsets import AllSubsets, LeverageSubsets, Permutations, QuadratureSubsets
 from cellworth.valuation import Valuation
@@ -43,6 +44,7 @@ __all__ = [
     "Permutations",
     "Processes",
     "QuadratureSubsets",
+    "RankBins",
     "RankingStable",
     "Serial",
     "Shapley",

@@ -4,7 +4,7 @@ All of them are serial and release the interpreter's lock, so that tasks run sid
 threads; parallel loops inside a kernel would hang after a fork. This module is imported where it is
 used: importing cellworth does not load numba.
 """
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -46,33 +46,42 @@ def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
     keys : (n_coalitions, n_rows) int64
         Filled.
     """
-    bases, firsts, toggles = steps
-    n_rows, n_players = payload.shape[0], order.shape[0]
-    block = np.empty((n_players + 1, _ROWS_AT_ONCE), dtype=np.int64)
-    from_everything = (bases == EVERYTHING).any()
+    n_rows = payload.shape[0]
+    block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         width = min(_ROWS_AT_ONCE, n_rows - first)
         measure(rows, query, rulers, players, shift, first, width, block)
-        everything = block[n_players, :width]
-        if from_everything:
-            everything[:] = payload[first : first + width]
-            for player in range(n_players):
-                _add(block[player, :width], everything, everything)
-        for s in range(bases.shape[0]):
-            line = keys[s, first : first + width]
-            source = payload[first : first + width]
-            if bases[s] == PREVIOUS:
-                source = keys[s - 1, first : first + width]
-            elif bases[s] == EVERYTHING:
-                source = everything
-            for t in range(firsts[s], firsts[s + 1]):
-                if toggles[t] >= 0:
-                    _add(block[order[toggles[t]], :width], source, line)
-                else:
-                    _subtract(block[order[~toggles[t]], :width], source, line)
-                source = line
-            if firsts[s] == firsts[s + 1]:
-                line[:] = source
+        _fill_block(block, order, steps, payload[first : first + width], keys, first)
+
+
+@_kernel
+def _fill_block(block, order, steps, payload, keys, first):
+    """Write the keys of a block of rows, from their distances by player, at ``first`` in each line.
+
+    The last line of ``block`` is overwritten.
+    """
+    bases, firsts, toggles = steps
+    n_players, width = order.shape[0], payload.shape[0]
+    everything = block[n_players, :width]
+    if (bases == EVERYTHING).any():
+        everything[:] = payload
+        for player in range(n_players):
+            _add(block[player, :width], everything, everything)
+    for s in range(bases.shape[0]):
+        line = keys[s, first : first + width]
+        source = payload
+        if bases[s] == PREVIOUS:
+            source = keys[s - 1, first : first + width]
+        elif bases[s] == EVERYTHING:
+            source = everything
+        for t in range(firsts[s], firsts[s + 1]):
+            if toggles[t] >= 0:
+                _add(block[order[toggles[t]], :width], source, line)
+            else:
+                _subtract(block[order[~toggles[t]], :width], source, line)
+            source = line
+        if firsts[s] == firsts[s + 1]:
+            line[:] = source
 
 
 @_kernel
@@ -104,11 +113,14 @@ def measure(rows, query, rulers, players, shift, first, width, block):
 
 @_kernel
 def _measure_numbers(cells, here, weight, gap, farthest, shift, line):
+    # Written so that it fits the vector units: one plain choice after the other.
     for i in range(cells.shape[0]):
         difference = cells[i] - here
-        distance = min(difference * difference * weight + 0.5, farthest)
+        distance = difference * difference * weight + 0.5
+        distance = farthest if distance > farthest else distance
+        distance = gap if difference != difference else distance  # noqa: PLR0124 (NaN)
         # Casting cuts off, which rounds to the nearest: distances are not negative.
-        line[i] += np.int64(gap if np.isnan(difference) else distance) << shift
+        line[i] += np.int64(distance) << shift
 
 
 @_kernel
@@ -118,7 +130,8 @@ def _measure_categories(cells, here, mismatch, gap, line):
             line[i] += gap
         return
     for i in range(cells.shape[0]):
-        line[i] += gap if cells[i] < 0 else (mismatch if cells[i] != here else 0)
+        distance = mismatch if cells[i] != here else np.int64(0)
+        line[i] += gap if cells[i] < 0 else distance
 
 
 @_kernel

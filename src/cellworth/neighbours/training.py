@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.blocks import Positions
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.columns import Codes, Floats
 from cellworth.neighbours.distances import Columns, Rulers, Wholes
@@ -56,6 +57,8 @@ class Training:
     is_class : bool
     n_neighbors : int
     chances : RankChances
+    places : array of shape (n_rows,) or None
+        Where each row stands in the whole table, for a shard of it; None for the whole.
     """
 
     rows: Columns
@@ -65,6 +68,7 @@ class Training:
     is_class: bool
     n_neighbors: int
     chances: RankChances
+    places: Wholes | None = None
 
     @property
     def n_rows(self) -> int:
@@ -79,15 +83,28 @@ class Training:
     @property
     def shift(self) -> int:
         """Bits of a sort key that hold the row, and whether its label matches."""
-        return self.n_rows.bit_length() + self.is_class
+        n_rows_in_all = len(self.chances.single) - 1
+        return n_rows_in_all.bit_length() + self.is_class
+
+    def shard(self, rows: Positions) -> Training:
+        """Part of the rows, which keep their places and their chances in the whole."""
+        places = rows if self.places is None else self.places[rows]
+        return replace(
+            self,
+            rows=self.rows.take(rows),
+            labels=self.labels[rows],
+            places=np.asarray(places, dtype=np.int64),
+        )
 
     @cached_property
-    def _places(self) -> Wholes:
-        return np.arange(self.n_rows, dtype=np.int64) << self.is_class
+    def _shifted_places(self) -> Wholes:
+        places = np.arange(self.n_rows, dtype=np.int64) if self.places is None else self.places
+        return places << self.is_class
 
     def payload(self, query: Query) -> Wholes:
         """What the sort keys carry besides the distance."""
-        return self._places | (self.labels == query.label) if self.is_class else self._places
+        places = self._shifted_places
+        return places | (self.labels == query.label) if self.is_class else places
 
     def row_values(self, keys: Wholes, query: Query, out: Floats) -> None:
         """Write the value of every row into ``out``, from sorted keys, line by line."""
@@ -121,6 +138,10 @@ class Training:
         return values[0], self.utility(keys, query)
 
 
+# Base of each coalition, first entry of each in the toggles, toggles; see kernels.fill_keys.
+Steps = tuple[Wholes, Wholes, Wholes]
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Coalitions in the order and the form in which a query is ranked on them.
@@ -133,7 +154,7 @@ class Plan:
     """
 
     coalitions: Coalitions
-    batches: tuple[tuple[slice, tuple[Wholes, Wholes, Wholes]], ...]
+    batches: tuple[tuple[slice, Steps], ...]
 
     @classmethod
     def of(cls, coalitions: Coalitions, at_once: int) -> Plan:
@@ -143,7 +164,7 @@ class Plan:
         return cls(coalitions, tuple((part, _steps(coalitions.members[part])) for part in parts))
 
 
-def _steps(members: NDArray[np.bool_]) -> tuple[Wholes, Wholes, Wholes]:
+def _steps(members: NDArray[np.bool_]) -> Steps:
     """Shortest ways to each coalition: from nothing, from the one before, or from everything."""
     before = np.vstack([members[:1], members[:-1]])
     sources = np.stack([np.zeros_like(members), before, np.ones_like(members)])

@@ -14,6 +14,7 @@ from cellworth.blocks import Axis, Blocks, Groups, label_array
 from cellworth.execution import AfterTasks, Progress, StoppingRule, Threads, run
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
+from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.provenance import Provenance, Session, described, fingerprint
 from cellworth.semivalues import Semivalue, Shapley
@@ -33,6 +34,7 @@ LABEL = "(label)"
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
+MOST_SORTED_ROWS = 100_000
 _SWEEPS = 10
 
 
@@ -57,6 +59,9 @@ class KNNValuer(Valuer):
         ``LeverageSubsets(n)``, ``QuadratureSubsets(n)`` or ``Permutations(n)``. None means all
         subsets where rows times queries times subsets are at most 2^31 (about half a minute on one
         core), and else ``LeverageSubsets()`` (``Permutations()`` for columns other than Shapley).
+    ranking : RankBins, default=None
+        How rows are ranked by distance. None means exactly for up to 100,000 rows, and beyond
+        with ``RankBins()`` where labels are classes.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
     kinds : mapping, default=None
@@ -115,6 +120,7 @@ class KNNValuer(Valuer):
         *,
         scoring: KNNScoring | None = None,
         design: SubsetDesign | None = None,
+        ranking: RankBins | None = None,
         scale: Scale = "robust",
         kinds: Mapping[Any, Kind | Distance] | None = None,
         value_labels: bool = False,
@@ -133,6 +139,7 @@ class KNNValuer(Valuer):
         self.n_neighbors = n_neighbors
         self.scoring = scoring
         self.design = design
+        self.ranking = ranking
         self.scale = scale
         self.kinds = kinds
         self.value_labels = value_labels
@@ -172,6 +179,7 @@ class KNNValuer(Valuer):
         )
         with_label = bool(self.value_labels)
         design = _checked_design(self.design, game, settings.column_semivalue, with_label)
+        ranking = _checked_ranking(self.ranking, game)
         exact = isinstance(design, AllSubsets)
         # Where nothing is drawn there is no seed, and a journal needs none.
         seed = None if exact else checked_seed(self.random_state, self.journal)
@@ -181,11 +189,15 @@ class KNNValuer(Valuer):
             row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
+            ranking=ranking,
             seed=seed or 0,
         )
         sweeps = _checked_sweeps(self.sweeps, exact)
         limit = AfterTasks(sweeps * len(tasks.parts))
-        question = settings.question(game) | {"value_labels": with_label}
+        question = settings.question(game) | {
+            "value_labels": with_label,
+            "ranking": described(ranking),
+        }
         outcome = run(
             tasks,
             tasks.contribution,
@@ -258,6 +270,17 @@ def _default_design(game: KNNGame, column_semivalue: Semivalue, with_label: bool
     if few and len(game.labels) * n_queries << n_columns <= MOST_RANKED_ROWS:
         return AllSubsets()
     return LeverageSubsets() if isinstance(column_semivalue, Shapley) else Permutations()
+
+
+def _checked_ranking(ranking: Any, game: KNNGame) -> RankBins | None:
+    if ranking is None:
+        return RankBins() if game.is_class and len(game.labels) > MOST_SORTED_ROWS else None
+    if not isinstance(ranking, RankBins):
+        raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=500, width=0.02) or None.")
+    if not game.is_class:
+        raise ValueError("RankBins is for class labels, but y is numeric; leave ranking out.")
+    # Nothing is left for bins where all rows are among the nearest.
+    return ranking if ranking.nearest < len(game.labels) else None
 
 
 def _checked_sweeps(sweeps: Any, exact: bool) -> int:

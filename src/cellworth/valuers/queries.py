@@ -13,6 +13,7 @@ from cellworth.blocks import Positions
 from cellworth.designs import generator
 from cellworth.games import KNNGame
 from cellworth.moments import Tally, with_margins
+from cellworth.neighbours.bins import COALITIONS_AT_ONCE, BinnedRows, RankBins
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import Plan, Query, Training
@@ -64,6 +65,8 @@ class QueryTasks:
     row_semivalue, column_semivalue : Semivalue
     with_label : bool
         Whether the label column plays.
+    ranking : RankBins or None
+        How far rows are ranked; None: exactly.
     seed : int
     """
 
@@ -75,6 +78,7 @@ class QueryTasks:
         row_semivalue: Semivalue,
         column_semivalue: Semivalue,
         with_label: bool,
+        ranking: RankBins | None,
         seed: int,
     ) -> None:
         self.game = game
@@ -82,6 +86,7 @@ class QueryTasks:
         self.row_semivalue = row_semivalue
         self.column_semivalue = column_semivalue
         self.with_label = with_label
+        self.ranking = ranking
         self.seed = seed
         self.n_queries = sum(map(len, game.query_labels))
         self.n_results = game.shape[1] + with_label
@@ -101,7 +106,7 @@ class QueryTasks:
         plans = _kept(self._draws, task.sweep, self._drawn)
         rows = np.flatnonzero(game.problem.folds[part.fold].may_train)
         cells = np.zeros((self.n_results, len(rows)))
-        ranked = SortedRows(training, max(len(plan.coalitions.members) for plan, _ in plans))
+        ranked = self._ranked(training, max(len(plan.coalitions.members) for plan, _ in plans))
         watch = None
         if part.observed and task.sweep == 0:
             watch = _Watch(cells.shape, game.blocks.rows.codes[rows], game.shape[0])
@@ -175,10 +180,17 @@ class QueryTasks:
             RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
         )
 
+    def _ranked(self, training: Training, n_coalitions: int) -> SortedRows | BinnedRows:
+        if self.ranking is None:
+            return SortedRows(training, n_coalitions)
+        return BinnedRows(training, n_coalitions, self.ranking)
+
     def _drawn(self, sweep: int) -> list[tuple[Plan, Floats]]:
         """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
         n_draws = min(max(self.n_queries // _QUERIES_PER_DRAW, 1), _MOST_DRAWS)
         at_once = coalitions_at_once(len(self.game.labels))
+        if self.ranking is not None:
+            at_once = COALITIONS_AT_ONCE
         drawn = []
         for place in range(1 if isinstance(self.design, AllSubsets) else n_draws):
             rng = generator(self.seed, sweep, place)

@@ -1,0 +1,170 @@
+"""The library's ranking against a bare engine: float32 distances, added up and sorted by NumPy.
+
+    python benchmarks/bare_engine.py --data ../shared/data
+
+Exact ranking on Gaussian numbers and on the Census, rank bins at a million rows x 20, and how well
+rank bins agree with exact ranking on the Census.
+
+One query after the other, all prefixes of a random order of the columns, in one thread; the two are
+timed in turns, query by query, and the best of several rounds counts. Figures are nanoseconds per
+row and coalition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from cellworth import KNNGame, KNNValuer, Permutations, RankBins, Shapley
+from cellworth.neighbours.training import Query
+from cellworth.valuers.queries import QueryTasks
+
+N_QUERIES = 10
+ROUNDS = 7
+
+
+class BareEngine:
+    """Adds up float32 distances column by column and sorts every prefix."""
+
+    def __init__(self, rows):
+        self.rows = np.ascontiguousarray(rows.T, dtype=np.float32)
+        self.lines = np.empty(self.rows.shape, dtype=np.float32)
+        self.difference = np.empty(self.rows.shape[1], dtype=np.float32)
+
+    def rank(self, query, order):
+        before = np.float32(0.0)
+        for place, column in enumerate(order):
+            np.subtract(self.rows[column], query[column], out=self.difference)
+            np.multiply(self.difference, self.difference, out=self.difference)
+            before = np.add(before, self.difference, out=self.lines[place])
+        self.lines.sort(axis=1)
+
+
+def tables(data):
+    """Names, rows and queries: Gaussian numbers, and the Census as it is."""
+    train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
+    for n_rows in (2000, 7143, 32561):
+        rng = np.random.default_rng(0)
+        labels = rng.integers(0, 2, n_rows + N_QUERIES)
+        numbers = rng.normal(size=(n_rows + N_QUERIES, 14))
+        yield "Gaussian", numbers[:n_rows], labels[:n_rows], numbers[n_rows:], labels[n_rows:]
+        rows, asked = train.sample(n_rows, random_state=0), test.sample(N_QUERIES, random_state=0)
+        yield (
+            "Census", rows.drop(columns="income"), rows["income"].to_numpy(),
+            asked.drop(columns="income"), np.array(["<=50K", ">50K"] * (N_QUERIES // 2)),
+        )  # fmt: skip
+
+
+def encoded(X, X_val):
+    """Both tables as numbers of unit variance, text by its code."""
+    both = pd.concat([pd.DataFrame(X), pd.DataFrame(X_val)])
+    for name in both.columns:
+        if not pd.api.types.is_numeric_dtype(both[name]):
+            both[name] = both[name].astype("category").cat.codes
+    numbers = (both / both.std()).to_numpy(dtype=np.float32)
+    return numbers[: len(X)], numbers[len(X) :]
+
+
+class Ranked:
+    """The library's ranking of one query after the other."""
+
+    def __init__(self, game, ranking=None):
+        tasks = QueryTasks(
+            game=game, design=Permutations(1), row_semivalue=Shapley(),
+            column_semivalue=Shapley(), with_label=False, ranking=ranking, seed=0,
+        )  # fmt: skip
+        self.game, self.training = game, tasks._training(0)
+        ((self.plan, self.weights),) = tasks._drawn(0)
+        self.ranked = tasks._ranked(self.training, len(self.plan.coalitions.members))
+        self.cells = np.zeros((game.shape[1], len(game.labels)))
+        self.without_columns = tasks._without_columns(self.training)
+
+    def rank(self, place, order):
+        columns, label = self.game.distances.queries[0], self.game.query_labels[0][place]
+        query = Query.of(columns, self.training.rulers, place, float(label))
+        nothing, _ = self.without_columns(query)
+        self.ranked.add(
+            query, self.plan, order=order, weights=self.weights, nothing=nothing, into=self.cells
+        )
+
+
+def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
+    """Best nanoseconds per row and coalition of the library's rankings and of the bare engine."""
+    game = KNNGame(X, y, X_val, y_val, n_neighbors=10)
+    ours = [Ranked(game, ranking) for ranking in rankings]
+    numbers, asked = encoded(X, X_val)
+    bare = BareEngine(numbers)
+    order = np.random.default_rng(0).permutation(game.shape[1])
+    seconds = np.full((len(ours) + 1, len(y_val)), np.inf)
+    for _ in range(rounds):
+        for place in range(len(y_val)):
+            for k, engine in enumerate([*ours, bare]):
+                began = time.perf_counter()
+                engine.rank(asked[place] if engine is bare else place, order)
+                seconds[k, place] = min(seconds[k, place], time.perf_counter() - began)
+    return seconds.mean(axis=1) / numbers.size * 1e9
+
+
+def million():
+    """A million rows x 20: numbers, whole numbers and a few categories."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(1_000_004, 20))
+    numbers[:, 12:16] = np.round(2 * numbers[:, 12:16])
+    numbers[:, 16:] = np.round(numbers[:, 16:])
+    labels = (numbers[:, 0] + rng.normal(size=len(numbers)) > 0).astype(int)
+    labels[-2:] = 0, 1
+    return numbers[:-4], labels[:-4], numbers[-4:], labels[-4:]
+
+
+def agreement(data, n_queries=200):
+    """Rank bins against exact ranking on the whole Census: how far values are apart."""
+    train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
+    test = test.sample(n_queries, random_state=0)
+    given = (train.drop(columns="income"), train["income"])
+    asked = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
+    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, "progress": False}
+    exact, binned = (
+        KNNValuer(10, ranking=ranking, **settings).fit(*given, **asked).valuation_
+        for ranking in (None, RankBins())
+    )
+    one, other = exact.values.ravel(), binned.values.ravel()
+    n_lowest = len(one) // 100
+    lowest = [set(np.argsort(values)[:n_lowest]) for values in (one, other)]
+    print(
+        f"rank bins on the Census: Spearman {spearmanr(one, other)[0]:.4f}, relative RMS error "
+        f"{np.sqrt(np.mean((one - other) ** 2)) / one.std():.2%}, lowest 1 % in common "
+        f"{len(lowest[0] & lowest[1]) / n_lowest:.2%}, residuals {exact.efficiency_residual:.1e} "
+        f"and {binned.efficiency_residual:.1e}, totals apart {exact.total - binned.total:.1e}"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    options = parser.parse_args()
+    for name, X, y, X_val, y_val in tables(options.data):
+        ours, bare = compare(X, y, X_val, y_val, [None])
+        print(
+            f"{name:<9} {len(y):>9,} x 14: exact {ours:6.2f} ns, bare {bare:5.2f} ns, "
+            f"ratio {ours / bare:.2f}",
+            flush=True,
+        )
+    exact, bins, bare = compare(*million(), [None, RankBins()], rounds=4)
+    print(
+        f"Mixture   1,000,000 x 20: exact {exact:6.2f} ns, bins {bins:5.2f} ns, bare {bare:5.2f} "
+        f"ns; bins / bare {bins / bare:.2f}, exact / bins {exact / bins:.2f}"
+    )
+    agreement(options.data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The whole Census: 32,561 x 14 raw cells, 16,281 queries, 14 coalitions each, on two threads.
+
+    python benchmarks/census.py --data ../shared/data
+
+Before and after the run a bare engine (float32 distances, added up and sorted, no more) ranks the
+same queries on the same two threads. Memory is the peak of the process beyond what it held once
+everything was imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+import numpy as np
+import pandas as pd
+
+from bare_engine import BareEngine, encoded
+from cellworth import KNNValuer, Permutations, Threads
+from cellworth.neighbours import kernels
+
+N_THREADS = 2
+
+
+def peak_megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def bare_seconds(numbers, asked):
+    """Time of the bare engine for all queries, in two threads."""
+
+    def rank(places):
+        engine, rng = BareEngine(numbers), np.random.default_rng(0)
+        for place in places:
+            engine.rank(asked[place], rng.permutation(numbers.shape[1]))
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        list(pool.map(rank, np.array_split(np.arange(len(asked)), 8 * N_THREADS)))
+    return time.perf_counter() - began
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument("--queries", type=int, default=16281)
+    options = parser.parse_args()
+    train, test = (pd.read_csv(options.data / f"adult_{side}.csv.gz") for side in ("train", "test"))
+    test = test.sample(options.queries, random_state=0)
+    X, X_val = train.drop(columns="income"), test.drop(columns="income")
+    before = peak_megabytes()
+    valuer = KNNValuer(
+        10, design=Permutations(1), sweeps=1, random_state=0, executor=Threads(N_THREADS)
+    )
+    began = time.perf_counter()
+    valuer.fit(X, train["income"], X_val=X_val, y_val=test["income"])
+    seconds = time.perf_counter() - began
+    memory = peak_megabytes() - before
+    print(valuer.valuation_)
+    print(valuer.valuation_.columns())
+    bare = bare_seconds(*encoded(X, X_val))
+    print(
+        f"{len(X):,} x 14, {options.queries:,} queries: {seconds:.0f} s, bare {bare:.0f} s, ratio "
+        f"{seconds / bare:.2f}; {memory:.0f} MB above the imports ({kernels.__name__} included)"
+    )
+
+
+if __name__ == "__main__":
+    main()
