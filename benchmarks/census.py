@@ -10,17 +10,14 @@ everything was imported.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-for _library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
-
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from bare_engine import BareEngine, encoded
 from cellworth import KNNValuer, Permutations, Threads
@@ -73,4 +70,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with threadpool_limits(1):
+        main()

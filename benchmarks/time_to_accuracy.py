@@ -12,16 +12,13 @@ several.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
-for _library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
-
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-import data
+import benchmark_data
 import paper
 from cellworth import (
     AllSubsets,
@@ -129,7 +126,7 @@ def main():
     print(f"{'table':<10} {'design':<18} {'coalitions':>10} {'sorts':>6} {'MSE/target':>10} "
           f"{'bias':>5} {'seconds':>8} {'paper':>9} {'faster':>7}")  # fmt: skip
     for name in options.names:
-        given = data.load(name, options.data)
+        given = benchmark_data.load(name, options.data)
         n_columns = given.X.shape[1]
         exact, noise = truth(given)
         target = shared_variance(given, 100) / PAPER_PERMUTATIONS
@@ -166,4 +163,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with threadpool_limits(1):
+        main()

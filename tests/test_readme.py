@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_readme_prints_what_it_shows():
-    assert readme.run(ROOT / "README.md") == 4
+    assert readme.run(ROOT / "README.md") == 5
 
 
 def test_a_page_that_shows_something_else_is_found_out(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -79,6 +80,14 @@ class Table:
         if isinstance(self.data, np.ndarray):
             return self.data[:, place]
         return series_array(self.data[:, place])
+
+    def dtype(self, place: int) -> nw.dtypes.DType | None:
+        """Type of one column by position, as narwhals knows it; None for arrays."""
+        return None if isinstance(self.data, np.ndarray) else self._dtypes[place]
+
+    @cached_property
+    def _dtypes(self) -> list[nw.dtypes.DType]:
+        return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())
 
     def only(self, columns: Positions) -> Table:
         """Keep these columns, in this order."""

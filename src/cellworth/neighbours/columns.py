@@ -95,27 +95,27 @@ def read_column(
 ) -> NumericColumn | CategoricalColumn | CodedColumn:
     """Read one column of a training table and of query tables."""
     name = sides[0].names.tolist()[place]
+    cells = [side.column(place) for side in sides]
     if callable(kind):
-        return _coded(kind, name, place, [side.column(place).tolist() for side in sides])
-    guesses = {_kind(side, place, name) for side in sides}
+        return _coded(kind, name, place, [side.tolist() for side in cells])
+    guesses = {
+        _kind(side.dtype(place), array, name) for side, array in zip(sides, cells, strict=True)
+    }
     # A column of numbers on one side and text on the other has categories in common at best.
     guess = kind or ("numeric" if guesses == {"numeric"} else "categorical")
     if guess == "categorical":
-        return _categorical(place, [side.column(place).tolist() for side in sides])
-    return _numeric(place, [_numbers(side.column(place), name) for side in sides], scale)
+        return _categorical(place, [side.tolist() for side in cells])
+    return _numeric(place, [_numbers(side, name) for side in cells], scale)
 
 
-def _kind(table: Table, place: int, name: Any) -> Kind:
-    if not isinstance(table.data, np.ndarray):
-        dtype = table.data[:, place].dtype
-        if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
-            return "categorical"
-        if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary):
-            raise TypeError(
-                f"column {name!r} holds cells of type {dtype}, which have no distance; drop it, "
-                "or pass a function of two cells in kinds."
-            )
-    cells = table.column(place)
+def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind:
+    if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
+        return "categorical"
+    if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary):
+        raise TypeError(
+            f"column {name!r} holds cells of type {dtype}, which have no distance; drop it, "
+            "or pass a function of two cells in kinds."
+        )
     if cells.dtype.kind in "iufMm":
         return "numeric"
     if cells.dtype.kind != "O":

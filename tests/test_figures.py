@@ -1,0 +1,73 @@
+"""Small versions of the benchmarks: what the docs claim of work and accuracy, at a size for CI."""
+
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bare_engine
+import benchmark_data
+import paper
+import time_to_accuracy
+from cellworth import KNNValuer, LeverageSubsets, QuadratureSubsets, RankBins
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
+
+
+def test_the_papers_algorithm_is_written_down_rightly():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(12, 3)), rng.normal(size=(5, 3))
+    y, y_val = np.arange(12) % 2, np.array([0, 1, 0, 1, 1])
+    mean = np.mean(
+        [
+            paper.one_permutation(X, y, X_val, y_val, n_neighbors=3, order=np.array(order))
+            for order in permutations(range(3))
+        ],
+        axis=0,
+    )
+    # Numbers without ties, and no columns worth nothing, as in the paper.
+    ours = KNNValuer(3, scale=None, empty="zero").fit(X, y, X_val=X_val, y_val=y_val)
+    np.testing.assert_allclose(ours.values_, mean, atol=1e-8)
+
+
+def error_against_the_paper(name, design):
+    """Mean squared error as a multiple of that of 500 shared permutations."""
+    given = benchmark_data.load(name, DATA)
+    exact, _ = time_to_accuracy.truth(given)
+    target = time_to_accuracy.shared_variance(given, 60) / time_to_accuracy.PAPER_PERMUTATIONS
+    return time_to_accuracy.mean_squared_error(given, design, exact, 20)[0] / target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LeverageSubsets, QuadratureSubsets])
+def test_wine_needs_an_eighteenth_of_the_papers_sorts(kind):
+    assert error_against_the_paper("wine", kind(500 * 13 // 18)) < 1
+
+
+@pytest.mark.slow
+@with_data
+@pytest.mark.parametrize("kind", [LeverageSubsets, QuadratureSubsets])
+def test_the_authors_split_needs_a_fortieth_of_the_papers_sorts(kind):
+    assert error_against_the_paper("breast9", kind(500 * 9 // 40)) < 1
+
+
+@pytest.mark.slow
+@with_data
+def test_exact_ranking_takes_a_few_times_as_long_as_a_bare_engine():
+    for name, *given in bare_engine.tables(DATA):
+        if len(given[1]) <= 7143:
+            ours, bare = bare_engine.compare(*given, [None], rounds=5)
+            assert ours < {"Gaussian": 4, "Census": 5}[name] * bare
+
+
+@pytest.mark.slow
+@with_data
+def test_rank_bins_agree_with_exact_ranking_on_the_census():
+    apart = bare_engine.agreement(DATA, n_queries=60)
+    assert apart["spearman"] >= 0.995
+    assert apart["rms"] <= 0.03
+    assert apart["lowest"] >= 0.99
+    assert abs(apart["total"]) <= 1e-12
+    assert RankBins().nearest == 500
