@@ -81,7 +81,7 @@ class Ranked:
         )  # fmt: skip
         self.game, self.training = game, tasks._training(0)
         ((self.plan, self.weights),) = tasks._drawn(0)
-        self.ranked = tasks._ranked(self.training, len(self.plan.coalitions.members))
+        self.ranked = tasks._ranked(self.training, self.plan.most_at_once)
         self.cells = np.zeros((game.shape[1], len(game.labels)))
         self.without_columns = tasks._without_columns(self.training)
 
@@ -90,7 +90,13 @@ class Ranked:
         query = Query.of(columns, self.training.rulers, place, float(label))
         nothing, _ = self.without_columns(query)
         self.ranked.add(
-            query, self.plan, order=order, weights=self.weights, nothing=nothing, into=self.cells
+            query,
+            self.plan,
+            order=order,
+            weights=self.weights,
+            count=1.0,
+            nothing=nothing,
+            into=self.cells,
         )
 
 

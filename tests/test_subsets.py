@@ -99,7 +99,7 @@ def test_estimates_add_up(design, n_players, rng):
 
 
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize(("n_players", "count"), [(5, 12), (9, 60), (14, 200), (30, 150)])
+@pytest.mark.parametrize(("n_players", "count"), [(5, 16), (9, 60), (14, 200), (30, 150)])
 def test_no_coalition_is_drawn_twice_and_every_size_occurs(fit, n_players, count):
     for seed in range(5):
         members = fit(count).draw(n_players, Shapley(), generator(seed, 0)).members
@@ -167,5 +167,24 @@ def test_a_last_player_who_is_needed_leaves_half_of_the_coalitions(rng):
 
 
 def test_all_subsets_of_many_columns_are_refused(rng):
-    with pytest.raises(ValueError, match=r"AllSubsets of 21 columns.*column_groups"):
+    with pytest.raises(ValueError, match=r"AllSubsets of 21 columns.*column_groups.*20"):
         AllSubsets().draw(21, Shapley(), rng)
+
+
+def test_a_thousand_columns_and_more_can_be_sampled(rng):
+    drawn = LeverageSubsets().draw(1100, Shapley(), rng)
+    assert np.isfinite(drawn.weights).all()
+    assert len(drawn.members) > 8000
+    with pytest.raises(ValueError, match=r"QuadratureSubsets serves up to 500 columns, not 501"):
+        QuadratureSubsets().draw(501, Shapley(), rng)
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("n_players", [5, 12, 20, 40])
+def test_the_smallest_designs_that_are_allowed_are_stable(fit, n_players):
+    least = (3 if fit is LeverageSubsets else 2) * n_players
+    for seed in range(20):
+        weights = fit(least).draw(n_players, Shapley(), generator(seed, 0)).weights
+        assert np.abs(weights).max() < 3
+    with pytest.raises(ValueError, match=f"fewer than {least} coalitions"):
+        fit(least - 1).draw(n_players, Shapley(), generator(0, 0))

@@ -383,6 +383,18 @@ MISTAKES = {
         lambda: KNNValuer(kinds={"age": lambda a, b: -1.0}).fit(**GOOD),
         ["distance given for column 'age'", "squared distance"],
     ),
+    "a distance in words": (
+        lambda: KNNValuer(kinds={"age": lambda a, b: "far"}).fit(**GOOD),
+        ["distance given for column 'age'", "no number"],
+    ),
+    "labels that may play": (
+        lambda: KNNValuer(value_labels="no").fit(**GOOD),
+        ["value_labels is 'no'", "True or False"],
+    ),
+    "a fold with nothing to train on": (
+        lambda: KNNValuer(cv=[([], [0, 1, 2, 3])]).fit(X, Y),
+        ["gives 1 folds", "empty ones"],
+    ),
     "a design by its class": (
         lambda: KNNValuer(design=AllSubsets).fit(**GOOD),
         ["design is <class", "AllSubsets()"],

@@ -71,11 +71,12 @@ class Problem:
         column_groups: Groups = None,
         cv: Any = 5,
         groups: Any = None,
+        one_class_can_judge: bool = False,
     ) -> Problem:
         """Check everything that a user hands over; each mistake gets one sentence.
 
         Where ``classification`` is None, the labels tell: numbers with a fraction are a numeric
-        target, all else are classes.
+        target, all else are classes. ``one_class_can_judge`` allows validation rows of one class.
         """
         table = Table.of(X, called="X")
         if y is None:
@@ -102,7 +103,8 @@ class Problem:
         if X_val is None:
             folds = _cross_validation(table, target, classes, cv, groups)
         else:
-            folds = (_held_out(table, classes, X_val, y_val),)
+            least = 1 if one_class_can_judge else 2
+            folds = (_held_out(table, classes, X_val, y_val, least),)
         return cls(table, target, classes, folds, blocks)
 
     def question(self) -> dict[str, Any]:
@@ -151,11 +153,13 @@ def _without_column(X_val: Any, name: str, table: Table) -> Any:
     return val.only(np.flatnonzero(names != name)) if name in names.tolist() else val
 
 
-def _held_out(table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any) -> Fold:
+def _held_out(
+    table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any, least_classes: int
+) -> Fold:
     val = Table.of(X_val, called="X_val").aligned_to(table, called="X_val")
     target = _target(y_val, val, "y_val", "X_val", classes is not None)
     if classes is not None:
-        seen = _classes(target, "y_val")
+        seen = _classes(target, "y_val", least_classes)
         unknown = [label for label in seen.tolist() if label not in classes.tolist()]
         if unknown:
             raise ValueError(
@@ -198,7 +202,9 @@ def _cross_validation(
             "give another cv, groups to keep together, or X_val and y_val."
         ) from error
     splits = [tuple(_positions(side, n_rows) for side in split) for split in parts]
-    if not splits or any(len(val) == 0 or np.isin(val, train).any() for train, val in splits):
+    if not splits or any(
+        len(val) == 0 or len(train) == 0 or np.isin(val, train).any() for train, val in splits
+    ):
         raise ValueError(
             f"cv={cv!r} gives {len(splits)} folds: none, empty ones, or some that share rows with "
             "their training side; give a whole number, a splitter or separate positions."
@@ -290,8 +296,8 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
         numbers: NDArray[np.float64] = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{called} holds labels that are no numbers ({error}), but the model is a regressor; "
-            "use a classifier or numeric targets."
+            f"{called} holds labels that are no numbers ({error}), but a numeric target is "
+            "asked for (by a regressor or a scoring); use a classifier, or numeric targets."
         ) from error
     if not np.isfinite(numbers).all():
         raise ValueError(
@@ -301,7 +307,7 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     return numbers
 
 
-def _classes(target: NDArray[Any], called: str) -> NDArray[Any]:
+def _classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
     kinds = {type(label).__name__ for label in target.tolist()}
     if len(kinds) > 1:
         raise TypeError(
@@ -310,10 +316,10 @@ def _classes(target: NDArray[Any], called: str) -> NDArray[Any]:
     if type_of_target(target, input_name=called).startswith("continuous"):
         raise ValueError(
             f"Unknown label type: continuous. {called} holds numbers such as {target.tolist()[0]}, "
-            "but the model is a classifier; use a regressor or class labels."
+            "but classes are asked for; use a regressor, leave scoring out, or give class labels."
         )
     classes = np.unique(target)
-    if len(classes) < 2:
+    if len(classes) < least:
         raise ValueError(
             f"{called} holds one class only ({classes.tolist()[0]!r}), n_samples={len(target)}; "
             "a classifier can be judged only where at least two classes occur."

@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 MOST_COLUMNS_OF_ALL_SUBSETS = 20
+MOST_COLUMNS_OF_QUADRATURE = 500
 
 # Correlation of two coalitions falls with the angle between them; found on three data sets, checked
 # on others (benchmarks/time_to_accuracy.py).
@@ -93,9 +94,9 @@ class AllSubsets:
         """List all coalitions; nothing is drawn."""
         if n_players > MOST_COLUMNS_OF_ALL_SUBSETS:
             raise ValueError(
-                f"AllSubsets of {n_players} columns are 2^{n_players} coalitions; use "
-                f"LeverageSubsets(), or cut the columns into at most {MOST_COLUMNS_OF_ALL_SUBSETS} "
-                "column_groups."
+                f"AllSubsets of {n_players} columns (labels included, if they play) are "
+                f"2^{n_players} coalitions; use LeverageSubsets(), or cut the columns into "
+                f"column_groups, at most {MOST_COLUMNS_OF_ALL_SUBSETS} players in all."
             )
         return _all_subsets(n_players, semivalue)
 
@@ -111,26 +112,26 @@ class LeverageSubsets:
     Parameters
     ----------
     coalitions : int, default=None
-        How many a query is ranked on in a sweep; None means four per column.
+        How many a query is ranked on in a sweep; None means eight per column.
 
     Examples
     --------
     >>> LeverageSubsets().n_coalitions(30)
-    120
+    240
     """
 
     coalitions: int | None = None
 
     def n_coalitions(self, n_players: int) -> int:
-        """As asked, or four per player, but not more than there are."""
-        return _budget(self, n_players, 4 * n_players)
+        """As asked, or eight per player, but not more than there are."""
+        return _budget(self, n_players, 8 * n_players)
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """Draw pairs of a coalition and its complement, and solve the regression."""
         _refuse_other_than_shapley(semivalue, self)
         if n_players == 1:
             return _all_subsets(1, semivalue)
-        _refuse_too_few(self, n_players)
+        _refuse_too_few(self, n_players, per_player=3)
         members, n_alike = _paired(n_players, self.n_coalitions(n_players) - 1, rng)
         sizes = members.sum(axis=1)
         centred = members - (sizes / n_players)[:, None]
@@ -153,7 +154,7 @@ class QuadratureSubsets:
     Parameters
     ----------
     coalitions : int, default=None
-        How many a query is ranked on in a sweep; None means four per column.
+        How many a query is ranked on in a sweep; None means eight per column.
 
     Examples
     --------
@@ -164,15 +165,20 @@ class QuadratureSubsets:
     coalitions: int | None = None
 
     def n_coalitions(self, n_players: int) -> int:
-        """As asked, or four per player, but not more than there are."""
-        return _budget(self, n_players, 4 * n_players)
+        """As asked, or eight per player, but not more than there are."""
+        return _budget(self, n_players, 8 * n_players)
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """Draw coalitions, small ones more often, and integrate the process."""
         _refuse_other_than_shapley(semivalue, self)
         if n_players == 1:
             return _all_subsets(1, semivalue)
-        _refuse_too_few(self, n_players)
+        _refuse_too_few(self, n_players, per_player=2)
+        if n_players > MOST_COLUMNS_OF_QUADRATURE:
+            raise ValueError(
+                f"QuadratureSubsets serves up to {MOST_COLUMNS_OF_QUADRATURE} columns, not "
+                f"{n_players}; use LeverageSubsets()."
+            )
         sizes = np.arange(1, n_players)
         budget = self.n_coalitions(n_players) - 1
         counts = _allotted(1.0 / np.sqrt(sizes), _numbers_of_subsets(n_players, sizes), budget, rng)
@@ -259,12 +265,14 @@ def _refuse_other_than_shapley(semivalue: Semivalue, design: object) -> None:
         )
 
 
-def _refuse_too_few(design: LeverageSubsets | QuadratureSubsets, n_players: int) -> None:
-    least = min(2 * n_players, (1 << n_players) - 1)
+def _refuse_too_few(
+    design: LeverageSubsets | QuadratureSubsets, n_players: int, per_player: int
+) -> None:
+    least = min(per_player * n_players, (1 << n_players) - 1)
     if design.n_coalitions(n_players) < least:
         raise ValueError(
             f"{design!r} is too few for {n_players} columns: a fit through fewer than {least} "
-            "coalitions is shrunk towards equal values. Give more, or use Permutations(1)."
+            "coalitions is unstable. Give more, or use Permutations(1)."
         )
 
 
@@ -322,7 +330,8 @@ def _allotted(shares: Floats, exist: Floats, budget: float, rng: np.random.Gener
 
 
 def _numbers_of_subsets(n_players: int, sizes: Counts) -> Floats:
-    return np.array([float(math.comb(n_players, size)) for size in sizes.tolist()])
+    # Beyond all budgets it does not matter how many more there are.
+    return np.array([float(min(math.comb(n_players, k), 2**62)) for k in sizes.tolist()])
 
 
 def _paired(n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Counts]:

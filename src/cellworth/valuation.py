@@ -186,6 +186,7 @@ class Valuation:
             moments=self.moments.merge(other.moments),
             provenance=self.provenance.merge(other.provenance),
             status=status,
+            validation=_merged_validation(self, other),
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -310,7 +311,8 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
     if not math.isclose(one.expected_total, other.expected_total, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(
             f"the two valuations should add up to {one.expected_total:.6g} and "
-            f"{other.expected_total:.6g}, so they answer different questions; merge like with like."
+            f"{other.expected_total:.6g}: they answer different questions, or one was stopped "
+            "before it had seen all validation rows; merge like with like."
         )
     seeds = [{session.seed for session in v.provenance.sessions} for v in (one, other)]
     if shared := seeds[0] & seeds[1]:
@@ -318,6 +320,16 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
             f"both valuations used seed {min(map(str, shared))} and so share their tasks; "
             "run one of them with another random_state."
         )
+
+
+def _merged_validation(one: Valuation, other: Valuation) -> Floats | None:
+    """Both tell the same error; take the mean of the variances, by how much stands behind each."""
+    if one.validation is None or other.validation is None:
+        return None
+    counts = one.moments.count.max(), other.moments.count.max()
+    squares = counts[0] * one.validation**2 + counts[1] * other.validation**2
+    merged: Floats = np.sqrt(squares / sum(counts))
+    return merged
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -27,7 +27,7 @@ def fit(given, **settings):
     return valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 
 
-@pytest.mark.parametrize("design", [Permutations(1), LeverageSubsets(20)], ids=repr)
+@pytest.mark.parametrize("design", [Permutations(1), LeverageSubsets(24)], ids=repr)
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
 def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
     settings = {"design": design, "row_semivalue": semivalue}
@@ -48,17 +48,49 @@ def test_sums_stay_exact(empty):
 
 
 def test_labels_are_valued_with_bins_too():
-    settings = {"design": LeverageSubsets(20), "value_labels": True}
+    settings = {"design": LeverageSubsets(24), "value_labels": True}
     exact, binned = (fit(problem(), ranking=r, **settings) for r in (None, RankBins(200)))
     assert spearmanr(exact.values[:, -1], binned.values[:, -1])[0] > 0.99
     assert abs(binned.efficiency_residual) < 1e-12
 
 
-def test_with_all_rows_among_the_nearest_ranking_is_exact():
-    given = problem(500)
-    exact = fit(given, design=Permutations(1))
-    assert np.array_equal(fit(given, design=Permutations(1), ranking=RankBins(500)).values,
-                          exact.values)  # fmt: skip
+@pytest.mark.parametrize(("n_rows", "nearest"), [(5, 1), (8, 1), (100, 80), (500, 300)])
+def test_where_most_rows_are_among_the_nearest_they_are_sorted(n_rows, nearest):
+    X = problem(n_rows)[0]
+    exact, binned = (
+        KNNValuer(3, ranking=ranking, cv=2, scoring="accuracy").fit(X, np.arange(n_rows) % 2)
+        for ranking in (None, RankBins(nearest))
+    )
+    assert np.array_equal(exact.values_, binned.values_)
+
+
+def test_values_from_bins_are_not_called_exact():
+    assert fit(problem(), ranking=RankBins(100)).status == "estimated"
+
+
+def heavy_ties(n_rows=20_000):
+    """A third of the rows at the nearest distance: they tie there, beyond the 500 nearest."""
+    rng = np.random.default_rng(5)
+    X = np.where(rng.random(n_rows) < 0.3, 0.0, rng.gamma(2, size=n_rows))[:, None]
+    return X, (X[:, 0] > 0).astype(int), np.full((4, 1), -0.5), np.array([0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("given", "n_neighbors", "bins"),
+    [(heavy_ties(), 5, RankBins()), (problem(3000), 300, RankBins(10))],
+    ids=["ties at the nearest distance", "more neighbours than nearest rows"],
+)
+def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
+    X, y, X_val, y_val = given
+    exact, binned = (
+        KNNValuer(n_neighbors, ranking=ranking, design=Permutations(1), sweeps=1, random_state=0)
+        .fit(X, y, X_val=X_val, y_val=y_val)
+        .valuation_
+        for ranking in (None, bins)
+    )
+    assert binned.total == pytest.approx(exact.total, abs=1e-12)
+    spread = exact.values.std()
+    assert np.sqrt(np.mean((exact.values - binned.values) ** 2)) < 0.03 * spread
 
 
 def test_duplicate_rows_get_equal_values():
@@ -118,5 +150,6 @@ def test_bins_are_refused_for_numeric_targets_and_senseless_settings():
         fit(problem(100), ranking="bins")
     with pytest.raises(ValueError, match="nearest of RankBins is 0"):
         RankBins(0)
-    with pytest.raises(ValueError, match="width of RankBins is 0"):
-        RankBins(10, 0)
+    for width in (0, "narrow", 2.0):
+        with pytest.raises(ValueError, match=r"width of RankBins is .* between 0.001 and 1"):
+            RankBins(10, width)

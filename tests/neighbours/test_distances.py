@@ -145,10 +145,59 @@ def test_a_column_without_any_known_cell_is_worth_nothing():
     assert column([np.nan, np.nan], 3.0).tolist() == [0, 0]
 
 
-def test_lists_in_cells_have_no_distance():
-    X = pl.DataFrame({"c": [[1], [2]]})
-    with pytest.raises(TypeError, match=r"column 'c' holds cells of type List.*kinds"):
-        measure(X, X)
+@pytest.mark.parametrize(
+    "X",
+    [
+        pl.DataFrame({"c": [[1], [2]]}),
+        pl.DataFrame({"c": [{"a": 1}, {"a": 2}]}),
+        pd.DataFrame({"c": [[1], [2]]}),
+        pd.DataFrame({"c": [{"a": 1}, {"a": 2}]}),
+        pd.DataFrame({"c": [np.array([1]), np.array([2])]}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kinds", [None, {"c": lambda a, b: 1.0}])
+def test_nested_cells_have_no_distance(X, kinds):
+    with pytest.raises(TypeError, match=r"column 'c' holds .*make numbers or text of it"):
+        measure(X, X, kinds=kinds)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_large_whole_numbers_are_told_apart(dtype):
+    small = np.array([0, 7, 21], dtype=dtype)
+    near = column(small, small[0], scale=None)
+    far = column(small + dtype(2**60), small[0] + dtype(2**60), scale=None)
+    np.testing.assert_allclose(far, near)
+
+
+def test_pandas_na_in_an_array_is_a_gap():
+    cells = np.array([[1.0], [2.0], [pd.NA], [4.0]], dtype=object)
+    distances = measure(cells, cells[:1], scale="std")[0]
+    assert distances[2] == pytest.approx(2.0)
+
+
+def test_dates_of_different_precision_are_the_same_categories():
+    days = pd.Series(pd.to_datetime(DAYS))
+    X = pd.DataFrame({"c": days.astype("datetime64[ns]")})
+    X_val = pd.DataFrame({"c": days.astype("datetime64[us]")})
+    assert measure(X, X_val, kinds={"c": "categorical"})[0][0] == 0
+    days_apart = measure(X, X_val, kinds={"c": lambda a, b: (a - b).days ** 2})[0]
+    np.testing.assert_allclose(days_apart, [0, 1, 9])
+
+
+@pytest.mark.parametrize(
+    ("cells", "asked", "words"),
+    [
+        (pd.to_datetime(DAYS), 3, "dates or durations on one side only"),
+        ([DAYS[0], datetime.timedelta(1)], DAYS[0], "is to be numeric"),
+        ([10**400, 1], 1, "is to be numeric"),
+        ([1e-170, 3e-170, 9e-170], 1e-170, "rescale it"),
+        ([1e160, 3e160, 9e160], 1e160, "rescale it"),
+    ],
+)
+def test_what_cannot_be_subtracted_is_refused_in_a_sentence(cells, asked, words):
+    with pytest.raises(ValueError, match=f"column 'c' .*{words}"):
+        column(cells, asked)
 
 
 @pytest.fixture

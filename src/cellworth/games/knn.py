@@ -91,8 +91,8 @@ class KNNGame:
         ):
             raise ValueError(f"n_neighbors is {n_neighbors!r}; give a whole number of at least 1.")
         self.problem = Problem.of(
-            X, y, X_val, y_val, classification=_wants_classes(scoring),
-            row_groups=row_groups, column_groups=column_groups, cv=cv, groups=groups,
+            X, y, X_val, y_val, classification=_wants_classes(scoring), row_groups=row_groups,
+            column_groups=column_groups, cv=cv, groups=groups, one_class_can_judge=True,
         )  # fmt: skip
         self.n_neighbors = int(n_neighbors)
         self.scoring = scoring or ("accuracy" if self.is_class else "neg_mean_squared_error")
@@ -126,6 +126,7 @@ class KNNGame:
             "scoring": self.scoring,
             "scale": self.scale,
             "kinds": {str(name): described(kind) for name, kind in self.kinds.items()},
+            "distances_sha256": self.distances.sha256(),
             "empty": self.empty,
             **self.problem.question(),
         }
@@ -162,7 +163,7 @@ class KNNGame:
                 rows[self.blocks.rows.codes] & self.problem.folds[fold].may_train
             )
             for query, weight in enumerate(weights):
-                distances = self._measured(fold, query)[places][:, train].sum(axis=0)
+                distances = self.distances.measured(fold, query)[places][:, train].sum(axis=0)
                 asked = self.query_labels[fold][query]
                 total += float(weight) * self._utility(distances, self.labels[train], asked)
         return total
@@ -173,9 +174,6 @@ class KNNGame:
         if self.is_class:
             return expected_matches(distances, labels == asked, self.n_neighbors) / self.n_neighbors
         return -expected_error(distances, labels, asked, self.n_neighbors)
-
-    def _measured(self, fold: int, query: int) -> Wholes:
-        return self.distances.measured(fold, query)
 
     def _coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cellworth.neighbours.kernels import _fill_block, _kernel, measure
+from cellworth.neighbours.kernels import fill_block, kernel, measure
 
 # Distances are told apart in this many steps beyond the nearest rows.
 N_STEPS = 4096
@@ -19,7 +19,7 @@ _PLACE = np.uint64(0xFFFF)
 _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
 
 
-@_kernel
+@kernel
 def place_edges(sample, edge_places, steps_to_bin):
     """Choose where the nearest rows end and where bins begin, from a sample of the rows.
 
@@ -40,13 +40,15 @@ def place_edges(sample, edge_places, steps_to_bin):
     low = np.int64(sample[edge_places[0]])
     high = np.int64(sample[edge_places[-1]])
     bits = 0
-    while ((high - low) >> bits) >= N_STEPS - 1:
+    while _step(high - low, bits) >= N_STEPS - 1:
         bits += 1
     steps_to_bin[:] = 0
+    # The first step is the distance at which the nearest end and no other: many rows may tie there,
+    # and the K nearest may be among them.
+    steps_to_bin[1] = 1
     for place in edge_places[1:]:
-        step = (np.int64(sample[place]) - low) >> bits
-        if step > 0:
-            steps_to_bin[step] = 1
+        steps_to_bin[_step(np.int64(sample[place]) - low, bits)] = 1
+    steps_to_bin[0] = 0
     n_bins = 0
     for step in range(N_STEPS):
         n_bins += steps_to_bin[step]
@@ -54,14 +56,20 @@ def place_edges(sample, edge_places, steps_to_bin):
     return low, bits
 
 
-@_kernel
+@kernel
+def _step(beyond, bits):
+    """Step that a distance is in, so far beyond the nearest; rounded up."""
+    return (beyond + (1 << bits) - 1) >> bits
+
+
+@kernel
 def ordinals(keys, shift, floats):
     """Order distances by 32 bits: the bits of a float that is not negative grow with it."""
     for i in range(keys.shape[0]):
         floats[i] = np.float32((keys[i] >> shift) + 1)
 
 
-@_kernel
+@kernel
 def bin_rows(
     rows, query, rulers, players, order, steps, payload, shift, edges, places, counts, near, n_near
 ):
@@ -96,7 +104,7 @@ def bin_rows(
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         width = min(_ROWS_AT_ONCE, n_rows - first)
         measure(rows, query, rulers, players, shift, first, width, block)
-        _fill_block(block, order, steps, payload[first : first + width], keys, 0)
+        fill_block(block, order, steps, payload[first : first + width], keys, 0)
         for i in range(width):
             match[i] = payload[first + i] & 1
         for s in range(n_coalitions):
@@ -118,22 +126,24 @@ def bin_rows(
             counted = first + width
 
 
-@_kernel
+@kernel
 def _find_steps(ordinal, low, bits, reached):
-    low, bits = np.int32(low), np.int32(bits)
+    bits = np.int32(bits)
+    # Rounded up, as in _step.
+    low = np.int32(low - (1 << bits) + 1)
     none, last = np.int32(0), np.int32(N_STEPS - 1)
     for i in range(reached.shape[0]):
         step = np.int32(max(np.int32(ordinal[i] - low), none) >> bits)
         reached[i] = np.uint16(min(step, last))
 
 
-@_kernel
+@kernel
 def _find_places(reached, match, steps_to_bin, place):
     for i in range(place.shape[0]):
         place[i] = steps_to_bin[reached[i]] | match[i]
 
 
-@_kernel
+@kernel
 def _smallest(ordinal, width):
     smallest = ordinal[0]
     for i in range(width):
@@ -141,7 +151,7 @@ def _smallest(ordinal, width):
     return smallest
 
 
-@_kernel
+@kernel
 def _count(place, lanes, counts):
     # Several lanes: the same bin often comes twice in a row, and would wait for itself.
     lanes[:] = 0
@@ -159,7 +169,7 @@ def _count(place, lanes, counts):
         counts[k] += lanes[0, k] + lanes[1, k] + lanes[2, k] + lanes[3, k]
 
 
-@_kernel
+@kernel
 def binned_values(counts, near, shift, single, running, far_values, near_values):
     """Values by place for far rows, and of each of the nearest, for one coalition.
 
@@ -200,7 +210,7 @@ def binned_values(counts, near, shift, single, running, far_values, near_values)
         end = begin
 
 
-@_kernel
+@kernel
 def _tied_values(begin, end, matches, single, running, farther):
     """Values of rows tied at ranks begin + 1 to end, and what they do to those in front."""
     tied = end - begin
@@ -213,7 +223,7 @@ def _tied_values(begin, end, matches, single, running, farther):
     return of_other, of_match, farther
 
 
-@_kernel
+@kernel
 def add_far(places, far_values, weights, into):
     """Add what far rows are worth: ``into[j] += weights[s, j] * far_values[s, places[s]]``."""
     n_coalitions, n_rows = places.shape
@@ -231,13 +241,13 @@ def add_far(places, far_values, weights, into):
                     _add_weighted(line, weight, into[j, first : first + width])
 
 
-@_kernel
+@kernel
 def _add_weighted(line, weight, cells):
     for i in range(cells.shape[0]):
         cells[i] += weight * line[i]
 
 
-@_kernel
+@kernel
 def add_near(rows, values, weights, into):
     """Add what the nearest rows of one coalition are worth."""
     for k in range(rows.shape[0]):

@@ -21,6 +21,7 @@ _SAMPLE_SHARE = 16
 _LEAST_SAMPLE, _MOST_SAMPLE = 1024, 32768
 # So many rows of the sample must be among the nearest, to tell where these end.
 _LEAST_NEAREST_IN_SAMPLE = 8
+_MARGIN = 50
 # Nearest rows that are made room for at first; more are counted, and then listed anew.
 _ROOM = 4096
 COALITIONS_AT_ONCE = 32
@@ -30,8 +31,8 @@ COALITIONS_AT_ONCE = 32
 class RankBins:
     """Rank the nearest rows exactly and count the others in bins of like rank.
 
-    Time grows with the number of rows, not faster; worth it above some 20,000 rows. Sums stay
-    exact; single values are off by about a percent of their spread. For class labels.
+    Time grows with the number of rows, not faster; worth it above some 50,000 rows. The sum of all
+    values stays exact; single values are off by about a percent of their spread. For class labels.
 
     Parameters
     ----------
@@ -56,9 +57,10 @@ class RankBins:
             raise ValueError(
                 f"nearest of RankBins is {self.nearest!r}; give a whole number of at least 1."
             )
-        if not 1e-4 <= self.width <= 1:
+        number = isinstance(self.width, int | float | np.number)
+        if not number or not 1e-3 <= self.width <= 1:
             raise ValueError(
-                f"width of RankBins is {self.width!r}; give a number between 0.0001 and 1."
+                f"width of RankBins is {self.width!r}; give a number between 0.001 and 1."
             )
 
     def n_bins(self, n_rows: int) -> int:
@@ -86,6 +88,19 @@ class Edges(NamedTuple):
     bits: NDArray[np.int32]
     steps_to_bin: NDArray[np.uint16]
     n_places: int
+
+
+def n_nearest(bins: RankBins, n_rows: int, n_neighbors: int) -> int:
+    """How many rows are to be ranked exactly: as asked, but enough to find where they end.
+
+    Where these are all rows, or nearly so, rows are better sorted.
+    """
+    in_sample = math.ceil(_LEAST_NEAREST_IN_SAMPLE * n_rows / _sample_size(n_rows))
+    return max(bins.nearest, in_sample, 2 * n_neighbors + _MARGIN)
+
+
+def _sample_size(n_rows: int) -> int:
+    return min(n_rows, max(min(n_rows // _SAMPLE_SHARE, _MOST_SAMPLE), _LEAST_SAMPLE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,19 +161,18 @@ class RankSummary:
 class BinnedRows:
     """Values the rows for one query after the other, in buffers of its own."""
 
-    def __init__(self, training: Training, n_coalitions: int, bins: RankBins) -> None:
+    def __init__(self, training: Training, n_lines: int, bins: RankBins) -> None:
         n_rows = training.n_rows
         self._training = training
-        n_lines = min(n_coalitions, COALITIONS_AT_ONCE)
-        n_sample = min(n_rows, max(min(n_rows // _SAMPLE_SHARE, _MOST_SAMPLE), _LEAST_SAMPLE))
+        n_sample = _sample_size(n_rows)
         # By position alone: the same rows for every query and coalition.
         sample = np.sort(np.random.Generator(np.random.Philox(1)).permutation(n_rows)[:n_sample])
         self._sample = training.rows.take(sample)
-        least = math.ceil(_LEAST_NEAREST_IN_SAMPLE * n_rows / n_sample)
-        nearest = max(bins.nearest, least)
+        nearest = n_nearest(bins, n_rows, training.n_neighbors)
         ranks = nearest * (1.0 + bins.width) ** np.arange(bins.n_bins(n_rows) + 1)
         places = (ranks[ranks < n_rows] / n_rows * n_sample).astype(np.int64)
         self._edge_places = np.unique(np.clip(places, 0, n_sample - 1))
+        # A bin from each edge on, and one for the distance of the first edge alone.
         self._n_places = 2 * (len(self._edge_places) + 1) + 1
         self._places = np.empty((n_lines, n_rows), dtype=np.uint16)
 
@@ -169,6 +183,7 @@ class BinnedRows:
         *,
         order: Wholes,
         weights: Floats,
+        count: float,
         nothing: Floats,
         into: Floats,
     ) -> float:
@@ -183,7 +198,7 @@ class BinnedRows:
                 training, query, order=order, steps=steps, edges=edges, places=places
             )
             far, nearest = summary.values(training)
-            counts = np.ascontiguousarray(weights[part])
+            counts = weights[part] * count
             bin_kernels.add_far(places, far, counts, into)
             for s, (keys, values) in enumerate(zip(summary.near, nearest, strict=True)):
                 rows = (keys & ((1 << training.shift) - 1)) >> 1
@@ -191,7 +206,7 @@ class BinnedRows:
             if part is plan.batches[-1][0]:
                 whole = summary.matches(training) / training.n_neighbors
         for player in np.flatnonzero(weights[-1]):
-            into[player] += weights[-1, player] * nothing
+            into[player] += (weights[-1, player] * count) * nothing
         return whole
 
     def edges(self, query: Query, order: Wholes, steps: Steps) -> Edges:

@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import some
+from cellworth.blocks import is_missing, some
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
@@ -29,6 +29,10 @@ FARTHEST = 1e6
 # Mean distance of two rows in a column of unit variance; categories are scaled to it.
 _MEAN_DISTANCE = 2.0
 _MOST_PAIRS = 2**24
+_NESTED = (list, dict, set, np.ndarray)
+# Whole numbers up to here are exact as floats.
+_EXACT = 2**53
+_NARROWEST = 1e-100
 # Quantiles that tell a spread, and how far they are apart in a standard normal distribution.
 _SPREADS = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 
@@ -97,15 +101,15 @@ def read_column(
     name = sides[0].names.tolist()[place]
     cells = [side.column(place) for side in sides]
     if callable(kind):
-        return _coded(kind, name, place, [side.tolist() for side in cells])
+        return _coded(kind, name, place, [_listed(side, name) for side in cells])
     guesses = {
         _kind(side.dtype(place), array, name) for side, array in zip(sides, cells, strict=True)
     }
     # A column of numbers on one side and text on the other has categories in common at best.
     guess = kind or ("numeric" if guesses == {"numeric"} else "categorical")
     if guess == "categorical":
-        return _categorical(place, [side.tolist() for side in cells])
-    return _numeric(place, [_numbers(side, name) for side in cells], scale)
+        return _categorical(place, [_listed(side, name) for side in cells])
+    return _numeric(place, _comparable(cells, name), scale, name)
 
 
 def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind:
@@ -113,14 +117,14 @@ def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind
         return "categorical"
     if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary):
         raise TypeError(
-            f"column {name!r} holds cells of type {dtype}, which have no distance; drop it, "
-            "or pass a function of two cells in kinds."
+            f"column {name!r} holds cells of type {dtype}, which have no distance; drop it, or "
+            "make numbers or text of it."
         )
     if cells.dtype.kind in "iufMm":
         return "numeric"
     if cells.dtype.kind != "O":
         return "categorical"
-    known = [cell for cell in cells.tolist() if not _is_gap(cell)]
+    known = [cell for cell in cells.tolist() if not is_missing(cell)]
     return "numeric" if known and all(map(_is_quantity, known)) else "categorical"
 
 
@@ -129,52 +133,86 @@ def _is_quantity(cell: Any) -> bool:
     return isinstance(cell, quantities) and not isinstance(cell, bool)
 
 
-def _is_gap(cell: Any) -> bool:
-    return cell is None or cell != cell  # noqa: PLR0124 (NaN and NaT)
-
-
-def _numbers(cells: NDArray[Any], name: Any) -> Floats:
-    if cells.dtype.kind == "O":
-        cells = _unboxed(cells, name)
+def _listed(cells: NDArray[Any], name: Any) -> list[Any]:
+    """Cells as Python objects that can be told apart, with None for gaps."""
     if cells.dtype.kind in "Mm":
-        gaps = np.isnat(cells)
-        since = cells.astype(f"{cells.dtype.kind}8[us]").astype(np.int64)
-        return np.where(gaps, np.nan, since.astype(np.float64))
+        # Nanoseconds would come as whole numbers, microseconds as dates.
+        cells = cells.astype(f"{cells.dtype.kind}8[us]")
+    listed = cells.tolist()
+    nested = next((cell for cell in listed if isinstance(cell, _NESTED)), None)
+    if nested is not None:
+        raise TypeError(
+            f"column {name!r} holds the cell {some([nested])}, which cannot be compared; drop the "
+            "column, or make numbers or text of it."
+        )
+    return [None if is_missing(cell) else cell for cell in listed]
+
+
+def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
+    """All sides of a column as floats that can be subtracted from each other."""
     try:
-        numbers: Floats = cells.astype(np.float64)
-    except (TypeError, ValueError) as error:
+        sides = [_unboxed(side) if side.dtype.kind == "O" else side for side in sides]
+        kinds = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
+        if len(kinds) > 1:
+            raise TypeError("dates or durations on one side only")
+        numbers = _times(sides) if kinds != {"f"} else _whole_or_not(sides)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
-            f"column {name!r} is to be numeric but holds other cells ({error}); "
-            "mend them or leave it out of kinds."
+            f"column {name!r} is to be numeric but holds other cells ({error}); mend them, or "
+            f"pass kinds={{{name!r}: 'categorical'}}."
         ) from error
-    if np.isinf(numbers).any():
-        raise ValueError(f"column {name!r} holds infinity, which is no distance from anything.")
+    if any(np.isinf(side).any() for side in numbers):
+        raise ValueError(
+            f"column {name!r} holds infinity, which is at no distance from anything; replace it by "
+            "a number or a gap."
+        )
     return numbers
 
 
-def _unboxed(cells: NDArray[Any], name: Any) -> NDArray[Any]:
+def _unboxed(cells: NDArray[Any]) -> NDArray[Any]:
     """Turn an array of Python objects into one of numbers, dates or durations."""
-    known = [cell for cell in cells.tolist() if not _is_gap(cell)]
+    listed = [None if is_missing(cell) else cell for cell in cells.tolist()]
+    known = [cell for cell in listed if cell is not None]
     if any(isinstance(cell, datetime.datetime) and cell.tzinfo for cell in known):
-        return np.array([np.nan if _is_gap(c) else c.timestamp() * 1e6 for c in cells.tolist()])
-    if any(isinstance(cell, datetime.date) for cell in known):
-        return np.array([None if _is_gap(c) else c for c in cells.tolist()], dtype="M8[us]")
-    if any(isinstance(cell, datetime.timedelta) for cell in known):
-        return np.array([None if _is_gap(c) else c for c in cells.tolist()], dtype="m8[us]")
-    try:
-        return np.array([np.nan if _is_gap(c) else float(c) for c in cells.tolist()])
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"column {name!r} is to be numeric but holds other cells ({error}); "
-            "mend them or leave it out of kinds."
-        ) from error
+        moments = [np.nan if cell is None else cell.timestamp() * 1e6 for cell in listed]
+        return np.array(moments).astype("M8[us]")
+    for kind, dtype in ((datetime.date, "M8[us]"), (datetime.timedelta, "m8[us]")):
+        if any(isinstance(cell, kind) for cell in known):
+            return np.array(listed, dtype=dtype)
+    return np.array([np.nan if cell is None else float(cell) for cell in listed])
 
 
-def _numeric(place: int, sides: list[Floats], scale: Scale) -> NumericColumn:
+def _times(sides: list[NDArray[Any]]) -> list[Floats]:
+    gaps = [np.isnat(side) for side in sides]
+    since = [side.astype(f"{side.dtype.kind}8[us]").astype(np.int64) for side in sides]
+    known = since[0][~gaps[0]]
+    first = known.min() if len(known) else np.int64(0)
+    # Counted from the first one, microseconds of three centuries are exact as floats.
+    return [
+        np.where(gap, np.nan, (s - first).astype(np.float64))
+        for gap, s in zip(gaps, since, strict=True)
+    ]
+
+
+def _whole_or_not(sides: list[NDArray[Any]]) -> list[Floats]:
+    whole = all(side.dtype.kind in "iu" for side in sides)
+    if whole and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > _EXACT:
+        # Neighbouring large numbers would be the same float; their differences are not.
+        first = int(sides[0].min())
+        return [np.array([cell - first for cell in side.tolist()], dtype=float) for side in sides]
+    return [side.astype(np.float64) for side in sides]
+
+
+def _numeric(place: int, sides: list[Floats], scale: Scale, name: Any) -> NumericColumn:
     known = sides[0][~np.isnan(sides[0])]
     if len(known) == 0:
         return NumericColumn(place, sides, 0.0, 0.0, 0.0)
-    weight = 1.0 / _spread(known, scale) ** 2
+    spread = _spread(known, scale)
+    if not _NARROWEST < spread < 1 / _NARROWEST:
+        raise ValueError(
+            f"column {name!r} has a spread of {spread:.1g}, whose square is no number; rescale it."
+        )
+    weight = 1.0 / spread**2
     # Two random rows differ by twice the variance, in the mean of squares.
     gap = min(_MEAN_DISTANCE * float(np.var(known)) * weight, FARTHEST)
     everyone = np.concatenate(sides)
@@ -198,7 +236,7 @@ def _categorical(place: int, sides: list[list[Any]]) -> CategoricalColumn:
     numbers: dict[Any, int] = {}
     codes = [
         np.array(
-            [GAP if _is_gap(cell) else numbers.setdefault(cell, len(numbers)) for cell in cells],
+            [GAP if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
             dtype=np.int32,
         )
         for cells in sides
@@ -215,7 +253,7 @@ def _categorical(place: int, sides: list[list[Any]]) -> CategoricalColumn:
 
 def _coded(distance: Distance, name: Any, place: int, sides: list[list[Any]]) -> CodedColumn:
     rows, asked = (
-        list(dict.fromkeys(cell for cell in cells if not _is_gap(cell)))
+        list(dict.fromkeys(cell for cell in cells if cell is not None))
         for cells in (sides[0], chain.from_iterable(sides[1:]))
     )
     if len(rows) * max(len(rows), len(asked)) > _MOST_PAIRS:
@@ -225,7 +263,7 @@ def _coded(distance: Distance, name: Any, place: int, sides: list[list[Any]]) ->
         )
     counts = dict.fromkeys(rows, 0)
     for cell in sides[0]:
-        if not _is_gap(cell):
+        if cell is not None:
             counts[cell] += 1
     share = np.array(list(counts.values())) / max(sum(counts.values()), 1)
     among = _pairwise(distance, rows, rows, name)
@@ -241,10 +279,14 @@ def _coded(distance: Distance, name: Any, place: int, sides: list[list[Any]]) ->
 
 
 def _pairwise(distance: Distance, ones: list[Any], others: list[Any], name: Any) -> Floats:
-    table = np.array([[distance(a, b) for b in others] for a in ones], dtype=np.float64)
-    if not (np.isfinite(table).all() and (table >= 0).all()):
+    try:
+        table = np.array([[float(distance(a, b)) for b in others] for a in ones])
+        right = bool(np.isfinite(table).all() and (table >= 0).all())
+    except (TypeError, ValueError):
+        right = False
+    if not right:
         raise ValueError(
-            f"the distance given for column {name!r} returns values below 0 or not finite; it must "
-            "return a squared distance."
+            f"the distance given for column {name!r} fails or returns what is no number of at "
+            "least 0; it must take two cells and return their squared distance."
         )
     return table.reshape(len(ones), len(others))

@@ -6,6 +6,7 @@ stay ties, and the order in which columns are added cannot matter.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,11 @@ class Columns(NamedTuple):
     numbers: Floats
     categories: Codes
     coded: Codes
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """How many columns there are of each sort, and rows."""
+        return tuple(part.shape for part in self)
 
     def take(self, rows: NDArray[Any]) -> Columns:
         """Keep these rows, in this order."""
@@ -155,6 +161,13 @@ class Distances:
             for side, length in enumerate([table.shape[0], *(q.shape[0] for q in queries)])
         ]
         return cls(sides[0], tuple(sides[1:]), _rulers(numeric, categorical, coded, unit))
+
+    def sha256(self) -> str:
+        """Fingerprint of how columns were understood: kinds, scales, gaps, distances given."""
+        digest = hashlib.sha256()
+        for part in (*self.rulers, *self.rows.shapes):
+            digest.update(np.asarray(part).tobytes())
+        return digest.hexdigest()
 
     def measured(self, fold: int, query: int) -> Wholes:
         """Distances of all rows to one query, shape (n_columns, n_rows): the plain definition."""

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-_kernel: Any = njit(nogil=True, cache=True, error_model="numpy")
+
+def kernel(function: Any) -> Any:
+    """Compile on first use, and keep the result on disk where there is a place for it."""
+    settings = {"nogil": True, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **settings)(function)
+    except RuntimeError:
+        # Neither the package nor the user's cache folder can be written, as in some containers.
+        return njit(**settings)(function)
+
 
 # Rows measured together: their distances in all columns stay in the fastest cache.
 _ROWS_AT_ONCE = 256
@@ -22,7 +31,7 @@ _ROWS_AT_ONCE = 256
 NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
 
 
-@_kernel
+@kernel
 def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
     """Write the sort keys of all rows for one query, one line per coalition.
 
@@ -51,11 +60,11 @@ def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         width = min(_ROWS_AT_ONCE, n_rows - first)
         measure(rows, query, rulers, players, shift, first, width, block)
-        _fill_block(block, order, steps, payload[first : first + width], keys, first)
+        fill_block(block, order, steps, payload[first : first + width], keys, first)
 
 
-@_kernel
-def _fill_block(block, order, steps, payload, keys, first):
+@kernel
+def fill_block(block, order, steps, payload, keys, first):
     """Write the keys of a block of rows, from their distances by player, at ``first`` in each line.
 
     The last line of ``block`` is overwritten.
@@ -84,7 +93,7 @@ def _fill_block(block, order, steps, payload, keys, first):
             line[:] = source
 
 
-@_kernel
+@kernel
 def measure(rows, query, rulers, players, shift, first, width, block):
     """Distances of ``width`` rows from row ``first`` on to one query: a line per player.
 
@@ -111,7 +120,7 @@ def measure(rows, query, rulers, players, shift, first, width, block):
         )  # fmt: skip
 
 
-@_kernel
+@kernel
 def _measure_numbers(cells, here, weight, gap, farthest, shift, line):
     # Written so that it fits the vector units: one plain choice after the other.
     for i in range(cells.shape[0]):
@@ -123,7 +132,7 @@ def _measure_numbers(cells, here, weight, gap, farthest, shift, line):
         line[i] += np.int64(distance) << shift
 
 
-@_kernel
+@kernel
 def _measure_categories(cells, here, mismatch, gap, line):
     if here < 0:
         for i in range(cells.shape[0]):
@@ -134,25 +143,25 @@ def _measure_categories(cells, here, mismatch, gap, line):
         line[i] += gap if cells[i] < 0 else distance
 
 
-@_kernel
+@kernel
 def _look_up(cells, table, shift, line):
     for i in range(cells.shape[0]):
         line[i] += table[cells[i]] << shift
 
 
-@_kernel
+@kernel
 def _add(distances, source, line):
     for i in range(line.shape[0]):
         line[i] = source[i] + distances[i]
 
 
-@_kernel
+@kernel
 def _subtract(distances, source, line):
     for i in range(line.shape[0]):
         line[i] = source[i] - distances[i]
 
 
-@_kernel
+@kernel
 def class_values(keys, shift, single, running, values):
     """Value of every row for one query with a class label, one line per coalition.
 
@@ -203,7 +212,7 @@ def class_values(keys, shift, single, running, values):
             distance = next_distance
 
 
-@_kernel
+@kernel
 def nearest_matches(keys, shift, n_neighbors):
     """Matches among the nearest rows of one coalition, in the mean over all orders of ties."""
     n_rows = keys.shape[0]
@@ -223,7 +232,7 @@ def nearest_matches(keys, shift, n_neighbors):
     return matches + tied_matches * (n_nearest - nearer) / tied
 
 
-@_kernel
+@kernel
 def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
     """Value of every row for one query with a numeric target, one line per coalition.
 
@@ -304,7 +313,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
             end = begin
 
 
-@_kernel
+@kernel
 def nearest_error(keys, shift, targets, asked, n_neighbors):
     """Squared error of one coalition's nearest rows, in the mean over all orders of ties."""
     n_rows = keys.shape[0]
@@ -334,7 +343,7 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
     return gap * gap + variance / n_neighbors**2
 
 
-@_kernel
+@kernel
 def observe(values, players, squared_count, seen, first, second):
     """Add the cell values of one query, with their margins, to sums over queries.
 

@@ -22,12 +22,11 @@ def coalitions_at_once(n_rows: int) -> int:
 class SortedRows:
     """Values the rows for one query after the other, in buffers of its own."""
 
-    def __init__(self, training: Training, n_coalitions: int) -> None:
+    def __init__(self, training: Training, n_lines: int) -> None:
         self._training = training
-        self._n_lines = min(n_coalitions, coalitions_at_once(training.n_rows))
-        self._keys = np.empty((self._n_lines, training.n_rows), dtype=np.int64)
+        self._keys = np.empty((n_lines, training.n_rows), dtype=np.int64)
         # One line more: what rows are worth without any column.
-        self._values = np.empty((self._n_lines + 1, training.n_rows))
+        self._values = np.empty((n_lines + 1, training.n_rows))
 
     def add(
         self,
@@ -36,6 +35,7 @@ class SortedRows:
         *,
         order: Wholes,
         weights: Floats,
+        count: float,
         nothing: Floats,
         into: Floats,
     ) -> float:
@@ -49,6 +49,8 @@ class SortedRows:
             Player that stands for each name in the plan.
         weights : array of shape (n_coalitions + 1, n_results)
             What each coalition counts for each result; the last line is for ``nothing``.
+        count : float
+            What the query counts.
         nothing : array of shape (n_rows,)
             Values of rows that the last line of weights counts.
         into : array of shape (n_results, n_rows)
@@ -72,5 +74,5 @@ class SortedRows:
                 whole = training.utility(keys[-1], query)
                 values[-1] = nothing
                 counts = weights[part.start :]
-            dgemm(1.0, values[: len(counts)].T, counts, beta=1.0, c=into.T, overwrite_c=1)
+            dgemm(count, values[: len(counts)].T, counts, beta=1.0, c=into.T, overwrite_c=1)
         return whole

@@ -76,11 +76,6 @@ class Training:
         return len(self.labels)
 
     @property
-    def n_players(self) -> int:
-        """Number of column players."""
-        return int(self.players.max()) + 1
-
-    @property
     def shift(self) -> int:
         """Bits of a sort key that hold the row, and whether its label matches."""
         n_rows_in_all = len(self.chances.single) - 1
@@ -155,6 +150,11 @@ class Plan:
 
     coalitions: Coalitions
     batches: tuple[tuple[slice, Steps], ...]
+
+    @property
+    def most_at_once(self) -> int:
+        """Coalitions in the largest batch."""
+        return max(len(steps[0]) for _, steps in self.batches)
 
     @classmethod
     def of(cls, coalitions: Coalitions, at_once: int) -> Plan:

@@ -11,7 +11,7 @@ import joblib
 import numpy as np
 
 from cellworth.blocks import Axis, Blocks, Groups, label_array
-from cellworth.execution import AfterTasks, Progress, StoppingRule, Threads, run
+from cellworth.execution import AfterTasks, Outcome, Progress, StoppingRule, Threads, run
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
 from cellworth.neighbours.bins import RankBins
@@ -69,16 +69,18 @@ class KNNValuer(Valuer):
         cells that returns their squared distance.
     value_labels : bool, default=False
         Whether the label column plays too. The result then has one more column, ``(label)``, and
-        rows whose label is wrong show it there.
+        rows whose label is wrong show it there; all column names are text then.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
     sweeps : int, default=None
         Passes over all queries, each with coalitions of its own; their spread gives the standard
-        errors. None means 1 where all subsets are looked at, and else 10.
+        errors. None means 1 where all subsets are looked at, else as many as ``stop`` lets pass,
+        and 10 where there is no such rule either.
     stop : StoppingRule, default=None
-        Ends the run before all sweeps are done, such as ``StandardErrorBelow(1e-4)``.
+        When the run is long enough, such as ``StandardErrorBelow(1e-4)``; with ``sweeps`` as well,
+        whichever comes first.
     random_state : int or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
@@ -103,6 +105,9 @@ class KNNValuer(Valuer):
     ``row_groups`` are worth the sum of their cells. The game in which whole groups join or stay
     away has no closed form; ``value_game(KNNGame(..., row_groups=...))`` plays it.
     ``column_groups`` join as a whole: distances add up.
+
+    The first fit on a machine compiles the kernels, which takes some seconds; the result is kept on
+    disk.
 
     Examples
     --------
@@ -177,12 +182,14 @@ class KNNValuer(Valuer):
         settings = Settings.checked(
             self.row_semivalue, self.column_semivalue, executor, self.journal, self.progress
         )
-        with_label = bool(self.value_labels)
+        with_label = _checked_flag(self.value_labels, "value_labels")
+        if with_label:
+            blocks = _with_label(blocks)
         design = _checked_design(self.design, game, settings.column_semivalue, with_label)
         ranking = _checked_ranking(self.ranking, game)
-        exact = isinstance(design, AllSubsets)
+        everything = isinstance(design, AllSubsets)
         # Where nothing is drawn there is no seed, and a journal needs none.
-        seed = None if exact else checked_seed(self.random_state, self.journal)
+        seed = None if everything else checked_seed(self.random_state, self.journal)
         tasks = QueryTasks(
             game=game,
             design=design,
@@ -192,8 +199,8 @@ class KNNValuer(Valuer):
             ranking=ranking,
             seed=seed or 0,
         )
-        sweeps = _checked_sweeps(self.sweeps, exact)
-        limit = AfterTasks(sweeps * len(tasks.parts))
+        sweeps = _checked_sweeps(self.sweeps, once=everything, limited=self.stop is not None)
+        stop = _stop(sweeps, len(tasks.parts), self.stop)
         question = settings.question(game) | {
             "value_labels": with_label,
             "ranking": described(ranking),
@@ -201,7 +208,7 @@ class KNNValuer(Valuer):
         outcome = run(
             tasks,
             tasks.contribution,
-            stop=limit if self.stop is None else limit | checked_stop(self.stop),
+            stop=stop,
             executor=settings.executor,
             journal=settings.journal,
             fingerprint=fingerprint(question, described(design), seed),
@@ -219,11 +226,11 @@ class KNNValuer(Valuer):
             "stop": described(self.stop),
         }
         return Valuation(
-            _with_label(blocks) if with_label else blocks,
+            blocks,
             seen.moments,
             seen.expected_total,
             game.empty,
-            _status(outcome.interrupted, exact, outcome.tasks >= len(tasks.parts)),
+            _status(outcome, len(tasks.parts), exact=everything and ranking is None),
             Provenance.now(
                 question, method, Session(seed, outcome.tasks), seen.tally, outcome.seconds
             ),
@@ -244,10 +251,26 @@ class _Describe:
         return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps{known}"
 
 
-def _status(interrupted: bool, exact: bool, complete: bool) -> Status:
-    if complete and exact:
+def _status(outcome: Outcome, parts_per_sweep: int, *, exact: bool) -> Status:
+    if outcome.tasks < parts_per_sweep:
+        # Some queries were never asked, whatever ended the run.
+        return "interrupted"
+    if exact:
         return "exact"
-    return "interrupted" if interrupted else "estimated"
+    return "interrupted" if outcome.interrupted else "estimated"
+
+
+def _stop(sweeps: int | None, parts_per_sweep: int, rule: Any) -> StoppingRule:
+    if sweeps is None:
+        return checked_stop(rule)
+    limit = AfterTasks(sweeps * parts_per_sweep)
+    return limit if rule is None else limit | checked_stop(rule)
+
+
+def _checked_flag(flag: Any, called: str) -> bool:
+    if not isinstance(flag, bool | np.bool_):
+        raise TypeError(f"{called} is {flag!r}; give True or False.")
+    return bool(flag)
 
 
 def _checked_design(
@@ -279,23 +302,31 @@ def _checked_ranking(ranking: Any, game: KNNGame) -> RankBins | None:
         raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=500, width=0.02) or None.")
     if not game.is_class:
         raise ValueError("RankBins is for class labels, but y is numeric; leave ranking out.")
-    # Nothing is left for bins where all rows are among the nearest.
-    return ranking if ranking.nearest < len(game.labels) else None
+    return ranking
 
 
-def _checked_sweeps(sweeps: Any, exact: bool) -> int:
+def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
+    """Return how many sweeps to make; None where a rule alone ends the run."""
     if sweeps is None:
-        return 1 if exact else _SWEEPS
+        return 1 if once else None if limited else _SWEEPS
     if isinstance(sweeps, bool) or not isinstance(sweeps, int | np.integer) or sweeps < 1:
         raise ValueError(f"sweeps is {sweeps!r}; give a whole number of at least 1.")
-    return 1 if exact else int(sweeps)
+    return 1 if once else int(sweeps)
 
 
 def _with_label(blocks: Blocks) -> Blocks:
+    """Blocks with the labels as one more column; all names are text then."""
     columns = blocks.columns
-    names = [*columns.labels.tolist(), LABEL]
-    ids = label_array([*columns.ids.tolist(), LABEL], what="column")
-    if len(set(map(str, names))) < len(names):
+    names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
+    if len(set(names)) < len(names) or len(set(ids)) < len(ids):
         raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
-    codes = np.append(columns.codes, len(columns.labels))
-    return Blocks(blocks.rows, Axis(label_array(names, what="column"), ids, codes))
+    if not columns.grouped:
+        return Blocks(blocks.rows, Axis.of_singles(names, what="column"))
+    return Blocks(
+        blocks.rows,
+        Axis(
+            label_array(names, what="column"),
+            label_array(ids, what="column"),
+            np.append(columns.codes, len(columns.labels)),
+        ),
+    )

@@ -13,7 +13,7 @@ from cellworth.blocks import Positions
 from cellworth.designs import generator
 from cellworth.games import KNNGame
 from cellworth.moments import Tally, with_margins
-from cellworth.neighbours.bins import COALITIONS_AT_ONCE, BinnedRows, RankBins
+from cellworth.neighbours.bins import COALITIONS_AT_ONCE, BinnedRows, RankBins, n_nearest
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import Plan, Query, Training
@@ -33,7 +33,7 @@ _QUERIES_PER_DRAW = 64
 _MOST_DRAWS = 16
 # Queries that tell the error of the choice of queries: more would cost time and tell no more.
 _OBSERVED = 1000
-_KEPT = 4
+_KEPT = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +88,8 @@ class QueryTasks:
         self.with_label = with_label
         self.ranking = ranking
         self.seed = seed
+        # All subsets are the same for every query and every sweep.
+        self.draws = not isinstance(design, AllSubsets)
         self.n_queries = sum(map(len, game.query_labels))
         self.n_results = game.shape[1] + with_label
         self.parts = self._cut()
@@ -106,7 +108,7 @@ class QueryTasks:
         plans = _kept(self._draws, task.sweep, self._drawn)
         rows = np.flatnonzero(game.problem.folds[part.fold].may_train)
         cells = np.zeros((self.n_results, len(rows)))
-        ranked = self._ranked(training, max(len(plan.coalitions.members) for plan, _ in plans))
+        ranked = self._ranked(training, max(plan.most_at_once for plan, _ in plans))
         watch = None
         if part.observed and task.sweep == 0:
             watch = _Watch(cells.shape, game.blocks.rows.codes[rows], game.shape[0])
@@ -117,15 +119,16 @@ class QueryTasks:
             label = float(game.query_labels[part.fold][place])
             query = Query.of(game.distances.queries[part.fold], training.rulers, place, label)
             plan, weights = plans[place % len(plans)]
-            relabelled = np.empty_like(weights)
-            relabelled[:, order] = weights
+            if self.draws:
+                weights = weights[:, np.argsort(order)]
             nothing, base = without_columns(query)
             into = cells if watch is None else watch.cleared()
             whole = ranked.add(
                 query,
                 plan,
                 order=order,
-                weights=relabelled * counts if watch is None else relabelled,
+                weights=weights,
+                count=counts if watch is None else 1.0,
                 nothing=nothing,
                 into=into,
             )
@@ -180,10 +183,12 @@ class QueryTasks:
             RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
         )
 
-    def _ranked(self, training: Training, n_coalitions: int) -> SortedRows | BinnedRows:
-        if self.ranking is None:
-            return SortedRows(training, n_coalitions)
-        return BinnedRows(training, n_coalitions, self.ranking)
+    def _ranked(self, training: Training, n_lines: int) -> SortedRows | BinnedRows:
+        n_rows, bins = training.n_rows, self.ranking
+        # Bins are for the rows beyond the nearest; a small fold may have none.
+        if bins is None or 2 * n_nearest(bins, n_rows, training.n_neighbors) > n_rows:
+            return SortedRows(training, n_lines)
+        return BinnedRows(training, n_lines, bins)
 
     def _drawn(self, sweep: int) -> list[tuple[Plan, Floats]]:
         """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
@@ -192,7 +197,7 @@ class QueryTasks:
         if self.ranking is not None:
             at_once = COALITIONS_AT_ONCE
         drawn = []
-        for place in range(1 if isinstance(self.design, AllSubsets) else n_draws):
+        for place in range(n_draws if self.draws else 1):
             rng = generator(self.seed, sweep, place)
             coalitions = self.design.draw(self.n_results, self.column_semivalue, rng)
             if self.with_label:
@@ -214,7 +219,7 @@ class QueryTasks:
         n_columns = self.game.shape[1]
         order = np.arange(self.n_results)
         for _ in task.part.queries:
-            if not isinstance(self.design, AllSubsets):
+            if self.draws:
                 order[:n_columns] = rng.permutation(n_columns)
             yield order
 
@@ -284,7 +289,7 @@ def _kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made
     found = cache.get(key)
     if found is None:
         found = make(key)
-        if len(cache) >= _KEPT:
-            cache.clear()
         cache[key] = found
+        for oldest in list(cache)[:-_KEPT]:
+            cache.pop(oldest, None)
     return found
