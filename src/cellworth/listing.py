@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Labels
+from cellworth.counts import is_whole
 
 Floats = NDArray[np.float64]
 
@@ -104,7 +105,7 @@ class ValueList:
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
     def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        if not is_whole(k) or k < 1:
             raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
         best = self._part(order[~np.isnan(self.values[order])][:k])
         ranks = {"rank": np.arange(1, len(best) + 1)}

@@ -10,14 +10,15 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import comb
 
 from cellworth.blocks import Mask
+from cellworth.counts import checked_count
 from cellworth.designs import coalition_masks
+from cellworth.quadrature import quadrature_weights
 from cellworth.semivalues import Semivalue, Shapley, membership_weights, size_probabilities
 
 Floats = NDArray[np.float64]
@@ -25,12 +26,6 @@ Counts = NDArray[np.int64]
 
 MOST_COLUMNS_OF_ALL_SUBSETS = 20
 MOST_COLUMNS_OF_QUADRATURE = 500
-
-# Correlation of two coalitions falls with the angle between them; found on three data sets, checked
-# on others (benchmarks/time_to_accuracy.py).
-_FALL_PER_RADIAN = 0.3
-_LINEAR_VARIANCE = 1000.0
-_NOISE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +183,7 @@ class QuadratureSubsets:
                 for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
             ]
         )
-        return _keeping_the_sum(members, _integrated(members))
+        return _keeping_the_sum(members, quadrature_weights(members))
 
 
 @dataclass(frozen=True)
@@ -213,11 +208,11 @@ class Permutations:
 
     def n_coalitions(self, n_players: int) -> int:
         """One per column and order; everyone is shared."""
-        return _checked_count(self.orders, "orders") * (n_players - 1) + 1
+        return checked_count(self.orders, "orders") * (n_players - 1) + 1
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """Draw the orders."""
-        n_orders = _checked_count(self.orders, "orders")
+        n_orders = checked_count(self.orders, "orders")
         ranks = _orthogonal_ranks(n_players, n_orders, rng)
         # A prefix ends with the column that joined last.
         sizes = np.arange(1, n_players + 1)
@@ -245,15 +240,9 @@ def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
     return Coalitions(members, membership_weights(semivalue, members), nothing)
 
 
-def _checked_count(count: int, called: str) -> int:
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise ValueError(f"{called} is {count!r}; give a whole number of at least 1.")
-    return int(count)
-
-
 def _budget(design: LeverageSubsets | QuadratureSubsets, n_players: int, default: int) -> int:
     wanted = default if design.coalitions is None else design.coalitions
-    wanted = _checked_count(wanted, f"coalitions of {type(design).__name__}")
+    wanted = checked_count(wanted, f"coalitions of {type(design).__name__}")
     return min(wanted, (1 << n_players) - 1)
 
 
@@ -403,64 +392,3 @@ def _orthogonal_ranks(n_players: int, n_orders: int, rng: np.random.Generator) -
     pairs = [(direction, -direction) for direction in directions]
     scores = np.array([one for pair in pairs for one in pair][:n_orders])
     return scores.argsort(axis=1).argsort(axis=1)
-
-
-def _integrated(members: Mask) -> Floats:
-    """Weights of coalitions in the Shapley values of the process that runs through them.
-
-    The process has covariance exp(-angle), conditioned on what everyone is worth, plus a strong
-    linear part and a little noise.
-    """
-    n_players = members.shape[1]
-    sizes = members.sum(axis=1)
-    centred = members - (sizes / n_players)[:, None]
-    overlaps = (members.astype(np.float64) @ members.T).round()
-    with_everyone = _correlation(sizes, n_players, sizes)
-    covariance = _correlation(sizes[:, None], sizes, overlaps)
-    covariance -= np.outer(with_everyone, with_everyone)
-    covariance += _LINEAR_VARIANCE / n_players * (centred @ centred.T)
-    covariance[np.diag_indices_from(covariance)] += _NOISE
-    integrals = _integrals(n_players)
-    target = integrals[sizes[:, None], members.astype(np.intp)]
-    target -= target.mean(axis=1, keepdims=True)
-    target += _LINEAR_VARIANCE / n_players * centred
-    return np.linalg.solve(covariance, target)
-
-
-def _correlation(one: Any, other: Any, overlap: Any) -> Floats:
-    """Correlation of the utilities of two coalitions, given their sizes and their overlap."""
-    cosine = np.minimum(overlap / np.sqrt(one * other), 1.0)
-    correlation: Floats = np.exp(-_FALL_PER_RADIAN * np.arccos(cosine))
-    return correlation
-
-
-@lru_cache(maxsize=8)
-def _integrals(n_players: int) -> Floats:
-    """Shapley value of a player in the game F -> correlation(F, G), shape (n_players, 2).
-
-    By the size of G, for players outside and inside of G; without the empty and the full F.
-    """
-    integrals = np.zeros((n_players, 2))
-    size = np.arange(1, n_players)[:, None]
-    joined = 1.0 / (n_players * comb(n_players - 1, size - 1))
-    absent = 1.0 / (n_players * comb(n_players - 1, size))
-    for given in range(1, n_players):
-        overlap = np.arange(given + 1)
-        correlation = _correlation(size, given, overlap)
-        # Ways to pick F of a size and an overlap with G, with the player and without.
-        outside, inside = n_players - given, given
-        rest = size - overlap
-        for is_in in (0, 1):
-            with_player = (
-                comb(inside - 1, overlap - 1) * comb(outside, rest)
-                if is_in
-                else comb(inside, overlap) * comb(outside - 1, rest - 1)
-            )
-            without = (
-                comb(inside - 1, overlap) * comb(outside, rest)
-                if is_in
-                else comb(inside, overlap) * comb(outside - 1, rest)
-            )
-            marginal = with_player * joined - without * absent
-            integrals[given, is_in] = (correlation * marginal).sum()
-    return integrals

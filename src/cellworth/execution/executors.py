@@ -12,9 +12,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from cellworth.counts import checked_count
 
 Result = TypeVar("Result")
 Results = Generator[Result, None, None]
@@ -61,7 +62,7 @@ class Threads:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        _require_positive("n_workers of Threads", self.n_workers)
+        checked_count(self.n_workers, "n_workers of Threads")
 
     def run(self, work: Callable[[int], Result], tasks: Iterable[int]) -> Results[Result]:
         """Run the tasks in threads; wait for those that are running when the rest is cancelled."""
@@ -94,8 +95,8 @@ class Processes:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        _require_positive("n_workers of Processes", self.n_workers)
-        _require_positive("batch_size of Processes", self.batch_size)
+        checked_count(self.n_workers, "n_workers of Processes")
+        checked_count(self.batch_size, "batch_size of Processes")
 
     def run(self, work: Callable[[int], Result], tasks: Iterable[int]) -> Results[Result]:
         """Run the tasks in processes."""
@@ -151,9 +152,3 @@ def _wait_until_taken(flying: Flying) -> None:
     deadline = time.monotonic() + _SECONDS_TO_TAKE
     while time.monotonic() < deadline and not all(f.running() or f.done() for f in flying):
         time.sleep(0.001)
-
-
-def _require_positive(what: str, number: int) -> None:
-    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-    if not whole or number < 1:
-        raise ValueError(f"{what} is {number!r}; give a whole number of at least 1.")

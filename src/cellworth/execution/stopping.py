@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cellworth.counts import is_whole
 from cellworth.moments import Addition, Moments
 
 # Spreads of fewer observations say little about the standard error.
@@ -86,7 +87,7 @@ class AfterTasks(StoppingRule):
 
     def __post_init__(self) -> None:
         """Refuse a run without tasks."""
-        if isinstance(self.n_tasks, bool) or not isinstance(self.n_tasks, int | np.integer):
+        if not is_whole(self.n_tasks):
             raise TypeError(f"AfterTasks takes a whole number of tasks, not {self.n_tasks!r}.")
         if self.n_tasks < 1:
             raise ValueError(f"AfterTasks({self.n_tasks}) would never start; give at least 1 task.")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Groups, Mask
+from cellworth.counts import checked_count
 from cellworth.games.base import EmptyPolicy, checked_policy
 from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.neighbours.distances import Distances, Wholes
@@ -84,17 +85,11 @@ class KNNGame:
         groups: Any = None,
     ) -> None:
         """Check the data and measure columns."""
-        if (
-            isinstance(n_neighbors, bool)
-            or not isinstance(n_neighbors, int | np.integer)
-            or n_neighbors < 1
-        ):
-            raise ValueError(f"n_neighbors is {n_neighbors!r}; give a whole number of at least 1.")
         self.problem = Problem.of(
             X, y, X_val, y_val, classification=_wants_classes(scoring), row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, one_class_can_judge=True,
         )  # fmt: skip
-        self.n_neighbors = int(n_neighbors)
+        self.n_neighbors = checked_count(n_neighbors, "n_neighbors")
         self.scoring = scoring or ("accuracy" if self.is_class else "neg_mean_squared_error")
         self.empty = checked_policy(empty)
         self.blocks = self.problem.blocks

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import checked_count
 from cellworth.neighbours.columns import Floats
 from cellworth.neighbours.distances import Wholes
 from cellworth.neighbours.training import Plan, Query, Steps, Training
@@ -52,11 +53,7 @@ class RankBins:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        whole = isinstance(self.nearest, int | np.integer) and not isinstance(self.nearest, bool)
-        if not whole or self.nearest < 1:
-            raise ValueError(
-                f"nearest of RankBins is {self.nearest!r}; give a whole number of at least 1."
-            )
+        checked_count(self.nearest, "nearest of RankBins")
         number = isinstance(self.width, int | float | np.number)
         if not number or not 1e-3 <= self.width <= 1:
             raise ValueError(

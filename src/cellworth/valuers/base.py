@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Groups
+from cellworth.counts import is_whole
 from cellworth.designs import Design
 from cellworth.execution import (
     Executor,
@@ -308,7 +309,7 @@ def checked_stop(stop: Any) -> StoppingRule:
 
 def checked_seed(random_state: Any, journal: Any) -> int:
     """Turn a random_state into the seed that names every task of the run."""
-    if journal is not None and not isinstance(random_state, int | np.integer):
+    if journal is not None and not is_whole(random_state):
         raise ValueError(
             "a journal needs random_state to be a whole number, so that a later session draws the "
             "same tasks."
@@ -317,7 +318,7 @@ def checked_seed(random_state: Any, journal: Any) -> int:
         return int(np.random.SeedSequence().generate_state(1)[0])
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+    if not is_whole(random_state):
         raise TypeError(
             f"random_state is {random_state!r}; give a whole number, None or a RandomState."
         )

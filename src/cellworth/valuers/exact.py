@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.blocks import Blocks, Groups
+from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
 from cellworth.execution import AfterTasks
 from cellworth.games import EmptyPolicy, Game
@@ -254,7 +255,7 @@ def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
 
 
 def _refuse_absurd(game: Game, shape: tuple[int, int], limit: int) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
+    if not is_whole(limit):
         raise TypeError(f"max_utilities is {limit!r}; give a whole number.")
     if 1 << sum(shape) > limit:
         plan = _plan(game, shape, limit)

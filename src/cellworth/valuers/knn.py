@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 
 from cellworth.blocks import Axis, Blocks, Groups, label_array
+from cellworth.counts import checked_count
 from cellworth.execution import AfterTasks, Outcome, Progress, StoppingRule, Threads, run
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
@@ -182,61 +183,71 @@ class KNNValuer(Valuer):
         settings = Settings.checked(
             self.row_semivalue, self.column_semivalue, executor, self.journal, self.progress
         )
-        with_label = _checked_flag(self.value_labels, "value_labels")
-        if with_label:
+        tasks = self._tasks(game, settings)
+        if tasks.with_label:
             blocks = _with_label(blocks)
+        sweeps = _checked_sweeps(self.sweeps, once=not tasks.draws, limited=self.stop is not None)
+        question = settings.question(game) | {
+            "value_labels": tasks.with_label,
+            "ranking": described(tasks.ranking),
+        }
+        method = {
+            "name": "KNNValuer",
+            "design": described(tasks.design),
+            "sweeps": sweeps,
+            "stop": described(self.stop),
+        }
+        outcome = run(
+            tasks,
+            tasks.contribution,
+            stop=_stop(sweeps, len(tasks.parts), self.stop),
+            executor=settings.executor,
+            journal=settings.journal,
+            fingerprint=fingerprint(question, method["design"], tasks.seed),
+            tasks_per_round=len(tasks.parts),
+            title=type(tasks.design).__name__,
+            show_progress=settings.progress,
+            describe=_Describe(len(tasks.parts)),
+        )
+        return _valuation(blocks, tasks, outcome, question, method)
+
+    def _tasks(self, game: KNNGame, settings: Settings) -> QueryTasks:
+        with_label = _checked_flag(self.value_labels, "value_labels")
         design = _checked_design(self.design, game, settings.column_semivalue, with_label)
-        ranking = _checked_ranking(self.ranking, game)
-        everything = isinstance(design, AllSubsets)
         # Where nothing is drawn there is no seed, and a journal needs none.
-        seed = None if everything else checked_seed(self.random_state, self.journal)
-        tasks = QueryTasks(
+        draws = not isinstance(design, AllSubsets)
+        return QueryTasks(
             game=game,
             design=design,
             row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
-            ranking=ranking,
-            seed=seed or 0,
+            ranking=_checked_ranking(self.ranking, game),
+            seed=checked_seed(self.random_state, self.journal) if draws else None,
         )
-        sweeps = _checked_sweeps(self.sweeps, once=everything, limited=self.stop is not None)
-        stop = _stop(sweeps, len(tasks.parts), self.stop)
-        question = settings.question(game) | {
-            "value_labels": with_label,
-            "ranking": described(ranking),
-        }
-        outcome = run(
-            tasks,
-            tasks.contribution,
-            stop=stop,
-            executor=settings.executor,
-            journal=settings.journal,
-            fingerprint=fingerprint(question, described(design), seed),
-            tasks_per_round=len(tasks.parts),
-            title=type(design).__name__,
-            show_progress=settings.progress,
-            describe=_Describe(len(tasks.parts)),
-        )
-        seen = cast(Sweeps, outcome.contribution)
-        warn(outcome, seen.tally)
-        method = {
-            "name": "KNNValuer",
-            "design": described(design),
-            "sweeps": sweeps,
-            "stop": described(self.stop),
-        }
-        return Valuation(
-            blocks,
-            seen.moments,
-            seen.expected_total,
-            game.empty,
-            _status(outcome, len(tasks.parts), exact=everything and ranking is None),
-            Provenance.now(
-                question, method, Session(seed, outcome.tasks), seen.tally, outcome.seconds
-            ),
-            game.problem.table.backend,
-            seen.validation_errors(tasks.n_queries),
-        )
+
+
+def _valuation(
+    blocks: Blocks,
+    tasks: QueryTasks,
+    outcome: Outcome,
+    question: dict[str, Any],
+    method: dict[str, Any],
+) -> Valuation:
+    """Write down what came out of a run over queries."""
+    seen = cast(Sweeps, outcome.contribution)
+    warn(outcome, seen.tally)
+    session = Session(tasks.seed, outcome.tasks)
+    return Valuation(
+        blocks,
+        seen.moments,
+        seen.expected_total,
+        tasks.game.empty,
+        _status(outcome, tasks),
+        Provenance.now(question, method, session, seen.tally, outcome.seconds),
+        tasks.game.problem.table.backend,
+        seen.validation_errors(tasks.n_queries),
+    )
 
 
 @dataclass(frozen=True)
@@ -251,11 +262,11 @@ class _Describe:
         return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps{known}"
 
 
-def _status(outcome: Outcome, parts_per_sweep: int, *, exact: bool) -> Status:
-    if outcome.tasks < parts_per_sweep:
+def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
+    if outcome.tasks < len(tasks.parts):
         # Some queries were never asked, whatever ended the run.
         return "interrupted"
-    if exact:
+    if not tasks.draws and tasks.ranking is None:
         return "exact"
     return "interrupted" if outcome.interrupted else "estimated"
 
@@ -309,9 +320,8 @@ def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
     """Return how many sweeps to make; None where a rule alone ends the run."""
     if sweeps is None:
         return 1 if once else None if limited else _SWEEPS
-    if isinstance(sweeps, bool) or not isinstance(sweeps, int | np.integer) or sweeps < 1:
-        raise ValueError(f"sweeps is {sweeps!r}; give a whole number of at least 1.")
-    return 1 if once else int(sweeps)
+    count = checked_count(sweeps, "sweeps")
+    return 1 if once else count
 
 
 def _with_label(blocks: Blocks) -> Blocks:

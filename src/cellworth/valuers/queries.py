@@ -67,7 +67,8 @@ class QueryTasks:
         Whether the label column plays.
     ranking : RankBins or None
         How far rows are ranked; None: exactly.
-    seed : int
+    seed : int or None
+        None where nothing is drawn.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class QueryTasks:
         column_semivalue: Semivalue,
         with_label: bool,
         ranking: RankBins | None,
-        seed: int,
+        seed: int | None,
     ) -> None:
         self.game = game
         self.design = design
@@ -198,7 +199,7 @@ class QueryTasks:
             at_once = COALITIONS_AT_ONCE
         drawn = []
         for place in range(n_draws if self.draws else 1):
-            rng = generator(self.seed, sweep, place)
+            rng = generator(self.seed or 0, sweep, place)
             coalitions = self.design.draw(self.n_results, self.column_semivalue, rng)
             if self.with_label:
                 coalitions = coalitions.with_last_player()
@@ -215,7 +216,7 @@ class QueryTasks:
 
     def _orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
         """Which column stands for each name in a design, query by query."""
-        rng = generator(self.seed, task.number)
+        rng = generator(self.seed or 0, task.number)
         n_columns = self.game.shape[1]
         order = np.arange(self.n_results)
         for _ in task.part.queries:
