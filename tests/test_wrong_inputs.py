@@ -78,6 +78,8 @@ class Silent:
         return None
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors is")
+
 # What is done wrong, and the words that must come back: what came, and what to do about it.
 MISTAKES = {
     # the table
@@ -387,6 +389,31 @@ MISTAKES = {
         lambda: KNNValuer(kinds={"age": lambda a, b: "far"}).fit(**GOOD),
         ["distance given for column 'age'", "no number"],
     ),
+    "numbers here and text there": (
+        lambda: KNNValuer(1).fit(**(GOOD | {"X_val": X.assign(age=X["age"].astype(str))})),
+        ["column 'age' holds numbers in one of X and X_val", "same type", "kinds"],
+    ),
+    "complex cells": (
+        lambda: KNNValuer(1).fit(**(GOOD | {"X": X.assign(age=X["age"] * 1j)})),
+        ["column 'age' holds cells of type", "have no distance"],
+    ),
+    "a numeric target of whole numbers": (
+        lambda: KNNValuer(1).fit(X, [1, 2, 3, 4], X_val=X, y_val=[1, 2, 3, 5]),
+        ["the class 5", "numeric target", "neg_mean_squared_error"],
+    ),
+    "groups with a validation set": (
+        lambda: KNNValuer(1).fit(**GOOD, groups=[1, 1, 2, 2]),
+        ["groups came with X_val", "cv"],
+    ),
+    "a column that groups rows among the columns": (
+        lambda: KNNValuer(1).fit(**GOOD, row_groups="age", column_groups={"all": ["age", "pay"]}),
+        ["names 'age', which is row_groups", "leave it out"],
+    ),
+    "labels by name": (lambda: KNNValuer(1).fit(X, "pay"), ["y is the text 'pay'", "per row"]),
+    "a splitter by name": (
+        lambda: KNNValuer(1, cv="kfold").fit(X, Y),
+        ["cv='kfold' cannot split", "another cv"],
+    ),
     "labels that may play": (
         lambda: KNNValuer(value_labels="no").fit(**GOOD),
         ["value_labels is 'no'", "True or False"],
@@ -409,10 +436,10 @@ MISTAKES = {
     ),
     "no orders": (
         lambda: KNNValuer(design=Permutations(0)).fit(**GOOD),
-        ["orders is 0", "at least 1"],
+        ["orders of Permutations is 0", "at least 1"],
     ),
     "a fit for Banzhaf columns": (
-        lambda: KNNValuer(design=LeverageSubsets(), column_semivalue=Banzhaf()).fit(**GOOD),
+        lambda: LeverageSubsets().draw(5, Banzhaf(), np.random.default_rng(0)),
         ["LeverageSubsets is for Shapley values", "Permutations()"],
     ),
     "no sweeps": (lambda: KNNValuer(sweeps=0).fit(**GOOD), ["sweeps is 0", "at least 1"]),

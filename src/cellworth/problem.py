@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,11 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.blocks import Blocks, Groups, Mask, Positions, is_missing, some
+from cellworth.counts import is_whole
 from cellworth.tables import Table, array_as_given, column_sha256, series_array
+
+# Numbers without a fraction are read as classes up to this many different ones.
+_MOST_NUMBERS_AS_CLASSES = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +80,9 @@ class Problem:
     ) -> Problem:
         """Check everything that a user hands over; each mistake gets one sentence.
 
-        Where ``classification`` is None, the labels tell: numbers with a fraction are a numeric
-        target, all else are classes. ``one_class_can_judge`` allows validation rows of one class.
+        Where ``classification`` is None, the labels tell: numbers with a fraction, or more than 50
+        different ones, are a numeric target, all else are classes. ``one_class_can_judge`` allows
+        validation rows of one class.
         """
         table = Table.of(X, called="X")
         if y is None:
@@ -84,10 +90,12 @@ class Problem:
                 "This estimator requires y to be passed, but the target y is None; "
                 "give one label per row of X."
             )
+        target = _target(y, table, "y", "X")
         if classification is None:
-            classification = not _has_fractions(_one_dimensional(y, "y"))
-        target = _target(y, table, "y", "X", classification)
+            classification = not _is_measured(target)
+        target = target if classification else _numeric(target, "y")
         if isinstance(row_groups, str):
+            _refuse_row_groups_that_play(row_groups, column_groups)
             X_val = _without_column(X_val, row_groups, table)
             table, row_groups = _split_off(table, row_groups)
         _refuse_other_order(row_groups, table, "row_groups", "X")
@@ -99,6 +107,10 @@ class Problem:
             given, missing = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
             raise ValueError(
                 f"{given} came without {missing}; give both, or neither for cross-validation."
+            )
+        if X_val is not None and groups is not None:
+            raise ValueError(
+                "groups came with X_val; they are for cv, which splits X where there is no X_val."
             )
         if X_val is None:
             folds = _cross_validation(table, target, classes, cv, groups)
@@ -157,24 +169,40 @@ def _held_out(
     table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any, least_classes: int
 ) -> Fold:
     val = Table.of(X_val, called="X_val").aligned_to(table, called="X_val")
-    target = _target(y_val, val, "y_val", "X_val", classes is not None)
-    if classes is not None:
+    target = _target(y_val, val, "y_val", "X_val")
+    if classes is None:
+        target = _numeric(target, "y_val")
+    else:
         seen = _classes(target, "y_val", least_classes)
         unknown = [label for label in seen.tolist() if label not in classes.tolist()]
         if unknown:
+            advice = "Spell labels alike or drop rows."
+            if classes.dtype.kind in "iuf":
+                advice += " Is this a numeric target? Use a regressor; KNNValuer takes scoring="
+                advice += "'neg_mean_squared_error'."
             raise ValueError(
                 f"y_val has the class {unknown[0]!r}, which y never shows; classes of y are "
-                f"{some(classes)}. Spell labels alike or drop rows."
+                f"{some(classes)}. {advice}"
             )
     return Fold(np.ones(table.shape[0], dtype=bool), val, target)
 
 
-def _has_fractions(target: NDArray[Any]) -> bool:
-    numbers = target.dtype.kind == "f" or (
-        target.dtype.kind == "O" and all(isinstance(label, float) for label in target.tolist())
-    )
-    known = target[np.isfinite(target.astype(np.float64))] if numbers else target[:0]
-    return bool(np.any(known.astype(np.float64) % 1))
+def _is_measured(target: NDArray[Any]) -> bool:
+    """Tell whether labels are a numeric target rather than classes."""
+    labels = target.tolist()
+    if not all(is_whole(label) or isinstance(label, float) for label in labels):
+        return False
+    return len(set(labels)) > _MOST_NUMBERS_AS_CLASSES or any(label % 1 for label in labels)
+
+
+def _refuse_row_groups_that_play(name: str, column_groups: Groups) -> None:
+    if isinstance(column_groups, Mapping):
+        for group, members in column_groups.items():
+            if not isinstance(members, str) and name in list(members):
+                raise ValueError(
+                    f"column_groups[{group!r}] names {name!r}, which is row_groups and so does not "
+                    "play; leave it out."
+                )
 
 
 def _cross_validation(
@@ -193,8 +221,8 @@ def _cross_validation(
             raise ValueError(
                 f"groups has {len(groups)} entries but X has {n_rows} rows; give one per row."
             )
-    splitter = check_cv(cv, target, classifier=classes is not None)
     try:
+        splitter = check_cv(cv, target, classifier=classes is not None)
         parts = list(splitter.split(np.zeros((n_rows, 1)), target, groups))
     except ValueError as error:
         raise ValueError(
@@ -230,7 +258,7 @@ def _positions(side: Any, n_rows: int) -> Positions:
     return places
 
 
-def _target(y: Any, table: Table, called: str, of: str, classification: bool) -> NDArray[Any]:
+def _target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
     _refuse_other_order(y, table, called, of)
     array = _one_dimensional(y, called)
     if len(array) != len(table.row_ids):
@@ -244,7 +272,7 @@ def _target(y: Any, table: Table, called: str, of: str, classification: bool) ->
             f"{called} has no label (NaN or None) at position {gaps[0]} ({len(gaps)} in all); "
             "drop the rows without a label."
         )
-    return array if classification else _numeric(array, called)
+    return array
 
 
 def _refuse_other_order(column: Any, table: Table, called: str, of: str) -> None:
@@ -266,6 +294,8 @@ def _refuse_other_order(column: Any, table: Table, called: str, of: str) -> None
 
 
 def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
+    if isinstance(y, str):
+        raise TypeError(f"{called} is the text {y!r}; give one entry per row, not a name.")
     if np.ma.isMaskedArray(y):
         raise TypeError(f"{called} is a masked array; drop the rows whose label is masked.")
     series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)

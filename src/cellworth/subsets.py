@@ -117,6 +117,11 @@ class LeverageSubsets:
 
     coalitions: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what is no number of coalitions."""
+        if self.coalitions is not None:
+            checked_count(self.coalitions, "coalitions of LeverageSubsets")
+
     def n_coalitions(self, n_players: int) -> int:
         """As asked, or eight per player, but not more than there are."""
         return _budget(self, n_players, 8 * n_players)
@@ -158,6 +163,11 @@ class QuadratureSubsets:
     """
 
     coalitions: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of coalitions."""
+        if self.coalitions is not None:
+            checked_count(self.coalitions, "coalitions of QuadratureSubsets")
 
     def n_coalitions(self, n_players: int) -> int:
         """As asked, or eight per player, but not more than there are."""
@@ -206,13 +216,17 @@ class Permutations:
 
     orders: int = 2
 
+    def __post_init__(self) -> None:
+        """Refuse what is no number of orders."""
+        checked_count(self.orders, "orders of Permutations")
+
     def n_coalitions(self, n_players: int) -> int:
         """One per column and order; everyone is shared."""
-        return checked_count(self.orders, "orders") * (n_players - 1) + 1
+        return self.orders * (n_players - 1) + 1
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """Draw the orders."""
-        n_orders = checked_count(self.orders, "orders")
+        n_orders = self.orders
         ranks = _orthogonal_ranks(n_players, n_orders, rng)
         # A prefix ends with the column that joined last.
         sizes = np.arange(1, n_players + 1)
@@ -242,7 +256,6 @@ def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
 
 def _budget(design: LeverageSubsets | QuadratureSubsets, n_players: int, default: int) -> int:
     wanted = default if design.coalitions is None else design.coalitions
-    wanted = checked_count(wanted, f"coalitions of {type(design).__name__}")
     return min(wanted, (1 << n_players) - 1)
 
 

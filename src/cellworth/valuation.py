@@ -137,8 +137,9 @@ class Valuation:
         Parameters
         ----------
         wide : bool, default=False
-            False: one line per block with row, column, value, standard_error and count. True: one
-            line per row, with its values under the column labels.
+            False: one line per block with row, column, value, standard_error, count and, where
+            known, validation_error. True: one line per row, with its values under the column
+            labels.
         backend : {"pandas", "polars", "pyarrow"}, default=None
             None means the library that X came in; for arrays the first that is installed.
         """
@@ -342,10 +343,15 @@ def _summary(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     tally = valuation.provenance.tally
     yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
-    yield (
-        f"  total       {valuation.total:.6g} "
-        f"(expected {valuation.expected_total:.6g}, residual {valuation.efficiency_residual:.2g})"
+    # Only Shapley values on both sides add up to it.
+    question = valuation.provenance.question
+    semivalues = {question.get(f"{side}_semivalue") for side in ("row", "column")}
+    expected = (
+        f" (expected {valuation.expected_total:.6g}, residual {valuation.efficiency_residual:.2g})"
+        if semivalues == {"Shapley()"}
+        else ""
     )
+    yield f"  total       {valuation.total:.6g}{expected}"
     yield f"  empty       {valuation.empty}"
     if valuation.status != "exact":
         errors = valuation.standard_errors

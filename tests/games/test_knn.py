@@ -59,11 +59,18 @@ def test_balanced_accuracy_counts_every_class_of_queries_the_same():
     assert game.value(np.ones(2, dtype=bool), np.ones(1, dtype=bool)) == pytest.approx(0.5)
 
 
-def test_many_whole_numbers_are_read_as_classes_with_a_warning():
-    X, y = np.arange(120.0)[:, None], np.repeat(np.arange(60), 2)
-    with pytest.warns(UserWarning, match=r"60 different whole numbers.*neg_mean_squared_error"):
-        KNNGame(X, y, cv=2)
-    KNNGame(X, y, cv=2, scoring="neg_mean_squared_error")
+def test_many_different_numbers_are_a_numeric_target():
+    X = np.arange(120.0)[:, None]
+    assert not KNNGame(X, np.repeat(np.arange(60), 2), cv=2).is_class
+    assert not KNNGame(X, np.arange(120) % 7 + 0.5, cv=2).is_class
+    assert KNNGame(X, np.arange(120) % 7, cv=2).is_class
+    assert KNNGame(X, np.repeat(np.arange(60), 2), cv=2, scoring="accuracy").is_class
+    assert KNNGame(X, [str(i // 2) for i in range(120)], cv=2).is_class
+
+
+def test_where_all_rows_vote_always_a_warning_says_so():
+    with pytest.warns(UserWarning, match="n_neighbors is 9, but no more than 4 rows can be near"):
+        KNNGame([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], [[0.0]], [0], n_neighbors=9)
 
 
 def test_without_ties_a_single_neighbour_is_the_nearest_neighbour_classifier():
@@ -95,7 +102,7 @@ def test_without_rows_nothing_matches(game):
 
 
 def test_the_papers_policy_makes_no_columns_worth_nothing():
-    zero = KNNGame([[0.0], [1.0]], [0, 1], [[0.0], [1.0]], [0, 1], empty="zero")
+    zero = KNNGame([[0.0], [1.0]], [0, 1], [[0.0]], [0], n_neighbors=1, empty="zero")
     assert zero.value(np.ones(2, dtype=bool), np.zeros(1, dtype=bool)) == 0.0
 
 

@@ -86,8 +86,8 @@ def checked_policy(empty: Any) -> EmptyPolicy:
     """Accept what a coalition without rows or without columns can be worth."""
     if empty not in get_args(EmptyPolicy):
         raise ValueError(
-            f"empty is {empty!r}; say what no rows or no columns are worth: 'prior' (the score of "
-            "a constant predictor) or 'zero'."
+            f"empty is {empty!r}; say what no rows or no columns are worth: 'prior' (what can be "
+            "told without them) or 'zero'."
         )
     policy: EmptyPolicy = empty
     return policy

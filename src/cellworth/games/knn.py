@@ -21,8 +21,6 @@ from cellworth.provenance import described
 Floats = NDArray[np.float64]
 KNNScoring = Literal["accuracy", "balanced_accuracy", "neg_mean_squared_error"]
 
-_MANY_CLASSES = 50
-
 
 class KNNGame:
     """How well the labels of the nearest rows tell the validation labels.
@@ -37,9 +35,9 @@ class KNNGame:
     Parameters
     ----------
     X, y, X_val, y_val
-        Tables and labels. Numbers with a fraction in ``y`` are a numeric target, all else are
-        classes. Without a validation set each fold of a cross-validation is judged by the rows
-        outside it.
+        Tables and labels. Numbers with a fraction, or more than 50 different numbers, are a numeric
+        target, all else are classes; ``scoring`` settles it. Without a validation set each fold of
+        a cross-validation is judged by the rows outside it.
     n_neighbors : int, default=5
     scoring : str, default=None
         "accuracy" (share of matches; None for classes), "balanced_accuracy" (every class of
@@ -52,8 +50,9 @@ class KNNGame:
     row_groups, column_groups
         As in :meth:`cellworth.Blocks.cut`.
     empty : {"prior", "zero"}, default="prior"
-        With no columns all rows tie ("prior"), or the utility is 0 ("zero"). With no rows nothing
-        matches, and a numeric target is met by the mean ("prior") or the utility is 0 ("zero").
+        With no columns all rows tie, so that any K of them vote ("prior"), or the utility is 0
+        ("zero"). With no rows nothing matches, and a numeric target is met by the mean ("prior") or
+        the utility is 0 ("zero").
     cv : int or splitter, default=5
         Used when there is no validation set.
     groups : array-like, default=None
@@ -100,8 +99,7 @@ class KNNGame:
             kinds=kinds,
         )
         self.scale, self.kinds = scale, dict(kinds or {})
-        if scoring is None:
-            self._warn_of_many_classes()
+        self._warn_of_too_many_neighbors()
 
     @property
     def is_class(self) -> bool:
@@ -176,12 +174,12 @@ class KNNGame:
             return np.searchsorted(classes, target).astype(np.float64)
         return target - float(np.mean(self.problem.target))
 
-    def _warn_of_many_classes(self) -> None:
-        classes = self.problem.classes
-        if classes is not None and classes.dtype.kind in "iuf" and len(classes) > _MANY_CLASSES:
+    def _warn_of_too_many_neighbors(self) -> None:
+        n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
+        if self.is_class and self.n_neighbors >= n_rows:
             warnings.warn(
-                f"y holds {len(classes)} different whole numbers, which are read as classes; pass "
-                "scoring='neg_mean_squared_error' if they are a numeric target.",
+                f"n_neighbors is {self.n_neighbors}, but no more than {n_rows} rows can be near: "
+                "all of them vote always, so that no column can matter.",
                 stacklevel=2,
             )
 

@@ -102,30 +102,46 @@ def read_column(
     cells = [side.column(place) for side in sides]
     if callable(kind):
         return _coded(kind, name, place, [_listed(side, name) for side in cells])
-    guesses = {
-        _kind(side.dtype(place), array, name) for side, array in zip(sides, cells, strict=True)
-    }
-    # A column of numbers on one side and text on the other has categories in common at best.
-    guess = kind or ("numeric" if guesses == {"numeric"} else "categorical")
+    guess = kind or _common_kind(sides, cells, place)
     if guess == "categorical":
         return _categorical(place, [_listed(side, name) for side in cells])
     return _numeric(place, _comparable(cells, name), scale, name)
 
 
-def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind:
+def _common_kind(sides: Sequence[Table], cells: list[NDArray[Any]], place: int) -> Kind:
+    """Kind of a column that all sides agree on; a side of gaps alone has no say."""
+    name = sides[0].names.tolist()[place]
+    kinds: set[Kind] = set()
+    objects: list[Any] = []
+    for side, array in zip(sides, cells, strict=True):
+        kind = _kind(side.dtype(place), array, name)
+        if kind is None:
+            objects += [cell for cell in array.tolist() if not is_missing(cell)]
+        elif kind not in kinds and not all(map(is_missing, array.tolist())):
+            kinds.add(kind)
+    if objects:
+        # Python objects tell by their content, all sides together: a part may be numbers by chance.
+        kinds.add("numeric" if all(map(_is_quantity, objects)) else "categorical")
+    if len(kinds) > 1:
+        raise ValueError(
+            f"column {name!r} holds numbers in one of X and X_val and text or categories in the "
+            f"other; give both the same type, or pass kinds={{{name!r}: 'categorical'}}."
+        )
+    return "numeric" if "numeric" in kinds else "categorical"
+
+
+def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind | None:
+    """Kind that a type tells; None for Python objects, which may be anything."""
     if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
         return "categorical"
-    if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary):
+    if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary) or cells.dtype.kind == "c":
         raise TypeError(
-            f"column {name!r} holds cells of type {dtype}, which have no distance; drop it, or "
-            "make numbers or text of it."
+            f"column {name!r} holds cells of type {dtype or cells.dtype}, which have no distance; "
+            "drop it, or make numbers or text of it."
         )
     if cells.dtype.kind in "iufMm":
         return "numeric"
-    if cells.dtype.kind != "O":
-        return "categorical"
-    known = [cell for cell in cells.tolist() if not is_missing(cell)]
-    return "numeric" if known and all(map(_is_quantity, known)) else "categorical"
+    return None if cells.dtype.kind == "O" else "categorical"
 
 
 def _is_quantity(cell: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,11 +25,12 @@ from cellworth.subsets import (
     AllSubsets,
     LeverageSubsets,
     Permutations,
+    QuadratureSubsets,
     SubsetDesign,
 )
 from cellworth.sweeps import Sweeps
 from cellworth.valuation import Status, Valuation
-from cellworth.valuers.base import Settings, Valuer, checked_seed, checked_stop, warn
+from cellworth.valuers.base import Settings, Valuer, checked_seed, checked_stop
 from cellworth.valuers.queries import QueryTasks
 
 LABEL = "(label)"
@@ -236,7 +238,7 @@ def _valuation(
 ) -> Valuation:
     """Write down what came out of a run over queries."""
     seen = cast(Sweeps, outcome.contribution)
-    warn(outcome, seen.tally)
+    _warn(outcome, tasks)
     session = Session(tasks.seed, outcome.tasks)
     return Valuation(
         blocks,
@@ -260,6 +262,22 @@ class _Describe:
         error = progress.largest_standard_error
         known = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
         return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps{known}"
+
+
+def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
+    if outcome.tasks < len(tasks.parts):
+        n_asked = sum(len(part.queries) for part in tasks.parts[: outcome.tasks])
+        warnings.warn(
+            f"the run was broken off after {n_asked} of {tasks.n_queries} validation rows; values "
+            "and their total are for these alone.",
+            stacklevel=2,
+        )
+    elif outcome.interrupted:
+        warnings.warn(
+            f"the run was broken off after {outcome.tasks // len(tasks.parts)} sweeps; status is "
+            "'interrupted'.",
+            stacklevel=2,
+        )
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
@@ -294,6 +312,10 @@ def _checked_design(
             f"design is {design!r}; give AllSubsets(), LeverageSubsets(), QuadratureSubsets() or "
             "Permutations()."
         )
+    n_players = game.shape[1] + with_label
+    covers = isinstance(design, LeverageSubsets | QuadratureSubsets)
+    if covers and design.n_coalitions(n_players) == AllSubsets().n_coalitions(n_players):
+        return AllSubsets()
     return design
 
 
