@@ -273,7 +273,9 @@ def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
 # errors -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("design", [LeverageSubsets(60), Permutations(2)], ids=repr)
+@pytest.mark.parametrize(
+    "design", [LeverageSubsets(60), QuadratureSubsets(40), Permutations(2)], ids=repr
+)
 def test_estimates_agree_with_exact_values_by_their_own_errors(design):
     problem = larger_problem(n_columns=8)
     exact = fit(KNNValuer(design=AllSubsets()), problem)

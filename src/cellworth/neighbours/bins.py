@@ -32,8 +32,9 @@ COALITIONS_AT_ONCE = 32
 class RankBins:
     """Rank the nearest rows exactly and count the others in bins of like rank.
 
-    Time grows with the number of rows, not faster; worth it above some 50,000 rows. The sum of all
-    values stays exact; single values are off by about a percent of their spread. For class labels.
+    Time grows with the number of rows, not faster; worth it above some 50,000 rows. The total and
+    the sums of columns stay exact; single values are off by up to a percent of their spread. For
+    class labels.
 
     Parameters
     ----------
