@@ -72,8 +72,11 @@ def fill_block(block, order, steps, payload, keys, first):
     bases, firsts, toggles = steps
     n_players, width = order.shape[0], payload.shape[0]
     everything = block[n_players, :width]
-    if (bases == EVERYTHING).any():
-        everything[:] = payload
+    needed = False
+    for s in range(bases.shape[0]):
+        needed = needed or bases[s] == EVERYTHING
+    if needed:
+        _copy(payload, everything)
         for player in range(n_players):
             _add(block[player, :width], everything, everything)
     for s in range(bases.shape[0]):
@@ -90,7 +93,7 @@ def fill_block(block, order, steps, payload, keys, first):
                 _subtract(block[order[~toggles[t]], :width], source, line)
             source = line
         if firsts[s] == firsts[s + 1]:
-            line[:] = source
+            _copy(source, line)
 
 
 @kernel
@@ -147,6 +150,13 @@ def _measure_categories(cells, here, mismatch, gap, line):
 def _look_up(cells, table, shift, line):
     for i in range(cells.shape[0]):
         line[i] += table[cells[i]] << shift
+
+
+@kernel
+def _copy(source, line):
+    # A loop: assigning to a slice takes seconds to compile, for its error messages.
+    for i in range(line.shape[0]):
+        line[i] = source[i]
 
 
 @kernel
