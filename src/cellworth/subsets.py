@@ -7,10 +7,11 @@ weighted sum over coalitions F: ``values[j] = sum of weights[F, j] * phi(F)``.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,54 @@ class AllSubsets:
 
 
 @dataclass(frozen=True)
-class LeverageSubsets:
+class FittedSubsets(ABC):
+    """Base of designs that fit values to the utilities of some coalitions; for Shapley values.
+
+    Parameters
+    ----------
+    coalitions : int, default=None
+        How many a query is ranked on in a sweep; None means eight per column.
+    """
+
+    coalitions: int | None = None
+
+    # Fits through fewer coalitions are unstable.
+    _least_per_player: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of coalitions."""
+        if self.coalitions is not None:
+            checked_count(self.coalitions, f"coalitions of {type(self).__name__}")
+
+    def n_coalitions(self, n_players: int) -> int:
+        """As asked, or eight per player, but not more than there are."""
+        wanted = 8 * n_players if self.coalitions is None else self.coalitions
+        return min(wanted, AllSubsets().n_coalitions(n_players))
+
+    def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
+        """Draw coalitions and fit the values to them."""
+        if not isinstance(semivalue, Shapley):
+            raise ValueError(
+                f"{type(self).__name__} is for Shapley values of columns, not {semivalue!r}; use "
+                "AllSubsets() or Permutations()."
+            )
+        if n_players == 1:
+            return _all_subsets(1, semivalue)
+        least = min(self._least_per_player * n_players, AllSubsets().n_coalitions(n_players))
+        if self.n_coalitions(n_players) < least:
+            raise ValueError(
+                f"{self!r} is too few for {n_players} columns: a fit through fewer than {least} "
+                "coalitions is unstable. Give more, or use Permutations(1)."
+            )
+        return _keeping_the_sum(*self._fitted(n_players, self.n_coalitions(n_players) - 1, rng))
+
+    @abstractmethod
+    def _fitted(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
+        """Coalitions other than nobody and everyone, and what they count for each player."""
+
+
+@dataclass(frozen=True)
+class LeverageSubsets(FittedSubsets):
     """Coalitions of all sizes in pairs with their complements, and a weighted regression on them.
 
     Every size gets about as many coalitions, none is drawn twice, and the values are those of the
@@ -115,36 +163,21 @@ class LeverageSubsets:
     240
     """
 
-    coalitions: int | None = None
+    _least_per_player = 3
 
-    def __post_init__(self) -> None:
-        """Refuse what is no number of coalitions."""
-        if self.coalitions is not None:
-            checked_count(self.coalitions, "coalitions of LeverageSubsets")
-
-    def n_coalitions(self, n_players: int) -> int:
-        """As asked, or eight per player, but not more than there are."""
-        return _budget(self, n_players, 8 * n_players)
-
-    def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """Draw pairs of a coalition and its complement, and solve the regression."""
-        _refuse_other_than_shapley(semivalue, self)
-        if n_players == 1:
-            return _all_subsets(1, semivalue)
-        _refuse_too_few(self, n_players, per_player=3)
-        members, n_alike = _paired(n_players, self.n_coalitions(n_players) - 1, rng)
+    def _fitted(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
+        members, n_alike = _paired(n_players, budget, rng)
         sizes = members.sum(axis=1)
         centred = members - (sizes / n_players)[:, None]
         weighted = centred / (n_alike * sizes * (n_players - sizes))[:, None]
         products = weighted.T @ centred
         # Equal shares are no direction of the fit; filling it in makes the rest well conditioned.
         products += np.trace(products) / n_players**2
-        slopes = weighted @ np.linalg.pinv(products, rcond=1e-10, hermitian=True)
-        return _keeping_the_sum(members, slopes)
+        return members, weighted @ np.linalg.pinv(products, rcond=1e-10, hermitian=True)
 
 
 @dataclass(frozen=True)
-class QuadratureSubsets:
+class QuadratureSubsets(FittedSubsets):
     """Coalitions of all sizes, and values as the integral of a Gaussian process through them.
 
     Needs fewer coalitions than :class:`LeverageSubsets` for the same error where the utility is
@@ -162,30 +195,15 @@ class QuadratureSubsets:
     100
     """
 
-    coalitions: int | None = None
+    _least_per_player = 2
 
-    def __post_init__(self) -> None:
-        """Refuse what is no number of coalitions."""
-        if self.coalitions is not None:
-            checked_count(self.coalitions, "coalitions of QuadratureSubsets")
-
-    def n_coalitions(self, n_players: int) -> int:
-        """As asked, or eight per player, but not more than there are."""
-        return _budget(self, n_players, 8 * n_players)
-
-    def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """Draw coalitions, small ones more often, and integrate the process."""
-        _refuse_other_than_shapley(semivalue, self)
-        if n_players == 1:
-            return _all_subsets(1, semivalue)
-        _refuse_too_few(self, n_players, per_player=2)
+    def _fitted(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
         if n_players > MOST_COLUMNS_OF_QUADRATURE:
             raise ValueError(
                 f"QuadratureSubsets serves up to {MOST_COLUMNS_OF_QUADRATURE} columns, not "
                 f"{n_players}; use LeverageSubsets()."
             )
         sizes = np.arange(1, n_players)
-        budget = self.n_coalitions(n_players) - 1
         counts = _allotted(1.0 / np.sqrt(sizes), _numbers_of_subsets(n_players, sizes), budget, rng)
         members = np.vstack(
             [
@@ -193,7 +211,7 @@ class QuadratureSubsets:
                 for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
             ]
         )
-        return _keeping_the_sum(members, quadrature_weights(members))
+        return members, quadrature_weights(members)
 
 
 @dataclass(frozen=True)
@@ -252,30 +270,6 @@ def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
     members = np.vstack([members[~everyone], members[everyone]])
     nothing = membership_weights(semivalue, np.zeros((1, n_players), dtype=bool))[0]
     return Coalitions(members, membership_weights(semivalue, members), nothing)
-
-
-def _budget(design: LeverageSubsets | QuadratureSubsets, n_players: int, default: int) -> int:
-    wanted = default if design.coalitions is None else design.coalitions
-    return min(wanted, (1 << n_players) - 1)
-
-
-def _refuse_other_than_shapley(semivalue: Semivalue, design: object) -> None:
-    if not isinstance(semivalue, Shapley):
-        raise ValueError(
-            f"{type(design).__name__} is for Shapley values of columns, not {semivalue!r}; use "
-            "AllSubsets() or Permutations()."
-        )
-
-
-def _refuse_too_few(
-    design: LeverageSubsets | QuadratureSubsets, n_players: int, per_player: int
-) -> None:
-    least = min(per_player * n_players, (1 << n_players) - 1)
-    if design.n_coalitions(n_players) < least:
-        raise ValueError(
-            f"{design!r} is too few for {n_players} columns: a fit through fewer than {least} "
-            "coalitions is unstable. Give more, or use Permutations(1)."
-        )
 
 
 def _keeping_the_sum(members: Mask, slopes: Floats) -> Coalitions:

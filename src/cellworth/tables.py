@@ -15,7 +15,7 @@ from scipy import sparse
 from cellworth.blocks import Labels, Positions, is_missing, label_array
 
 # Whole numbers up to here are exact in float64, so that 1 and 1.0 get one fingerprint.
-_LARGEST_EXACT = 2**53
+LARGEST_EXACT = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
         if not all(_is_number_or_gap(cell) for cell in column.tolist()):
             return None
         column = np.array([np.nan if cell is None else cell for cell in column.tolist()])
-    if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > _LARGEST_EXACT:
+    if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > LARGEST_EXACT:
         return None
     return column.astype(np.float64) if column.dtype.kind in "iufb" else None
 

@@ -134,6 +134,11 @@ class KNNGame:
         """The same for the validation rows, fold by fold."""
         return [self._coded(fold.target) for fold in self.problem.folds]
 
+    @property
+    def n_queries(self) -> int:
+        """Number of validation rows, of all folds together."""
+        return sum(map(len, self.query_labels))
+
     @cached_property
     def query_weights(self) -> list[Floats]:
         """What each validation row counts; all of them together count 1."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import is_missing, some
-from cellworth.tables import Table
+from cellworth.tables import LARGEST_EXACT, Table
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -30,8 +30,6 @@ FARTHEST = 1e6
 _MEAN_DISTANCE = 2.0
 _MOST_PAIRS = 2**24
 _NESTED = (list, dict, set, np.ndarray)
-# Whole numbers up to here are exact as floats.
-_EXACT = 2**53
 _NARROWEST = 1e-100
 # Quantiles that tell a spread, and how far they are apart in a standard normal distribution.
 _SPREADS = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
@@ -102,19 +100,20 @@ def read_column(
     cells = [side.column(place) for side in sides]
     if callable(kind):
         return _coded(kind, name, place, [_listed(side, name) for side in cells])
-    guess = kind or _common_kind(sides, cells, place)
+    guess = kind or _common_kind([side.dtype(place) for side in sides], cells, name)
     if guess == "categorical":
         return _categorical(place, [_listed(side, name) for side in cells])
     return _numeric(place, _comparable(cells, name), scale, name)
 
 
-def _common_kind(sides: Sequence[Table], cells: list[NDArray[Any]], place: int) -> Kind:
+def _common_kind(
+    dtypes: list[nw.dtypes.DType | None], cells: list[NDArray[Any]], name: Any
+) -> Kind:
     """Kind of a column that all sides agree on; a side of gaps alone has no say."""
-    name = sides[0].names.tolist()[place]
     kinds: set[Kind] = set()
     objects: list[Any] = []
-    for side, array in zip(sides, cells, strict=True):
-        kind = _kind(side.dtype(place), array, name)
+    for dtype, array in zip(dtypes, cells, strict=True):
+        kind = _kind(dtype, array, name)
         if kind is None:
             objects += [cell for cell in array.tolist() if not is_missing(cell)]
         elif kind not in kinds and not all(map(is_missing, array.tolist())):
@@ -212,7 +211,10 @@ def _times(sides: list[NDArray[Any]]) -> list[Floats]:
 
 def _whole_or_not(sides: list[NDArray[Any]]) -> list[Floats]:
     whole = all(side.dtype.kind in "iu" for side in sides)
-    if whole and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > _EXACT:
+    if (
+        whole
+        and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > LARGEST_EXACT
+    ):
         # Neighbouring large numbers would be the same float; their differences are not.
         first = int(sides[0].min())
         return [np.array([cell - first for cell in side.tolist()], dtype=float) for side in sides]

@@ -106,7 +106,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         self
         """
         game = self._game(
-            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
         )  # fmt: skip
         self.valuation_ = self._value(game, game.blocks)
@@ -120,21 +120,9 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _value(self, game: Game, blocks: Blocks) -> Valuation: ...
 
-    def _game(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_val: Any,
-        y_val: Any,
-        row_groups: Groups | str,
-        column_groups: Groups,
-        groups: Any,
-    ) -> Any:
-        return ModelGame(
-            self.model, X, y, X_val, y_val, scoring=self.scoring, empty=self.empty,
-            row_groups=row_groups, column_groups=column_groups, cv=self.cv, groups=groups,
-        )  # fmt: skip
+    def _game(self, **given: Any) -> Any:
+        """Make a game of what ``fit`` was given."""
+        return ModelGame(self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, **given)
 
     def _keep_names(self, game: Any) -> None:
         names = game.problem.table.names
@@ -253,7 +241,7 @@ def value_blocks(
         describe=method.describe,
     )
     tally = ends.tally.merge(outcome.contribution.tally)
-    warn(outcome, tally)
+    _warn(outcome, tally)
     provenance = Provenance.now(
         question,
         {"name": method.name, "stop": described(method.stop)},
@@ -282,8 +270,7 @@ def _backend(game: Game) -> str | None:
     return problem.table.backend if isinstance(problem, Problem) else None
 
 
-def warn(outcome: Outcome, tally: Tally) -> None:
-    """Say where a run was broken off or utilities failed."""
+def _warn(outcome: Outcome, tally: Tally) -> None:
     if outcome.interrupted:
         warnings.warn(
             f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",

@@ -174,7 +174,7 @@ class ExactValuer(Valuer):
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
         game = self._game(
-            X, y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
         )  # fmt: skip
         corners(game, game.shape)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import joblib
 import numpy as np
 
-from cellworth.blocks import Axis, Blocks, Groups, label_array
+from cellworth.blocks import Axis, Blocks, label_array
 from cellworth.counts import checked_count
 from cellworth.execution import AfterTasks, Outcome, Progress, StoppingRule, Threads, run
 from cellworth.games import EmptyPolicy, Game, KNNGame
@@ -23,9 +23,9 @@ from cellworth.semivalues import Semivalue, Shapley
 from cellworth.subsets import (
     MOST_COLUMNS_OF_ALL_SUBSETS,
     AllSubsets,
+    FittedSubsets,
     LeverageSubsets,
     Permutations,
-    QuadratureSubsets,
     SubsetDesign,
 )
 from cellworth.sweeps import Sweeps
@@ -162,21 +162,10 @@ class KNNValuer(Valuer):
         self.journal = journal
         self.progress = progress
 
-    def _game(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_val: Any,
-        y_val: Any,
-        row_groups: Groups | str,
-        column_groups: Groups,
-        groups: Any,
-    ) -> KNNGame:
+    def _game(self, **given: Any) -> KNNGame:
         return KNNGame(
-            X, y, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
-            scale=self.scale, kinds=self.kinds, row_groups=row_groups,
-            column_groups=column_groups, empty=self.empty, cv=self.cv, groups=groups,
+            n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale, kinds=self.kinds,
+            empty=self.empty, cv=self.cv, **given,
         )  # fmt: skip
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
@@ -313,17 +302,16 @@ def _checked_design(
             "Permutations()."
         )
     n_players = game.shape[1] + with_label
-    covers = isinstance(design, LeverageSubsets | QuadratureSubsets)
-    if covers and design.n_coalitions(n_players) == AllSubsets().n_coalitions(n_players):
+    most = AllSubsets().n_coalitions(n_players)
+    if isinstance(design, FittedSubsets) and design.n_coalitions(n_players) == most:
         return AllSubsets()
     return design
 
 
 def _default_design(game: KNNGame, column_semivalue: Semivalue, with_label: bool) -> SubsetDesign:
-    n_queries = sum(map(len, game.query_labels))
     n_columns = game.shape[1]
     few = n_columns + with_label <= MOST_COLUMNS_OF_ALL_SUBSETS
-    if few and len(game.labels) * n_queries << n_columns <= MOST_RANKED_ROWS:
+    if few and len(game.labels) * game.n_queries << n_columns <= MOST_RANKED_ROWS:
         return AllSubsets()
     return LeverageSubsets() if isinstance(column_semivalue, Shapley) else Permutations()
 

@@ -91,7 +91,7 @@ class QueryTasks:
         self.seed = seed
         # All subsets are the same for every query and every sweep.
         self.draws = not isinstance(design, AllSubsets)
-        self.n_queries = sum(map(len, game.query_labels))
+        self.n_queries = game.n_queries
         self.n_results = game.shape[1] + with_label
         self.parts = self._cut()
         self._trainings: dict[int, Training] = {}
