@@ -9,6 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GroupKFold
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
@@ -49,6 +50,10 @@ def fit(model=None, **changed):
 def fit_regressor(**changed):
     numbers = {"y": [1.0, 2.0, 3.0, 4.0], "y_val": [1.0, 2.0, 3.0, 4.0]}
     return fit(LinearRegression(), **(numbers | changed))
+
+
+def fit_with(**settings):
+    return ExactValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
 
 
 def monte_carlo(**settings):
@@ -288,6 +293,41 @@ MISTAKES = {
     "an unknown policy": (
         lambda: ModelGame(DecisionTreeClassifier(), **GOOD, empty="none"),
         ["'none'", "'prior'", "'zero'"],
+    ),
+    "an unknown way to fail": (
+        lambda: fit_with(error="ignore"),
+        ["error is 'ignore'", "'stand-in'", "'raise'"],
+    ),
+    "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats is 0", "at least 1"]),
+    "weights for other rows": (
+        lambda: fit(sample_weight=[1.0, 2.0]),
+        ["sample_weight has 2 entries", "4 rows", "one weight per row"],
+    ),
+    "a negative weight": (
+        lambda: fit(sample_weight=[1.0, 2.0, -3.0, 1.0]),
+        ["sample_weight holds -3.0 at position 2", "at least 0"],
+    ),
+    "a missing weight": (
+        lambda: fit(sample_weight=[1.0, np.nan, 1.0, 1.0]),
+        ["sample_weight holds nan at position 1", "finite"],
+    ),
+    "weights in words": (
+        lambda: fit(sample_weight=["a", "b", "c", "d"]),
+        ["sample_weight holds what is no number", "one number per row"],
+    ),
+    "weights by name": (lambda: fit(sample_weight="pay"), ["sample_weight is the text 'pay'"]),
+    "weights of nothing": (lambda: fit(sample_weight=np.zeros(4)), ["is zero for every row"]),
+    "weights in another order": (
+        lambda: fit(sample_weight=pd.Series([1.0, 2.0, 3.0, 4.0], index=[3, 2, 1, 0])),
+        ["sample_weight has the row ids of X in another order"],
+    ),
+    "weights for a model that does not weigh": (
+        lambda: fit(KNeighborsClassifier(1), sample_weight=np.ones(4)),
+        ["fit of KNeighborsClassifier does not take it", "leave it out"],
+    ),
+    "weights for neighbours": (
+        lambda: KNNValuer(1).fit(**GOOD, sample_weight=np.ones(4)),
+        ["unexpected keyword argument 'sample_weight'"],
     ),
     # semivalues, stopping rules, executors, journals, seeds
     "a name for a semivalue": (

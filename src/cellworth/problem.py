@@ -139,6 +139,33 @@ class Problem:
         }
 
 
+def checked_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
+    """Weights of the training rows, one each: finite, none below 0, not all of them 0."""
+    called = "sample_weight"
+    _refuse_other_order(sample_weight, table, called, "X")
+    array = _one_dimensional(sample_weight, called)
+    if len(array) != len(table.row_ids):
+        raise ValueError(
+            f"sample_weight has {len(array)} entries but X has {len(table.row_ids)} rows; "
+            "give one weight per row."
+        )
+    try:
+        weights: NDArray[np.float64] = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"sample_weight holds what is no number ({error}); give one number per row."
+        ) from error
+    wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if len(wrong):
+        raise ValueError(
+            f"sample_weight holds {array.tolist()[wrong[0]]} at position {wrong[0]}; "
+            "give finite weights of at least 0."
+        )
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every row; give some row a weight above 0.")
+    return weights
+
+
 def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     """Take a column that names each row's group out of the columns that play."""
     names = table.names.tolist()

@@ -1,22 +1,27 @@
+import pickle
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.datasets import load_wine
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import accuracy_score, log_loss, make_scorer, roc_auc_score
+from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.metrics import accuracy_score, f1_score, log_loss, make_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from cellworth import ExactValuer, FailedUtility, ModelGame, value_game
+from cellworth.games.fitting import seeded, weight_name
 
 WINE_X, WINE_Y = load_wine(return_X_y=True)
 ORDER = np.random.default_rng(1).permutation(len(WINE_X))
@@ -189,14 +194,49 @@ def test_failed_utilities_are_counted_and_shown():
     assert "9 rows are too few" in repr(valuation)
 
 
-def test_a_transformer_that_names_columns_is_warned_of():
-    X = mixed_table()
+def named_columns():
     scaled = ColumnTransformer([("numbers", StandardScaler(), ["age", "pay"])])
-    model = make_pipeline(scaled, SimpleImputer(), DecisionTreeClassifier())
-    groups = {"row_groups": np.arange(60) % 3}
-    with pytest.warns(UserWarning, match=r"14 of 36 utilities failed .*column"):
-        ExactValuer(model).fit(X[["age", "pay"]], np.arange(60) % 2, X_val=X[["age", "pay"]],
-                               y_val=np.arange(60) % 2, **groups)  # fmt: skip
+    return make_pipeline(scaled, SimpleImputer(), DecisionTreeClassifier())
+
+
+def test_a_transformer_that_names_columns_never_fails():
+    X, y = mixed_table()[["age", "pay"]], np.arange(60) % 2
+    given = {"X_val": X, "y_val": y, "row_groups": np.arange(60) % 3}
+    by_name = ExactValuer(named_columns()).fit(X, y, **given)
+    assert by_name.valuation_.provenance.failed_utilities == 0
+    by_function = clone(named_columns())
+    by_function[0].transformers = [("numbers", StandardScaler(), make_column_selector())]
+    by_function = ExactValuer(by_function).fit(X, y, **given)
+    np.testing.assert_array_equal(by_name.values_, by_function.values_)
+
+
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+def test_a_model_that_sees_none_of_the_columns_is_worth_as_much_as_no_columns(empty):
+    X, y = mixed_table(), np.arange(60) % 3 % 2
+    game = ModelGame(named_columns(), X, y, X, y, empty=empty)
+    rows, _ = some(game, 0)
+    only_job = np.array([False, False, True])
+    assert type(game.value(rows, only_job)) is float
+    assert game.value(rows, only_job) == game.value(rows, np.zeros(3, dtype=bool))
+
+
+def test_an_error_can_be_raised_where_it_happens():
+    game = wine_game(Refusing(), error="raise")
+    told = r"failed on 9 rows \(0, 1, .*\) and 13 columns \('x0', .*\): RuntimeError: 9 rows are"
+    with pytest.raises(RuntimeError, match=told) as caught:
+        game.value(np.arange(80) < 9, np.ones(13, dtype=bool))
+    assert str(caught.value.__cause__) == "9 rows\nare too few"
+    data = WINE_X[TRAIN], WINE_Y[TRAIN]
+    valuer = ExactValuer(Refusing(), error="raise")
+    with pytest.raises(RuntimeError, match="9 rows are too few"):
+        valuer.fit(*data, row_groups=(np.arange(80) >= 9) * 1, column_groups=np.zeros(13),
+                   X_val=WINE_X[VAL], y_val=WINE_Y[VAL])  # fmt: skip
+
+
+def test_a_score_of_nan_can_be_an_error_too():
+    game = wine_game(GaussianNB(), scoring=lambda model, X, y: np.nan, error="raise")
+    with pytest.raises(RuntimeError, match="the score is nan"):
+        game.value(*everyone(game))
 
 
 class Undefined(DecisionTreeClassifier):
@@ -246,6 +286,260 @@ def test_an_open_random_state_is_closed_so_that_utilities_repeat():
     coalition = some(game, 3)
     assert len({game.value(*coalition) for _ in range(5)}) == 1
     assert model[-1].random_state is None
+
+
+def noisy(**settings):
+    return RandomForestClassifier(n_estimators=2, **settings)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_repeated_utility_is_the_mean_over_seeds_that_follow_each_other(seed):
+    game = wine_game(noisy(random_state=seed), n_repeats=3)
+    coalition = some(game, 1)
+    single = [
+        wine_game(noisy(random_state=(seed or 0) + repeat)).value(*coalition) for repeat in range(3)
+    ]
+    assert len(set(single)) > 1
+    assert game.value(*coalition) == pytest.approx(np.mean(single), abs=1e-15)
+
+
+def test_repeats_move_every_seed_of_a_model():
+    class Seeded(DecisionTreeClassifier):
+        def __init__(self, random_state=None, random_seed=None, seed=5):
+            super().__init__(random_state=random_state)
+            self.random_seed = random_seed
+            self.seed = seed
+
+    third = seeded(Seeded(), 2)
+    assert (third.random_state, third.random_seed, third.seed) == (2, 2, 7)
+    search = seeded(GridSearchCV(noisy(), {}, cv=KFold(3, shuffle=True, random_state=4)), 2)
+    assert (search.cv.random_state, search.estimator.random_state) == (6, 2)
+    state = np.random.RandomState(0)
+    seeds = {seeded(noisy(random_state=state), repeat).random_state for repeat in (1, 2)}
+    assert len(seeds) == 2
+
+
+class Quiet(GaussianNB):
+    """Tells of parameters only once they are set, as CatBoost does."""
+
+    def __init__(self, random_seed=None, random_state=None):
+        super().__init__()
+        self.random_seed = random_seed
+        self.random_state = random_state
+
+    def get_params(self, deep=True):
+        return {name: seed for name, seed in super().get_params(deep).items() if seed is not None}
+
+    def set_params(self, **settings):
+        vars(self).update(settings)
+        return self
+
+
+def test_a_seed_that_a_model_does_not_tell_of_is_set_once():
+    assert seeded(Quiet(), 0).get_params() == {}
+    assert seeded(Quiet(), 2).get_params() == {"random_state": 2}
+    assert seeded(Quiet(random_seed=4), 2).get_params() == {"random_seed": 6}
+
+
+def test_repeats_and_weights_are_part_of_the_question():
+    plain = wine_game(GaussianNB()).question()
+    assert wine_game(GaussianNB(), n_repeats=2).question() == plain | {"n_repeats": 2}
+    weighted = wine_game(GaussianNB(), sample_weight=np.arange(80) + 1.0).question()
+    other = wine_game(GaussianNB(), sample_weight=np.arange(80) + 2.0).question()
+    assert weighted != plain
+    assert weighted != other
+
+
+# labels -----------------------------------------------------------------------------------------
+
+
+class Coded(GaussianNB):
+    """Takes labels 0, 1, ... without a gap only, as XGBoost does."""
+
+    def fit(self, X, y, sample_weight=None):
+        found = np.unique(y)
+        if found.dtype.kind not in "iu" or not np.array_equal(found, np.arange(len(found))):
+            raise ValueError(f"Invalid classes {found}")
+        return super().fit(X, y, sample_weight)
+
+
+KINDS = {
+    "codes": lambda y: y,
+    "other numbers": lambda y: y * 3 + 1,
+    "text": lambda y: np.array(["barbera", "barolo", "grignolino"])[y],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "f1_macro", "roc_auc_ovr"])
+def test_a_model_that_wants_codes_scores_as_one_that_takes_any_label(kind, scoring):
+    y = KINDS[kind](WINE_Y)
+    coded, plain = (wine_game(model, y=y, scoring=scoring) for model in (Coded(), GaussianNB()))
+    columns = np.ones(13, dtype=bool)
+    for rows in (np.arange(80) < 40, WINE_Y[TRAIN] != 0, WINE_Y[TRAIN] != 1, WINE_Y[TRAIN] != 2):
+        utility = coded.value(rows, columns)
+        assert type(utility) is float
+        assert utility == plain.value(rows, columns)
+
+
+def test_a_positive_label_is_the_users_own():
+    y = np.where(WINE_Y == 1, "yes", "no")
+    scorer = make_scorer(f1_score, pos_label="yes")
+    coded, plain = (wine_game(model, y=y, scoring=scorer) for model in (Coded(), GaussianNB()))
+    assert coded.value(*everyone(coded)) == plain.value(*everyone(plain)) > 0.5
+
+
+class Units(GaussianNB):
+    """Answers with three columns always, as a network with three units does."""
+
+    def predict_proba(self, X):
+        known = super().predict_proba(X)
+        units = np.zeros((len(known), 3))
+        units[:, self.classes_] = known
+        return units
+
+
+def test_a_network_with_a_unit_per_class_answers_for_classes_that_it_never_met():
+    rows, columns = WINE_Y[TRAIN] != 1, np.ones(13, dtype=bool)
+    units, plain = (wine_game(m, scoring="neg_log_loss") for m in (Units(), GaussianNB()))
+    assert units.value(rows, columns) == plain.value(rows, columns)
+
+
+def test_units_that_cannot_be_told_apart_are_a_failure():
+    game = wine_game(Units(), y=WINE_Y * 2 - 2, scoring="neg_log_loss")
+    utility = game.value(WINE_Y[TRAIN] != 0, np.ones(13, dtype=bool))
+    assert isinstance(utility, FailedUtility)
+    assert "answers with 3 columns" in utility.message
+
+
+@pytest.mark.parametrize("model", [LinearSVC(), SVC(), Perceptron(), RidgeClassifier()], ids=repr)
+def test_models_without_probabilities_serve_scorers_that_rank(model):
+    binary = wine_game(model, y=(WINE_Y == 0) * 1, scoring="roc_auc")
+    several = wine_game(model, scoring="top_k_accuracy")
+    for game in (binary, several):
+        for seed in range(3):
+            assert type(game.value(*some(game, seed))) is float
+    lacking = several.value(WINE_Y[TRAIN] != 1, np.ones(13, dtype=bool))
+    # Two classes are the first two of three for every row.
+    assert lacking == np.mean(WINE_Y[VAL] != 1)
+
+
+SCORERS = ["roc_auc", "neg_log_loss", "average_precision", "neg_brier_score", "f1_macro", "jaccard"]
+
+
+@pytest.mark.parametrize("scoring", SCORERS)
+@pytest.mark.parametrize("kind", ["codes", "numbers"])
+def test_binary_scorers_work_on_every_coalition(scoring, kind):
+    y = (WINE_Y == 0) * 1 if kind == "codes" else (WINE_Y == 0) * 3.0 - 1
+    if kind == "numbers":
+        scoring = {"roc_auc": "roc_auc", "f1_macro": "f1_macro"}.get(scoring, "balanced_accuracy")
+    for model in (GaussianNB(), Coded()):
+        game = wine_game(model, y=y, scoring=scoring)
+        for rows in (np.arange(80) < 40, y[TRAIN] == y.max(), y[TRAIN] == y.min()):
+            assert type(game.value(rows, np.ones(13, dtype=bool))) is float
+
+
+# weights ----------------------------------------------------------------------------------------
+
+WEIGHTS = np.random.default_rng(0).integers(0, 4, 80).astype(float)
+
+
+@pytest.mark.parametrize("columns", [np.ones(13, dtype=bool), np.zeros(13, dtype=bool)], ids=sum)
+@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss"])
+def test_whole_weights_are_copies_of_rows(columns, scoring):
+    rows = np.arange(80) % 3 > 0
+    model = DecisionTreeClassifier(max_depth=2)
+    weighted = wine_game(model, sample_weight=WEIGHTS, scoring=scoring)
+    copies = np.repeat(np.arange(80), WEIGHTS.astype(int))
+    X, y = WINE_X[TRAIN][copies], WINE_Y[TRAIN][copies]
+    repeated = ModelGame(model, X, y, WINE_X[VAL], WINE_Y[VAL], scoring=scoring)
+    assert weighted.value(rows, columns) == pytest.approx(repeated.value(rows[copies], columns))
+
+
+def test_a_weighted_mean_target_stands_for_no_columns_and_no_rows():
+    y = WINE_X[:, 0]
+    game = wine_game(
+        LinearRegression(), y=y, scoring="neg_mean_squared_error", sample_weight=WEIGHTS
+    )
+    mean = np.average(y[TRAIN], weights=WEIGHTS)
+    expected = pytest.approx(-np.mean((y[VAL] - mean) ** 2))
+    assert game.value(np.ones(80, dtype=bool), np.zeros(13, dtype=bool)) == expected
+    assert game.value(*no_one(game)) == expected
+
+
+def test_rows_of_weight_zero_are_left_out():
+    weights = np.where(WINE_Y[TRAIN] == 1, 0.0, 1.0)
+    weighted, plain = wine_game(GaussianNB(), sample_weight=weights), wine_game(GaussianNB())
+    columns = np.ones(13, dtype=bool)
+    everyone_else = plain.value(WINE_Y[TRAIN] != 1, columns)
+    assert weighted.value(np.ones(80, dtype=bool), columns) == everyone_else
+    assert weighted.value(WINE_Y[TRAIN] == 1, columns) == plain.value(*no_one(plain))
+
+
+PIPE = make_pipeline(StandardScaler(), GaussianNB())
+WEIGHT_NAMES = [
+    (GaussianNB(), "sample_weight"),
+    (PIPE, "gaussiannb__sample_weight"),
+    (make_pipeline(PIPE), "pipeline__gaussiannb__sample_weight"),
+    (GridSearchCV(GaussianNB(), {}, cv=2), "sample_weight"),
+    (GridSearchCV(PIPE, {}, cv=2), "gaussiannb__sample_weight"),
+    (VotingClassifier([("a", GaussianNB()), ("b", GaussianNB())]), "sample_weight"),
+    (VotingClassifier([("a", PIPE)]), None),
+    (make_pipeline(StandardScaler(), KNeighborsClassifier()), None),
+    (KNeighborsClassifier(), None),
+]
+
+
+@pytest.mark.parametrize(("model", "name"), WEIGHT_NAMES, ids=str)
+def test_weights_go_to_the_model_that_weighs(model, name):
+    assert weight_name(model) == name
+    if name is not None:
+        game = wine_game(model, sample_weight=WEIGHTS)
+        plain = wine_game(GaussianNB(), sample_weight=WEIGHTS)
+        rows, columns = np.arange(80) < 40, np.ones(13, dtype=bool)
+        assert game.value(rows, columns) == pytest.approx(plain.value(rows, columns), abs=0.02)
+        assert type(game.value(rows, columns)) is float
+
+
+def test_valuers_hand_weights_to_the_game():
+    given = {"X_val": WINE_X[VAL], "y_val": WINE_Y[VAL], "row_groups": np.arange(80) % 3}
+    given["column_groups"] = np.arange(13) % 3
+    weighted = ExactValuer(GaussianNB()).fit(
+        WINE_X[TRAIN], WINE_Y[TRAIN], sample_weight=WEIGHTS, **given
+    )
+    game = wine_game(GaussianNB(), sample_weight=WEIGHTS, row_groups=given["row_groups"],
+                     column_groups=given["column_groups"])  # fmt: skip
+    np.testing.assert_array_equal(weighted.values_, value_game(game).values)
+
+
+# tables at hand ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["numpy", "pandas"])
+def test_a_model_that_writes_into_its_table_spoils_nothing(library):
+    X = pd.DataFrame(WINE_X) if library == "pandas" else WINE_X
+    model = make_pipeline(StandardScaler(copy=False), GaussianNB())
+    take = X.iloc if library == "pandas" else X
+    game = ModelGame(model, take[TRAIN], WINE_Y[TRAIN], take[VAL], WINE_Y[VAL])
+    coalition = some(game, 1)
+    assert len({game.value(*coalition) for _ in range(3)}) == 1
+
+
+def test_a_game_keeps_a_limited_number_of_tables_at_hand(monkeypatch):
+    monkeypatch.setattr("cellworth.games.model._MOST_CELLS_AT_HAND", 3 * 98 * 13)
+    game = wine_game(GaussianNB())
+    rows, _ = everyone(game)
+    seen = [game.value(rows, np.arange(13) == column) for column in (0, 1, 2, 3, 0)]
+    assert len(game._views._at_hand) == 3
+    assert seen[0] == seen[-1]
+
+
+def test_a_game_travels_without_the_tables_at_hand():
+    game = wine_game(GaussianNB())
+    utility = game.value(*everyone(game))
+    copy = pickle.loads(pickle.dumps(game))  # noqa: S301 (our own)
+    assert len(copy._views._at_hand) == 0
+    assert copy.value(*everyone(copy)) == utility
 
 
 # tables -----------------------------------------------------------------------------------------

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    RegressorMixin,
-    clone,
-    is_classifier,
-    is_regressor,
-)
+from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
-from sklearn.utils.metaestimators import available_if
 
-from cellworth.blocks import Groups, Mask
+from cellworth.blocks import Groups, Mask, Positions, some
+from cellworth.counts import checked_count
+from cellworth.games.adapting import for_columns
 from cellworth.games.base import EmptyPolicy, FailedUtility, checked_policy
-from cellworth.problem import Fold, Problem
+from cellworth.games.copying import fresh
+from cellworth.games.fitting import draws_from_torch, seeded, torch_seed, weight_name
+from cellworth.games.predictors import AllClasses, ConstantClassifier, ConstantRegressor
+from cellworth.problem import Fold, Problem, checked_weights
 from cellworth.provenance import described
+from cellworth.tables import column_sha256
 
-Floats = NDArray[np.float64]
+ErrorPolicy = Literal["stand-in", "raise"]
+
+# Validation cells that are kept ready, for all the columns that were asked for lately.
+_MOST_CELLS_AT_HAND = 2**23
 
 
 class ModelGame:
@@ -50,19 +56,35 @@ class ModelGame:
         Used when there is no validation set.
     groups : array-like, default=None
         Rows that a splitter keeps together.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What happens where the model fails on a coalition: the constant predictor stands in and the
+        failure is counted, or an error says on which rows and columns.
+    n_repeats : int, default=1
+        Fits per utility, which is the mean of their scores; more take noise out of models that
+        draw random numbers.
+    sample_weight : array-like of shape (n_rows,), default=None
+        Weight of each training row, handed to the model's ``fit`` (in a Pipeline to that of the
+        last step). Rows of weight 0 are left out.
 
     Notes
     -----
-    Every ``random_state`` of the model that is None is set to 0, so that a utility is a function
-    of its coalition.
+    Repeat r = 0, 1, ... sets every seed (``random_state``, ``random_seed``, ``seed``) that is None
+    to r, and one that is a whole number s to s + r. Models with PyTorch parts are fitted with its
+    generator seeded by r. All coalitions share these seeds: a utility is a function of its
+    coalition, and noise that coalitions share cancels in their differences.
 
     Rows of a single class teach a classifier nothing but that class: their utility is the score
     of the constant predictor, whether or not the model would accept them. A fit that raises and a
     score that raises or is NaN get the same stand-in as a :class:`cellworth.FailedUtility`, which
     valuers count and warn of.
 
-    A ColumnTransformer that lists columns by name fails on every coalition that lacks one of them:
-    let it choose columns by type or pattern (``make_column_selector``).
+    Columns that the model names (in a ColumnTransformer, as categorical features, in entries per
+    column) are cut to those of the coalition. A model that then sees no column is the constant
+    predictor, as where the coalition has none.
+
+    A classifier that refuses the labels as they are (XGBoost: text, or classes 0 and 2 without 1)
+    is fitted again on codes 0, 1, ... of all classes, and then on those of the classes that occur.
+    Scorers see the user's labels always, and a probability for each class.
 
     Examples
     --------
@@ -89,6 +111,9 @@ class ModelGame:
         column_groups: Groups = None,
         cv: Any = 5,
         groups: Any = None,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
+        sample_weight: Any = None,
     ) -> None:
         """Check model and data."""
         classification = checked_model(model)
@@ -98,11 +123,19 @@ class ModelGame:
         )  # fmt: skip
         self.blocks = self.problem.blocks
         self.empty = checked_policy(empty)
-        self._model = _seeded(model)
+        self.error = _checked_error(error)
+        self.n_repeats = checked_count(n_repeats, "n_repeats")
+        self._models = tuple(seeded(model, repeat) for repeat in range(self.n_repeats))
+        self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
         classes = self.problem.classes
         self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
         self._scorer = _scorer(scoring, classification)
+        self._weights: NDArray[np.float64] | None = None
+        if sample_weight is not None:
+            self._weights = checked_weights(sample_weight, self.problem.table)
+            self._weight_name = _checked_weight_name(model)
+        self._views = _Views(_n_views(self.problem))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,56 +144,133 @@ class ModelGame:
 
     def question(self) -> dict[str, Any]:
         """What decides the values of this game."""
-        settings = self._model.get_params(deep=True)
-        return {
+        model = self._models[0]
+        settings = model.get_params(deep=True)
+        question = {
             "game": "ModelGame",
-            "model": f"{type(self._model).__module__}.{type(self._model).__qualname__}",
+            "model": f"{type(model).__module__}.{type(model).__qualname__}",
             "model_parameters": {name: described(settings[name]) for name in sorted(settings)},
             "scoring": described(self._scoring),
             "empty": self.empty,
             **self.problem.question(),
         }
+        # Runs without these settings keep the name that they had before there were any.
+        if self.n_repeats > 1:
+            question["n_repeats"] = self.n_repeats
+        if self._weights is not None:
+            question["sample_weight_sha256"] = column_sha256(self._weights).hex()
+        return question
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on these rows and columns, mean over the folds."""
-        scores = [self._score(fold, rows, columns) for fold in self.problem.folds]
+        places = self.blocks.columns.positions(columns)
+        scores = [
+            self._score(number, self._training_rows(fold, rows), places)
+            for number, fold in enumerate(self.problem.folds)
+        ]
         mean = sum(scores) / len(scores)
         failed = next((score for score in scores if isinstance(score, FailedUtility)), None)
         return mean if failed is None else FailedUtility(mean, failed.message)
 
-    def _score(self, fold: Fold, rows: Mask, columns: Mask) -> float:
-        train = np.flatnonzero(rows[self.blocks.rows.codes] & fold.may_train)
-        places = self.blocks.columns.positions(columns)
-        nothing = len(train) == 0 or len(places) == 0
-        if nothing and self.empty == "zero":
-            return 0.0
-        if nothing or self._n_classes(train) == 1:
+    def _training_rows(self, fold: Fold, rows: Mask) -> Positions:
+        train = rows[self.blocks.rows.codes] & fold.may_train
+        # A row without weight teaches nothing, not even that its class exists.
+        return np.flatnonzero(train if self._weights is None else train & (self._weights > 0))
+
+    def _score(self, number: int, train: Positions, places: Positions) -> float:
+        fold = self.problem.folds[number]
+        view = self._view(places) if len(train) and len(places) else None
+        if view is None or not view.models:
+            return 0.0 if self.empty == "zero" else self._constant_score(fold, train)
+        if self._codes is not None and len(np.unique(self._codes[train])) == 1:
             return self._constant_score(fold, train)
         try:
-            score = self._trained_score(fold, train, places)
+            score, failure = self._trained_score(number, train, places, view), None
             message = f"the score is {score}"
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
-            score, message = math.nan, _one_line(error)
+            score, failure, message = math.nan, error, _one_line(error)
         if math.isfinite(score):
             return score
+        if self.error == "raise":
+            raise RuntimeError(self._told(message, train, places)) from failure
         return FailedUtility(self._constant_score(fold, train), message)
 
-    def _n_classes(self, train: NDArray[np.intp]) -> int | None:
-        return None if self._codes is None else len(np.unique(self._codes[train]))
+    def _view(self, places: Positions) -> _View:
+        return self._views.get(places.tobytes(), lambda: self._new_view(places))
+
+    def _new_view(self, places: Positions) -> _View:
+        table = self.problem.table
+        kept = np.zeros(len(table.names), dtype=bool)
+        kept[places] = True
+        models = [
+            for_columns(model, table.names, kept, lambda: table.only(places).native)
+            for model in self._models
+        ]
+        return _View(
+            () if models[0] is None else tuple(models),
+            tuple(
+                fold.table.take(np.arange(len(fold.target)), places) for fold in self.problem.folds
+            ),
+        )
 
     def _trained_score(
-        self, fold: Fold, train: NDArray[np.intp], places: NDArray[np.intp]
+        self, number: int, train: Positions, places: Positions, view: _View
     ) -> float:
-        X, y = self.problem.table.take(train, places), self.problem.target[train]
-        model = clone(self._model).fit(X, y)
-        classes = self.problem.classes
-        if classes is not None and self._n_classes(train) != len(classes):
-            model = _AllClasses(model, classes)
-        every_row = np.arange(len(fold.target))
-        return float(self._scorer(model, fold.table.take(every_row, places), fold.target))
+        target = self.problem.folds[number].target
+        scores = []
+        for repeat, model in enumerate(view.models):
+            X = self.problem.table.take(train, places)
+            fitted = self._fitted(model, repeat, X, train)
+            with self._drawing(repeat):
+                scores.append(float(self._scorer(fitted, _own(view.tables[number]), target)))
+        return sum(scores) / len(scores)
 
-    def _constant_score(self, fold: Fold, train: NDArray[np.intp]) -> float:
+    def _drawing(self, repeat: int) -> AbstractContextManager[None]:
+        return torch_seed(repeat) if self._draws_from_torch else nullcontext()
+
+    def _fitted(self, model: Any, repeat: int, X: Any, train: Positions) -> Any:
+        """Fit the model to the labels as they are, or else to the first codes that it takes."""
+        weights = {} if self._weights is None else {self._weight_name: self._weights[train]}
+        refusal: Exception | None = None
+        for y, labels in self._codings(train):
+            try:
+                with self._drawing(repeat):
+                    fitted = fresh(model).fit(X, y, **weights)
+            except Exception as error:
+                refusal = error
+                continue
+            classes = self.problem.classes
+            if classes is None or (labels is None and self._n_classes(train) == len(classes)):
+                return fitted
+            return AllClasses(fitted, classes, labels)
+        assert refusal is not None  # noqa: S101 (there is one coding at least)
+        raise refusal
+
+    def _codings(self, train: Positions) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
+        """Targets to try: the user's, then codes of all classes, then of those that occur."""
+        yield self.problem.target[train], None
+        classes, codes = self.problem.classes, self._codes
+        if classes is None or codes is None:
+            return
+        if classes.dtype.kind not in "iu" or not np.array_equal(classes, np.arange(len(classes))):
+            yield codes[train], classes
+        present, compact = np.unique(codes[train], return_inverse=True)
+        if present[-1] != len(present) - 1:
+            yield compact, classes[present]
+
+    def _n_classes(self, train: Positions) -> int:
+        return 0 if self._codes is None else len(np.unique(self._codes[train]))
+
+    def _told(self, message: str, train: Positions, places: Positions) -> str:
+        rows, columns = self.problem.table.row_ids[train], self.problem.table.names[places]
+        return (
+            f"the model failed on {len(rows)} rows ({some(rows)}) and {len(columns)} columns "
+            f"({some(columns)}): {message}. Mend it, or give error='stand-in' to go on with a "
+            "constant predictor in its place."
+        )
+
+    def _constant_score(self, fold: Fold, train: Positions) -> float:
         try:
             scores = [
                 float(self._scorer(constant, fold.table.native, fold.target))
@@ -180,7 +290,7 @@ class ModelGame:
             )
         return float(np.mean(scores))
 
-    def _constants(self, train: NDArray[np.intp]) -> list[Any]:
+    def _constants(self, train: Positions) -> list[Any]:
         """Constant predictors that fit these rows best; several where classes tie.
 
         Classes that are equally frequent have the same claim to be the prediction: the mean over
@@ -188,11 +298,65 @@ class ModelGame:
         """
         classes, target = self.problem.classes, self.problem.target
         if classes is None or self._codes is None:
-            return [_ConstantRegressor(float((target[train] if len(train) else target).mean()))]
-        counts = np.bincount(self._codes[train], minlength=len(classes))
-        shares = counts / len(train) if len(train) else np.full(len(classes), 1 / len(classes))
+            known = train if len(train) else np.arange(len(target))
+            return [ConstantRegressor(self._mean(target, known))]
+        weights = None if self._weights is None else self._weights[train]
+        counts = np.bincount(self._codes[train], weights, minlength=len(classes))
+        shares = counts / counts.sum() if len(train) else np.full(len(classes), 1 / len(classes))
         best = classes[shares == shares.max()]
-        return [_ConstantClassifier(classes, shares, label) for label in best]
+        return [ConstantClassifier(classes, shares, label) for label in best]
+
+    def _mean(self, target: NDArray[Any], rows: Positions) -> float:
+        if self._weights is None:
+            return float(target[rows].mean())
+        return float(np.average(target[rows], weights=self._weights[rows]))
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What some columns ask for, whatever the rows: one model per repeat, one table per fold."""
+
+    models: tuple[Any, ...]
+    tables: tuple[Any, ...]
+
+
+class _Views:
+    """The views that were asked for lately, up to a number of them; safe among threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._at_hand: OrderedDict[bytes, _View] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def get(self, key: bytes, make: Callable[[], _View]) -> _View:
+        with self._turn:
+            view = self._at_hand.get(key)
+            if view is not None:
+                self._at_hand.move_to_end(key)
+                return view
+        view = make()
+        with self._turn:
+            self._at_hand[key] = view
+            if len(self._at_hand) > self._most:
+                self._at_hand.popitem(last=False)
+        return view
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to other processes with empty hands."""
+        return _Views, (self._most,)
+
+
+def _n_views(problem: Problem) -> int:
+    cells = sum(fold.table.shape[0] * fold.table.shape[1] for fold in problem.folds)
+    return max(1, _MOST_CELLS_AT_HAND // cells)
+
+
+def _own(table: Any) -> Any:
+    """Copy a table that others see too, unless its type cannot be written to."""
+    if isinstance(table, np.ndarray):
+        # In the same order in memory: sums along the other axis may round otherwise.
+        return table.copy(order="K")
+    return table.copy() if hasattr(table, "copy") else table
 
 
 def checked_model(model: Any) -> bool:
@@ -214,19 +378,24 @@ def checked_model(model: Any) -> bool:
     return bool(is_classifier(model))
 
 
-def _seeded(model: Any) -> Any:
-    """Copy a model and set every random_state that was left open, in splitters of it too."""
-    copy = clone(model)
-    settings = copy.get_params(deep=True)
-    names = [
-        name
-        for name, setting in settings.items()
-        if name.split("__")[-1] == "random_state" and setting is None
-    ]
-    for setting in settings.values():
-        if hasattr(setting, "split") and getattr(setting, "random_state", 0) is None:
-            setting.random_state = 0
-    return copy.set_params(**dict.fromkeys(names, 0))
+def _checked_error(error: Any) -> ErrorPolicy:
+    if error not in get_args(ErrorPolicy):
+        raise ValueError(
+            f"error is {error!r}; say what a failing fit does: 'stand-in' (a constant predictor "
+            "counts instead) or 'raise'."
+        )
+    policy: ErrorPolicy = error
+    return policy
+
+
+def _checked_weight_name(model: Any) -> str:
+    name = weight_name(model)
+    if name is None:
+        raise ValueError(
+            f"sample_weight was given, but the fit of {type(model).__name__} does not take it (nor "
+            "that of the model inside); leave it out or use a model that weighs rows."
+        )
+    return name
 
 
 def _one_line(error: Exception) -> str:
@@ -245,51 +414,3 @@ def _scorer(scoring: Any, classification: bool) -> Any:
             f"scoring is {scoring!r}; give a name from sklearn.metrics.get_scorer_names() "
             "or a scorer."
         ) from error
-
-
-class _ConstantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Predicts one class, with the class shares as probabilities."""
-
-    def __init__(self, classes: NDArray[Any], shares: Floats, prediction: Any) -> None:
-        self.classes_ = classes
-        self.shares = shares
-        self.prediction = prediction
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        return np.full(len(X), self.prediction)
-
-    def predict_proba(self, X: Any) -> Floats:
-        return np.tile(self.shares, (len(X), 1))
-
-    def decision_function(self, X: Any) -> Floats:
-        shares = self.predict_proba(X)
-        return shares[:, 1] if len(self.classes_) == 2 else shares
-
-
-class _ConstantRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Predicts one number."""
-
-    def __init__(self, prediction: float) -> None:
-        self.prediction = prediction
-
-    def predict(self, X: Any) -> Floats:
-        return np.full(len(X), self.prediction)
-
-
-class _AllClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that missed some classes, with probability 0 for these."""
-
-    def __init__(self, model: Any, classes: NDArray[Any]) -> None:
-        self.model = model
-        self.classes_ = classes
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        predictions: NDArray[Any] = self.model.predict(X)
-        return predictions
-
-    @available_if(lambda self: hasattr(self.model, "predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Floats:
-        probabilities = np.zeros((len(X), len(self.classes_)))
-        known = np.searchsorted(self.classes_, self.model.classes_)
-        probabilities[:, known] = self.model.predict_proba(X)
-        return probabilities

@@ -105,10 +105,13 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         -------
         self
         """
-        game = self._game(
+        return self._fit(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
         )  # fmt: skip
+
+    def _fit(self, **given: Any) -> Self:
+        game = self._game(**given)
         self.valuation_ = self._value(game, game.blocks)
         self.values_ = self.valuation_.values
         self.standard_errors_ = self.valuation_.standard_errors
@@ -120,9 +123,9 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _value(self, game: Game, blocks: Blocks) -> Valuation: ...
 
+    @abstractmethod
     def _game(self, **given: Any) -> Any:
         """Make a game of what ``fit`` was given."""
-        return ModelGame(self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, **given)
 
     def _keep_names(self, game: Any) -> None:
         names = game.problem.table.names
@@ -139,6 +142,57 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         return tags
+
+
+class ModelValuer(Valuer):
+    """Base of valuers that train a model on every coalition."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Value the blocks of a training table.
+
+        Parameters
+        ----------
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+            Table to learn from; its blocks are valued. Names and row ids are kept.
+        y : array-like of shape (n_rows,)
+            Labels.
+        X_val, y_val : table and labels, default=None
+            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
+            groups (it then does not play). None: every row for itself.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
+        sample_weight : array-like of shape (n_rows,), default=None
+            Weight of each training row, for models whose ``fit`` takes it.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups, sample_weight=sample_weight,
+        )  # fmt: skip
+
+    def _game(self, **given: Any) -> ModelGame:
+        return ModelGame(
+            self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, error=self.error,
+            n_repeats=self.n_repeats, **given,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

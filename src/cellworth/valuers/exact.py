@@ -13,12 +13,12 @@ from cellworth.blocks import Blocks, Groups
 from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
 from cellworth.execution import AfterTasks
-from cellworth.games import EmptyPolicy, Game
+from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Moments, with_margins
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Method, Settings, Valuer, corners, value_blocks
+from cellworth.valuers.base import Method, ModelValuer, Settings, corners, value_blocks
 
 MOST_UTILITIES = 2**20
 
@@ -90,7 +90,7 @@ class Plan:
         return f"about {self.seconds:.2g} s"
 
 
-class ExactValuer(Valuer):
+class ExactValuer(ModelValuer):
     """Exact two-dimensional values: every coalition of rows with every coalition of columns.
 
     The work doubles with every further row or column player. It suits up to about 20 players in
@@ -114,6 +114,10 @@ class ExactValuer(Valuer):
         Where the run is written down, so that another ``fit`` continues it.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What a failing fit does: count as a constant predictor, or end the run.
+    n_repeats : int, default=1
+        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
     max_utilities : int, default=2**20
         Refuse to start beyond this.
 
@@ -147,6 +151,8 @@ class ExactValuer(Valuer):
         executor: Any = None,
         journal: Any = None,
         progress: bool = True,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
         max_utilities: int = MOST_UTILITIES,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
@@ -159,6 +165,8 @@ class ExactValuer(Valuer):
         self.executor = executor
         self.journal = journal
         self.progress = progress
+        self.error = error
+        self.n_repeats = n_repeats
         self.max_utilities = max_utilities
 
     def plan(
@@ -171,11 +179,12 @@ class ExactValuer(Valuer):
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         groups: Any = None,
+        sample_weight: Any = None,
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
         game = self._game(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups,
+            groups=groups, sample_weight=sample_weight,
         )  # fmt: skip
         corners(game, game.shape)
         return _plan(game, game.shape, self.max_utilities)

@@ -11,15 +11,15 @@ import numpy as np
 from cellworth.blocks import Blocks
 from cellworth.designs import Design, Grid, Joins, PermutationGrids, SemivalueJoins
 from cellworth.execution import AfterTasks, StoppingRule
-from cellworth.games import EmptyPolicy, Game
+from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.games.base import utilities
 from cellworth.moments import Contribution, Moments, with_margins, without_margins
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import (
     Method,
+    ModelValuer,
     Settings,
-    Valuer,
     checked_seed,
     checked_stop,
     corners,
@@ -30,7 +30,7 @@ _TASKS_BY_DEFAULT = 100
 _TASKS_PER_ROUND = 16
 
 
-class MonteCarloValuer(Valuer):
+class MonteCarloValuer(ModelValuer):
     """Estimated two-dimensional values, with standard errors, for any number of blocks.
 
     Each task draws one order of the rows and one of the columns and looks at every pair of their
@@ -66,6 +66,10 @@ class MonteCarloValuer(Valuer):
         Where the run is written down, so that another ``fit`` with a larger budget continues it.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What a failing fit does: count as a constant predictor, or end the run.
+    n_repeats : int, default=1
+        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
 
     Attributes
     ----------
@@ -97,6 +101,8 @@ class MonteCarloValuer(Valuer):
         executor: Any = None,
         journal: Any = None,
         progress: bool = True,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
         self.model = model
@@ -110,6 +116,8 @@ class MonteCarloValuer(Valuer):
         self.executor = executor
         self.journal = journal
         self.progress = progress
+        self.error = error
+        self.n_repeats = n_repeats
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
         settings = Settings.checked(
