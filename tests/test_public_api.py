@@ -12,7 +12,17 @@ from sklearn.dummy import DummyRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
 import cellworth
-from cellworth import AfterTasks, ExactValuer, KNNValuer, MonteCarloValuer, Serial
+from cellworth import (
+    AfterTasks,
+    ExactValuer,
+    FlattenedValuer,
+    KNNValuer,
+    LeaveOneOutValuer,
+    MonteCarloValuer,
+    OutOfBagValuer,
+    RandomValuer,
+    Serial,
+)
 
 NAMES = sorted(cellworth.__all__)
 
@@ -27,18 +37,22 @@ def test_the_public_names_are_these():
         "Blocks",
         "ExactValuer",
         "FailedUtility",
+        "FlattenedValuer",
         "Game",
         "KNNGame",
         "KNNValuer",
         "LeaveOneOut",
+        "LeaveOneOutValuer",
         "LeverageSubsets",
         "MemoryJournal",
         "ModelGame",
         "Moments",
         "MonteCarloValuer",
+        "OutOfBagValuer",
         "Permutations",
         "Processes",
         "QuadratureSubsets",
+        "RandomValuer",
         "RankBins",
         "RankingStable",
         "Serial",
@@ -129,6 +143,24 @@ def test_scikit_learn_accepts_the_monte_carlo_valuer():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_accepts_the_neighbour_valuer():
     results = outcomes(KNNValuer(n_neighbors=2, sweeps=2, cv=2, executor=Serial()))
+    assert len(results) > 30
+    assert complaints(results) == []
+
+
+BASELINES = [
+    LeaveOneOutValuer(DummyRegressor(), cv=2),
+    FlattenedValuer(DummyRegressor(), stop=AfterTasks(1), cv=2),
+    OutOfBagValuer(n_trees=3),
+    OutOfBagValuer(DummyRegressor(), n_trees=3),
+    RandomValuer(),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+@pytest.mark.parametrize("valuer", BASELINES, ids=repr)
+def test_scikit_learn_accepts_the_baselines(valuer):
+    results = outcomes(valuer)
     assert len(results) > 30
     assert complaints(results) == []
 

@@ -16,8 +16,11 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import (
     AfterTasks,
     ExactValuer,
+    FlattenedValuer,
+    LeaveOneOutValuer,
     MemoryJournal,
     MonteCarloValuer,
+    OutOfBagValuer,
     Processes,
     Serial,
     TableGame,
@@ -80,6 +83,27 @@ def test_exact_values_are_the_same_bits_everywhere(wine, executor):
     model = MODELS["tree"]
     reference = ExactValuer(model).fit(**wine).valuation_
     assert_same_bits(ExactValuer(model, executor=executor).fit(**wine).valuation_, reference)
+
+
+BASELINES = {
+    "leave one out": lambda **given: LeaveOneOutValuer(MODELS["tree"], **given),
+    "flattened": lambda **given: FlattenedValuer(
+        MODELS["tree"], stop=AfterTasks(9), random_state=3, **given
+    ),
+    "out of bag": lambda **given: OutOfBagValuer(n_trees=95, random_state=3, **given),
+    "out of bag, contrast": lambda **given: OutOfBagValuer(
+        n_trees=95, random_state=3, contrast=True, **given
+    ),
+}
+
+
+@pytest.mark.parametrize("executor", [Threads(3), Processes(2, batch_size=2)], ids=repr)
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_are_the_same_bits_everywhere(wine, name, executor):
+    given = wine if "bag" not in name else {part: wine[part] for part in ("X", "y")}
+    make = BASELINES[name]
+    reference = make(executor=Serial()).fit(**given).valuation_
+    assert_same_bits(make(executor=executor).fit(**given).valuation_, reference)
 
 
 @pytest.fixture(scope="module")

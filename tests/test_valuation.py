@@ -152,7 +152,7 @@ def test_the_summary_reads_well(exact, estimate):
     assert f"total       {exact.total:.6g} (expected {exact.expected_total:.6g}" in text
     assert "none failed" in text
     assert "errors      up to" in repr(estimate)
-    assert "errors      not known yet" in repr(estimated(tasks=1))
+    assert "errors      not known" in repr(estimated(tasks=1))
 
 
 def test_a_long_list_is_cut_in_print():

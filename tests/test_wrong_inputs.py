@@ -20,15 +20,19 @@ from cellworth import (
     Beta,
     Blocks,
     ExactValuer,
+    FlattenedValuer,
     KNNGame,
     KNNValuer,
+    LeaveOneOutValuer,
     LeverageSubsets,
     MemoryJournal,
     ModelGame,
     MonteCarloValuer,
+    OutOfBagValuer,
     Permutations,
     Processes,
     QuadratureSubsets,
+    RandomValuer,
     RankingStable,
     Shapley,
     StandardErrorBelow,
@@ -58,6 +62,14 @@ def fit_with(**settings):
 
 def monte_carlo(**settings):
     return MonteCarloValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
+
+
+def flattened(model=None, **settings):
+    return FlattenedValuer(model or DecisionTreeClassifier(), **settings).fit(**GOOD)
+
+
+def out_of_bag(X=X, y=Y, fit=None, **settings):
+    return OutOfBagValuer(**settings).fit(X, y, **(fit or {}))
 
 
 def twice_named():
@@ -500,6 +512,90 @@ MISTAKES = {
     "a splitter without its groups": (
         lambda: KNNValuer(cv=GroupKFold(2)).fit(X, Y),
         ["cannot split X", "groups"],
+    ),
+    # baselines
+    "leaving out without a model": (
+        lambda: LeaveOneOutValuer().fit(X, Y),
+        ["model is None", "DecisionTreeClassifier()"],
+    ),
+    "leaving out where the model fails": (
+        lambda: LeaveOneOutValuer(DecisionTreeClassifier()).fit(
+            **(GOOD | {"X": X.assign(pay="high")})
+        ),
+        ["whole table", "could not convert", "Pipeline"],
+    ),
+    "leaving out in no place": (
+        lambda: LeaveOneOutValuer(DecisionTreeClassifier(), executor=2).fit(**GOOD),
+        ["executor is 2", "Threads(2)"],
+    ),
+    "cells without a model": (
+        lambda: FlattenedValuer().fit(X, Y),
+        ["model is None", "DecisionTreeClassifier()"],
+    ),
+    "cells that the model refuses": (
+        lambda: FlattenedValuer(DecisionTreeClassifier()).fit(
+            **(GOOD | {"X": X.assign(pay="high"), "X_val": X.assign(pay="high")})
+        ),
+        ["whole table", "could not convert", "Pipeline"],
+    ),
+    "orders of cells until 100": (lambda: flattened(stop=100), ["stop is 100", "AfterTasks(200)"]),
+    "a journal of cells without a seed": (
+        lambda: flattened(journal=MemoryJournal()),
+        ["random_state", "same tasks"],
+    ),
+    "trees with a validation set": (
+        lambda: out_of_bag(fit={"X_val": X, "y_val": Y}),
+        ["X_val and y_val came", "did not see it", "leave them out"],
+    ),
+    "trees with groups for cv": (
+        lambda: out_of_bag(fit={"groups": [1, 1, 2, 2]}),
+        ["groups came", "leave them out"],
+    ),
+    "trees for one row": (
+        lambda: out_of_bag(X[:1], [1.5]),
+        ["n_samples=1", "in every bag", "at least 2 rows"],
+    ),
+    "trees for one class": (lambda: out_of_bag(y=["no"] * 4), ["one class only ('no')"]),
+    "no trees": (lambda: out_of_bag(n_trees=0), ["n_trees is 0", "at least 1"]),
+    "half a tree": (lambda: out_of_bag(n_trees=0.5), ["n_trees is 0.5", "whole number"]),
+    "no columns for a tree": (
+        lambda: out_of_bag(column_share=0),
+        ["column_share is 0", "above 0 and up to 1"],
+    ),
+    "more columns than there are": (
+        lambda: out_of_bag(column_share=3),
+        ["column_share is 3", "above 0 and up to 1"],
+    ),
+    "columns in words": (
+        lambda: out_of_bag(column_share="half"),
+        ["column_share is 'half'", "a number above 0"],
+    ),
+    "a contrast with nothing": (
+        lambda: out_of_bag(X[["age"]], contrast=True),
+        ["contrast compares", "of 1 columns is all of them", "smaller share"],
+    ),
+    "a contrast in words": (lambda: out_of_bag(contrast="yes"), ["contrast is 'yes'", "True or"]),
+    "trees of an unknown kind": (
+        lambda: out_of_bag(max_features="all"),
+        ["the model could not be trained and judged", "max_features"],
+    ),
+    "a cluster for a tree": (
+        lambda: out_of_bag(model=KMeans()),
+        ["KMeans", "neither a classifier nor a regressor"],
+    ),
+    "a regressor for words": (
+        lambda: out_of_bag(model=LinearRegression()),
+        ["y holds labels that are no numbers", "classifier"],
+    ),
+    "infinite cells for trees": (
+        lambda: out_of_bag(X.assign(pay=np.inf)),
+        ["column 'pay' holds infinity", "replace it"],
+    ),
+    "random values without a table": (lambda: RandomValuer().fit(None, Y), ["NoneType"]),
+    "random values without labels": (lambda: RandomValuer().fit(X, None), ["y is None"]),
+    "random values by a word": (
+        lambda: RandomValuer(random_state="x").fit(X, Y),
+        ["'x'", "whole number"],
     ),
     # results
     "no lines to list": (lambda: fit().valuation_.lowest(0), ["k is 0", "at least 1"]),

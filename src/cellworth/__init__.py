@@ -19,7 +19,16 @@ from cellworth.neighbours.bins import RankBins
 from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.subsets import AllSubsets, LeverageSubsets, Permutations, QuadratureSubsets
 from cellworth.valuation import Valuation
-from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer, value_game
+from cellworth.valuers import (
+    ExactValuer,
+    FlattenedValuer,
+    KNNValuer,
+    LeaveOneOutValuer,
+    MonteCarloValuer,
+    OutOfBagValuer,
+    RandomValuer,
+    value_game,
+)
 
 __version__ = version("cellworth")
 
@@ -32,18 +41,22 @@ __all__ = [
     "Blocks",
     "ExactValuer",
     "FailedUtility",
+    "FlattenedValuer",
     "Game",
     "KNNGame",
     "KNNValuer",
     "LeaveOneOut",
+    "LeaveOneOutValuer",
     "LeverageSubsets",
     "MemoryJournal",
     "ModelGame",
     "Moments",
     "MonteCarloValuer",
+    "OutOfBagValuer",
     "Permutations",
     "Processes",
     "QuadratureSubsets",
+    "RandomValuer",
     "RankBins",
     "RankingStable",
     "Serial",

@@ -53,7 +53,7 @@ class Problem:
     classes : array or None
         Class labels in sorted order; None for a numeric target.
     folds : tuple of Fold
-        One for a validation set, several for cross-validation.
+        One for a validation set, several for cross-validation, none where nothing is judged.
     blocks : Blocks
     """
 
@@ -77,12 +77,14 @@ class Problem:
         cv: Any = 5,
         groups: Any = None,
         one_class_can_judge: bool = False,
+        with_validation: bool = True,
     ) -> Problem:
         """Check everything that a user hands over; each mistake gets one sentence.
 
         Where ``classification`` is None, the labels tell: numbers with a fraction, or more than 50
         different ones, are a numeric target, all else are classes. ``one_class_can_judge`` allows
-        validation rows of one class.
+        validation rows of one class. Without ``with_validation`` there are no folds, and a
+        validation set is refused.
         """
         table = Table.of(X, called="X")
         if y is None:
@@ -112,7 +114,10 @@ class Problem:
             raise ValueError(
                 "groups came with X_val; they are for cv, which splits X where there is no X_val."
             )
-        if X_val is None:
+        folds: tuple[Fold, ...] = ()
+        if not with_validation:
+            _refuse_validation(X_val, groups)
+        elif X_val is None:
             folds = _cross_validation(table, target, classes, cv, groups)
         else:
             least = 1 if one_class_can_judge else 2
@@ -135,7 +140,7 @@ class Problem:
                 "validation": validation.hexdigest(),
                 "blocks": blocks.hexdigest(),
             },
-            "validation": f"{len(self.folds)} folds" if len(self.folds) > 1 else "held out",
+            "validation": _way_to_judge(len(self.folds)),
         }
 
 
@@ -164,6 +169,24 @@ def checked_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
     if not weights.any():
         raise ValueError("sample_weight is zero for every row; give some row a weight above 0.")
     return weights
+
+
+def _way_to_judge(n_folds: int) -> str:
+    if n_folds == 0:
+        return "none"
+    return f"{n_folds} folds" if n_folds > 1 else "held out"
+
+
+def _refuse_validation(X_val: Any, groups: Any) -> None:
+    if X_val is not None:
+        raise ValueError(
+            "X_val and y_val came, but no validation set is used here: every row is judged by "
+            "models that did not see it; leave them out."
+        )
+    if groups is not None:
+        raise ValueError(
+            "groups came, but they are for cv, and nothing is cross-validated here; leave them out."
+        )
 
 
 def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:

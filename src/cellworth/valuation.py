@@ -33,10 +33,11 @@ class Valuation:
     moments : Moments of shape (n_rows + 1, n_columns + 1)
         Blocks, with the sums of rows, of columns and of everything in the last column and row.
     expected_total : float
-        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): what Shapley values must add up to.
+        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): what Shapley values must add up to. NaN where values
+        add up to nothing in particular.
     empty : str
-        What coalitions without rows or columns are worth: "prior", "zero", or "game" where the
-        game itself says so.
+        What coalitions without rows or columns are worth: "prior", "zero", "game" where the game
+        itself says so, or "none" where no row or column is ever absent.
     status : {"exact", "estimated", "interrupted"}
         Whether all coalitions were looked at, or tasks until the stopping rule was met, or fewer.
     provenance : Provenance
@@ -102,7 +103,10 @@ class Valuation:
 
     @property
     def efficiency_residual(self) -> float:
-        """Total minus expected total; 0 up to rounding for Shapley rows and columns only."""
+        """Total minus expected total; 0 up to rounding for Shapley rows and columns only.
+
+        NaN where no total is expected.
+        """
         return self.total - self.expected_total
 
     @property
@@ -196,7 +200,8 @@ class Valuation:
             "shape": list(self.shape),
             "status": self.status,
             "empty": self.empty,
-            "expected_total": self.expected_total,
+            # JSON knows no NaN.
+            "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
             "backend": self.backend,
             "provenance": self.provenance.to_dict(),
         }
@@ -214,7 +219,7 @@ class Valuation:
             return cls(
                 blocks,
                 moments,
-                float(manifest["expected_total"]),
+                _read_total(manifest["expected_total"]),
                 str(manifest["empty"]),
                 manifest["status"],
                 Provenance.from_dict(manifest["provenance"]),
@@ -309,7 +314,9 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
             f"the two valuations answer different questions (they differ in "
             f"{', '.join(different)}); merge like with like."
         )
-    if not math.isclose(one.expected_total, other.expected_total, rel_tol=1e-9, abs_tol=1e-12):
+    totals = one.expected_total, other.expected_total
+    neither = all(map(math.isnan, totals))
+    if not neither and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(
             f"the two valuations should add up to {one.expected_total:.6g} and "
             f"{other.expected_total:.6g}: they answer different questions, or one was stopped "
@@ -321,6 +328,10 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
             f"both valuations used seed {min(map(str, shared))} and so share their tasks; "
             "run one of them with another random_state."
         )
+
+
+def _read_total(total: float | None) -> float:
+    return math.nan if total is None else float(total)
 
 
 def _merged_validation(one: Valuation, other: Valuation) -> Floats | None:
@@ -352,11 +363,12 @@ def _summary(valuation: Valuation) -> Iterator[str]:
         else ""
     )
     yield f"  total       {valuation.total:.6g}{expected}"
-    yield f"  empty       {valuation.empty}"
+    if valuation.empty != "none":
+        yield f"  empty       {valuation.empty}"
     if valuation.status != "exact":
         errors = valuation.standard_errors
         known = errors[~np.isnan(errors)]
-        largest = f"up to {known.max():.2g}" if len(known) else "not known yet"
+        largest = f"up to {known.max():.2g}" if len(known) else "not known"
         yield f"  errors      {largest}"
     if valuation.validation_errors is not None:
         largest = f"up to {valuation.validation_errors.max():.2g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -50,6 +50,13 @@ class FailedUtility(float):
     def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
         """Travel between processes with the message."""
         return float(self), self.message
+
+
+def mean_utility(parts: Sequence[float]) -> float:
+    """Mean of utilities, which failed where one of them did."""
+    mean = sum(parts) / len(parts)
+    failed = next((part for part in parts if isinstance(part, FailedUtility)), None)
+    return mean if failed is None else FailedUtility(mean, failed.message)
 
 
 def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:

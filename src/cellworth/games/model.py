@@ -7,7 +7,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,13 +19,13 @@ from sklearn.metrics import get_scorer
 from cellworth.blocks import Groups, Mask, Positions, some
 from cellworth.counts import checked_count
 from cellworth.games.adapting import for_columns
-from cellworth.games.base import EmptyPolicy, FailedUtility, checked_policy
+from cellworth.games.base import EmptyPolicy, FailedUtility, checked_policy, mean_utility
 from cellworth.games.copying import fresh
 from cellworth.games.fitting import draws_from_torch, seeded, torch_seed, weight_name
 from cellworth.games.predictors import AllClasses, ConstantClassifier, ConstantRegressor
 from cellworth.problem import Fold, Problem, checked_weights
 from cellworth.provenance import described
-from cellworth.tables import column_sha256
+from cellworth.tables import Table, column_sha256
 
 ErrorPolicy = Literal["stand-in", "raise"]
 
@@ -163,14 +164,19 @@ class ModelGame:
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on these rows and columns, mean over the folds."""
-        places = self.blocks.columns.positions(columns)
-        scores = [
-            self._score(number, self._training_rows(fold, rows), places)
-            for number, fold in enumerate(self.problem.folds)
-        ]
-        mean = sum(scores) / len(scores)
-        failed = next((score for score in scores if isinstance(score, FailedUtility)), None)
-        return mean if failed is None else FailedUtility(mean, failed.message)
+        folds = range(len(self.problem.folds))
+        return mean_utility([self.fold_value(fold, rows, columns) for fold in folds])
+
+    def fold_value(self, number: int, rows: Mask, columns: Mask) -> float:
+        """Score in one fold."""
+        train = self._training_rows(self.problem.folds[number], rows)
+        return self._score(number, train, self.blocks.columns.positions(columns))
+
+    def on(self, table: Table) -> ModelGame:
+        """Play the same game on another table of the same rows and columns."""
+        game = copy(self)
+        game.problem = replace(self.problem, table=table)
+        return game
 
     def _training_rows(self, fold: Fold, rows: Mask) -> Positions:
         train = rows[self.blocks.rows.codes] & fold.may_train

@@ -188,7 +188,7 @@ class ModelValuer(Valuer):
             groups=groups, sample_weight=sample_weight,
         )  # fmt: skip
 
-    def _game(self, **given: Any) -> ModelGame:
+    def _game(self, **given: Any) -> Any:
         return ModelGame(
             self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, error=self.error,
             n_repeats=self.n_repeats, **given,

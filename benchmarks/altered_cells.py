@@ -1,0 +1,96 @@
+"""The figures of docs/explanation/baselines.md: which valuer finds altered cells, and how soon.
+
+python benchmarks/altered_cells.py --data ../shared/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import roc_auc_score
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import (
+    AfterTasks,
+    FlattenedValuer,
+    KNNValuer,
+    LeaveOneOutValuer,
+    OutOfBagValuer,
+    RandomValuer,
+)
+
+SEEDS = range(5)
+TREES = [
+    {},
+    {"n_trees": 3000},
+    {"max_features": None},
+    {"column_share": 0.25},
+    {"column_share": 0.75},
+    {"contrast": True},
+]
+
+
+class Altered(NamedTuple):
+    """The 2D-Shapley authors' training table, its altered cells, and their test rows."""
+
+    X: np.ndarray
+    y: np.ndarray
+    altered: np.ndarray
+    X_val: np.ndarray
+    y_val: np.ndarray
+
+
+def load(folder: Path) -> Altered:
+    train, test = (
+        pd.read_csv(folder / f"breast_cancer_2dshapley_{side}.csv.gz").drop(columns="row")
+        for side in ("train_outliers", "test")
+    )
+    cells = pd.read_csv(folder / "breast_cancer_2dshapley_outlier_cells.csv.gz")
+    y, y_val = (table.pop("class").to_numpy() for table in (train, test))
+    altered = np.zeros(train.shape, dtype=bool)
+    altered[cells["row"], cells["column"]] = True
+    return Altered(train.to_numpy(float), y, altered, test.to_numpy(float), y_val)
+
+
+def found(given: Altered, values: np.ndarray) -> float:
+    """Area under the curve for "low value = altered cell"."""
+    return float(roc_auc_score(given.altered.ravel(), -values.ravel()))
+
+
+def report(called, given, valuers, **validation):
+    areas, seconds = [], []
+    for valuer in valuers:
+        began = time.process_time()
+        values = valuer.fit(given.X, given.y, **validation).values_
+        seconds.append(time.process_time() - began)
+        areas.append(found(given, values))
+    each = " ".join(f"{area:.3f}" for area in areas)
+    print(f"{called:<40} {each}  mean {np.mean(areas):.3f}, {np.mean(seconds):.2f} s each")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    given = load(parser.parse_args().data)
+    quiet = {"progress": False}
+    for settings in TREES:
+        valuers = [OutOfBagValuer(random_state=seed, **quiet, **settings) for seed in SEEDS]
+        report(f"OutOfBagValuer({settings})", given, valuers)
+    report("RandomValuer", given, [RandomValuer(random_state=seed) for seed in SEEDS])
+    judged = {"X_val": given.X_val, "y_val": given.y_val}
+    tree = DecisionTreeClassifier()
+    report("LeaveOneOutValuer(tree)", given, [LeaveOneOutValuer(tree, **quiet)], **judged)
+    orders = [
+        FlattenedValuer(tree, stop=AfterTasks(1), random_state=seed, **quiet) for seed in SEEDS
+    ]
+    report("FlattenedValuer(tree), 1 task", given, orders, **judged)
+    report("KNNValuer(), for comparison", given, [KNNValuer(10, **quiet)], **judged)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""FlattenedGame: blocks as players of a one-dimensional game, absent cells filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Blocks, Mask, Positions, is_missing
+from cellworth.games.base import mean_utility
+from cellworth.games.model import ModelGame
+from cellworth.tables import Table
+
+Floats = NDArray[np.float64]
+
+
+class FlattenedGame:
+    """Utility of any set of blocks: train on all rows, with every absent cell filled in.
+
+    This is the one-dimensional game that the 2D-Shapley paper compares itself with. An absent
+    number becomes the mean of the numbers of its column that are present, an absent text or
+    category the most frequent one that is present. Where nothing of a column is present, the whole
+    column tells mean or most frequent, so that it is constant. Cells that are gaps in the user's
+    table are left to the model.
+
+    As a :class:`Game`, blocks stand in the place of rows (row after row of the table), and there is
+    a single column, without which the utility is 0.
+
+    Parameters
+    ----------
+    model, X, y, X_val, y_val, scoring, row_groups, column_groups, cv, groups, error, n_repeats, \
+    sample_weight
+        As in :class:`ModelGame`. Without a validation set, the fills of a fold come from the rows
+        that may be learned from.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0], [1.0]], [0, 1]
+    >>> game = FlattenedGame(DecisionTreeClassifier(), X=X, y=y, X_val=X, y_val=y)
+    >>> game.value(np.array([True, True]), np.array([True]))
+    1.0
+    >>> game.value(np.array([True, False]), np.array([True]))
+    0.5
+    """
+
+    def __init__(self, model: Any, **given: Any) -> None:
+        """Check model and data."""
+        self._whole = ModelGame(model, **given)
+        self.problem = self._whole.problem
+        self.blocks = Blocks.of_shape((int(np.prod(self.problem.blocks.shape)), 1))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of blocks, and 1."""
+        return self.blocks.shape
+
+    def question(self) -> dict[str, Any]:
+        """What decides the values of this game."""
+        question = self._whole.question() | {"game": "FlattenedGame"}
+        # Filled tables are never empty.
+        del question["empty"]
+        return question
+
+    def value(self, rows: Mask, columns: Mask) -> float:
+        """Score of the model trained on the filled table, mean over the folds."""
+        if not columns.any():
+            return 0.0
+        present = self._cells(rows)
+        folds = range(len(self.problem.folds))
+        return mean_utility([self._fold_value(fold, present) for fold in folds])
+
+    def _cells(self, members: Mask) -> Mask:
+        blocks = self.problem.blocks
+        present = members.reshape(blocks.shape)
+        return present[np.ix_(blocks.rows.codes, blocks.columns.codes)]
+
+    def _fold_value(self, number: int, present: Mask) -> float:
+        # The model game as it is, on another table: it knows what a failed fit is worth.
+        table = self._fillings.filled(present, self.problem.folds[number].may_train)
+        everything = (np.ones(n, dtype=bool) for n in self.problem.blocks.shape)
+        return self._whole.on(table).fold_value(number, *everything)
+
+    @cached_property
+    def _fillings(self) -> Fillings:
+        return Fillings.of(self.problem.table)
+
+
+@dataclass(frozen=True, eq=False)
+class Fillings:
+    """A table whose cells can be filled in, column by column.
+
+    Parameters
+    ----------
+    table : Table
+    columns : list of Numbers or Choices
+    """
+
+    table: Table
+    columns: list[Numbers | Choices]
+
+    @classmethod
+    def of(cls, table: Table) -> Fillings:
+        """Read every column as numbers or as choices."""
+        return cls(table, [_readable(table.column(place)) for place in range(table.shape[1])])
+
+    def filled(self, present: Mask, may_tell: Mask) -> Table:
+        """Fill cells that are not present; rows that ``may_tell`` decide with what."""
+        data = self.table.data
+        if isinstance(data, np.ndarray):
+            array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
+            for place, column in enumerate(self.columns):
+                array[:, place] = column.of_array(array[:, place], present[:, place], may_tell)
+            return replace(self.table, data=array)
+        series = [
+            column.of_series(data[:, place], present[:, place], may_tell)
+            for place, column in enumerate(self.columns)
+        ]
+        return replace(self.table, data=data.with_columns(*series))
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A column that is filled with the mean."""
+
+    cells: Floats
+
+    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> Floats:
+        """Fill the column of an array."""
+        return self._filled(present, may_tell)
+
+    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
+        """Fill the column of a data frame; whole numbers become floats, as their mean is one."""
+        return nw.new_series(
+            column.name,
+            self._filled(present, may_tell),
+            nw.Float64(),
+            backend=column.implementation,
+        )
+
+    def _filled(self, present: Mask, may_tell: Mask) -> Floats:
+        known = may_tell & ~np.isnan(self.cells)
+        if (known & present).any():
+            known &= present
+        mean = float(self.cells[known].mean()) if known.any() else np.nan
+        return np.where(present, self.cells, mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """A column that is filled with its most frequent cell; of equals the first by name.
+
+    Parameters
+    ----------
+    codes : array of shape (n_rows,)
+        Which choice each cell holds; -1 for gaps.
+    """
+
+    codes: Positions
+
+    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> NDArray[Any]:
+        """Fill the column of an array."""
+        return column[self._places(present, may_tell)]
+
+    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
+        """Fill the column of a data frame; it keeps its type."""
+        return column[self._places(present, may_tell)]
+
+    def _places(self, present: Mask, may_tell: Mask) -> Positions:
+        """Where in the column each cell is taken from."""
+        own = np.arange(len(self.codes))
+        known = may_tell & (self.codes >= 0)
+        if (known & present).any():
+            known &= present
+        if not known.any():
+            return own
+        most_frequent = np.argmax(np.bincount(self.codes[known]))
+        source = np.flatnonzero(self.codes == most_frequent)[0]
+        return np.where(present, own, source)
+
+
+def _readable(cells: NDArray[Any]) -> Numbers | Choices:
+    listed = cells.tolist()
+    if cells.dtype.kind in "iuf":
+        return Numbers(cells.astype(np.float64))
+    if cells.dtype.kind == "O" and all(_is_number(cell) or is_missing(cell) for cell in listed):
+        return Numbers(np.array([np.nan if is_missing(cell) else float(cell) for cell in listed]))
+    gaps = np.array([is_missing(cell) for cell in listed])
+    names = np.array([str(cell) for cell in listed], dtype=object)
+    codes = np.full(len(listed), -1)
+    codes[~gaps] = np.unique(names[~gaps], return_inverse=True)[1]
+    return Choices(codes)
+
+
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, int | float | np.number) and not isinstance(cell, bool)

@@ -1,0 +1,280 @@
+"""LeaveOneOutValuer and RandomValuer: what a ranking of blocks should be compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Blocks, Mask
+from cellworth.designs import generator
+from cellworth.execution import AfterTasks
+from cellworth.games import EmptyPolicy, ErrorPolicy, Game
+from cellworth.games.base import utilities
+from cellworth.moments import Moments, Tally, with_margins
+from cellworth.problem import Problem
+from cellworth.provenance import Provenance, Session
+from cellworth.semivalues import LeaveOneOut
+from cellworth.valuation import Valuation
+from cellworth.valuers.base import (
+    Method,
+    ModelValuer,
+    Settings,
+    Valuer,
+    checked_seed,
+    corners,
+    value_blocks,
+)
+
+Floats = NDArray[np.float64]
+
+_ROUNDS = 100
+
+
+class LeaveOneOutValuer(ModelValuer):
+    """What a block adds to all others: h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j), exactly.
+
+    (n + 1)(m + 1) utilities are looked at, one task for each row that is left out. The values are
+    those of ``ExactValuer`` with ``LeaveOneOut()`` for rows and columns, at a price that large
+    tables can bear. They look at a single coalition: a row that has a near copy is worth about
+    nothing.
+
+    Kept: linear, dummy, symmetric. Broken: values do not add up to the utility of the table, nor do
+    rows or columns to one-dimensional values; see ``docs/explanation/baselines.md``.
+
+    Ctrl-C ends a run early: rows that were left out by then have their values, the rest is NaN.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        Trained on every coalition; see :class:`ModelGame`.
+    scoring : str or callable, default=None
+        How it is judged; None means accuracy or R squared.
+    empty : {"prior", "zero"}, default="prior"
+        What no rows or no columns are worth; see :class:`ModelGame`.
+    cv : int or splitter, default=5
+        Used when ``fit`` gets no validation set.
+    executor : Executor, default=None
+        Where tasks run: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``.
+    journal : Journal, default=None
+        Where the run is written down, so that another ``fit`` continues it.
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What a failing fit does: count as a constant predictor, or end the run.
+    n_repeats : int, default=1
+        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        Sums of the blocks.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> valuer = LeaveOneOutValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
+    >>> valuer.valuation_.status
+    'exact'
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        scoring: Any = None,
+        empty: EmptyPolicy = "prior",
+        cv: Any = 5,
+        executor: Any = None,
+        journal: Any = None,
+        progress: bool = True,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.model = model
+        self.scoring = scoring
+        self.empty = empty
+        self.cv = cv
+        self.executor = executor
+        self.journal = journal
+        self.progress = progress
+        self.error = error
+        self.n_repeats = n_repeats
+
+    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+        settings = Settings.checked(
+            LeaveOneOut(), LeaveOneOut(), self.executor, self.journal, self.progress
+        )
+        return leave_one_out_valuation(game, blocks, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """All rows, or all but one, through all columns and through all but one."""
+
+    task: int
+    rows: Mask
+    n_columns: int
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        """Pairs of coalitions, the one with all columns first."""
+        yield self.rows, np.ones(self.n_columns, dtype=bool)
+        for column in range(self.n_columns):
+            columns = np.ones(self.n_columns, dtype=bool)
+            columns[column] = False
+            yield self.rows, columns
+
+
+@dataclass(frozen=True)
+class LeavingOneOut:
+    """Task 0 has all rows; task t lacks row t - 1."""
+
+    shape: tuple[int, int]
+
+    @property
+    def utilities_per_task(self) -> float:
+        """One with all columns, and one without each of them."""
+        return float(self.shape[1] + 1)
+
+    @property
+    def n_tasks(self) -> int:
+        """One for all rows, and one without each of them."""
+        return self.shape[0] + 1
+
+    def __call__(self, task: int) -> LeftOut:
+        """Name the row that a task leaves out."""
+        rows = np.ones(self.shape[0], dtype=bool)
+        if task > 0:
+            rows[task - 1] = False
+        return LeftOut(task, rows, self.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnLosses:
+    """What each column's absence costs, task by task; what block (i, j) adds is a difference.
+
+    Parameters
+    ----------
+    losses : array of shape (n_rows + 1, n_columns)
+        Line t is h(S, M) - h(S, M-j) for the rows S of task t; NaN while it is not done.
+    tally : Tally
+    """
+
+    losses: Floats
+    tally: Tally = field(default_factory=Tally)
+
+    def merge(self, other: ColumnLosses) -> ColumnLosses:
+        """Lines of both."""
+        losses = np.where(np.isnan(self.losses), other.losses, self.losses)
+        return ColumnLosses(losses, self.tally.merge(other.tally))
+
+    @property
+    def moments(self) -> Moments:
+        """Values of the blocks whose row has been left out, seen once."""
+        return Moments.of(with_margins(self.losses[0] - self.losses[1:]))
+
+
+@dataclass(frozen=True, eq=False)
+class LossesWithoutEachColumn:
+    """What a task adds: one line of column losses."""
+
+    game: Game
+
+    def __call__(self, left_out: LeftOut) -> ColumnLosses:
+        """Look at the utilities with all columns and without each of them."""
+        seen, tally = utilities(self.game, left_out)
+        losses = np.full((len(left_out.rows) + 1, left_out.n_columns), np.nan)
+        losses[left_out.task] = seen[0] - seen[1:]
+        return ColumnLosses(losses, tally)
+
+
+def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> Valuation:
+    """Value a game by leaving out each row and each column once."""
+    design = LeavingOneOut(blocks.shape)
+    method = Method(
+        name="leave one out",
+        design=design,
+        contribution=LossesWithoutEachColumn(game),
+        stop=AfterTasks(design.n_tasks),
+        seed=None,
+        tasks_per_round=-(-design.n_tasks // _ROUNDS),
+        describe=lambda progress: f"{progress.tasks:,} of {design.n_tasks:,} tasks",
+    )
+    ends = corners(game, blocks.shape)
+    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
+    if valuation.status == "interrupted":
+        return valuation
+    return replace(valuation, status="exact")
+
+
+class RandomValuer(Valuer):
+    """Independent random values, uniform between 0 and 1: what every ranking must beat.
+
+    The table is looked at for its shape and names alone. Values have no standard errors: there is
+    nothing that they estimate. All promises of two-dimensional values are broken, from linearity to
+    sums; see ``docs/explanation/baselines.md``.
+
+    Parameters
+    ----------
+    random_state : int or None, default=None
+        Seed of the values; None draws one, which the provenance records.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        Sums of the blocks.
+
+    Examples
+    --------
+    >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
+    >>> valuer.values_.round(3)
+    array([[0.721, 0.027],
+           [0.403, 0.821]])
+    """
+
+    def __init__(self, *, random_state: Any = None) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.random_state = random_state
+
+    def _game(self, **given: Any) -> Unplayed:
+        # Validation rows may come along, so that one loop can fit all valuers; they cannot matter.
+        asked = {name: given[name] for name in ("X", "y", "row_groups", "column_groups")}
+        return Unplayed(Problem.of(**asked, classification=None, with_validation=False))
+
+    def _value(self, game: Any, blocks: Blocks) -> Valuation:
+        seed = checked_seed(self.random_state, None)
+        values = generator(seed, 0).random(blocks.shape)
+        problem = game.problem
+        question = {"game": "random values", **problem.question()}
+        method = {"name": "random values"}
+        return Valuation(
+            blocks,
+            Moments.of(with_margins(values)),
+            math.nan,
+            "none",
+            "estimated",
+            Provenance.now(question, method, Session(seed, 1), Tally(), 0.0),
+            problem.table.backend,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Unplayed:
+    """A table whose blocks are named, and of which nothing else is asked."""
+
+    problem: Problem
+
+    @property
+    def blocks(self) -> Blocks:
+        """What gets a value."""
+        return self.problem.blocks

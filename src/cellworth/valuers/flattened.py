@@ -1,0 +1,187 @@
+"""FlattenedValuer: one-dimensional Shapley values of blocks, with absent cells filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cellworth.blocks import Blocks, Mask, Positions
+from cellworth.designs import generator
+from cellworth.execution import AfterTasks, StoppingRule
+from cellworth.games import ErrorPolicy
+from cellworth.games.base import Game, utilities
+from cellworth.games.flattened import FlattenedGame
+from cellworth.moments import Contribution, Moments, with_margins
+from cellworth.valuation import Valuation
+from cellworth.valuers.base import (
+    Method,
+    ModelValuer,
+    Settings,
+    checked_seed,
+    checked_stop,
+    corners,
+    value_blocks,
+)
+
+_TASKS_BY_DEFAULT = 100
+_TASKS_PER_ROUND = 16
+
+
+class FlattenedValuer(ModelValuer):
+    """The paper's baseline: blocks as players of one game, absent cells filled with averages.
+
+    A coalition is any set of blocks. The model learns from all rows; a number that is absent is
+    the mean of its column's numbers that are present, a text or category the most frequent one that
+    is present (of the whole column where none is). Each task draws one order of all blocks and lets
+    them come one after the other: n x m + 1 utilities. Values are means over tasks, and standard
+    errors come from the spread between them.
+
+    This is no two-dimensional value. A row cannot be absent: with all its cells filled in, it still
+    teaches its label, and no value of a row tells what the row is worth. Kept: linear; values add
+    up, to the utility of the table minus that of a table with every cell filled in; symmetric under
+    reordering. Broken: dummy (a block may matter although it adds nothing that its row and column
+    do not add alone), and the sums of rows and columns are not those of one-dimensional games of
+    rows or columns; see ``docs/explanation/baselines.md``.
+
+    Ctrl-C ends a run early: the finished tasks are kept, with a warning.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        Trained on every filled table; see :class:`ModelGame`.
+    scoring : str or callable, default=None
+        How it is judged; None means accuracy or R squared.
+    stop : StoppingRule, default=None
+        When the run is long enough; None means ``AfterTasks(100)``. Join rules with ``|``, ``&``.
+    random_state : int or None, default=None
+        Seed of the orders; None draws one, which the provenance records.
+    cv : int or splitter, default=5
+        Used when ``fit`` gets no validation set.
+    executor : Executor, default=None
+        Where tasks run: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``. The values are
+        the same everywhere, bit for bit.
+    journal : Journal, default=None
+        Where the run is written down, so that another ``fit`` with a larger budget continues it.
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What a failing fit does: count as a constant predictor, or end the run.
+    n_repeats : int, default=1
+        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        Sums of the blocks.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> rule = AfterTasks(10)
+    >>> valuer = FlattenedValuer(DecisionTreeClassifier(), stop=rule, random_state=0)
+    >>> valuer.fit(X, y, X_val=X, y_val=y).valuation_.total
+    0.5
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        scoring: Any = None,
+        stop: StoppingRule | None = None,
+        random_state: Any = None,
+        cv: Any = 5,
+        executor: Any = None,
+        journal: Any = None,
+        progress: bool = True,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.model = model
+        self.scoring = scoring
+        self.stop = stop
+        self.random_state = random_state
+        self.cv = cv
+        self.executor = executor
+        self.journal = journal
+        self.progress = progress
+        self.error = error
+        self.n_repeats = n_repeats
+
+    def _game(self, **given: Any) -> FlattenedGame:
+        return FlattenedGame(
+            self.model, scoring=self.scoring, cv=self.cv, error=self.error,
+            n_repeats=self.n_repeats, **given,
+        )  # fmt: skip
+
+    def _value(self, game: Any, blocks: Blocks) -> Valuation:
+        settings = Settings.checked(None, None, self.executor, self.journal, self.progress)
+        rule = AfterTasks(_TASKS_BY_DEFAULT) if self.stop is None else checked_stop(self.stop)
+        seed = checked_seed(self.random_state, self.journal)
+        cut = game.problem.blocks
+        method = Method(
+            name="orders of blocks",
+            design=BlockOrders(blocks.shape[0], seed),
+            contribution=Arrivals(game, cut.shape),
+            stop=rule,
+            seed=seed,
+            tasks_per_round=_TASKS_PER_ROUND,
+        )
+        # The total of this game of blocks is the utility of all minus that of none.
+        ends = corners(game, blocks.shape)
+        valuation = value_blocks(game, cut, method, settings=settings, ends=ends)
+        return replace(valuation, empty="none")
+
+
+@dataclass(frozen=True, eq=False)
+class BlockOrder:
+    """One order in which all blocks come."""
+
+    order: Positions
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        """Blocks that are there before and after each arrival, with the game's one column."""
+        present = np.zeros(len(self.order), dtype=bool)
+        yield present.copy(), np.array([True])
+        for block in self.order:
+            present[block] = True
+            yield present.copy(), np.array([True])
+
+
+@dataclass(frozen=True)
+class BlockOrders:
+    """Task t is one uniformly random order of all blocks."""
+
+    n_blocks: int
+    seed: int
+
+    @property
+    def utilities_per_task(self) -> float:
+        """One before the first block, and one after each."""
+        return float(self.n_blocks + 1)
+
+    def __call__(self, task: int) -> BlockOrder:
+        """Draw the order of a task."""
+        return BlockOrder(generator(self.seed, task).permutation(self.n_blocks))
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """What one order adds: by how much the utility rises when each block comes."""
+
+    game: Game
+    shape: tuple[int, int]
+
+    def __call__(self, order: BlockOrder) -> Contribution:
+        """Look at the utilities along the order and difference them."""
+        seen, tally = utilities(self.game, order)
+        blocks = np.empty(len(order.order))
+        blocks[order.order] = np.diff(seen)
+        return Contribution(Moments.of(with_margins(blocks.reshape(self.shape))), tally)

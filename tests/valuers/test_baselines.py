@@ -1,0 +1,132 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.naive_bayes import GaussianNB
+
+from cellworth import (
+    Blocks,
+    ExactValuer,
+    LeaveOneOut,
+    LeaveOneOutValuer,
+    MemoryJournal,
+    RandomValuer,
+    TableGame,
+    Valuation,
+    value_game,
+)
+from cellworth.valuers.base import Settings
+from cellworth.valuers.baselines import leave_one_out_valuation
+
+X, Y = load_iris(return_X_y=True)
+DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 5}
+BY_DEFINITION = {"row_semivalue": LeaveOneOut(), "column_semivalue": LeaveOneOut()}
+
+
+def leave_one_out(game, journal=None):
+    settings = Settings.checked(LeaveOneOut(), LeaveOneOut(), None, journal, False)
+    return leave_one_out_valuation(game, Blocks.of_shape(game.shape), settings)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (4, 1), (2, 2), (5, 3), (3, 6)])
+def test_leave_one_out_values_of_a_game_equal_the_definition(shape):
+    rng = np.random.default_rng(sum(shape))
+    game = TableGame(rng.normal(size=(1 << shape[0], 1 << shape[1])))
+    valuation, truth = leave_one_out(game), value_game(game, **BY_DEFINITION)
+    np.testing.assert_allclose(valuation.values, truth.values, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(valuation.rows().values, truth.rows().values, rtol=0, atol=1e-12)
+    assert valuation.total == pytest.approx(truth.total, abs=1e-12)
+    assert valuation.status == "exact"
+    assert not valuation.standard_errors.any()
+
+
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+def test_leave_one_out_values_of_a_model_equal_exact_values(empty):
+    ours = LeaveOneOutValuer(GaussianNB(), empty=empty).fit(**DATA).valuation_
+    exact = ExactValuer(GaussianNB(), empty=empty, **BY_DEFINITION).fit(**DATA).valuation_
+    np.testing.assert_allclose(ours.values, exact.values, rtol=0, atol=1e-12)
+    assert np.abs(ours.values).max() > 1e-3
+    assert ours.provenance.question == exact.provenance.question
+
+
+def test_leave_one_out_looks_at_n_plus_one_times_m_plus_one_utilities():
+    tally = LeaveOneOutValuer(GaussianNB()).fit(**DATA).valuation_.provenance.tally
+    corners = 4
+    assert tally.utilities == corners + (5 + 1) * (4 + 1)
+
+
+def test_leave_one_out_prints_no_total_that_it_does_not_reach():
+    text = repr(LeaveOneOutValuer(GaussianNB()).fit(**DATA).valuation_)
+    assert "5 x 4 blocks, exact" in text
+    assert "expected" not in text
+    assert "errors" not in text
+
+
+class BrokenOff(TableGame):
+    left = 0
+
+    def value(self, rows, columns):
+        BrokenOff.left -= 1
+        if BrokenOff.left == 0:
+            raise KeyboardInterrupt
+        return super().value(rows, columns)
+
+
+def test_a_run_that_is_broken_off_keeps_the_rows_it_has_left_out_and_goes_on():
+    table = np.random.default_rng(0).normal(size=(16, 8))
+    truth, journal = leave_one_out(TableGame(table)).values, MemoryJournal()
+    game = BrokenOff(table)
+    corners, task = 4, 3 + 1
+    BrokenOff.left = corners + 3 * task + 1
+    with pytest.warns(UserWarning, match="broken off after 3 tasks"):
+        part = leave_one_out(game, journal)
+    assert part.status == "interrupted"
+    np.testing.assert_array_equal(part.values[:2], truth[:2])
+    assert np.isnan(part.values[2:]).all()
+    assert np.isnan(part.rows().values).tolist() == [False, False, True, True]
+    whole = leave_one_out(game, journal)
+    assert whole.status == "exact"
+    np.testing.assert_array_equal(whole.values, truth)
+
+
+# random values --------------------------------------------------------------------------------
+
+
+def test_random_values_are_uniform_and_their_seed_repeats_them():
+    table, labels = np.zeros((400, 20)), np.arange(400) % 2
+    values = RandomValuer(random_state=1).fit(table, labels).values_
+    assert 0 <= values.min() < values.max() <= 1
+    cells = values.size
+    # The mean of uniform numbers is 1/2, with a standard error of 1 / sqrt(12 n).
+    assert abs(values.mean() - 0.5) < 4.5 / np.sqrt(12 * cells)
+    counts = np.histogram(values, bins=10, range=(0, 1))[0]
+    assert np.abs(counts - cells / 10).max() < 4.5 * np.sqrt(cells * 0.1 * 0.9)
+    np.testing.assert_array_equal(
+        RandomValuer(random_state=1).fit(table, labels, X_val=table, y_val=labels).values_, values
+    )
+    assert (RandomValuer(random_state=2).fit(table, labels).values_ != values).all()
+
+
+def test_a_drawn_seed_is_recorded():
+    first = RandomValuer().fit(X, Y).valuation_
+    again = RandomValuer(random_state=first.provenance.seed).fit(X, Y)
+    np.testing.assert_array_equal(again.values_, first.values)
+
+
+def test_random_values_have_names_groups_sums_and_no_errors(tmp_path):
+    table = pd.DataFrame(X, columns=list("abcd"))
+    valuation = RandomValuer(random_state=0).fit(table, Y, row_groups=np.arange(150) % 3).valuation_
+    assert valuation.shape == (3, 4)
+    assert valuation.column_labels.tolist() == list("abcd")
+    np.testing.assert_allclose(valuation.rows().values, valuation.values.sum(axis=1))
+    assert np.isnan(valuation.standard_errors).all()
+    assert np.isnan(valuation.efficiency_residual)
+    text = repr(valuation)
+    assert "expected" not in text
+    assert "empty" not in text
+    assert "errors      not known" in text
+    valuation.save(tmp_path)
+    assert "NaN" not in (tmp_path / "manifest.json").read_text()
+    loaded = Valuation.load(tmp_path)
+    np.testing.assert_array_equal(loaded.values, valuation.values)
+    assert np.isnan(loaded.expected_total)

@@ -1,0 +1,334 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+import altered_cells
+from cellworth import OutOfBagValuer, Valuation
+from cellworth.valuers.bags import Bags, Contrast, crossed_moments
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
+
+WINE, CULTIVAR = (part[::4] for part in load_wine(return_X_y=True))
+PATIENTS, PROGRESS = (part[:60] for part in load_diabetes(return_X_y=True))
+
+
+def valued(X, y, n_trees=60, groups=(None, None), **settings):
+    valuer = OutOfBagValuer(n_trees=n_trees, random_state=3, progress=False, **settings)
+    return valuer.fit(X, y, row_groups=groups[0], column_groups=groups[1]).valuation_
+
+
+# The formula, word by word --------------------------------------------------------------------
+
+
+def scores_by_hand(X, y, bags, tree):
+    """For every tree, the score of each row out of its bag, and the columns that it had."""
+    for number in range(bags.n_trees):
+        bag = bags.bag(number)
+        columns = [j for j in range(X.shape[1]) if bag.columns[j]]
+        grown = tree(bag.seed).fit(X[bag.rows][:, columns], y[bag.rows])
+        scores = {}
+        for i in range(len(y)):
+            if i not in bag.rows.tolist():
+                prediction = grown.predict(X[i : i + 1][:, columns])[0]
+                numeric = isinstance(grown, DecisionTreeRegressor)
+                scores[i] = -((prediction - y[i]) ** 2) if numeric else float(prediction == y[i])
+        yield scores, columns
+
+
+def mean_and_error(scores):
+    if not scores:
+        return np.nan, np.nan
+    error = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
+    return np.mean(scores), error
+
+
+def by_hand(X, y, bags, tree, contrast):
+    trees = list(scores_by_hand(X, y, bags, tree))
+    values, errors = np.empty(X.shape), np.empty(X.shape)
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            with_j = [scores[i] for scores, columns in trees if i in scores and j in columns]
+            without_j = [scores[i] for scores, columns in trees if i in scores and j not in columns]
+            values[i, j], errors[i, j] = mean_and_error(with_j)
+            if contrast:
+                other, error = mean_and_error(without_j)
+                values[i, j] -= other
+                errors[i, j] = np.sqrt(errors[i, j] ** 2 + error**2)
+    return values, errors
+
+
+TREES = {
+    "three classes": (WINE, CULTIVAR, DecisionTreeClassifier),
+    "a numeric target": (PATIENTS, PROGRESS, DecisionTreeRegressor),
+}
+
+
+@pytest.mark.parametrize("contrast", [False, True])
+@pytest.mark.parametrize("name", TREES)
+def test_values_and_errors_equal_the_formula(name, contrast):
+    X, y, kind = TREES[name]
+    share = round(0.5 * X.shape[1])
+    bags = Bags(n_rows=len(y), n_columns=X.shape[1], n_used=share, n_trees=37, seed=3)
+    truth, errors = by_hand(
+        X, y, bags, lambda seed: kind(max_features="sqrt", random_state=seed), contrast
+    )
+    ours = valued(X, y, n_trees=37, contrast=contrast)
+    scale = np.nanmax(np.abs(truth))
+    np.testing.assert_allclose(ours.values, truth, rtol=0, atol=1e-12 * scale)
+    np.testing.assert_allclose(ours.standard_errors, errors, rtol=0, atol=1e-9 * scale)
+
+
+def test_a_bag_draws_rows_with_replacement_and_columns_without():
+    bags = Bags(n_rows=50, n_columns=6, n_used=2, n_trees=400, seed=0)
+    drawn = [bags.bag(tree) for tree in range(400)]
+    assert all(len(bag.rows) == 50 and bag.columns.sum() == 2 for bag in drawn)
+    left_out = np.array([50 - len(set(bag.rows.tolist())) for bag in drawn])
+    # Each row is left out with chance (1 - 1/50)^50; so are two rows with (1 - 2/50)^50.
+    one, two = 0.98**50, 0.96**50
+    variance = 50 * one + 50 * 49 * two - (50 * one) ** 2
+    assert abs(left_out.mean() - 50 * one) < 4.5 * np.sqrt(variance / 400)
+    assert len({bag.seed for bag in drawn}) == 400
+
+
+def test_more_trees_go_on_where_fewer_ended():
+    few = Bags(n_rows=9, n_columns=4, n_used=2, n_trees=13, seed=0)
+    many = Bags(n_rows=9, n_columns=4, n_used=2, n_trees=27, seed=0)
+    assert [len(few(task)) for task in range(few.n_tasks)] == [10, 3]
+    assert [len(many(task)) for task in range(many.n_tasks)] == [10, 10, 7]
+    for one, other in zip(few(1), many(1), strict=False):
+        np.testing.assert_array_equal(one.rows, other.rows)
+        np.testing.assert_array_equal(one.columns, other.columns)
+
+
+def test_standard_errors_tell_how_runs_differ():
+    runs = [
+        OutOfBagValuer(n_trees=200, random_state=seed, progress=False).fit(WINE, CULTIVAR)
+        for seed in range(20)
+    ]
+    between = np.var([run.values_ for run in runs], axis=0, ddof=1)
+    told = np.mean([run.standard_errors_**2 for run in runs], axis=0)
+    # A ratio of mean variances over 45 x 13 cells, of which 45 x 4 or so are independent.
+    assert 0.75 < between.mean() / told.mean() < 1.33
+
+
+# Moments --------------------------------------------------------------------------------------
+
+
+def test_moments_of_a_batch_keep_their_digits_at_a_high_level():
+    rng = np.random.default_rng(0)
+    scores, used = rng.normal(size=(10, 5)), rng.random((10, 3)) < 0.6
+    low, high = crossed_moments(scores, used), crossed_moments(scores + 1e8, used)
+    np.testing.assert_allclose(high.spread, low.spread, atol=1e-6)
+    np.testing.assert_allclose(high.values - 1e8, low.values, atol=1e-6)
+
+
+def test_a_contrast_that_only_one_side_saw_is_not_known():
+    scores, used = np.array([[1.0], [3.0]]), np.array([[True, True], [True, False]])
+    seen = Contrast(crossed_moments(scores, used), crossed_moments(scores, ~used)).moments
+    np.testing.assert_array_equal(seen.values[0, :-1], [np.nan, -2.0])
+    assert np.isnan(seen.standard_errors).all()
+
+
+def test_a_cell_that_no_tree_saw_is_nan():
+    valuation = valued(WINE, CULTIVAR, n_trees=1)
+    assert 0 < np.isnan(valuation.values).mean() < 1
+    np.testing.assert_array_equal(valuation.counts == 0, np.isnan(valuation.values))
+    assert "lowest" in repr(valuation)
+
+
+# What a user meets ----------------------------------------------------------------------------
+
+
+def test_the_summary_has_no_total_to_be_reached_and_nothing_empty():
+    text = repr(valued(WINE, CULTIVAR))
+    assert "45 x 13 blocks, estimated" in text
+    assert "expected" not in text
+    assert "empty" not in text
+    assert "utilities   60, none failed" in text
+
+
+def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
+    one = valued(WINE, CULTIVAR)
+    one.save(tmp_path)
+    loaded = Valuation.load(tmp_path)
+    np.testing.assert_array_equal(loaded.values, one.values)
+    assert loaded.provenance == one.provenance
+    other = OutOfBagValuer(n_trees=60, random_state=4, progress=False).fit(WINE, CULTIVAR)
+    merged = loaded.merge(other.valuation_)
+    np.testing.assert_array_equal(merged.counts, one.counts + other.valuation_.counts)
+    assert merged.standard_errors.mean() < one.standard_errors.mean()
+
+
+def test_other_settings_are_another_question():
+    one, other = (
+        valued(WINE, CULTIVAR),
+        OutOfBagValuer(n_trees=60, random_state=4, contrast=True, progress=False)
+        .fit(WINE, CULTIVAR)
+        .valuation_,
+    )
+    with pytest.raises(ValueError, match="differ in contrast"):
+        one.merge(other)
+
+
+def test_sums_of_rows_are_sums_of_values_without_errors():
+    valuation = valued(WINE, CULTIVAR)
+    np.testing.assert_allclose(valuation.rows().values, valuation.values.sum(axis=1))
+    assert np.isnan(valuation.rows().standard_errors).all()
+
+
+def test_a_block_of_rows_is_worth_the_mean_of_those_out_of_the_bag():
+    groups = np.arange(len(CULTIVAR)) % 2
+    valuation = valued(WINE, CULTIVAR, n_trees=1, groups=(groups, None))
+    cells = valued(WINE, CULTIVAR, n_trees=1).values
+    seen = ~np.isnan(cells).all(axis=0)
+    for group in range(2):
+        np.testing.assert_allclose(
+            valuation.values[group, seen], np.nanmean(cells[groups == group][:, seen], axis=0)
+        )
+    assert np.isnan(valuation.values[:, ~seen]).all()
+
+
+def test_columns_of_a_group_come_together():
+    groups = np.arange(13) % 4
+    bags = Bags(n_rows=len(CULTIVAR), n_columns=4, n_used=2, n_trees=30, seed=3)
+    seen = [bags.bag(tree).columns for tree in range(30)]
+    valuation = valued(WINE, CULTIVAR, n_trees=30, groups=(np.zeros(len(CULTIVAR)), groups))
+    # Some row is out of every bag here, so that every tree with the group counts.
+    np.testing.assert_array_equal(valuation.counts[0], np.sum(seen, axis=0))
+
+
+def mixed(n=40):
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    return y, {
+        "size": (y + rng.normal(scale=0.4, size=n)).round(2),
+        "mood": np.where(rng.random(n) < 0.8, np.where(y, "wild", "calm"), "odd"),
+        "left": y == (rng.random(n) < 0.7),
+    }
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_text_and_categories_are_numbered_by_name(make):
+    y, columns = mixed()
+    numbers = np.column_stack(
+        [
+            columns["size"],
+            np.unique(columns["mood"], return_inverse=True)[1],
+            columns["left"].astype(float),
+        ]
+    )
+    np.testing.assert_array_equal(valued(make(columns), y).values, valued(numbers, y).values)
+
+
+def test_trees_take_gaps():
+    y, columns = mixed()
+    table = pd.DataFrame(columns)
+    table.loc[::3, "size"] = np.nan
+    table.loc[::4, "mood"] = None
+    values = valued(table, y).values
+    assert np.isfinite(values).all()
+    numbers = np.column_stack(
+        [table["size"], table["mood"].map({"calm": 0, "odd": 1, "wild": 2}), table["left"]]
+    ).astype(float)
+    np.testing.assert_array_equal(values, valued(numbers, y).values)
+
+
+def test_any_model_can_take_the_place_of_trees_and_gets_the_table_as_it_is():
+    y, columns = mixed()
+    encode = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude=np.number)),
+        remainder="passthrough",
+    )
+    model = make_pipeline(encode, DecisionTreeClassifier())
+    valuation = valued(pd.DataFrame(columns), y, model=model)
+    assert np.isfinite(valuation.values).all()
+    assert valuation.provenance.failed_utilities == 0
+    linear = valued(PATIENTS, PROGRESS, model=LinearRegression())
+    assert linear.values.max() < 0
+
+
+class Picky(ClassifierMixin, BaseEstimator):
+    """A model that refuses tables in which the first row is in the bag."""
+
+    def fit(self, X, y):
+        if X[:, 0].min() == 0 and len(np.unique(X[:, 0])) < 8:
+            raise ValueError("not this\nbag")
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.ones(len(X), dtype=int)
+
+
+def test_a_fit_that_fails_counts_as_the_most_frequent_class_and_is_told():
+    X, y = np.arange(8.0)[:, None], np.array([0, 1, 1, 1, 1, 1, 1, 1])
+    with pytest.warns(UserWarning, match=r"of 60 utilities failed .* ValueError: not this bag"):
+        valuation = valued(X, y, model=Picky())
+    assert valuation.provenance.failed_utilities > 0
+    assert (valuation.values[1:] >= 0.5).all()
+    assert valuation.values[0, 0] == 0
+
+
+class Stopped(DecisionTreeClassifier):
+    """A tree that is interrupted from the keyboard while it grows."""
+
+    left = 0
+
+    def fit(self, X, y):
+        Stopped.left -= 1
+        if Stopped.left == 0:
+            raise KeyboardInterrupt
+        return super().fit(X, y)
+
+
+def test_a_run_that_is_broken_off_keeps_its_finished_trees():
+    # One fit on the whole table, two tasks of ten trees, and a part of the third.
+    Stopped.left = 1 + 2 * 10 + 4
+    with pytest.warns(UserWarning, match="broken off after 2 tasks"):
+        part = valued(WINE, CULTIVAR, model=Stopped())
+    assert part.status == "interrupted"
+    twenty = valued(WINE, CULTIVAR, n_trees=20, model=DecisionTreeClassifier())
+    np.testing.assert_array_equal(part.values, twenty.values)
+
+
+class Lost(LinearRegression):
+    """A model that has no prediction for some rows."""
+
+    def predict(self, X):
+        return np.where(super().predict(X) > 150, np.nan, 100.0)
+
+
+def test_a_model_without_a_prediction_is_refused():
+    with pytest.raises(ValueError, match=r"trained and judged on the whole table .* NaN"):
+        valued(PATIENTS, PROGRESS, model=Lost())
+
+
+def test_a_row_that_trees_tell_wrongly_is_worth_least():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    X = np.column_stack([y + rng.normal(scale=0.1, size=60) for _ in range(4)])
+    flipped = y.copy()
+    flipped[[7, 20]] = 1 - flipped[[7, 20]]
+    rows = valued(X, flipped, n_trees=200).rows()
+    assert sorted(rows.lowest(2).labels["row"].tolist()) == [7, 20]
+
+
+# The authors' altered cells -------------------------------------------------------------------
+
+
+@with_data
+def test_low_values_find_the_altered_cells_of_the_breast_cancer_table():
+    given = altered_cells.load(DATA)
+    values = OutOfBagValuer(random_state=0, progress=False).fit(given.X, given.y).values_
+    assert abs(altered_cells.found(given, values) - 0.87) < 0.02
