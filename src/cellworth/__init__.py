@@ -3,9 +3,12 @@
 from importlib.metadata import version
 
 from cellworth.blocks import Blocks
+from cellworth.caches import FileCache, MemoryCache
+from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
 from cellworth.execution import (
     AfterSeconds,
     AfterTasks,
+    AfterUtilities,
     MemoryJournal,
     Processes,
     RankingStable,
@@ -35,25 +38,31 @@ __version__ = version("cellworth")
 __all__ = [
     "AfterSeconds",
     "AfterTasks",
+    "AfterUtilities",
     "AllSubsets",
     "Banzhaf",
     "Beta",
     "Blocks",
+    "CentredGrids",
     "ExactValuer",
     "FailedUtility",
+    "FileCache",
     "FlattenedValuer",
     "Game",
+    "GaussianProcess",
     "KNNGame",
     "KNNValuer",
     "LeaveOneOut",
     "LeaveOneOutValuer",
     "LeverageSubsets",
+    "MemoryCache",
     "MemoryJournal",
     "ModelGame",
     "Moments",
     "MonteCarloValuer",
     "OutOfBagValuer",
     "Permutations",
+    "PlainGrids",
     "Processes",
     "QuadratureSubsets",
     "RandomValuer",
@@ -63,6 +72,7 @@ __all__ = [
     "Shapley",
     "StandardErrorBelow",
     "TableGame",
+    "TensorLeastSquares",
     "Threads",
     "Valuation",
     "value_game",

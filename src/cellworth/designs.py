@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from cellworth.blocks import Mask, Positions
 from cellworth.semivalues import Semivalue, size_probabilities
 
 _COALITIONS_PER_TASK = 64
+_QUADS_PER_TASK = 8
 
 
 class Design(Protocol):
@@ -48,23 +50,42 @@ class Grid:
                 yield rows, columns
 
 
+@dataclass(frozen=True, eq=False)
+class Grids:
+    """Grids that are drawn together and count as one observation."""
+
+    grids: tuple[Grid, ...]
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        """Pairs of coalitions, grid by grid."""
+        return chain.from_iterable(self.grids)
+
+
 @dataclass(frozen=True)
 class PermutationGrids:
-    """Task t is one uniformly random order of the rows and one of the columns."""
+    """Task t is one uniformly random order of the rows and one of the columns.
+
+    With ``antithetic`` the grid of both orders reversed comes with it: who joined early in the one
+    joins late in the other, so that what depends on the place cancels.
+    """
 
     shape: tuple[int, int]
     seed: int
+    antithetic: bool = False
 
     @property
     def utilities_per_task(self) -> float:
         """One for each pair of prefixes."""
-        return float((self.shape[0] + 1) * (self.shape[1] + 1))
+        return float((1 + self.antithetic) * (self.shape[0] + 1) * (self.shape[1] + 1))
 
-    def __call__(self, task: int) -> Grid:
+    def __call__(self, task: int) -> Grids:
         """Draw the two orders of a task."""
         rng = generator(self.seed, task)
         n_rows, n_columns = self.shape
-        return Grid(rng.permutation(n_rows), rng.permutation(n_columns))
+        drawn = Grid(rng.permutation(n_rows), rng.permutation(n_columns))
+        if not self.antithetic:
+            return Grids((drawn,))
+        return Grids((drawn, Grid(drawn.row_order[::-1], drawn.column_order[::-1])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +151,79 @@ class CoalitionPairs:
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
         """One pair of coalitions after the other."""
         return zip(self.rows, self.columns, strict=True)
+
+
+@dataclass(frozen=True)
+class CoalitionQuads:
+    """Task t draws coalitions of rows and of columns, each with its complement, all four pairs.
+
+    Parameters
+    ----------
+    sizes : tuple of two arrays
+        Chance of each size 0..n of a drawn coalition, for rows and for columns.
+    with_empty_sides : bool
+        Whether pairs with nobody on one side come along, so that what a coalition earns can be told
+        from what its rows or its columns have without the other side.
+    """
+
+    shape: tuple[int, int]
+    seed: int
+    sizes: tuple[NDArray[np.float64], NDArray[np.float64]]
+    with_empty_sides: bool = True
+
+    @property
+    def utilities_per_task(self) -> float:
+        """Four pairs for each quad, and five where sides are empty, which cost little."""
+        return 4.0 * _QUADS_PER_TASK
+
+    def __call__(self, task: int) -> CoalitionPairs:
+        """Draw the coalitions of a task."""
+        rng = generator(self.seed, task)
+        drawn = [[_draw(rng, chances) for chances in self.sizes] for _ in range(_QUADS_PER_TASK)]
+        pairs = [pair for rows, columns in drawn for pair in _quad(rows, columns)]
+        if self.with_empty_sides:
+            pairs += [pair for rows, columns in drawn for pair in _empty_sides(rows, columns)]
+        rows, columns = zip(*pairs, strict=True)
+        return CoalitionPairs(np.array(rows), np.array(columns))
+
+
+@dataclass(frozen=True)
+class MarginsThenQuads:
+    """First all coalitions of one side, with everybody and with nobody on the other; then quads."""
+
+    quads: CoalitionQuads
+
+    @property
+    def utilities_per_task(self) -> float:
+        """As many as in a task of quads."""
+        return self.quads.utilities_per_task
+
+    @property
+    def n_margins(self) -> int:
+        """Coalitions of rows and coalitions of columns."""
+        n_rows, n_columns = self.quads.shape
+        return (1 << n_rows) + (1 << n_columns)
+
+    @property
+    def n_margin_tasks(self) -> int:
+        """Tasks that the margins take."""
+        return -(-self.n_margins // _COALITIONS_PER_TASK)
+
+    def __call__(self, task: int) -> CoalitionPairs:
+        """List the pairs of a task."""
+        if task >= self.n_margin_tasks:
+            return self.quads(task - self.n_margin_tasks)
+        n_rows, n_columns = self.quads.shape
+        start = task * _COALITIONS_PER_TASK
+        numbers = np.arange(start, min(start + _COALITIONS_PER_TASK, self.n_margins))
+        of_rows = numbers[numbers < 1 << n_rows]
+        of_columns = numbers[len(of_rows) :] - (1 << n_rows)
+        row_sides = _with_everybody_and_nobody(coalition_masks(of_rows, n_rows), n_columns)
+        column_sides = _with_everybody_and_nobody(coalition_masks(of_columns, n_columns), n_rows)
+        return CoalitionPairs(
+            np.concatenate([row_sides[0], column_sides[1]]),
+            np.concatenate([row_sides[1], column_sides[0]]),
+        )
 
 
 @dataclass(frozen=True)
@@ -199,7 +293,33 @@ def _chances_to_be_joined(semivalue: Semivalue, n_players: int) -> NDArray[np.fl
 
 
 def _draw_to_be_joined(rng: np.random.Generator, semivalue: Semivalue, n_players: int) -> Mask:
-    size = rng.choice(n_players, p=_chances_to_be_joined(semivalue, n_players))
+    return _draw(rng, np.append(_chances_to_be_joined(semivalue, n_players), 0.0))
+
+
+def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:
+    """Draw a coalition whose size has these chances, from 0 to all players."""
+    n_players = len(chances) - 1
+    size = rng.choice(n_players + 1, p=chances)
     members = np.zeros(n_players, dtype=bool)
     members[rng.permutation(n_players)[:size]] = True
     return members
+
+
+def _with_everybody_and_nobody(coalitions: Mask, n_others: int) -> tuple[Mask, Mask]:
+    others = np.zeros((2 * len(coalitions), n_others), dtype=bool)
+    others[::2] = True
+    return np.repeat(coalitions, 2, axis=0), others
+
+
+def _quad(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:
+    for some_rows in (rows, ~rows):
+        for some_columns in (columns, ~columns):
+            yield some_rows, some_columns
+
+
+def _empty_sides(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:
+    no_rows, no_columns = np.zeros_like(rows), np.zeros_like(columns)
+    for some_rows in (rows, ~rows, no_rows):
+        yield some_rows, no_columns
+    for some_columns in (columns, ~columns):
+        yield no_rows, some_columns

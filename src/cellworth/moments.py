@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +50,14 @@ class Moments:
         known = ~np.isnan(seen)
         return cls(known.astype(np.int64), np.where(known, seen, 0.0), np.zeros(seen.shape))
 
+    @classmethod
+    def of_all(cls, observations: Sequence[Floats]) -> Moments:
+        """Moments of equally shaped observations in which every entry was seen."""
+        seen = np.asarray(observations)
+        mean = seen.mean(axis=0)
+        count = np.full(mean.shape, len(seen), dtype=np.int64)
+        return cls(count, mean, ((seen - mean) ** 2).sum(axis=0))
+
     def merge(self, other: Moments) -> Moments:
         """Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
         count = self.count + other.count
@@ -91,11 +100,33 @@ def without_margins(blocks: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many utilities were looked at, how many of them failed, and the first reasons."""
+    """How many utilities were looked at, what they cost, how many failed and the first reasons.
+
+    Parameters
+    ----------
+    utilities : int
+        How often tasks looked at a utility.
+    failed : int
+        How many of them failed; each is counted once.
+    messages : tuple of str
+        The first few reasons.
+    new : int
+        Utilities that the run met for the first time and that have rows and columns: each is the
+        work of one fit, whether it was done now or found in a cache.
+    reused : int
+        How often a utility was known, from earlier in the run or from a cache.
+    """
 
     utilities: int = 0
     failed: int = 0
     messages: tuple[str, ...] = ()
+    new: int = 0
+    reused: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of looks that needed no computation."""
+        return self.reused / self.utilities if self.utilities else 0.0
 
     def merge(self, other: Tally) -> Tally:
         """Count both; keep the first few distinct messages."""
@@ -104,6 +135,8 @@ class Tally:
             self.utilities + other.utilities,
             self.failed + other.failed,
             messages[:_MESSAGES_KEPT],
+            self.new + other.new,
+            self.reused + other.reused,
         )
 
 

@@ -104,7 +104,7 @@ class Provenance:
             question=plain["question"],
             method=plain["method"],
             sessions=tuple(Session(**session) for session in plain["sessions"]),
-            tally=Tally(tally["utilities"], tally["failed"], tuple(tally["messages"])),
+            tally=Tally(**{**tally, "messages": tuple(tally["messages"])}),
             seconds=float(plain["seconds"]),
             created=plain["created"],
             versions=plain["versions"],

@@ -16,6 +16,7 @@ from cellworth.blocks import Axis, Blocks, Labels
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
 from cellworth.provenance import Provenance
+from cellworth.shrinkage import shrunk
 from cellworth.storage import read_folder, write_folder
 
 Floats = NDArray[np.float64]
@@ -46,6 +47,9 @@ class Valuation:
         Data-frame library that the table came in.
     validation : array of shape (n_rows + 1, n_columns + 1) or None
         Errors that come from the choice of validation rows, of blocks and of sums, where known.
+    shrink : bool
+        Whether values are drawn towards equal shares as far as noise may explain what the Moments
+        show; see :func:`cellworth.shrinkage.shrunk`.
     """
 
     blocks: Blocks
@@ -56,6 +60,7 @@ class Valuation:
     provenance: Provenance
     backend: str | None = None
     validation: Floats | None = None
+    shrink: bool = False
 
     @cached_property
     def values(self) -> Floats:
@@ -203,6 +208,7 @@ class Valuation:
             # JSON knows no NaN.
             "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
             "backend": self.backend,
+            "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
         }
         write_folder(folder, manifest, self.blocks, self.moments, self.validation)
@@ -225,6 +231,7 @@ class Valuation:
                 Provenance.from_dict(manifest["provenance"]),
                 manifest["backend"],
                 validation,
+                bool(manifest["shrink"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -238,6 +245,8 @@ class Valuation:
 
     @cached_property
     def _values(self) -> Floats:
+        if self.shrink:
+            return shrunk(self.moments, self.expected_total)[0]
         # A sum whose blocks no single task saw together is the sum of their values; its error
         # cannot be told, because blocks are correlated.
         values = self.moments.values
@@ -248,6 +257,8 @@ class Valuation:
     def _errors(self) -> Floats:
         if self.status == "exact":
             return np.zeros(self.moments.mean.shape)
+        if self.shrink:
+            return shrunk(self.moments, self.expected_total)[1]
         return self.moments.standard_errors
 
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
@@ -377,5 +388,7 @@ def _summary(valuation: Valuation) -> Iterator[str]:
         for entry in listing:
             yield f"  {name:<10}  {entry['value']:.4g} ({entry['row']}, {entry['column']})"
     failed = f"{tally.failed:,} failed" if tally.failed else "none failed"
-    yield f"  utilities   {tally.utilities:,}, {failed}, {valuation.provenance.seconds:.1f} s"
+    reused = f" ({tally.hit_rate:.0%} known before)" if tally.reused else ""
+    seconds = valuation.provenance.seconds
+    yield f"  utilities   {tally.utilities:,}{reused}, {failed}, {seconds:.1f} s"
     yield from (f"  failure     {message}" for message in tally.messages)

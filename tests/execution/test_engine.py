@@ -18,10 +18,6 @@ from cellworth.execution import (
 from cellworth.moments import Contribution, Moments, Tally, with_margins
 
 
-def number(task):
-    return task
-
-
 def noise(task):
     seen = np.random.default_rng(task).normal(size=(2, 2))
     return Contribution(Moments.of(with_margins(seen)), Tally(1))
@@ -29,7 +25,6 @@ def noise(task):
 
 def start(stop, contribution=noise, executor=None, journal=None, **settings):
     return run(
-        number,
         contribution,
         stop=stop,
         executor=executor or Serial(),

@@ -35,7 +35,7 @@ def test_a_plan_counts_utilities_and_tells_the_time():
     assert plan.utilities == 2**5
     assert 0 < plan.seconds < 5
     assert plan.allowed
-    assert repr(plan).startswith("3 x 2 blocks: 2^5 = 32 utilities, about ")
+    assert repr(plan).startswith("3 x 2 blocks, exact values: 2^5 = 32 utilities, about ")
 
 
 def test_a_plan_of_an_absurd_run_says_so_without_running_it():
@@ -58,7 +58,7 @@ def test_a_table_of_thousands_of_rows_gets_the_same_advice():
     [(0.5, "about 0.5 s"), (90, "about 1.5 min"), (7200, "about 2 h"), (1e6, "about 11.6 days")],
 )
 def test_a_plan_speaks_of_time_in_plain_words(seconds, words):
-    assert Plan((1, 1), seconds / 4, 10).duration == words
+    assert Plan("exact values", (1, 1), 4, 4, seconds / 4).duration == words
 
 
 def test_values_of_a_game_at_a_high_level_are_not_lost_in_rounding():

@@ -41,10 +41,12 @@ def test_a_random_state_object_gives_a_seed():
     np.testing.assert_array_equal(runs[0].values_, runs[1].values_)
 
 
-def test_the_default_is_a_hundred_tasks():
-    small = DATA | {"row_groups": np.zeros(150), "column_groups": np.zeros(4)}
-    valuation = MonteCarloValuer(GaussianNB()).fit(**small).valuation_
-    assert valuation.counts.tolist() == [[100]]
+def test_the_default_budget_is_fifty_utilities_a_block_or_ten_looks_at_each():
+    groups = {"row_groups": np.arange(150) % 6, "column_groups": np.arange(4)}
+    valuation = MonteCarloValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_
+    budget, per_task = 50 * 6 * 4, 2 * 7 * 5
+    # There are 63 x 15 utilities in all, fewer than the budget.
+    assert valuation.provenance.sessions[0].tasks == 10 * budget // per_task
 
 
 def test_provenance_tells_what_was_run(tmp_path):

@@ -1,11 +1,12 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
-from cellworth.execution.engine import Outcome, describe_errors, run
+from cellworth.execution.engine import Bookkeeper, Outcome, Work, describe_errors, run
 from cellworth.execution.executors import Executor, Processes, Serial, Threads
 from cellworth.execution.journal import Entry, Journal, MemoryJournal
 from cellworth.execution.stopping import (
     AfterSeconds,
     AfterTasks,
+    AfterUtilities,
     Progress,
     RankingStable,
     StandardErrorBelow,
@@ -15,6 +16,8 @@ from cellworth.execution.stopping import (
 __all__ = [
     "AfterSeconds",
     "AfterTasks",
+    "AfterUtilities",
+    "Bookkeeper",
     "Entry",
     "Executor",
     "Journal",
@@ -27,6 +30,7 @@ __all__ = [
     "StandardErrorBelow",
     "StoppingRule",
     "Threads",
+    "Work",
     "describe_errors",
     "run",
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -31,8 +31,8 @@ class Outcome:
     ----------
     tasks : int
         Tasks 0..tasks - 1 are done, those of earlier sessions included.
-    contribution : Addition
-        What they added.
+    contribution : Addition or None
+        What they added; None if the budget ended before the first.
     interrupted : bool
         Whether the user broke the run off before its stopping rule was met.
     seconds : float
@@ -40,9 +40,29 @@ class Outcome:
     """
 
     tasks: int
-    contribution: Addition
+    contribution: Addition | None
     interrupted: bool
     seconds: float
+
+
+class Bookkeeper(Protocol):
+    """Stands between task numbers and workers, in the process that folds.
+
+    It knows what earlier tasks taught, so that a task asks workers only for what is missing, and
+    it may split a task into several requests.
+    """
+
+    def resume(self, contribution: Any) -> None:
+        """Take in what earlier sessions taught."""
+        ...
+
+    def ask(self, number: int) -> Sequence[Any] | None:
+        """Requests that workers must answer for a task; None ends the run before it."""
+        ...
+
+    def book(self, answer: Any) -> Addition | None:
+        """Take in an answer; the one that completes a task gives what the task adds."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,9 +84,9 @@ def describe_errors(progress: Progress) -> str:
 
 
 def run(
-    task: Callable[[int], Task],
-    contribution: Callable[[Task], Addition],
+    work: Callable[[Any], Any],
     *,
+    bookkeeper: Bookkeeper | None = None,
     stop: StoppingRule,
     executor: Executor,
     journal: Journal,
@@ -81,10 +101,11 @@ def run(
 
     Parameters
     ----------
-    task : callable
-        Names task number t; a pure function of t.
-    contribution : callable
-        What a task adds; a pure function of the task.
+    work : callable
+        What workers do: from the number of a task to what it adds, or, with a bookkeeper, from a
+        request to its answer. A pure function of its argument, but for deadlines.
+    bookkeeper : Bookkeeper or None
+        Turns numbers into requests and answers into what a task adds.
     stop : StoppingRule
         Asked after every round. Limits of tasks and seconds also hold within a round.
     executor : Executor
@@ -110,13 +131,14 @@ def run(
         Progress(earlier.tasks, 0.0, earlier.contribution) if earlier else Progress(0, 0.0, None)
     )
     seconds_before = earlier.seconds if earlier else 0.0
+    if bookkeeper is not None and earlier is not None:
+        bookkeeper.resume(earlier.contribution)
 
     def write(progress: Progress) -> None:
         if progress.contribution is not None:
             seconds = seconds_before + progress.seconds
             journal.write(Entry(fingerprint, progress.tasks, progress.contribution, seconds))
 
-    work = Work(task, contribution)
     progress, written, interrupted = start, start, False
     bar = _Bar(
         stop,
@@ -128,7 +150,9 @@ def run(
     )
     with closing(bar):
         try:
-            for progress in _folded(work, start, stop, executor, tasks_per_round):
+            for progress in _folded(
+                work, bookkeeper, start, stop, executor, tasks_per_round=tasks_per_round
+            ):
                 bar.show(progress)
                 entry_is_old = progress.seconds - written.seconds >= _SECONDS_BETWEEN_ENTRIES
                 if entry_is_old or progress.tasks % tasks_per_round == 0:
@@ -139,7 +163,7 @@ def run(
         finally:
             if progress is not written:
                 write(progress)
-    if progress.contribution is None:
+    if progress.contribution is None and interrupted:
         raise KeyboardInterrupt("the run was broken off before its first task was done")
     return Outcome(
         progress.tasks, progress.contribution, interrupted, seconds_before + progress.seconds
@@ -158,10 +182,12 @@ def _earlier_entry(journal: Journal, fingerprint: str) -> Entry | None:
 
 
 def _folded(
-    work: Callable[[int], Addition],
+    work: Callable[[Any], Any],
+    bookkeeper: Bookkeeper | None,
     start: Progress,
     stop: StoppingRule,
     executor: Executor,
+    *,
     tasks_per_round: int,
 ) -> Iterator[Progress]:
     """Progress after each task, in the order of task numbers."""
@@ -171,10 +197,14 @@ def _folded(
     progress = start
     # Workers go on while a round is judged; what they did beyond the last one is dropped.
     tasks = range(start.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    with closing(executor.run(work, tasks)) as results:
+    requests = tasks if bookkeeper is None else _requests(bookkeeper, tasks)
+    with closing(executor.run(work, requests)) as results:
         # Fold in task order: float addition is not associative, and the bits of a result must not
         # tell which worker was faster.
-        for contribution in results:
+        for result in results:
+            contribution = result if bookkeeper is None else bookkeeper.book(result)
+            if contribution is None:
+                continue
             progress = progress.after(contribution, time.perf_counter() - began)
             yield progress
             late = progress.seconds >= stop.most_seconds
@@ -182,11 +212,20 @@ def _folded(
                 return
 
 
+def _requests(bookkeeper: Bookkeeper, tasks: Iterable[int]) -> Iterator[Any]:
+    for task in tasks:
+        requests = bookkeeper.ask(task)
+        if requests is None:
+            return
+        yield from requests
+
+
 def _long_enough(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
     # Errors are looked at where rounds end, even if an earlier session ended elsewhere: a run in
     # parts must stop at the task at which a run in one would.
     at_round_end = progress.tasks % tasks_per_round == 0
-    return progress.tasks >= stop.most_tasks or (at_round_end and stop.share_done(progress) >= 1)
+    spent = progress.tasks >= stop.most_tasks or progress.utilities >= stop.most_utilities
+    return spent or (at_round_end and stop.share_done(progress) >= 1)
 
 
 class _Bar:

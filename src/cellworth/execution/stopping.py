@@ -11,6 +11,9 @@ import numpy as np
 from cellworth.counts import is_whole
 from cellworth.moments import Addition, Moments
 
+# A budget of utilities is used up by this many looks at each, be they known or new.
+LOOKS_PER_UTILITY = 10
+
 # Spreads of fewer observations say little about the standard error.
 _LEAST_OBSERVATIONS = 10
 
@@ -40,6 +43,11 @@ class Progress:
         return Progress(self.tasks + 1, seconds, folded)
 
     @property
+    def utilities(self) -> int:
+        """Utilities that the run has met."""
+        return 0 if self.contribution is None else self.contribution.tally.new
+
+    @property
     def moments(self) -> Moments | None:
         """Count, mean and spread per entry, sums of rows and columns included."""
         return None if self.contribution is None else self.contribution.moments
@@ -58,6 +66,7 @@ class StoppingRule(ABC):
 
     # A run never goes beyond these, even in the middle of a round.
     most_tasks: float = math.inf
+    most_utilities: float = math.inf
     most_seconds: float = math.inf
 
     @abstractmethod
@@ -103,8 +112,49 @@ class AfterTasks(StoppingRule):
 
 
 @dataclass(frozen=True)
+class AfterUtilities(StoppingRule):
+    """Stop before a task that would bring the run beyond this many utilities.
+
+    With a model a utility is a fit (or one for each fold and repeat), and this is the budget in
+    fits. A utility counts where the run meets it first, also if a cache spares its cost, so that
+    the values do not depend on the cache. Those of no rows or no columns do not count. A run that
+    meets hardly any new coalitions, because there are few, ends after ten times as many looks.
+
+    Examples
+    --------
+    >>> AfterUtilities(2000) | AfterSeconds(60)
+    AfterUtilities(n_utilities=2000) | AfterSeconds(n_seconds=60)
+    """
+
+    n_utilities: int
+
+    def __post_init__(self) -> None:
+        """Refuse a run without utilities."""
+        if not is_whole(self.n_utilities):
+            raise TypeError(
+                f"AfterUtilities takes a whole number of utilities, not {self.n_utilities!r}."
+            )
+        if self.n_utilities < 1:
+            raise ValueError(
+                f"AfterUtilities({self.n_utilities}) would never start; give at least 1 utility."
+            )
+
+    @property
+    def most_utilities(self) -> float:  # type: ignore[override]
+        """Utilities that the run never goes beyond."""
+        return self.n_utilities
+
+    def share_done(self, progress: Progress) -> float:
+        """Utilities met over utilities given."""
+        if progress.contribution is None:
+            return 0.0
+        tally = progress.contribution.tally
+        return max(tally.new, tally.utilities / LOOKS_PER_UTILITY) / self.n_utilities
+
+
+@dataclass(frozen=True)
 class AfterSeconds(StoppingRule):
-    """Stop at the first finished task after this many seconds of this session."""
+    """Stop after this many seconds of this session, in the middle of a task if need be."""
 
     n_seconds: float
 
@@ -186,6 +236,10 @@ class _Any(StoppingRule):
         return min(self.first.most_tasks, self.second.most_tasks)
 
     @property
+    def most_utilities(self) -> float:  # type: ignore[override]
+        return min(self.first.most_utilities, self.second.most_utilities)
+
+    @property
     def most_seconds(self) -> float:  # type: ignore[override]
         return min(self.first.most_seconds, self.second.most_seconds)
 
@@ -204,6 +258,10 @@ class _All(StoppingRule):
     @property
     def most_tasks(self) -> float:  # type: ignore[override]
         return max(self.first.most_tasks, self.second.most_tasks)
+
+    @property
+    def most_utilities(self) -> float:  # type: ignore[override]
+        return max(self.first.most_utilities, self.second.most_utilities)
 
     @property
     def most_seconds(self) -> float:  # type: ignore[override]

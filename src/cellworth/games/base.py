@@ -61,23 +61,26 @@ def mean_utility(parts: Sequence[float]) -> float:
 
 def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:
     """Utilities of pairs of coalitions, and how many of them failed."""
-    seen, failures = [], []
-    for rows, columns in pairs:
-        # A game that writes into its arguments would change what is weighed afterwards.
-        rows.setflags(write=False)
-        columns.setflags(write=False)
-        utility = _number(game.value(rows, columns))
-        if not math.isfinite(utility):
-            raise ValueError(
-                f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
-                f"{columns.sum()} columns ({some(np.flatnonzero(columns))}); every utility must be "
-                "a finite number."
-            )
-        if isinstance(utility, FailedUtility):
-            failures.append(utility.message)
-        seen.append(utility)
-    tally = Tally().merge(Tally(len(seen), len(failures), tuple(failures)))
-    return np.array(seen, dtype=np.float64), tally
+    seen = [(checked_utility(game, *pair), all(side.any() for side in pair)) for pair in pairs]
+    failures = tuple(each.message for each, _ in seen if isinstance(each, FailedUtility))
+    new = sum(with_cells for _, with_cells in seen)
+    tally = Tally().merge(Tally(len(seen), len(failures), failures, new))
+    return np.array([each for each, _ in seen], dtype=np.float64), tally
+
+
+def checked_utility(game: Game, rows: Mask, columns: Mask) -> float:
+    """One utility, which must be a finite number."""
+    # A game that writes into its arguments would change what is weighed afterwards.
+    rows.setflags(write=False)
+    columns.setflags(write=False)
+    utility = _number(game.value(rows, columns))
+    if not math.isfinite(utility):
+        raise ValueError(
+            f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
+            f"{columns.sum()} columns ({some(np.flatnonzero(columns))}); every utility must be "
+            "a finite number."
+        )
+    return utility
 
 
 def _number(utility: Any) -> float:

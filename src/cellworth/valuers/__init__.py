@@ -1,12 +1,13 @@
 """Valuers: the public way in, from a table or a game to a Valuation."""
 
 from cellworth.valuers.baselines import LeaveOneOutValuer, RandomValuer
-from cellworth.valuers.exact import ExactValuer, Plan
+from cellworth.valuers.exact import ExactValuer
 from cellworth.valuers.flattened import FlattenedValuer
 from cellworth.valuers.game import value_game
 from cellworth.valuers.knn import KNNValuer
 from cellworth.valuers.monte_carlo import MonteCarloValuer
 from cellworth.valuers.out_of_bag import OutOfBagValuer
+from cellworth.valuers.plans import Plan
 
 __all__ = [
     "ExactValuer",

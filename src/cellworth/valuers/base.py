@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -14,9 +16,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
-from cellworth.blocks import Blocks, Groups
+from cellworth.blocks import Blocks, Groups, Mask
+from cellworth.caches import Cache, Known
 from cellworth.counts import is_whole
 from cellworth.designs import Design
+from cellworth.estimates.looks import Estimate
 from cellworth.execution import (
     Executor,
     Journal,
@@ -25,16 +29,19 @@ from cellworth.execution import (
     Progress,
     Serial,
     StoppingRule,
+    Work,
     describe_errors,
     run,
 )
 from cellworth.games import EmptyPolicy, Game, ModelGame
 from cellworth.games.base import utilities
-from cellworth.moments import Addition, Tally
+from cellworth.moments import Addition, Contribution, Moments, Tally
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session, content_hash, described, fingerprint
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
+from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
+from cellworth.valuers.plans import Plan
 
 
 @dataclass(frozen=True)
@@ -46,10 +53,18 @@ class Settings:
     executor: Executor
     journal: Journal
     progress: bool
+    cache: Cache | None
 
     @classmethod
     def checked(
-        cls, row_semivalue: Any, column_semivalue: Any, executor: Any, journal: Any, progress: bool
+        cls,
+        row_semivalue: Any,
+        column_semivalue: Any,
+        executor: Any,
+        journal: Any,
+        progress: bool,
+        *,
+        cache: Any = None,
     ) -> Settings:
         """Fill in defaults and refuse what does not fit."""
         return cls(
@@ -58,6 +73,7 @@ class Settings:
             _checked(executor, Serial, Executor, "executor", "Serial(), Threads(2), Processes(2)"),
             _checked(journal, MemoryJournal, Journal, "journal", "MemoryJournal()"),
             progress,
+            _checked(cache, lambda: None, Cache, "cache", "MemoryCache(), FileCache(path)"),
         )
 
     def question(self, game: Game) -> dict[str, Any]:
@@ -188,6 +204,30 @@ class ModelValuer(Valuer):
             groups=groups, sample_weight=sample_weight,
         )  # fmt: skip
 
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> Plan:
+        """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
+        game = self._game(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups, sample_weight=sample_weight,
+        )  # fmt: skip
+        # A model that fails on the whole table would be timed failing.
+        corners(game, game.shape)
+        return self._plan(game)
+
+    @abstractmethod
+    def _plan(self, game: Any) -> Plan: ...
+
     def _game(self, **given: Any) -> Any:
         return ModelGame(
             self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, error=self.error,
@@ -205,25 +245,32 @@ class Method:
         For the provenance and the progress bar.
     design : Design
         Names task number t.
-    contribution : callable
-        What a task adds; a pure function of the task.
     stop : StoppingRule
         When the run is long enough.
     seed : int or None
         What the design draws its tasks from; None where nothing is drawn.
     tasks_per_round : int
         How often the stopping rule is asked.
+    estimate : callable or None
+        What the utilities of all tasks tell, where tasks are pairs of coalitions; see
+        :class:`cellworth.estimates.looks.Looks`.
+    contribution : callable or None
+        What a task adds, where it is more than utilities to look at; a pure function of the task.
     describe : callable
         What stands behind the progress bar.
+    shrink : bool
+        Whether values are drawn towards equal shares as far as noise may explain them.
     """
 
     name: str
     design: Design
-    contribution: Callable[[Any], Addition]
     stop: StoppingRule
     seed: int | None
     tasks_per_round: int
+    estimate: Estimate | None = None
+    contribution: Callable[[Any], Addition] | None = None
     describe: Callable[[Progress], str] = describe_errors
+    shrink: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,29 +279,46 @@ class Corners:
 
     Parameters
     ----------
-    whole : float
-        h(N, M), the utility of the whole table.
-    total : float
-        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values.
+    shape : tuple of int
+        Row players and column players.
+    utilities : tuple of float
+        h(N, M), h(N, 0), h(0, M) and h(0, 0).
     tally : Tally
         The four utilities that were looked at.
     seconds : float
         Time that the first of them took.
     """
 
-    whole: float
-    total: float
+    shape: tuple[int, int]
+    utilities: tuple[float, ...]
     tally: Tally
     seconds: float
+
+    @property
+    def known(self) -> dict[bytes, Known]:
+        """The four utilities, by coalition."""
+        names = [coalition_bytes(*pair) for pair in _corner_pairs(self.shape)]
+        return {name: Known(each) for name, each in zip(names, self.utilities, strict=True)}
+
+    @property
+    def whole(self) -> float:
+        """h(N, M), the utility of the whole table."""
+        return self.utilities[0]
+
+    @property
+    def total(self) -> float:
+        """h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values."""
+        whole, no_columns, no_rows, nothing = self.utilities
+        return whole - no_columns - no_rows + nothing
 
 
 def corners(game: Game, shape: tuple[int, int]) -> Corners:
     """Look at the four corners of a game; a model that fails on the whole table ends here."""
-    rows, columns = (np.ones(n, dtype=bool) for n in shape)
+    pairs = _corner_pairs(shape)
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with threadpool_limits(1):
         began = time.perf_counter()
-        whole, tally = utilities(game, [(rows, columns)])
+        whole, tally = utilities(game, pairs[:1])
         seconds = time.perf_counter() - began
         if tally.failed:
             raise ValueError(
@@ -262,9 +326,13 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
                 f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
                 "Pipeline."
             )
-        rest, more = utilities(game, [(rows, ~columns), (~rows, columns), (~rows, ~columns)])
-    total = float(whole[0] - rest[0] - rest[1] + rest[2])
-    return Corners(float(whole[0]), total, tally.merge(more), seconds)
+        rest, more = utilities(game, pairs[1:])
+    return Corners(shape, (*whole.tolist(), *rest.tolist()), tally.merge(more), seconds)
+
+
+def _corner_pairs(shape: tuple[int, int]) -> list[tuple[Mask, Mask]]:
+    rows, columns = (np.ones(n, dtype=bool) for n in shape)
+    return [(rows, columns), (rows, ~columns), (~rows, columns), (~rows, ~columns)]
 
 
 def value_blocks(
@@ -277,9 +345,10 @@ def value_blocks(
 ) -> Valuation:
     """Run a method on a game and write down what came out, with its provenance."""
     question = settings.question(game)
+    book, work = _book(game, method, settings, ends)
     outcome = run(
-        method.design,
-        method.contribution,
+        work,
+        bookkeeper=book,
         stop=method.stop,
         executor=settings.executor,
         journal=settings.journal,
@@ -294,7 +363,8 @@ def value_blocks(
         seconds_per_task=ends.seconds * method.design.utilities_per_task,
         describe=method.describe,
     )
-    tally = ends.tally.merge(outcome.contribution.tally)
+    added = outcome.contribution or _nothing(blocks.shape)
+    tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     provenance = Provenance.now(
         question,
@@ -305,13 +375,63 @@ def value_blocks(
     )
     return Valuation(
         blocks,
-        outcome.contribution.moments,
+        added.moments,
         ends.total,
         _empty_policy(game),
         "interrupted" if outcome.interrupted else "estimated",
         provenance,
         _backend(game),
+        shrink=method.shrink,
     )
+
+
+def _book(
+    game: Game, method: Method, settings: Settings, ends: Corners
+) -> tuple[UtilityBook | None, Callable[[Any], Any]]:
+    """Who keeps the books of a run, and what its workers do."""
+    if method.estimate is None:
+        if method.contribution is None:
+            raise ValueError(f"the method {method.name!r} has no estimate and no contribution.")
+        return None, Work(method.design, method.contribution)
+    described_game = _described_game(game)
+    name = fingerprint(described_game, _model_version(described_game))
+    if settings.cache is not None:
+        _refuse_another_game(settings.cache, name, ends.known)
+        settings.cache.keep(name, ends.known)
+    book = UtilityBook(
+        method.design,
+        method.estimate,
+        method.stop,
+        cache=settings.cache,
+        game=name,
+        seconds=ends.seconds,
+        known=ends.known,
+    )
+    return book, Lookup(method.design, game)
+
+
+def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None:
+    """Compare what was just computed with what the cache holds: equal settings can mislead."""
+    for coalition, stored in cache.find(name, known).items():
+        fresh = known[coalition].utility
+        if not math.isclose(stored.utility, fresh, rel_tol=1e-9, abs_tol=1e-12):
+            raise ValueError(
+                f"the cache holds {stored.utility:.9g} for a utility that is now {fresh:.9g}: the "
+                "model or the scoring has changed in a way that its parameters do not show, or is "
+                "random; use a new cache, or set the model's random_state."
+            )
+
+
+def _model_version(described_game: dict[str, Any]) -> str | None:
+    """Version of the package that a model comes from: another one may fit otherwise."""
+    root = str(described_game.get("model", "")).partition(".")[0]
+    return getattr(sys.modules.get(root), "__version__", None)
+
+
+def _nothing(shape: tuple[int, int]) -> Contribution:
+    """What a run adds whose budget ended before its first task."""
+    zeros = np.zeros((shape[0] + 1, shape[1] + 1))
+    return Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
 
 
 def _empty_policy(game: Game) -> str:
@@ -330,10 +450,18 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
             f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",
             stacklevel=2,
         )
+    if outcome.contribution is None:
+        warnings.warn(
+            "the budget ended before the first task was done, so that nothing is known but the "
+            "total; give more utilities or seconds (plan() tells what a task takes), or cut the "
+            "table into fewer blocks.",
+            stacklevel=2,
+        )
     if tally.failed:
         warnings.warn(
-            f"{tally.failed} of {tally.utilities} utilities failed and count as their stand-in "
-            f"(a model: as a constant predictor); the first message: {tally.messages[0]}",
+            f"{tally.failed} of {tally.utilities - tally.reused} utilities failed and count as "
+            "their stand-in (a model: as a constant predictor); the first message: "
+            f"{tally.messages[0]}",
             stacklevel=2,
         )
 
@@ -379,7 +507,9 @@ def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
     return semivalue
 
 
-def _checked(given: Any, default: type, protocol: type, called: str, examples: str) -> Any:
+def _checked(
+    given: Any, default: Callable[[], Any], protocol: type, called: str, examples: str
+) -> Any:
     if given is None:
         return default()
     if isinstance(given, type) or not isinstance(given, protocol):

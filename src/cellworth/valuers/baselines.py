@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from cellworth.blocks import Blocks, Mask
 from cellworth.designs import generator
 from cellworth.execution import AfterTasks
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
-from cellworth.games.base import utilities
 from cellworth.moments import Moments, Tally, with_margins
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session
@@ -29,6 +28,7 @@ from cellworth.valuers.base import (
     corners,
     value_blocks,
 )
+from cellworth.valuers.plans import Plan
 
 Floats = NDArray[np.float64]
 
@@ -62,6 +62,9 @@ class LeaveOneOutValuer(ModelValuer):
         Where tasks run: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``.
     journal : Journal, default=None
         Where the run is written down, so that another ``fit`` continues it.
+    cache : Cache, default=None
+        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
+        computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
     error : {"stand-in", "raise"}, default="stand-in"
@@ -94,6 +97,7 @@ class LeaveOneOutValuer(ModelValuer):
         cv: Any = 5,
         executor: Any = None,
         journal: Any = None,
+        cache: Any = None,
         progress: bool = True,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
@@ -105,13 +109,23 @@ class LeaveOneOutValuer(ModelValuer):
         self.cv = cv
         self.executor = executor
         self.journal = journal
+        self.cache = cache
         self.progress = progress
         self.error = error
         self.n_repeats = n_repeats
 
+    def _plan(self, game: Any) -> Plan:
+        design = LeavingOneOut(game.shape)
+        return Plan.of_run("leave one out", game, design, AfterTasks(design.n_tasks))
+
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
         settings = Settings.checked(
-            LeaveOneOut(), LeaveOneOut(), self.executor, self.journal, self.progress
+            LeaveOneOut(),
+            LeaveOneOut(),
+            self.executor,
+            self.journal,
+            self.progress,
+            cache=self.cache,
         )
         return leave_one_out_valuation(game, blocks, settings)
 
@@ -157,43 +171,17 @@ class LeavingOneOut:
         return LeftOut(task, rows, self.shape[1])
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnLosses:
-    """What each column's absence costs, task by task; what block (i, j) adds is a difference.
+def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats]) -> Moments:
+    """Values of the blocks whose row has been left out; the others were not seen.
 
-    Parameters
-    ----------
-    losses : array of shape (n_rows + 1, n_columns)
-        Line t is h(S, M) - h(S, M-j) for the rows S of task t; NaN while it is not done.
-    tally : Tally
+    What a column's absence costs is told by each task; what block (i, j) adds is the cost with all
+    rows less that without row i.
     """
-
-    losses: Floats
-    tally: Tally = field(default_factory=Tally)
-
-    def merge(self, other: ColumnLosses) -> ColumnLosses:
-        """Lines of both."""
-        losses = np.where(np.isnan(self.losses), other.losses, self.losses)
-        return ColumnLosses(losses, self.tally.merge(other.tally))
-
-    @property
-    def moments(self) -> Moments:
-        """Values of the blocks whose row has been left out, seen once."""
-        return Moments.of(with_margins(self.losses[0] - self.losses[1:]))
-
-
-@dataclass(frozen=True, eq=False)
-class LossesWithoutEachColumn:
-    """What a task adds: one line of column losses."""
-
-    game: Game
-
-    def __call__(self, left_out: LeftOut) -> ColumnLosses:
-        """Look at the utilities with all columns and without each of them."""
-        seen, tally = utilities(self.game, left_out)
-        losses = np.full((len(left_out.rows) + 1, left_out.n_columns), np.nan)
+    n_rows, n_columns = len(tasks[0].rows), tasks[0].n_columns
+    losses = np.full((n_rows + 1, n_columns), np.nan)
+    for left_out, seen in zip(tasks, utilities, strict=True):
         losses[left_out.task] = seen[0] - seen[1:]
-        return ColumnLosses(losses, tally)
+    return Moments.of(with_margins(losses[0] - losses[1:]))
 
 
 def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> Valuation:
@@ -202,7 +190,7 @@ def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> V
     method = Method(
         name="leave one out",
         design=design,
-        contribution=LossesWithoutEachColumn(game),
+        estimate=leave_one_out_moments,
         stop=AfterTasks(design.n_tasks),
         seed=None,
         tasks_per_round=-(-design.n_tasks // _ROUNDS),

@@ -2,92 +2,27 @@
 
 from __future__ import annotations
 
-import math
-import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from cellworth.blocks import Blocks, Groups
+from cellworth.blocks import Blocks, Mask
 from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
 from cellworth.execution import AfterTasks
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
-from cellworth.games.base import utilities
-from cellworth.moments import Contribution, Moments, with_margins
+from cellworth.moments import Floats, Moments, with_margins
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import Method, ModelValuer, Settings, corners, value_blocks
+from cellworth.valuers.plans import Plan, seconds_per_utility
 
 MOST_UTILITIES = 2**20
 
-_TIMED_UTILITIES = 20
-_TIMED_SECONDS = 2.0
 _ROUNDS = 100
-_YEAR = 31_557_600
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an exact run would cost.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Row players and column players.
-    seconds_per_utility : float
-        Mean of a few that were timed.
-    limit : int
-        Utilities beyond which the run is refused.
-    """
-
-    shape: tuple[int, int]
-    seconds_per_utility: float
-    limit: int
-
-    @property
-    def utilities(self) -> int:
-        """Utilities to look at: 2 to the power of all players."""
-        return 1 << sum(self.shape)
-
-    @property
-    def seconds(self) -> float:
-        """Estimated time of the whole run on one worker; infinite beyond all measure."""
-        try:
-            return math.ldexp(self.seconds_per_utility, sum(self.shape))
-        except OverflowError:
-            return math.inf
-
-    @property
-    def allowed(self) -> bool:
-        """Whether the run is within the limit."""
-        return self.utilities <= self.limit
-
-    def __repr__(self) -> str:
-        """Return one readable line."""
-        verdict = "within" if self.allowed else "beyond"
-        return (
-            f"{self.shape[0]} x {self.shape[1]} blocks: {self.count} utilities, {self.duration} on "
-            f"one worker ({self.seconds_per_utility * 1e3:.2g} ms each); {verdict} the limit of "
-            f"{self.limit:,}"
-        )
-
-    @property
-    def count(self) -> str:
-        """Number of utilities in words that stay short."""
-        players = sum(self.shape)
-        return f"2^{players} = {self.utilities:,}" if players <= 60 else f"2^{players}"
-
-    @property
-    def duration(self) -> str:
-        """Estimated time in words."""
-        if self.seconds >= 1e10 * _YEAR:
-            return "longer than the age of the universe"
-        for unit, length in (("years", _YEAR), ("days", 86_400), ("h", 3600), ("min", 60)):
-            if self.seconds >= length:
-                return f"about {self.seconds / length:.3g} {unit}"
-        return f"about {self.seconds:.2g} s"
 
 
 class ExactValuer(ModelValuer):
@@ -112,6 +47,9 @@ class ExactValuer(ModelValuer):
         Where coalitions are looked at: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``.
     journal : Journal, default=None
         Where the run is written down, so that another ``fit`` continues it.
+    cache : Cache, default=None
+        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
+        computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
     error : {"stand-in", "raise"}, default="stand-in"
@@ -150,6 +88,7 @@ class ExactValuer(ModelValuer):
         cv: Any = 5,
         executor: Any = None,
         journal: Any = None,
+        cache: Any = None,
         progress: bool = True,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
@@ -164,60 +103,50 @@ class ExactValuer(ModelValuer):
         self.cv = cv
         self.executor = executor
         self.journal = journal
+        self.cache = cache
         self.progress = progress
         self.error = error
         self.n_repeats = n_repeats
         self.max_utilities = max_utilities
 
-    def plan(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-    ) -> Plan:
-        """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
-        game = self._game(
-            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups, sample_weight=sample_weight,
-        )  # fmt: skip
-        corners(game, game.shape)
+    def _plan(self, game: Any) -> Plan:
         return _plan(game, game.shape, self.max_utilities)
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
         settings = Settings.checked(
-            self.row_semivalue, self.column_semivalue, self.executor, self.journal, self.progress
+            self.row_semivalue,
+            self.column_semivalue,
+            self.executor,
+            self.journal,
+            self.progress,
+            cache=self.cache,
         )
         return exact_valuation(game, blocks, settings, max_utilities=self.max_utilities)
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedUtilities:
-    """What a task of coalition pairs adds: their utilities, weighed for every block.
+    """What all pairs of coalitions tell: their utilities, weighed for every block.
 
     All tasks together give psi = W_n' H W_m. Each part is multiplied by the number of tasks, so
     that the mean over all tasks, which is what Moments hold, is that sum. All weights of a block
     add up to 0: taking the same ``level`` off every utility changes nothing but the rounding.
     """
 
-    game: Game
     row_semivalue: Semivalue
     column_semivalue: Semivalue
     n_tasks: int
     level: float
 
-    def __call__(self, pairs: CoalitionPairs) -> Contribution:
-        """Look at the utilities and weigh them."""
-        seen, tally = utilities(self.game, pairs)
+    def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
+        """Weigh the utilities of all tasks, one after the other."""
+        return reduce(Moments.merge, map(self._weighed, tasks, utilities))
+
+    def _weighed(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
         row_weights = membership_weights(self.row_semivalue, pairs.rows)
         column_weights = membership_weights(self.column_semivalue, pairs.columns)
-        part = row_weights.T @ ((seen - self.level)[:, None] * column_weights)
-        return Contribution(Moments.of(with_margins(part * self.n_tasks)), tally)
+        part = row_weights.T @ ((utilities - self.level)[:, None] * column_weights)
+        return Moments.of(with_margins(part * self.n_tasks))
 
 
 def exact_valuation(
@@ -234,8 +163,8 @@ def exact_valuation(
     method = Method(
         name="exact values",
         design=design,
-        contribution=WeightedUtilities(
-            game, settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
+        estimate=WeightedUtilities(
+            settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
         ),
         stop=AfterTasks(design.n_tasks),
         seed=None,
@@ -260,7 +189,15 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
 
 
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
-    return Plan(shape, _seconds_per_utility(game, shape), limit)
+    design = AllCoalitions(shape)
+    return Plan(
+        "exact values",
+        shape,
+        design.n_pairs,
+        design.utilities_per_task,
+        seconds_per_utility(game, _random_pairs(shape)),
+        limit=limit,
+    )
 
 
 def _refuse_absurd(game: Game, shape: tuple[int, int], limit: int) -> None:
@@ -275,12 +212,8 @@ def _refuse_absurd(game: Game, shape: tuple[int, int], limit: int) -> None:
         )
 
 
-def _seconds_per_utility(game: Game, shape: tuple[int, int]) -> float:
-    """Mean time of a few random coalitions, as an exact run would meet them."""
+def _random_pairs(shape: tuple[int, int]) -> Iterator[tuple[Mask, Mask]]:
+    """Coalitions as an exact run would meet them."""
     rng = generator(0, 0)
-    n_rows, n_columns = shape
-    n_timed, began = 0, time.perf_counter()
-    while n_timed < _TIMED_UTILITIES and time.perf_counter() - began < _TIMED_SECONDS:
-        game.value(rng.random(n_rows) < 0.5, rng.random(n_columns) < 0.5)
-        n_timed += 1
-    return (time.perf_counter() - began) / n_timed
+    while True:
+        yield rng.random(shape[0]) < 0.5, rng.random(shape[1]) < 0.5

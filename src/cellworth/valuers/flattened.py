@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,8 @@ from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
 from cellworth.execution import AfterTasks, StoppingRule
 from cellworth.games import ErrorPolicy
-from cellworth.games.base import Game, utilities
 from cellworth.games.flattened import FlattenedGame
-from cellworth.moments import Contribution, Moments, with_margins
+from cellworth.moments import Floats, Moments, with_margins
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import (
     Method,
@@ -25,7 +24,9 @@ from cellworth.valuers.base import (
     corners,
     value_blocks,
 )
+from cellworth.valuers.plans import Plan
 
+_NAME = "orders of blocks"
 _TASKS_BY_DEFAULT = 100
 _TASKS_PER_ROUND = 16
 
@@ -65,6 +66,9 @@ class FlattenedValuer(ModelValuer):
         the same everywhere, bit for bit.
     journal : Journal, default=None
         Where the run is written down, so that another ``fit`` with a larger budget continues it.
+    cache : Cache, default=None
+        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
+        computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
     error : {"stand-in", "raise"}, default="stand-in"
@@ -99,6 +103,7 @@ class FlattenedValuer(ModelValuer):
         cv: Any = 5,
         executor: Any = None,
         journal: Any = None,
+        cache: Any = None,
         progress: bool = True,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
@@ -111,6 +116,7 @@ class FlattenedValuer(ModelValuer):
         self.cv = cv
         self.executor = executor
         self.journal = journal
+        self.cache = cache
         self.progress = progress
         self.error = error
         self.n_repeats = n_repeats
@@ -121,15 +127,23 @@ class FlattenedValuer(ModelValuer):
             n_repeats=self.n_repeats, **given,
         )  # fmt: skip
 
+    def _rule(self) -> StoppingRule:
+        return AfterTasks(_TASKS_BY_DEFAULT) if self.stop is None else checked_stop(self.stop)
+
+    def _plan(self, game: Any) -> Plan:
+        return Plan.of_run(_NAME, game, BlockOrders(game.shape[0], seed=0), self._rule())
+
     def _value(self, game: Any, blocks: Blocks) -> Valuation:
-        settings = Settings.checked(None, None, self.executor, self.journal, self.progress)
-        rule = AfterTasks(_TASKS_BY_DEFAULT) if self.stop is None else checked_stop(self.stop)
+        settings = Settings.checked(
+            None, None, self.executor, self.journal, self.progress, cache=self.cache
+        )
+        rule = self._rule()
         seed = checked_seed(self.random_state, self.journal)
         cut = game.problem.blocks
         method = Method(
-            name="orders of blocks",
+            name=_NAME,
             design=BlockOrders(blocks.shape[0], seed),
-            contribution=Arrivals(game, cut.shape),
+            estimate=Arrivals(cut.shape),
             stop=rule,
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
@@ -172,16 +186,17 @@ class BlockOrders:
         return BlockOrder(generator(self.seed, task).permutation(self.n_blocks))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Arrivals:
-    """What one order adds: by how much the utility rises when each block comes."""
+    """What orders tell: by how much the utility rises when each block comes."""
 
-    game: Game
     shape: tuple[int, int]
 
-    def __call__(self, order: BlockOrder) -> Contribution:
-        """Look at the utilities along the order and difference them."""
-        seen, tally = utilities(self.game, order)
-        blocks = np.empty(len(order.order))
-        blocks[order.order] = np.diff(seen)
-        return Contribution(Moments.of(with_margins(blocks.reshape(self.shape))), tally)
+    def __call__(self, tasks: Sequence[BlockOrder], utilities: Sequence[Floats]) -> Moments:
+        """Differences along each order, one observation a task."""
+        return Moments.of_all(list(map(self._rises, tasks, utilities)))
+
+    def _rises(self, task: BlockOrder, utilities: Floats) -> Floats:
+        blocks = np.empty(len(task.order))
+        blocks[task.order] = np.diff(utilities)
+        return with_margins(blocks.reshape(self.shape))

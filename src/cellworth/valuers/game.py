@@ -20,14 +20,16 @@ def value_game(
     *,
     row_semivalue: Semivalue | None = None,
     column_semivalue: Semivalue | None = None,
+    design: Any = None,
     stop: StoppingRule | None = None,
     random_state: Any = None,
     executor: Any = None,
     journal: Any = None,
+    cache: Any = None,
     progress: bool = True,
     max_utilities: int = MOST_UTILITIES,
 ) -> Valuation:
-    """Value every block of a game: exactly, or by Monte Carlo once a stopping rule is given.
+    """Value every block of a game: exactly, or by Monte Carlo given a design or a stopping rule.
 
     Parameters
     ----------
@@ -38,11 +40,11 @@ def value_game(
         made from a table know their blocks.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
-    stop : StoppingRule, default=None
-        None: all coalitions, exactly. A rule: random orders until it is met.
+    design, stop : default=None
+        Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
     random_state : int or None, default=None
-        Seed of the random orders.
-    executor, journal, progress
+        Seed of the random coalitions.
+    executor, journal, cache, progress
         As in :class:`MonteCarloValuer`.
     max_utilities : int, default=2**20
         Refuse to start an exact run beyond this.
@@ -64,11 +66,13 @@ def value_game(
             f"game is {game!r}; give an object with a method value(rows, columns) -> float."
         )
     blocks = _blocks(game, shape)
-    settings = Settings.checked(row_semivalue, column_semivalue, executor, journal, progress)
-    if stop is None:
+    settings = Settings.checked(
+        row_semivalue, column_semivalue, executor, journal, progress, cache=cache
+    )
+    if stop is None and design is None:
         return exact_valuation(game, blocks, settings, max_utilities=max_utilities)
     seed = checked_seed(random_state, journal)
-    return monte_carlo_valuation(game, blocks, settings, stop=stop, seed=seed)
+    return monte_carlo_valuation(game, blocks, settings, design=design, stop=stop, seed=seed)
 
 
 def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:

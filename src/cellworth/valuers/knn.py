@@ -13,7 +13,7 @@ import numpy as np
 
 from cellworth.blocks import Axis, Blocks, label_array
 from cellworth.counts import checked_count
-from cellworth.execution import AfterTasks, Outcome, Progress, StoppingRule, Threads, run
+from cellworth.execution import AfterTasks, Outcome, Progress, StoppingRule, Threads, Work, run
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
 from cellworth.neighbours.bins import RankBins
@@ -189,8 +189,7 @@ class KNNValuer(Valuer):
             "stop": described(self.stop),
         }
         outcome = run(
-            tasks,
-            tasks.contribution,
+            Work(tasks, tasks.contribution),
             stop=_stop(sweeps, len(tasks.parts), self.stop),
             executor=settings.executor,
             journal=settings.journal,

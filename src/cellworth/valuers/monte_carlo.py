@@ -1,20 +1,15 @@
-"""MonteCarloValuer: two-dimensional values from random orders of rows and columns."""
+"""MonteCarloValuer: two-dimensional values estimated from some of the coalitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
 from typing import Any
 
-import numpy as np
-
 from cellworth.blocks import Blocks
-from cellworth.designs import Design, Grid, Joins, PermutationGrids, SemivalueJoins
-from cellworth.execution import AfterTasks, StoppingRule
+from cellworth.estimates import Estimator, checked_estimator
+from cellworth.execution import AfterUtilities, Progress, StoppingRule
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
-from cellworth.games.base import utilities
-from cellworth.moments import Contribution, Moments, with_margins, without_margins
-from cellworth.semivalues import Semivalue, Shapley
+from cellworth.semivalues import Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import (
     Method,
@@ -25,21 +20,20 @@ from cellworth.valuers.base import (
     corners,
     value_blocks,
 )
+from cellworth.valuers.plans import Plan
 
-_TASKS_BY_DEFAULT = 100
-_TASKS_PER_ROUND = 16
+_UTILITIES_PER_BLOCK = 50
 
 
 class MonteCarloValuer(ModelValuer):
     """Estimated two-dimensional values, with standard errors, for any number of blocks.
 
-    Each task draws one order of the rows and one of the columns and looks at every pair of their
-    prefixes: one utility per block. The second differences of that grid are an unbiased view of
-    all values at once.
-
-    With a semivalue other than Shapley on either side, a task draws a coalition of rows and one of
-    columns at a size that the semivalues ask for, and everyone outside joins in turn. Such a task
-    sees some of the blocks only; sums of rows and columns then come without standard errors.
+    What is looked at, and how values are read from it, is the ``design``. Without one,
+    :class:`CentredGrids` estimates Shapley values; :class:`GaussianProcess` needs several times
+    fewer fits where a few thousand suffice. Banzhaf values on both sides are read from uniformly
+    random coalitions, so that every fit serves every block. For other semivalues a task draws a
+    coalition of rows and one of columns at a size that the semivalues ask for, and everyone outside
+    joins in turn; sums of rows and columns then come without standard errors.
 
     Ctrl-C ends a run early: the finished tasks are kept, with a warning.
 
@@ -53,10 +47,13 @@ class MonteCarloValuer(ModelValuer):
         What no rows or no columns are worth; see :class:`ModelGame`.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
+    design : CentredGrids, PlainGrids, TensorLeastSquares or GaussianProcess, default=None
+        Which coalitions to look at; None means what suits the semivalues.
     stop : StoppingRule, default=None
-        When the run is long enough; None means ``AfterTasks(100)``. Join rules with ``|``, ``&``.
+        When the run is long enough; None means ``AfterUtilities`` of 50 for each block. Join rules
+        with ``|``, ``&``.
     random_state : int or None, default=None
-        Seed of the orders; None draws one, which the provenance records.
+        Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set.
     executor : Executor, default=None
@@ -64,6 +61,9 @@ class MonteCarloValuer(ModelValuer):
         the same everywhere, bit for bit.
     journal : Journal, default=None
         Where the run is written down, so that another ``fit`` with a larger budget continues it.
+    cache : Cache, default=None
+        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
+        computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
     error : {"stand-in", "raise"}, default="stand-in"
@@ -80,9 +80,10 @@ class MonteCarloValuer(ModelValuer):
 
     Examples
     --------
+    >>> from cellworth import AfterUtilities
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
-    >>> valuer = MonteCarloValuer(DecisionTreeClassifier(), stop=AfterTasks(50), random_state=0)
+    >>> valuer = MonteCarloValuer(DecisionTreeClassifier(), stop=AfterUtilities(40), random_state=0)
     >>> valuer.fit(X, y, X_val=X, y_val=y).valuation_.shape
     (4, 2)
     """
@@ -95,11 +96,13 @@ class MonteCarloValuer(ModelValuer):
         empty: EmptyPolicy = "prior",
         row_semivalue: Semivalue | None = None,
         column_semivalue: Semivalue | None = None,
+        design: Any = None,
         stop: StoppingRule | None = None,
         random_state: Any = None,
         cv: Any = 5,
         executor: Any = None,
         journal: Any = None,
+        cache: Any = None,
         progress: bool = True,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
@@ -110,54 +113,41 @@ class MonteCarloValuer(ModelValuer):
         self.empty = empty
         self.row_semivalue = row_semivalue
         self.column_semivalue = column_semivalue
+        self.design = design
         self.stop = stop
         self.random_state = random_state
         self.cv = cv
         self.executor = executor
         self.journal = journal
+        self.cache = cache
         self.progress = progress
         self.error = error
         self.n_repeats = n_repeats
 
+    def _plan(self, game: Any) -> Plan:
+        settings = self._settings()
+        semivalues = settings.row_semivalue, settings.column_semivalue
+        estimator = checked_estimator(self.design, semivalues)
+        design = estimator.design(game.shape, semivalues, seed=0)
+        rule = _rule(self.stop, estimator, game.shape)
+        return Plan.of_run(estimator.name, game, design, rule)
+
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
-        settings = Settings.checked(
-            self.row_semivalue, self.column_semivalue, self.executor, self.journal, self.progress
-        )
+        settings = self._settings()
         seed = checked_seed(self.random_state, self.journal)
-        return monte_carlo_valuation(game, blocks, settings, stop=self.stop, seed=seed)
-
-
-@dataclass(frozen=True, eq=False)
-class GridDifferences:
-    """What one grid adds: the second difference of its utilities at every block."""
-
-    game: Game
-
-    def __call__(self, grid: Grid) -> Contribution:
-        """Look at the utilities of all pairs of prefixes and difference them."""
-        seen, tally = utilities(self.game, grid)
-        prefixes = seen.reshape(len(grid.row_order) + 1, len(grid.column_order) + 1)
-        blocks = np.empty((len(grid.row_order), len(grid.column_order)))
-        blocks[np.ix_(grid.row_order, grid.column_order)] = np.diff(
-            np.diff(prefixes, axis=0), axis=1
+        return monte_carlo_valuation(
+            game, blocks, settings, design=self.design, stop=self.stop, seed=seed
         )
-        return Contribution(Moments.of(with_margins(blocks)), tally)
 
-
-@dataclass(frozen=True, eq=False)
-class JoinDifferences:
-    """What a pair of coalitions adds: the second difference for every row and column outside."""
-
-    game: Game
-
-    def __call__(self, joins: Joins) -> Contribution:
-        """Look at the utilities with and without each of those who join."""
-        seen, tally = utilities(self.game, joins)
-        rows, columns = np.flatnonzero(~joins.rows), np.flatnonzero(~joins.columns)
-        table = seen.reshape(len(rows) + 1, len(columns) + 1)
-        blocks = np.full((len(joins.rows), len(joins.columns)), np.nan)
-        blocks[np.ix_(rows, columns)] = table[1:, 1:] - table[1:, :1] - table[:1, 1:] + table[0, 0]
-        return Contribution(Moments.of(without_margins(blocks)), tally)
+    def _settings(self) -> Settings:
+        return Settings.checked(
+            self.row_semivalue,
+            self.column_semivalue,
+            self.executor,
+            self.journal,
+            self.progress,
+            cache=self.cache,
+        )
 
 
 def monte_carlo_valuation(
@@ -165,27 +155,37 @@ def monte_carlo_valuation(
     blocks: Blocks,
     settings: Settings,
     *,
+    design: Any,
     stop: StoppingRule | None,
     seed: int,
 ) -> Valuation:
-    """Estimate the values of a game from random orders."""
-    rule = AfterTasks(_TASKS_BY_DEFAULT) if stop is None else checked_stop(stop)
+    """Estimate the values of a game from some of its coalitions."""
     semivalues = settings.row_semivalue, settings.column_semivalue
-    if semivalues == (Shapley(), Shapley()):
-        name = "permutation grids"
-        design: Design = PermutationGrids(blocks.shape, seed)
-        contribution: Callable[[Any], Contribution] = GridDifferences(game)
-    else:
-        name = "semivalue joins"
-        design = SemivalueJoins(blocks.shape, semivalues, seed)
-        contribution = JoinDifferences(game)
+    estimator = checked_estimator(design, semivalues)
+    tasks = estimator.design(blocks.shape, semivalues, seed)
+    rule = _rule(stop, estimator, blocks.shape)
+    ends = corners(game, blocks.shape)
     method = Method(
-        name=name,
-        design=design,
-        contribution=contribution,
+        name=estimator.name,
+        design=tasks,
+        estimate=estimator.estimate(semivalues, ends.total),
         stop=rule,
         seed=seed,
-        tasks_per_round=_TASKS_PER_ROUND,
+        tasks_per_round=estimator.tasks_per_round,
+        describe=_describe,
+        shrink=estimator.shrink,
     )
-    ends = corners(game, blocks.shape)
     return value_blocks(game, blocks, method, settings=settings, ends=ends)
+
+
+def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int]) -> StoppingRule:
+    rule = AfterUtilities(_UTILITIES_PER_BLOCK * math.prod(shape)) if stop is None else stop
+    rule = checked_stop(rule)
+    if rule.most_utilities > estimator.most_utilities:
+        rule |= AfterUtilities(int(estimator.most_utilities))
+    return rule
+
+
+def _describe(progress: Progress) -> str:
+    # Errors of some estimates take seconds to compute; utilities are there at once.
+    return f"{progress.tasks} tasks, {progress.utilities:,} utilities"

@@ -169,7 +169,8 @@ def _trial(lessons: Lessons) -> Corners:
             f"the model could not be trained and judged on the whole table ({one_line(error)}); "
             "mend the data, or put the steps that it needs into a Pipeline."
         ) from error
-    return Corners(math.nan, math.nan, Tally(), time.perf_counter() - began)
+    unknown = (math.nan,) * 4
+    return Corners(lessons.problem.blocks.shape, unknown, Tally(), time.perf_counter() - began)
 
 
 def _refuse_single_row(problem: Problem) -> None:

@@ -146,7 +146,7 @@ class QueryTasks:
             weight=weight,
             total=total,
             spread=None if watch is None else watch.spread(len(part.queries)),
-            tally=Tally(utilities=n_ranked),
+            tally=Tally(utilities=n_ranked, new=n_ranked),
         )
 
     def _cut(self) -> list[Part]:

@@ -1,0 +1,185 @@
+"""Caches: utilities that were computed before, by game and coalition, in memory or in a file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+_APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
+_VERSION = 1
+_SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
+_AT_A_TIME = 500  # SQLite takes some thousand parameters at most
+
+
+class Known(NamedTuple):
+    """A utility that was computed, and why it failed if it did."""
+
+    utility: float
+    message: str | None = None
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """Keeps utilities by the fingerprint of their game and the bytes of their coalition."""
+
+    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, Known]:
+        """Return those of the coalitions that are known."""
+        ...
+
+    def keep(self, game: str, found: Mapping[bytes, Known]) -> None:
+        """Remember utilities; those that are there already stay as they are."""
+        ...
+
+
+class MemoryCache:
+    """Utilities that live as long as the Python session does.
+
+    Hand it to several valuers of one model and one table: they pay for each fit once.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._known: dict[tuple[str, bytes], Known] = {}
+
+    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, Known]:
+        """Return those of the coalitions that are known."""
+        return {c: self._known[game, c] for c in coalitions if (game, c) in self._known}
+
+    def keep(self, game: str, found: Mapping[bytes, Known]) -> None:
+        """Remember utilities; those that are there already stay as they are."""
+        for coalition, known in found.items():
+            self._known.setdefault((game, coalition), known)
+
+    def __len__(self) -> int:
+        """Count the utilities."""
+        return len(self._known)
+
+
+class FileCache:
+    """Utilities in a SQLite file: they outlive the process, even one that is killed.
+
+    The process that runs a valuer is the only one to write; workers send their results to it.
+    Several valuers, also in several processes, may share the file. Nothing in it is executed.
+
+    Parameters
+    ----------
+    path : path
+        Made if it is not there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> cache = FileCache(tempfile.mkdtemp() + "/utilities.sqlite")
+    >>> len(cache)
+    0
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Remember the path; the file is opened when it is first used."""
+        self.path = Path(path)
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+
+    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, Known]:
+        """Return those of the coalitions that are known."""
+        wanted = list(coalitions)
+        found: dict[bytes, Known] = {}
+        with self._lock:
+            connection = self._open()
+            for start in range(0, len(wanted), _AT_A_TIME):
+                some = wanted[start : start + _AT_A_TIME]
+                places = ",".join("?" * len(some))
+                rows = connection.execute(
+                    "SELECT coalition, utility, message FROM utilities "  # noqa: S608 (only ?)
+                    f"WHERE game = ? AND coalition IN ({places})",
+                    [game, *some],
+                )
+                found |= {coalition: Known(*known) for coalition, *known in rows}
+        return found
+
+    def keep(self, game: str, found: Mapping[bytes, Known]) -> None:
+        """Remember utilities; those that are there already stay as they are."""
+        lines = [(game, coalition, *known) for coalition, known in found.items()]
+        with self._lock, self._open() as connection:
+            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", lines)
+
+    def close(self) -> None:
+        """Close the file; it is opened again where it is used again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def __len__(self) -> int:
+        """Count the utilities of all games in the file."""
+        with self._lock:
+            return int(self._open().execute("SELECT count(*) FROM utilities").fetchone()[0])
+
+    def __repr__(self) -> str:
+        """Return the way to make it."""
+        return f"FileCache({str(self.path)!r})"
+
+    def __getstate__(self) -> dict[str, Path]:
+        """Travel as a path; an open file stays where it is."""
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Path]) -> None:
+        """Open anew where it arrives."""
+        self.__init__(state["path"])  # type: ignore[misc]
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = _connected(self.path)
+        return self._connection
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file for the cache.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} for the cache; make it first.")
+    connection = sqlite3.connect(
+        path, timeout=_SECONDS_TO_WAIT_FOR_A_WRITER, check_same_thread=False
+    )
+    try:
+        _prepare(connection, path)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise ValueError(
+            f"{path} is no cache of utilities ({error}); give a new file, or one that a FileCache "
+            "has made."
+        ) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    application, version, n_tables = (
+        connection.execute(question).fetchone()[0]
+        for question in (
+            "PRAGMA application_id",
+            "PRAGMA user_version",
+            "SELECT count(*) FROM sqlite_master",
+        )
+    )
+    if n_tables and (application, version) != (_APPLICATION, _VERSION):
+        raise ValueError(
+            f"{path} is a database, but no cache of utilities of this version; give a new file."
+        )
+    # What was committed survives a killed process; a reader never waits for the writer.
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if not n_tables:
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS utilities (game TEXT, coalition BLOB, "
+            "utility REAL NOT NULL, message TEXT, PRIMARY KEY (game, coalition)) WITHOUT ROWID"
+        )
+        connection.commit()

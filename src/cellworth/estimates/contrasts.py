@@ -1,0 +1,36 @@
+"""Contrasts: with and without, on both sides, over uniform coalitions; these are Banzhaf values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.designs import CoalitionPairs
+from cellworth.moments import Moments, with_margins
+
+Floats = NDArray[np.float64]
+
+_SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
+
+
+def contrast_moments(tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
+    """Moments of what quads of pairs tell about all blocks, one observation a task.
+
+    The Banzhaf value of block (i, j) is 4 E[h(S, F) s_i s_j], where s is 1 for members and -1 for
+    others, over uniformly random coalitions. A quad holds S and its complement with F and its
+    complement: their memberships have opposite signs, so that the quad's signed sum times
+    s_i s_j is an unbiased view of every block, free of what depends on one side alone.
+    """
+    return Moments.of_all(
+        [with_margins(_observed(*look)) for look in zip(tasks, utilities, strict=True)]
+    )
+
+
+def _observed(task: CoalitionPairs, utilities: Floats) -> Floats:
+    contrasts = utilities.reshape(-1, len(_SIGNS)) @ _SIGNS
+    rows = np.where(task.rows[:: len(_SIGNS)], 1.0, -1.0)
+    columns = np.where(task.columns[:: len(_SIGNS)], 1.0, -1.0)
+    observed: Floats = rows.T @ (contrasts[:, None] * columns) / len(contrasts)
+    return observed

@@ -1,0 +1,258 @@
+"""Estimators: which coalitions to look at, and how values are read from what was seen."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.designs import (
+    CoalitionPairs,
+    CoalitionQuads,
+    Design,
+    MarginsThenQuads,
+    PermutationGrids,
+    SemivalueJoins,
+)
+from cellworth.estimates.contrasts import contrast_moments
+from cellworth.estimates.gains import Gains
+from cellworth.estimates.gaussian_process import process_moments
+from cellworth.estimates.grids import centred_moments, join_moments, plain_moments
+from cellworth.estimates.least_squares import least_squares_moments
+from cellworth.estimates.looks import Estimate
+from cellworth.moments import Moments
+from cellworth.semivalues import Banzhaf, Semivalue, Shapley, size_probabilities
+
+Floats = NDArray[np.float64]
+Semivalues = tuple[Semivalue, Semivalue]
+Shape = tuple[int, int]
+
+_SHAPLEY = (Shapley(), Shapley())
+_MOST_MARGINS = 1 << 14
+_MOST_PLAYERS_OF_A_PROCESS = 300
+_MOST_UTILITIES_OF_A_PROCESS = 4_000
+
+
+class Estimator(ABC):
+    """A way to estimate values: a design of tasks, and what their utilities tell."""
+
+    name: ClassVar[str]
+    # Whether short runs are drawn towards equal shares.
+    shrink: ClassVar[bool] = False
+    tasks_per_round: ClassVar[int] = 16
+    most_utilities: ClassVar[float] = math.inf
+
+    @abstractmethod
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """Name the tasks; refuse games that this way does not suit."""
+
+    @abstractmethod
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Return what turns tasks and their utilities into Moments."""
+
+
+@dataclass(frozen=True)
+class CentredGrids(Estimator):
+    """Random orders in pairs of opposites, less what sizes alone explain; the safe choice.
+
+    A task draws one order of the rows and one of the columns and looks at every pair of their
+    prefixes, and again with both orders reversed. From each utility the mean of those with as many
+    rows and columns is taken before second differences are formed: a function of sizes gives all
+    blocks the same value, and so only noise is lost. Observations are unbiased and independent but
+    for that mean.
+
+    While differences between blocks may be noise, values are drawn towards equal shares, so that a
+    short run is no worse than dividing the total by the number of blocks. Shapley values only.
+    """
+
+    name: ClassVar[str] = "centred grids"
+    shrink: ClassVar[bool] = True
+
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """Pairs of opposite orders."""
+        _require_shapley(self, semivalues)
+        return PermutationGrids(shape, seed, antithetic=True)
+
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Second differences, centred by size."""
+        return centred_moments
+
+
+@dataclass(frozen=True)
+class PlainGrids(Estimator):
+    """Random orders of rows and columns, as in the paper; for comparison.
+
+    Unbiased, with honest errors, but several to hundreds of times more utilities are needed than
+    with :class:`CentredGrids` or :class:`GaussianProcess`. Shapley values only.
+    """
+
+    name: ClassVar[str] = "plain grids"
+
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """One order of rows and one of columns a task."""
+        _require_shapley(self, semivalues)
+        return PermutationGrids(shape, seed)
+
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Second differences."""
+        return plain_moments
+
+
+@dataclass(frozen=True)
+class TensorLeastSquares(Estimator):
+    """All margins and a weighted regression of what remains; no standard errors.
+
+    Every coalition of rows is looked at with all columns and every coalition of columns with all
+    rows, which settles the sums of rows and of columns exactly. Random pairs within, each with both
+    complements, tell the rest. It is exact where all pairs were seen. Values are NaN until there
+    are eight times as many pairs as coefficients. No standard errors: those of a regression, on a
+    game that is no noise, would promise too much. Shapley values only, up to about 13 players a
+    side.
+    """
+
+    name: ClassVar[str] = "tensor least squares"
+    tasks_per_round: ClassVar[int] = 64
+
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """All margins, then quads of sizes within."""
+        _require_shapley(self, semivalues)
+        n_margins = sum(1 << n for n in shape)
+        if n_margins > _MOST_MARGINS:
+            raise ValueError(
+                f"TensorLeastSquares looks at all {n_margins:,} coalitions of one side of "
+                f"{shape[0]} x {shape[1]} blocks, more than {_MOST_MARGINS:,}; use "
+                "GaussianProcess() or CentredGrids(), or fewer groups."
+            )
+        rows, columns = (_sizes_within(n) for n in shape)
+        return MarginsThenQuads(CoalitionQuads(shape, seed, (rows, columns)))
+
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Margins and regression."""
+        return _of_gains(least_squares_moments)
+
+
+@dataclass(frozen=True)
+class GaussianProcess(Estimator):
+    """A Gaussian process over pairs of coalitions: the fewest fits, for up to 4,000 of them.
+
+    Likeness of two coalitions falls with the angle between their members, on the side of the rows
+    and on that of the columns; how fast, and how much of the game is linear, common to all or
+    rough, is learned by marginal likelihood from the first 600 utilities. Values are posterior
+    means that add up to the total; they serve every semivalue. Standard errors are posterior ones,
+    given once there are ten utilities for each block; they trust the kernel. The cost beyond fits
+    is some seconds at the end, and grows with the third power of the utilities.
+    """
+
+    name: ClassVar[str] = "gaussian process"
+    tasks_per_round: ClassVar[int] = 16
+    most_utilities: ClassVar[float] = _MOST_UTILITIES_OF_A_PROCESS
+
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """Quads of sizes that the semivalues ask for."""
+        if max(shape) > _MOST_PLAYERS_OF_A_PROCESS:
+            raise ValueError(
+                f"GaussianProcess suits up to {_MOST_PLAYERS_OF_A_PROCESS} players a side, not "
+                f"{shape[0]} x {shape[1]} blocks; use CentredGrids(), or group rows and columns."
+            )
+        rows, columns = (
+            _sizes_around(semivalue, n) for semivalue, n in zip(semivalues, shape, strict=True)
+        )
+        return CoalitionQuads(shape, seed, (rows, columns))
+
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Posterior of the values."""
+        known_total = total if semivalues == _SHAPLEY else None
+        return _of_gains(partial(process_moments, semivalues=semivalues, total=known_total))
+
+
+@dataclass(frozen=True)
+class BanzhafContrasts(Estimator):
+    """Uniform coalitions with their complements: every fit serves every block; Banzhaf values."""
+
+    name: ClassVar[str] = "banzhaf contrasts"
+
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """Quads of uniformly random coalitions."""
+        rows, columns = (_binomial_sizes(n) for n in shape)
+        return CoalitionQuads(shape, seed, (rows, columns), with_empty_sides=False)
+
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Signed sums of the four utilities."""
+        return contrast_moments
+
+
+@dataclass(frozen=True)
+class JoiningPlayers(Estimator):
+    """Coalitions at the sizes that semivalues ask for, which everyone outside joins in turn."""
+
+    name: ClassVar[str] = "semivalue joins"
+
+    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+        """Pairs of coalitions to be joined."""
+        return SemivalueJoins(shape, semivalues, seed)
+
+    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+        """Second differences of those who joined."""
+        return join_moments
+
+
+def checked_estimator(design: Any, semivalues: Semivalues) -> Estimator:
+    """Accept a way to estimate, or choose the one that suits the semivalues."""
+    if design is None:
+        if semivalues == _SHAPLEY:
+            return CentredGrids()
+        return BanzhafContrasts() if semivalues == (Banzhaf(), Banzhaf()) else JoiningPlayers()
+    if not isinstance(design, Estimator):
+        raise TypeError(
+            f"design is {design!r}; give CentredGrids(), PlainGrids(), TensorLeastSquares(), "
+            "GaussianProcess(), or None for the one that suits the semivalues."
+        )
+    return design
+
+
+@dataclass(frozen=True)
+class _OfGains:
+    """Reads values from gains; a class, so that it travels between processes."""
+
+    read: Any
+
+    def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
+        moments: Moments = self.read(Gains.of(tasks, utilities))
+        return moments
+
+
+def _of_gains(read: Any) -> Estimate:
+    return _OfGains(read)
+
+
+def _require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
+    if semivalues != _SHAPLEY:
+        raise ValueError(
+            f"{type(estimator).__name__} estimates Shapley values, not {semivalues[0]!r} x "
+            f"{semivalues[1]!r}; use GaussianProcess(), or leave design out."
+        )
+
+
+def _sizes_within(n_players: int) -> Floats:
+    """All sizes but nobody and everybody, equally likely; everybody where there is but one."""
+    chances = np.ones(n_players + 1)
+    chances[0] = 0.0
+    chances[-1] = n_players == 1
+    return chances / float(chances.sum())
+
+
+def _sizes_around(semivalue: Semivalue, n_players: int) -> Floats:
+    """Sizes before and after a player joins, as the semivalue asks for."""
+    chances = size_probabilities(semivalue, n_players)
+    return (np.append(chances, 0.0) + np.insert(chances, 0, 0.0)) / 2.0
+
+
+def _binomial_sizes(n_players: int) -> Floats:
+    """Sizes of uniformly random coalitions."""
+    return size_probabilities(Banzhaf(), n_players + 1)

@@ -1,0 +1,115 @@
+"""Tensor least squares: a bilinear fit of the game gives interactions, margins the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Mask
+from cellworth.estimates.gains import Gains
+from cellworth.moments import Moments, with_margins
+from cellworth.semivalues import Shapley, membership_weights
+
+Floats = NDArray[np.float64]
+
+_PAIRS_PER_COEFFICIENT = 8
+
+
+def least_squares_moments(gains: Gains) -> Moments:
+    """Values from all margins and some pairs within, without errors; NaN while there are too few.
+
+    Sums of rows and of columns are one-dimensional Shapley values of the margins, which are known
+    completely. What is left of a gain once the margins are blended out of it, in proportion to
+    sizes, is regressed on the products of memberships, with weights under which the coefficients
+    are the values where all pairs are known.
+    """
+    n_rows, n_columns = gains.rows.shape[1], gains.columns.shape[1]
+    count = np.full((n_rows + 1, n_columns + 1), len(gains), dtype=np.int64)
+    unknown = np.full(count.shape, np.nan)
+    values = _values(gains)
+    if values is None:
+        return Moments(np.zeros_like(count), np.zeros(count.shape), unknown)
+    return Moments(count, with_margins(values), unknown)
+
+
+def _values(gains: Gains) -> Floats | None:
+    n_rows, n_columns = gains.rows.shape[1], gains.columns.shape[1]
+    by_rows = _margin(gains.rows, gains.columns, gains.amounts)
+    by_columns = _margin(gains.columns, gains.rows, gains.amounts)
+    if len(by_rows) < (1 << n_rows) - 1 or len(by_columns) < (1 << n_columns) - 1:
+        return None
+    total = by_rows[np.ones(n_rows, dtype=bool).tobytes()]
+    row_values, column_values = _one_dimensional(by_rows), _one_dimensional(by_columns)
+    interactions = _interactions(gains, by_rows, by_columns, total)
+    if interactions is None:
+        return None
+    apart = row_values[:, None] / n_columns + column_values / n_rows
+    values: Floats = apart - total / (n_rows * n_columns) + interactions
+    return values
+
+
+def _margin(side: Mask, other: Mask, amounts: Floats) -> dict[bytes, float]:
+    """Gains with everybody on the other side, by coalition of this side."""
+    complete = other.all(axis=1)
+    names = [mask.tobytes() for mask in side[complete]]
+    return dict(zip(names, amounts[complete].tolist(), strict=True))
+
+
+def _one_dimensional(margin: dict[bytes, float]) -> Floats:
+    members = np.array([np.frombuffer(name, dtype=bool) for name in margin])
+    values: Floats = np.array(list(margin.values())) @ membership_weights(Shapley(), members)
+    return values
+
+
+def _interactions(
+    gains: Gains, by_rows: dict[bytes, float], by_columns: dict[bytes, float], total: float
+) -> Floats | None:
+    """Doubly centred coefficients of the weighted regression; None for too few pairs."""
+    within = ~gains.rows.all(axis=1) & ~gains.columns.all(axis=1)
+    rows, columns = gains.rows[within], gains.columns[within]
+    n_rows, n_columns = rows.shape[1], columns.shape[1]
+    if min(n_rows, n_columns) == 1:
+        return np.zeros((n_rows, n_columns))
+    row_sizes, column_sizes = rows.sum(axis=1), columns.sum(axis=1)
+    row_shares, column_shares = row_sizes / n_rows, column_sizes / n_columns
+    left = (
+        gains.amounts[within]
+        - row_shares * np.array([by_columns[mask.tobytes()] for mask in columns])
+        - column_shares * np.array([by_rows[mask.tobytes()] for mask in rows])
+        + row_shares * column_shares * total
+    )
+    row_basis, column_basis = _centred_basis(n_rows), _centred_basis(n_columns)
+    e_rows, e_columns = rows @ row_basis, columns @ column_basis
+    n_pairs, n_products = len(left), (n_rows - 1) * (n_columns - 1)
+    features = np.hstack(
+        [
+            (e_rows[:, :, None] * e_columns[:, None, :]).reshape(n_pairs, n_products),
+            e_rows,
+            e_rows * column_shares[:, None],
+            e_columns,
+            e_columns * row_shares[:, None],
+            np.column_stack(
+                [np.ones(n_pairs), row_shares, column_shares, row_shares * column_shares]
+            ),
+        ]
+    )
+    # With few pairs for each coefficient a regression follows chance: equal shares would be better.
+    enough = _PAIRS_PER_COEFFICIENT * features.shape[1]
+    if n_pairs < min(enough, ((1 << n_rows) - 2) * ((1 << n_columns) - 2)):
+        return None
+    _, stratum, n_same = np.unique(
+        row_sizes * (n_columns + 1) + column_sizes, return_inverse=True, return_counts=True
+    )
+    spread = row_sizes * (n_rows - row_sizes) * column_sizes * (n_columns - column_sizes)
+    weights = np.sqrt(1.0 / (spread * n_same[stratum]))
+    solved = np.linalg.lstsq(features * weights[:, None], left * weights, rcond=None)[0]
+    products = solved[:n_products].reshape(n_rows - 1, n_columns - 1)
+    interactions: Floats = row_basis @ products @ column_basis.T
+    return interactions
+
+
+def _centred_basis(n_players: int) -> Floats:
+    """Orthonormal columns that span all vectors whose entries add up to 0."""
+    centring = np.eye(n_players) - 1.0 / n_players
+    basis: Floats = np.linalg.qr(centring)[0][:, : n_players - 1]
+    return basis

@@ -1,0 +1,121 @@
+"""Shrinkage: how much of what short runs show is signal, and values that keep only that part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+
+from cellworth.moments import Moments, with_margins
+
+Floats = NDArray[np.float64]
+
+_CONFIDENCE = 0.975
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of the values (row effects, column effects or the rest), with its sampling variances.
+
+    Parameters
+    ----------
+    effects : array of shape (n_rows, n_columns), or one that spreads to it
+    variances : array of the same shape
+        Sampling variance of each effect.
+    noise : float
+        Their mean.
+    freedom : int
+        How many of the effects can vary freely.
+    """
+
+    effects: Floats
+    variances: Floats
+    noise: float
+    freedom: int
+
+    @property
+    def kept(self) -> float:
+        """Share of the effects to keep: the part of their variance that noise does not explain.
+
+        Noise must be exceeded by more than chance allows, or nothing is kept: equal shares are
+        then the better guess.
+        """
+        signal = max(self._signal - self._luck * self.noise, 0.0)
+        return signal / (signal + self.noise) if self.noise > 0 else 1.0
+
+    def errors_squared(self, widening: float) -> Floats:
+        """Squared errors to be expected: of chance, where it was kept, and of what was not kept."""
+        signal = self._signal + self._luck * max(self._mean_square, self.noise)
+        of_chance: Floats = (widening * self.kept) ** 2 * self.variances
+        return of_chance + (1.0 - self.kept) ** 2 * signal
+
+    @property
+    def _mean_square(self) -> float:
+        return float(np.mean(self.effects**2))
+
+    @property
+    def _signal(self) -> float:
+        return max(self._mean_square - self.noise, 0.0)
+
+    @property
+    def _luck(self) -> float:
+        """Standard deviation of a mean square, as a share of it."""
+        return float(np.sqrt(2.0 / max(self.freedom, 1)))
+
+
+def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
+    """Values and errors that are drawn towards equal shares as far as noise may explain them.
+
+    A short run shows differences between blocks that are mostly noise; giving every block the same
+    share of the total is then nearer to the truth. Row effects, column effects and what remains are
+    judged apart. With more tasks noise shrinks, and the values become those of the Moments.
+
+    Parameters
+    ----------
+    moments : Moments of shape (n_rows + 1, n_columns + 1)
+        Of equally many observations for all entries, each of which adds up to the total.
+    total : float
+        What all values add up to.
+
+    Returns
+    -------
+    values, errors : arrays of shape (n_rows + 1, n_columns + 1)
+        With sums at the margins. Errors of short runs are widened, so that 1.96 of them to either
+        side are a 95 % interval; NaN for fewer than two observations.
+    """
+    n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
+    equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
+    n_seen = int(moments.count.min())
+    if n_seen < 2:
+        return with_margins(equal), np.full(moments.mean.shape, np.nan)
+    rows, columns, rest = _parts(moments, equal)
+    values = with_margins(equal + sum(part.kept * part.effects for part in (rows, columns, rest)))
+    # Spreads of few observations are uncertain themselves, as Student found.
+    widening = float(stdtrit(n_seen - 1, _CONFIDENCE) / ndtri(_CONFIDENCE))
+    squares = np.zeros(moments.mean.shape)
+    squares[:-1, :-1] = sum(part.errors_squared(widening) for part in (rows, columns, rest))
+    squares[:-1, -1] = rows.errors_squared(widening)[:, 0] * n_columns**2
+    squares[-1, :-1] = columns.errors_squared(widening)[0] * n_rows**2
+    return values, np.sqrt(squares)
+
+
+def _parts(moments: Moments, equal: Floats) -> tuple[Part, Part, Part]:
+    n_rows, n_columns = equal.shape
+    variances = moments.standard_errors**2
+    of_blocks = variances[:-1, :-1]
+    of_rows = variances[:-1, -1:] / n_columns**2
+    of_columns = variances[-1:, :-1] / n_rows**2
+    # In the mean over all blocks the three variances add up; single blocks may differ a little.
+    of_rest = np.maximum(of_blocks - of_rows - of_columns, of_blocks / 4)
+    rest_noise = float(of_blocks.mean() - of_rows.mean() - of_columns.mean())
+    deviations = moments.mean[:-1, :-1] - equal
+    rows = deviations.mean(axis=1, keepdims=True)
+    columns = deviations.mean(axis=0, keepdims=True)
+    rest = deviations - rows - columns
+    return (
+        Part(rows, of_rows, float(of_rows.mean()), n_rows - 1),
+        Part(columns, of_columns, float(of_columns.mean()), n_columns - 1),
+        Part(rest, of_rest, max(rest_noise, 0.0), (n_rows - 1) * (n_columns - 1)),
+    )

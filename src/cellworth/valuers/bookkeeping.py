@@ -1,0 +1,227 @@
+"""Who pays for which utility: tasks ask for what is not yet known, workers answer, all is kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Mask
+from cellworth.caches import Cache, Known
+from cellworth.designs import Design
+from cellworth.estimates.looks import Estimate, Looks
+from cellworth.execution import StoppingRule
+from cellworth.execution.stopping import LOOKS_PER_UTILITY
+from cellworth.games import FailedUtility, Game
+from cellworth.games.base import checked_utility
+from cellworth.moments import Tally
+
+# A request is about this much work, so that little is lost where a worker is, and little is waited
+# for where a run ends. It is cut by this and by a number, never by the number of workers.
+_SECONDS_PER_REQUEST = 1.0
+_UTILITIES_PER_REQUEST = 64
+
+Pairs = list[tuple[Mask, Mask]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Utilities of a task that nobody knows yet: their places among its pairs of coalitions."""
+
+    task: int
+    places: tuple[int, ...]
+    deadline: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker found, in the order of the request; fewer where the deadline came first."""
+
+    request: Request
+    found: tuple[Known, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """What travels to the workers: looks at the utilities of a request."""
+
+    design: Design
+    game: Game
+
+    def __call__(self, request: Request) -> Answer:
+        """Look at one utility after the other until the deadline."""
+        pairs = list(self.design(request.task))
+        found = []
+        for place in request.places:
+            if time.time() >= request.deadline:
+                break
+            utility = checked_utility(self.game, *pairs[place])
+            message = utility.message if isinstance(utility, FailedUtility) else None
+            found.append(Known(float(utility), message))
+        return Answer(request, tuple(found))
+
+
+@dataclass(eq=False)
+class _OpenTask:
+    task: Any
+    coalitions: list[bytes]
+    tally: Tally
+    waiting_for: int
+
+
+class UtilityBook:
+    """The bookkeeper of a run: what is known, what is asked for, what the run has met.
+
+    Utilities are asked for once, even while another task waits for the same one: tasks are booked
+    in order, so that the answer is there when it is needed. What a run meets, and so where its
+    budget ends, does not depend on a cache or on the number of workers.
+
+    Parameters
+    ----------
+    design : Design
+        Names the pairs of coalitions of a task.
+    estimate : callable
+        What the utilities of all tasks tell; see :class:`Looks`.
+    stop : StoppingRule
+        Its limits of utilities and seconds hold within a task.
+    cache : Cache or None
+        What earlier runs computed.
+    game : str
+        Fingerprint of the game, under which the cache keeps its utilities.
+    seconds : float
+        What a utility takes, roughly.
+    known : mapping from coalition to Known
+        Utilities that were looked at before the run, such as that of the whole table.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        estimate: Estimate,
+        stop: StoppingRule,
+        *,
+        cache: Cache | None = None,
+        game: str = "",
+        seconds: float = 0.0,
+        known: dict[bytes, Known] | None = None,
+    ) -> None:
+        """Begin with what is known; time runs from here."""
+        self._design = design
+        self._estimate = estimate
+        self._most_utilities = stop.most_utilities
+        self._deadline = time.time() + stop.most_seconds
+        self._cache, self._game = cache, game
+        self._known = dict(known or {})
+        self._met = set(self._known)
+        self._open: dict[int, _OpenTask] = {}
+        self._tally = Tally()
+        self._ended = False
+        most = _SECONDS_PER_REQUEST / seconds if seconds > 0 else math.inf
+        self._per_request = int(max(1, min(_UTILITIES_PER_REQUEST, most)))
+
+    def resume(self, looks: Looks) -> None:
+        """Take in the utilities of tasks that are done."""
+        done = zip(looks.tasks[: looks.n_tasks], looks.utilities[: looks.n_tasks], strict=True)
+        for task, utilities in done:
+            coalitions = _coalitions(task)
+            self._met.update(coalitions)
+            found = zip(coalitions, utilities.tolist(), strict=True)
+            self._known |= {coalition: Known(utility) for coalition, utility in found}
+        self._tally = looks.tally
+
+    def ask(self, number: int) -> list[Request] | None:
+        """Requests for the utilities of a task that are not known; None where no budget is left."""
+        task = self._design(number)
+        pairs = list(task)
+        coalitions = _coalitions(pairs)
+        missing = self._missing(coalitions)
+        tally = self._looked_at(pairs, coalitions, n_missing=len(missing))
+        self._tally = self._tally.merge(tally)
+        spent = max(self._tally.new, self._tally.utilities / LOOKS_PER_UTILITY)
+        if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
+            return None
+        self._met.update(coalitions)
+        requests = self._requests(number, missing)
+        self._open[number] = _OpenTask(task, coalitions, tally, len(requests))
+        return requests
+
+    def book(self, answer: Answer) -> Looks | None:
+        """Keep what was found; once a task has all of its utilities, return what it adds."""
+        request = answer.request
+        open_task = self._open[request.task]
+        found = {
+            open_task.coalitions[place]: known
+            for place, known in zip(request.places, answer.found, strict=False)
+        }
+        self._known |= found
+        if self._cache is not None and found:
+            self._cache.keep(self._game, found)
+        self._ended |= len(found) < len(request.places)
+        open_task.waiting_for -= 1
+        if self._ended or open_task.waiting_for:
+            return None
+        del self._open[request.task]
+        known = [self._known[coalition] for coalition in open_task.coalitions]
+        utilities = np.array([each.utility for each in known])
+        return Looks.of(open_task.task, utilities, self._estimate, self._failures(open_task))
+
+    def _missing(self, coalitions: list[bytes]) -> dict[bytes, int]:
+        """Places of coalitions that are neither known nor asked for."""
+        fresh = {
+            c: p for p, c in enumerate(coalitions) if c not in self._known and c not in self._met
+        }
+        if self._cache is not None and fresh:
+            stored = self._cache.find(self._game, fresh)
+            self._known |= stored
+            fresh = {c: place for c, place in fresh.items() if c not in stored}
+        return fresh
+
+    def _looked_at(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
+        new = {
+            coalition
+            for coalition, (rows, columns) in zip(coalitions, pairs, strict=True)
+            if coalition not in self._met and rows.any() and columns.any()
+        }
+        return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
+
+    def _requests(self, number: int, missing: dict[bytes, int]) -> list[Request]:
+        places = tuple(missing.values())
+        starts = range(0, max(len(places), 1), self._per_request)
+        return [
+            Request(number, places[start : start + self._per_request], self._deadline)
+            for start in starts
+        ]
+
+    def _failures(self, done: _OpenTask) -> Tally:
+        """The tally of a task, with the failures that no earlier task has shown."""
+        failed = []
+        for coalition in dict.fromkeys(done.coalitions):
+            known = self._known[coalition]
+            if known.message is not None:
+                failed.append(known.message)
+                # Told once: the next task that meets it need not.
+                self._known[coalition] = Known(known.utility)
+        return Tally().merge(
+            Tally(
+                done.tally.utilities,
+                len(failed),
+                tuple(failed),
+                done.tally.new,
+                done.tally.reused,
+            )
+        )
+
+
+def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
+    """Name a pair of coalitions by its bits."""
+    bits: NDArray[np.uint8] = np.packbits(np.concatenate([rows, columns]))
+    return bits.tobytes()
+
+
+def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
+    return [coalition_bytes(rows, columns) for rows, columns in pairs]
