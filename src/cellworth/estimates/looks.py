@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from cellworth.moments import Moments, Tally
 
@@ -64,4 +65,6 @@ class Looks:
     @cached_property
     def moments(self) -> Moments:
         """What the utilities tell about every block."""
-        return self.estimate(self.tasks[: self.n_tasks], self.utilities[: self.n_tasks])
+        # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
+        with threadpool_limits(1):
+            return self.estimate(self.tasks[: self.n_tasks], self.utilities[: self.n_tasks])

@@ -1,0 +1,284 @@
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.naive_bayes import GaussianNB
+
+from cellworth import (
+    AfterUtilities,
+    Banzhaf,
+    ExactValuer,
+    FailedUtility,
+    FileCache,
+    GaussianProcess,
+    MemoryCache,
+    MonteCarloValuer,
+    Processes,
+    TableGame,
+    Threads,
+    value_game,
+)
+from cellworth.caches import Known
+
+X, Y = load_iris(return_X_y=True)
+DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 5}
+
+
+@pytest.fixture(params=["memory", "file"])
+def cache(request, tmp_path):
+    if request.param == "memory":
+        yield MemoryCache()
+    else:
+        made = FileCache(tmp_path / "utilities.sqlite")
+        yield made
+        made.close()
+
+
+class Counting(TableGame):
+    """A game that counts how often it is asked."""
+
+    asked = 0
+
+    def value(self, rows, columns):
+        Counting.asked += 1
+        return super().value(rows, columns)
+
+
+@pytest.fixture
+def game():
+    Counting.asked = 0
+    return Counting(np.random.default_rng(0).normal(size=(64, 32)))
+
+
+def test_what_is_kept_is_found_under_its_game_alone(cache):
+    cache.keep("one game", {b"ab": Known(0.25), b"\x00": Known(-1.0, "too few rows")})
+    assert cache.find("one game", [b"ab", b"\x00", b"c"]) == {
+        b"ab": Known(0.25, None),
+        b"\x00": Known(-1.0, "too few rows"),
+    }
+    assert cache.find("another game", [b"ab"]) == {}
+    assert len(cache) == 2
+
+
+def test_what_is_there_stays_as_it_is(cache):
+    cache.keep("game", {b"ab": Known(0.25)})
+    cache.keep("game", {b"ab": Known(0.75)})
+    assert cache.find("game", [b"ab"])[b"ab"].utility == 0.25
+
+
+def test_many_utilities_are_found_at_once(cache):
+    many = {number.to_bytes(4, "big"): Known(float(number)) for number in range(3000)}
+    cache.keep("game", many)
+    assert cache.find("game", many) == many
+
+
+def test_a_rerun_pays_for_nothing_but_the_corners(cache, game):
+    run = {"stop": AfterUtilities(300), "random_state": 0, "cache": cache}
+    first = value_game(game, **run)
+    paid = Counting.asked
+    again = value_game(game, **run)
+    assert Counting.asked - paid == 4
+    np.testing.assert_array_equal(again.values, first.values)
+    tally = again.provenance.tally
+    # The four corners are looked at anew, to see that the game is the same.
+    assert tally.hit_rate == 1 - 4 / tally.utilities
+    assert tally.new == first.provenance.tally.new
+
+
+def test_a_larger_budget_pays_only_for_what_is_new(cache, game):
+    value_game(game, stop=AfterUtilities(300), random_state=0, cache=cache)
+    paid = Counting.asked
+    both = value_game(game, stop=AfterUtilities(600), random_state=0, cache=cache)
+    assert Counting.asked - paid < 400
+    alone = value_game(game, stop=AfterUtilities(600), random_state=0)
+    np.testing.assert_array_equal(both.values, alone.values)
+
+
+def test_designs_and_semivalues_share_what_they_computed(cache, game):
+    value_game(game, cache=cache)
+    paid = Counting.asked
+    value_game(game, design=GaussianProcess(), stop=AfterUtilities(200), cache=cache)
+    value_game(game, row_semivalue=Banzhaf(), column_semivalue=Banzhaf(), cache=cache)
+    assert Counting.asked - paid == 2 * 4
+
+
+@pytest.mark.parametrize("executor", [Threads(2), Processes(2)], ids=repr)
+def test_a_file_serves_every_executor(executor, tmp_path):
+    game = TableGame(np.random.default_rng(0).normal(size=(64, 32)))
+    run = {"stop": AfterUtilities(300), "random_state": 0}
+    alone = value_game(game, **run)
+    for _ in range(2):
+        cache = FileCache(tmp_path / "utilities.sqlite")
+        shared = value_game(game, **run, executor=executor, cache=cache)
+        cache.close()
+        np.testing.assert_array_equal(shared.values, alone.values)
+    assert shared.provenance.tally.hit_rate > 0.99
+
+
+def test_another_model_or_table_shares_nothing(cache):
+    def paid(model, **changed):
+        valuer = MonteCarloValuer(model, stop=AfterUtilities(60), random_state=0, cache=cache)
+        tally = valuer.fit(**(DATA | changed)).valuation_.provenance.tally
+        return tally.utilities - tally.reused
+
+    first = paid(GaussianNB())
+    assert paid(GaussianNB()) == 4
+    assert paid(GaussianNB(var_smoothing=0.1)) == first
+    assert paid(GaussianNB(), X=X + 1.0) == first
+    assert paid(GaussianNB(), row_groups=np.arange(150) // 30) == first
+
+
+def test_a_model_that_changed_behind_its_parameters_is_refused(cache):
+    class Hidden(GaussianNB):
+        answer = None
+
+        def predict(self, X):
+            return super().predict(X) if self.answer is None else np.full(len(X), self.answer)
+
+    valuer = ExactValuer(Hidden(), cache=cache)
+    groups = {"row_groups": np.arange(150) % 3, "column_groups": [0, 0, 1, 1]}
+    valuer.fit(**(DATA | groups))
+    Hidden.answer = 1
+    with pytest.raises(ValueError, match=r"the cache holds .* use a new cache"):
+        valuer.fit(**(DATA | groups))
+
+
+class Failing:
+    """A game that fails for a single row."""
+
+    def value(self, rows, columns):
+        if rows.sum() == 1 and columns.any():
+            return FailedUtility(0.0, "one row is too few")
+        return float(rows.sum() * columns.sum())
+
+
+def test_failures_are_told_of_again_where_a_cache_held_them(cache):
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"9 of \d+ utilities failed .* one row is too few"):
+            valuation = value_game(Failing(), (3, 2), cache=cache)
+        assert valuation.provenance.tally.failed == 3 * 3
+
+
+KILLED = """
+import os, signal, sys, time
+import numpy as np
+from cellworth import AfterUtilities, FileCache, GaussianProcess, value_game
+
+class Slow:
+    calls = 0
+
+    def question(self):
+        return {"game": "slow"}
+
+    def value(self, rows, columns):
+        Slow.calls += 1
+        if Slow.calls == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05)
+        return float(rows.sum() ** 2 * columns.sum())
+
+value_game(Slow(), (6, 5), design=GaussianProcess(), stop=AfterUtilities(70), random_state=0,
+           cache=FileCache(sys.argv[1]), progress=False)
+print(Slow.calls)
+"""
+
+
+def run_until_killed(path, at):
+    return subprocess.run(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", KILLED, str(path), str(at)], capture_output=True, text=True,
+        timeout=100, check=False,
+    )  # fmt: skip
+
+
+def test_fits_outlive_a_killed_process(tmp_path):
+    path = tmp_path / "utilities.sqlite"
+    assert run_until_killed(path, at=60).returncode == -signal.SIGKILL
+    cache = FileCache(path)
+    kept = len(cache)
+    cache.close()
+    # A request is a second of work, 20 utilities; no more than the one in flight is lost.
+    assert kept >= 60 - 20 - 4
+    whole = run_until_killed(tmp_path / "other.sqlite", at=0)
+    rest = run_until_killed(path, at=0)
+    assert int(rest.stdout) <= int(whole.stdout) - kept + 4
+
+
+WRITER = """
+import sys
+from cellworth import FileCache
+from cellworth.caches import Known
+
+cache = FileCache(sys.argv[1])
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 200):
+    cache.keep("game", {number.to_bytes(4, "big"): Known(float(number))})
+"""
+
+
+def test_two_processes_may_write_to_one_file(tmp_path):
+    path = tmp_path / "utilities.sqlite"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), start])  # noqa: S603
+        for start in ("0", "100")
+    ]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    cache = FileCache(path)
+    assert len(cache) == 300
+    cache.close()
+
+
+def test_a_file_cache_travels_as_its_path(tmp_path):
+    cache = FileCache(tmp_path / "utilities.sqlite")
+    cache.keep("game", {b"a": Known(1.0)})
+    copy = pickle.loads(pickle.dumps(cache))  # noqa: S301 (our own object)
+    assert copy.find("game", [b"a"]) == {b"a": Known(1.0)}
+    assert repr(copy) == repr(cache) == f"FileCache({str(cache.path)!r})"
+    copy.close()
+    cache.close()
+
+
+def test_a_forgotten_file_is_closed_without_a_word(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache = FileCache(tmp_path / "utilities.sqlite")
+        len(cache)
+        del cache
+
+
+def text_file(path):
+    path.write_text("no database" * 100)
+
+
+def foreign_database(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE people (name TEXT)")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (text_file, ValueError, "is no cache of utilities"),
+        (foreign_database, ValueError, "is a database, but no cache of utilities"),
+        (os.mkdir, IsADirectoryError, "is a folder"),
+    ],
+    ids=["text", "foreign", "folder"],
+)
+def test_other_files_are_refused_and_left_alone(make, error, message, tmp_path):
+    path = tmp_path / "there"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(error, match=message):
+        len(FileCache(path))
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def test_a_missing_folder_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        len(FileCache(tmp_path / "nowhere" / "utilities.sqlite"))

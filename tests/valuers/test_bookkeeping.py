@@ -1,0 +1,182 @@
+import time
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.naive_bayes import GaussianNB
+
+from cellworth import (
+    AfterSeconds,
+    AfterTasks,
+    AfterUtilities,
+    CentredGrids,
+    ExactValuer,
+    FlattenedValuer,
+    GaussianProcess,
+    LeaveOneOutValuer,
+    MemoryCache,
+    MemoryJournal,
+    MonteCarloValuer,
+    PlainGrids,
+    Processes,
+    Serial,
+    StandardErrorBelow,
+    TableGame,
+    TensorLeastSquares,
+    Threads,
+    value_game,
+)
+
+GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
+DESIGNS = [CentredGrids(), PlainGrids(), GaussianProcess(), TensorLeastSquares()]
+
+
+def run(budget=1, design=None, game=GAME, **settings):
+    given = {"stop": AfterUtilities(budget), "random_state": 0} | settings
+    return value_game(game, design=design, **given)
+
+
+class Slow(TableGame):
+    """A game whose utilities take their time."""
+
+    seconds = 0.02
+    asked = 0
+
+    def value(self, rows, columns):
+        Slow.asked += 1
+        time.sleep(self.seconds)
+        return super().value(rows, columns)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+@pytest.mark.parametrize("budget", [700, 1000])
+def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(design, budget):
+    tally = run(budget, design).provenance.tally
+    # A task of grids has up to 2 x 48 new ones; the whole table was looked at before.
+    assert budget - 96 < tally.new <= budget + 1
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)], ids=repr)
+def test_what_a_budget_buys_does_not_depend_on_workers(executor):
+    alone, shared = run(600), run(600, executor=executor)
+    np.testing.assert_array_equal(shared.values, alone.values)
+    assert shared.provenance.tally == alone.provenance.tally
+
+
+def test_what_a_budget_buys_does_not_depend_on_a_cache():
+    cache = MemoryCache()
+    value_game(GAME, stop=AfterTasks(3), random_state=7, cache=cache)
+    alone, helped = run(600), run(600, cache=cache)
+    np.testing.assert_array_equal(helped.values, alone.values)
+    assert helped.provenance.tally.new == alone.provenance.tally.new
+    assert helped.provenance.tally.reused > alone.provenance.tally.reused
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
+    journal = MemoryJournal()
+    for budget in (200, 450, 900):
+        parts = run(budget, design, journal=journal)
+    whole = run(900, design)
+    np.testing.assert_array_equal(parts.values, whole.values)
+    assert parts.provenance.sessions == whole.provenance.sessions
+    assert parts.provenance.tally.new == whole.provenance.tally.new
+
+
+def test_rules_of_utilities_can_be_joined():
+    either = run(stop=AfterUtilities(600) | AfterTasks(3))
+    assert either.provenance.sessions[0].tasks == 3
+    both = run(stop=AfterUtilities(300) & AfterTasks(20))
+    assert both.provenance.sessions[0].tasks >= 20
+    errors = run(stop=StandardErrorBelow(1e-9) | AfterUtilities(500))
+    assert errors.provenance.tally.new <= 501
+
+
+def test_a_game_of_few_coalitions_ends_although_the_budget_is_not_used_up():
+    small = TableGame(np.random.default_rng(0).normal(size=(4, 4)))
+    seen = run(1000, game=small)
+    assert seen.provenance.tally.new == 9
+    assert seen.provenance.tally.utilities <= 10 * 1000 + 4
+
+
+def test_a_budget_below_one_task_gives_equal_shares_and_a_warning():
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        seen = run(20)
+    np.testing.assert_allclose(seen.values, seen.expected_total / 48)
+    assert np.isnan(seen.standard_errors).all()
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        assert np.isnan(run(20, PlainGrids()).values).all()
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_a_deadline_is_met_within_about_one_utility(executor):
+    game = Slow(GAME.table)
+    began = time.perf_counter()
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        value_game(game, stop=AfterSeconds(0.5), random_state=0, executor=executor)
+    corners, late = 4 * Slow.seconds, 0.25
+    assert time.perf_counter() - began < 0.5 + corners + late
+
+
+def test_what_was_computed_before_a_deadline_is_kept():
+    cache, game = MemoryCache(), Slow(GAME.table)
+    with pytest.warns(UserWarning, match="the budget ended"):
+        value_game(game, stop=AfterSeconds(0.5), random_state=0, cache=cache)
+    kept = len(cache)
+    assert kept > 10
+    Slow.asked = 0
+    again = value_game(game, stop=AfterTasks(1), random_state=0, cache=cache)
+    assert Slow.asked == 4 + again.provenance.tally.utilities - again.provenance.tally.reused - 4
+    assert Slow.asked <= 2 * 9 * 7 - kept + 8
+
+
+def test_the_provenance_tells_what_was_known():
+    seen = run(1500)
+    tally = seen.provenance.tally
+    assert 0 < tally.hit_rate < 1
+    assert f"({tally.hit_rate:.0%} known before)" in repr(seen)
+
+
+# plans ----------------------------------------------------------------------------------------
+
+X, Y = load_iris(return_X_y=True)
+DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
+
+
+@pytest.mark.parametrize(
+    ("valuer", "design", "utilities", "per_task"),
+    [
+        (MonteCarloValuer(GaussianNB()), "centred grids", 50 * 24, 2 * 7 * 5),
+        (
+            MonteCarloValuer(GaussianNB(), design=GaussianProcess(), stop=AfterUtilities(10**6)),
+            "gaussian process", 4000, 32,
+        ),
+        (MonteCarloValuer(GaussianNB(), stop=AfterTasks(10)), "centred grids", 700, 70),
+        (
+            MonteCarloValuer(GaussianNB(), stop=StandardErrorBelow(0.1)),
+            "centred grids", np.inf, 70,
+        ),
+        (ExactValuer(GaussianNB()), "exact values", 2**10, 64),
+        (LeaveOneOutValuer(GaussianNB()), "leave one out", 7 * 5, 5),
+        (FlattenedValuer(GaussianNB(), stop=AfterTasks(2)), "orders of blocks", 50, 25),
+    ],
+)  # fmt: skip
+def test_a_plan_tells_design_fits_and_seconds(valuer, design, utilities, per_task):
+    plan = valuer.plan(**DATA)
+    assert plan.design == design
+    assert plan.utilities == utilities
+    assert plan.utilities_per_task == per_task
+    assert 1e-5 < plan.seconds_per_utility < 1
+    assert plan.seconds == pytest.approx(plan.seconds_per_utility * utilities)
+    assert design in repr(plan)
+
+
+def test_a_plan_knows_the_deadline():
+    plan = MonteCarloValuer(GaussianNB(), stop=AfterSeconds(90)).plan(**DATA)
+    assert plan.seconds == 90
+    assert "any number of utilities, about 1.5 min" in repr(plan)
+
+
+def test_a_plan_without_an_end_says_so():
+    plan = MonteCarloValuer(GaussianNB(), stop=StandardErrorBelow(0.1)).plan(**DATA)
+    assert "any number of utilities, until its stopping rule is met" in repr(plan)
