@@ -45,7 +45,7 @@ PARTITIONS = range(5)
 SEEDS = range(4)
 DESIGNS = (CentredGrids(), GaussianProcess(), TensorLeastSquares())
 WANTED = 0.9
-LADDER = np.unique(np.geomspace(250, 16_000, 40).astype(int))
+LADDER = np.unique(np.geomspace(400, 16_000, 60).astype(int))
 BUDGETS_OF_ERRORS = (300, 500, 1000, 2000, 3500)
 SMALL_BUDGETS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2500)
 

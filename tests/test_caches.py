@@ -8,7 +8,9 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.metrics import make_scorer
 from sklearn.naive_bayes import GaussianNB
 
 from cellworth import (
@@ -25,7 +27,6 @@ from cellworth import (
     Threads,
     value_game,
 )
-from cellworth.caches import Known
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 5}
@@ -58,23 +59,20 @@ def game():
 
 
 def test_what_is_kept_is_found_under_its_game_alone(cache):
-    cache.keep("one game", {b"ab": Known(0.25), b"\x00": Known(-1.0, "too few rows")})
-    assert cache.find("one game", [b"ab", b"\x00", b"c"]) == {
-        b"ab": Known(0.25, None),
-        b"\x00": Known(-1.0, "too few rows"),
-    }
+    cache.keep("one game", {b"ab": 0.25, b"\x00": -1.0})
+    assert cache.find("one game", [b"ab", b"\x00", b"c"]) == {b"ab": 0.25, b"\x00": -1.0}
     assert cache.find("another game", [b"ab"]) == {}
     assert len(cache) == 2
 
 
 def test_what_is_there_stays_as_it_is(cache):
-    cache.keep("game", {b"ab": Known(0.25)})
-    cache.keep("game", {b"ab": Known(0.75)})
-    assert cache.find("game", [b"ab"])[b"ab"].utility == 0.25
+    cache.keep("game", {b"ab": 0.25})
+    cache.keep("game", {b"ab": 0.75})
+    assert cache.find("game", [b"ab"])[b"ab"] == 0.25
 
 
 def test_many_utilities_are_found_at_once(cache):
-    many = {number.to_bytes(4, "big"): Known(float(number)) for number in range(3000)}
+    many = {number.to_bytes(4, "big"): float(number) for number in range(3000)}
     cache.keep("game", many)
     assert cache.find("game", many) == many
 
@@ -159,11 +157,78 @@ class Failing:
         return float(rows.sum() * columns.sum())
 
 
-def test_failures_are_told_of_again_where_a_cache_held_them(cache):
+def test_what_failed_is_tried_again_and_told_of_again(cache):
     for _ in range(2):
-        with pytest.warns(UserWarning, match=r"9 of \d+ utilities failed .* one row is too few"):
+        with pytest.warns(UserWarning, match=r"9 of 21 utilities failed .* one row is too few"):
             valuation = value_game(Failing(), (3, 2), cache=cache)
         assert valuation.provenance.tally.failed == 3 * 3
+    assert len(cache) == 2**5 - 9
+
+
+def test_a_mended_model_is_fitted_where_it_failed(cache):
+    class Mending(GaussianNB):
+        mended = False
+
+        def fit(self, X, y):
+            if len(X) < 40 and not Mending.mended:
+                raise RuntimeError("too few rows")
+            return super().fit(X, y)
+
+    def fit(**settings):
+        return ExactValuer(Mending(), **settings).fit(**DATA, column_groups=[0, 0, 1, 1])
+
+    with pytest.warns(UserWarning, match="too few rows"):
+        fit(cache=cache)
+    with pytest.raises(RuntimeError, match="too few rows"):
+        fit(cache=cache, error="raise")
+    Mending.mended = True
+    np.testing.assert_array_equal(fit(cache=cache).values_, fit().values_)
+
+
+class Corner:
+    """One block is worth 1; how many players there are decides which."""
+
+    def value(self, rows, columns):
+        return float(rows[-1] and columns[-1])
+
+
+def test_another_shape_is_another_game(cache):
+    for shape in ((2, 3), (3, 2), (3, 3), (4, 2)):
+        values = value_game(Corner(), shape, cache=cache).values
+        assert values[-1, -1] == pytest.approx(1.0)
+        assert np.abs(values).sum() == pytest.approx(1.0)
+
+
+class Wrapped:
+    """A game that holds a function, whose content nobody can tell."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def value(self, rows, columns):
+        return float(self.function(rows, columns))
+
+
+def test_a_game_that_cannot_be_told_from_others_is_refused(cache):
+    with pytest.raises(ValueError, match=r"a Wrapped cannot be told from others .* question\(\)"):
+        value_game(Wrapped(lambda rows, columns: rows.sum()), (2, 2), cache=cache)
+
+
+def test_scorers_of_another_code_share_nothing(cache):
+    def paid(score):
+        valuer = ExactValuer(GaussianNB(), scoring=make_scorer(score), cache=cache)
+        tally = valuer.fit(**DATA, column_groups=[0, 0, 1, 1]).valuation_.provenance.tally
+        return tally.utilities - tally.reused
+
+    first = paid(lambda y, predicted: (y == predicted).mean())
+    assert paid(lambda y, predicted: (y == predicted).mean()) == 4
+    assert paid(lambda y, predicted: (y == predicted).mean() ** 2) == first
+
+
+def test_a_cloned_valuer_shares_its_cache(cache):
+    valuer = ExactValuer(GaussianNB(), cache=cache)
+    clone(valuer).fit(**DATA, column_groups=[0, 0, 1, 1])
+    assert len(cache) == 2**7
 
 
 KILLED = """
@@ -213,11 +278,10 @@ def test_fits_outlive_a_killed_process(tmp_path):
 WRITER = """
 import sys
 from cellworth import FileCache
-from cellworth.caches import Known
 
 cache = FileCache(sys.argv[1])
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 200):
-    cache.keep("game", {number.to_bytes(4, "big"): Known(float(number))})
+    cache.keep("game", {number.to_bytes(4, "big"): float(number)})
 """
 
 
@@ -235,9 +299,9 @@ def test_two_processes_may_write_to_one_file(tmp_path):
 
 def test_a_file_cache_travels_as_its_path(tmp_path):
     cache = FileCache(tmp_path / "utilities.sqlite")
-    cache.keep("game", {b"a": Known(1.0)})
+    cache.keep("game", {b"a": 1.0})
     copy = pickle.loads(pickle.dumps(cache))  # noqa: S301 (our own object)
-    assert copy.find("game", [b"a"]) == {b"a": Known(1.0)}
+    assert copy.find("game", [b"a"]) == {b"a": 1.0}
     assert repr(copy) == repr(cache) == f"FileCache({str(cache.path)!r})"
     copy.close()
     cache.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 _APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
 _VERSION = 1
@@ -15,22 +16,15 @@ _SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
 _AT_A_TIME = 500  # SQLite takes some thousand parameters at most
 
 
-class Known(NamedTuple):
-    """A utility that was computed, and why it failed if it did."""
-
-    utility: float
-    message: str | None = None
-
-
 @runtime_checkable
 class Cache(Protocol):
     """Keeps utilities by the fingerprint of their game and the bytes of their coalition."""
 
-    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, Known]:
+    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return those of the coalitions that are known."""
         ...
 
-    def keep(self, game: str, found: Mapping[bytes, Known]) -> None:
+    def keep(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
         ...
 
@@ -43,16 +37,20 @@ class MemoryCache:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._known: dict[tuple[str, bytes], Known] = {}
+        self._known: dict[tuple[str, bytes], float] = {}
 
-    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, Known]:
+    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return those of the coalitions that are known."""
         return {c: self._known[game, c] for c in coalitions if (game, c) in self._known}
 
-    def keep(self, game: str, found: Mapping[bytes, Known]) -> None:
+    def keep(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
-        for coalition, known in found.items():
-            self._known.setdefault((game, coalition), known)
+        for coalition, utility in found.items():
+            self._known.setdefault((game, coalition), utility)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryCache:
+        """Stay one cache: a cloned valuer shares it, as it would share a file."""
+        return self
 
     def __len__(self) -> int:
         """Count the utilities."""
@@ -84,28 +82,28 @@ class FileCache:
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
-    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, Known]:
+    def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return those of the coalitions that are known."""
         wanted = list(coalitions)
-        found: dict[bytes, Known] = {}
+        found: dict[bytes, float] = {}
         with self._lock:
             connection = self._open()
             for start in range(0, len(wanted), _AT_A_TIME):
                 some = wanted[start : start + _AT_A_TIME]
                 places = ",".join("?" * len(some))
                 rows = connection.execute(
-                    "SELECT coalition, utility, message FROM utilities "  # noqa: S608 (only ?)
+                    "SELECT coalition, utility FROM utilities "  # noqa: S608 (only ?)
                     f"WHERE game = ? AND coalition IN ({places})",
                     [game, *some],
                 )
-                found |= {coalition: Known(*known) for coalition, *known in rows}
+                found |= dict(rows)
         return found
 
-    def keep(self, game: str, found: Mapping[bytes, Known]) -> None:
+    def keep(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
-        lines = [(game, coalition, *known) for coalition, known in found.items()]
+        lines = [(game, coalition, utility) for coalition, utility in found.items()]
         with self._lock, self._open() as connection:
-            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", lines)
+            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?)", lines)
 
     def close(self) -> None:
         """Close the file; it is opened again where it is used again."""
@@ -134,6 +132,7 @@ class FileCache:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = _connected(self.path)
+            weakref.finalize(self, self._connection.close)
         return self._connection
 
 
@@ -147,6 +146,12 @@ def _connected(path: Path) -> sqlite3.Connection:
     )
     try:
         _prepare(connection, path)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        raise PermissionError(
+            f"{path} cannot be used as a cache ({error}); give a file in a folder that can be "
+            "written to."
+        ) from error
     except sqlite3.DatabaseError as error:
         connection.close()
         raise ValueError(
@@ -160,26 +165,24 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    application, version, n_tables = (
-        connection.execute(question).fetchone()[0]
-        for question in (
-            "PRAGMA application_id",
-            "PRAGMA user_version",
-            "SELECT count(*) FROM sqlite_master",
-        )
-    )
-    if n_tables and (application, version) != (_APPLICATION, _VERSION):
+    # What was committed survives a killed process; a reader never waits for the writer.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    # One process at a time looks and makes the table, should several open a new file at once.
+    connection.execute("BEGIN IMMEDIATE")
+    names = ("application_id", "user_version")
+    found = tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    n_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if n_tables and found != (_APPLICATION, _VERSION):
+        connection.rollback()
         raise ValueError(
             f"{path} is a database, but no cache of utilities of this version; give a new file."
         )
-    # What was committed survives a killed process; a reader never waits for the writer.
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
     if not n_tables:
-        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        for name, number in zip(names, (_APPLICATION, _VERSION), strict=True):
+            connection.execute(f"PRAGMA {name} = {number}")
         connection.execute(
-            "CREATE TABLE IF NOT EXISTS utilities (game TEXT, coalition BLOB, "
-            "utility REAL NOT NULL, message TEXT, PRIMARY KEY (game, coalition)) WITHOUT ROWID"
+            "CREATE TABLE utilities (game TEXT, coalition BLOB, utility REAL NOT NULL, "
+            "PRIMARY KEY (game, coalition)) WITHOUT ROWID"
         )
-        connection.commit()
+    connection.commit()
+    connection.execute("PRAGMA journal_mode = WAL")

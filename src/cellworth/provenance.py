@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -130,6 +131,40 @@ def described(setting: Any) -> str:
     if isinstance(setting, np.ndarray) or without_address != text or "..." in text:
         return f"{without_address} {content_hash(setting)}"
     return text
+
+
+def code_sha256(thing: Any) -> str:
+    """Fingerprint of the code behind an object: of a function, or of its class and its bases."""
+    digest = hashlib.sha256()
+    if hasattr(thing, "__code__"):
+        _add_code(digest, thing)
+        return digest.hexdigest()
+    for base in type(thing).__mro__[:-1]:
+        digest.update(f"{base.__module__}.{base.__qualname__}".encode())
+        # What a package brings is told by its version; what a user writes changes without one.
+        root = sys.modules.get(base.__module__.partition(".")[0])
+        released = getattr(root, "__version__", None)
+        digest.update(str(released).encode())
+        if released is None:
+            for name, member in sorted(vars(base).items()):
+                digest.update(name.encode())
+                _add_code(digest, member)
+    return digest.hexdigest()
+
+
+def _add_code(digest: Any, function: Any) -> None:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    digest.update(code.co_code)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            digest.update(constant.co_code + repr(constant.co_names).encode())
+        else:
+            digest.update(repr(constant).encode())
+    digest.update(repr(code.co_names).encode())
+    closure = getattr(function, "__closure__", None) or ()
+    digest.update(repr([content_hash(cell.cell_contents) for cell in closure]).encode())
 
 
 def content_hash(thing: Any) -> str | None:

@@ -47,7 +47,9 @@ class Part:
 
     def errors_squared(self, widening: float) -> Floats:
         """Squared errors to be expected: of chance, where it was kept, and of what was not kept."""
-        signal = self._signal + self._luck * max(self._mean_square, self.noise)
+        usual = self._signal + self._luck * max(self._mean_square, self.noise)
+        # An effect far beyond its noise loses more than the usual one.
+        signal = np.maximum(usual, self.effects**2 - self.variances)
         of_chance: Floats = (widening * self.kept) ** 2 * self.variances
         return of_chance + (1.0 - self.kept) ** 2 * signal
 
@@ -109,6 +111,8 @@ def _parts(moments: Moments, equal: Floats) -> tuple[Part, Part, Part]:
     of_columns = variances[-1:, :-1] / n_rows**2
     # In the mean over all blocks the three variances add up; single blocks may differ a little.
     of_rest = np.maximum(of_blocks - of_rows - of_columns, of_blocks / 4)
+    if 1 in (n_rows, n_columns):
+        of_rest = np.zeros_like(of_blocks)
     rest_noise = float(of_blocks.mean() - of_rows.mean() - of_columns.mean())
     deviations = moments.mean[:-1, :-1] - equal
     rows = deviations.mean(axis=1, keepdims=True)

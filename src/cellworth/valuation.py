@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -325,6 +325,7 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
             f"the two valuations answer different questions (they differ in "
             f"{', '.join(different)}); merge like with like."
         )
+    _refuse_other_methods(one.provenance.method, other.provenance.method)
     totals = one.expected_total, other.expected_total
     neither = all(map(math.isnan, totals))
     if not neither and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
@@ -338,6 +339,19 @@ def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
         raise ValueError(
             f"both valuations used seed {min(map(str, shared))} and so share their tasks; "
             "run one of them with another random_state."
+        )
+
+
+def _refuse_other_methods(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    if one["name"] != other["name"]:
+        raise ValueError(
+            f"the two valuations were estimated in different ways ({one['name']} and "
+            f"{other['name']}), whose counts do not compare; merge like with like."
+        )
+    if not one.get("merges", True):
+        raise ValueError(
+            f"estimates by {one['name']} cannot be averaged; run one with a larger budget and a "
+            "cache, which pays only for what is new."
         )
 
 
@@ -388,7 +402,11 @@ def _summary(valuation: Valuation) -> Iterator[str]:
         for entry in listing:
             yield f"  {name:<10}  {entry['value']:.4g} ({entry['row']}, {entry['column']})"
     failed = f"{tally.failed:,} failed" if tally.failed else "none failed"
-    reused = f" ({tally.hit_rate:.0%} known before)" if tally.reused else ""
-    seconds = valuation.provenance.seconds
-    yield f"  utilities   {tally.utilities:,}{reused}, {failed}, {seconds:.1f} s"
+    looks = f"{tally.utilities:,}"
+    if tally.reused:
+        computed = tally.utilities - tally.reused
+        met = f"{tally.new:,} met in {tally.utilities:,} looks"
+        looks = f"{met} ({computed:,} computed, empty sides included)"
+    yield f"  method      {valuation.provenance.method['name']}"
+    yield f"  utilities   {looks}, {failed}, {valuation.provenance.seconds:.1f} s"
     yield from (f"  failure     {message}" for message in tally.messages)

@@ -179,5 +179,5 @@ def test_gains_take_off_what_one_side_has_alone():
 
 
 def test_too_many_players_are_refused():
-    with pytest.raises(ValueError, match=r"up to 300 players a side, not 301 x 2 blocks"):
+    with pytest.raises(ValueError, match=r"up to 300 players a side and 3,000 blocks, not 301 x 2"):
         value_game(Growing(), (301, 2), design=GaussianProcess(), stop=AfterUtilities(10))

@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from cellworth import AfterTasks, AfterUtilities, Banzhaf, TableGame, TensorLeastSquares, value_game
+from cellworth import (
+    AfterTasks,
+    AfterUtilities,
+    Banzhaf,
+    StandardErrorBelow,
+    TableGame,
+    TensorLeastSquares,
+    value_game,
+)
 from cellworth.designs import CoalitionQuads, MarginsThenQuads
 
 
@@ -45,10 +53,23 @@ def test_it_reports_no_errors_and_says_so():
 def test_too_few_utilities_give_no_values():
     game = TableGame(np.random.default_rng(0).normal(size=(128, 64)))
     for budget in (100, 300):
-        seen = value_game(
-            game, design=TensorLeastSquares(), stop=AfterUtilities(budget), random_state=0
-        )
+        with pytest.warns(UserWarning, match="too few for tensor least squares"):
+            seen = value_game(
+                game, design=TensorLeastSquares(), stop=AfterUtilities(budget), random_state=0
+            )
         assert np.isnan(seen.values).all()
+
+
+def test_the_default_budget_is_enough_for_values():
+    game = TableGame(np.random.default_rng(0).normal(size=(2**9, 4)))
+    seen = value_game(game, design=TensorLeastSquares(), random_state=0)
+    assert not np.isnan(seen.values).any()
+
+
+def test_a_rule_on_errors_alone_is_refused():
+    game = TableGame(np.zeros((4, 4)))
+    with pytest.raises(ValueError, match=r"no standard errors, so that .* give AfterUtilities"):
+        value_game(game, design=TensorLeastSquares(), stop=StandardErrorBelow(0.1))
 
 
 def test_margins_come_first_and_once():

@@ -48,12 +48,16 @@ class Slow(TableGame):
         return super().value(rows, columns)
 
 
+TOO_FEW = pytest.mark.filterwarnings("ignore:.* are too few for tensor least squares")
+
+
+@TOO_FEW
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 @pytest.mark.parametrize("budget", [700, 1000])
 def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(design, budget):
     tally = run(budget, design).provenance.tally
     # A task of grids has up to 2 x 48 new ones; the whole table was looked at before.
-    assert budget - 96 < tally.new <= budget + 1
+    assert budget - 96 < tally.new <= budget
 
 
 @pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)], ids=repr)
@@ -72,6 +76,7 @@ def test_what_a_budget_buys_does_not_depend_on_a_cache():
     assert helped.provenance.tally.reused > alone.provenance.tally.reused
 
 
+@TOO_FEW
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
     journal = MemoryJournal()
@@ -89,7 +94,7 @@ def test_rules_of_utilities_can_be_joined():
     both = run(stop=AfterUtilities(300) & AfterTasks(20))
     assert both.provenance.sessions[0].tasks >= 20
     errors = run(stop=StandardErrorBelow(1e-9) | AfterUtilities(500))
-    assert errors.provenance.tally.new <= 501
+    assert errors.provenance.tally.new <= 500
 
 
 def test_a_game_of_few_coalitions_ends_although_the_budget_is_not_used_up():
@@ -134,7 +139,13 @@ def test_the_provenance_tells_what_was_known():
     seen = run(1500)
     tally = seen.provenance.tally
     assert 0 < tally.hit_rate < 1
-    assert f"({tally.hit_rate:.0%} known before)" in repr(seen)
+    computed = tally.utilities - tally.reused
+    assert f"{tally.new:,} met in {tally.utilities:,} looks ({computed:,} computed" in repr(seen)
+
+
+def test_values_that_are_all_noise_come_with_a_warning():
+    with pytest.warns(UserWarning, match="all differences between blocks are within noise"):
+        assert np.ptp(run(300).values) < 1e-12
 
 
 # plans ----------------------------------------------------------------------------------------

@@ -24,7 +24,11 @@ from cellworth.estimates.contrasts import contrast_moments
 from cellworth.estimates.gains import Gains
 from cellworth.estimates.gaussian_process import process_moments
 from cellworth.estimates.grids import centred_moments, join_moments, plain_moments
-from cellworth.estimates.least_squares import least_squares_moments
+from cellworth.estimates.least_squares import (
+    PAIRS_PER_COEFFICIENT,
+    least_squares_moments,
+    n_coefficients,
+)
 from cellworth.estimates.looks import Estimate
 from cellworth.moments import Moments
 from cellworth.semivalues import Banzhaf, Semivalue, Shapley, size_probabilities
@@ -36,6 +40,7 @@ Shape = tuple[int, int]
 _SHAPLEY = (Shapley(), Shapley())
 _MOST_MARGINS = 1 << 14
 _MOST_PLAYERS_OF_A_PROCESS = 300
+_MOST_BLOCKS_OF_A_PROCESS = 3_000
 _MOST_UTILITIES_OF_A_PROCESS = 4_000
 
 
@@ -45,8 +50,15 @@ class Estimator(ABC):
     name: ClassVar[str]
     # Whether short runs are drawn towards equal shares.
     shrink: ClassVar[bool] = False
+    # Whether standard errors come with the values, and whether runs join by averaging.
+    has_errors: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
     tasks_per_round: ClassVar[int] = 16
     most_utilities: ClassVar[float] = math.inf
+
+    def least_utilities(self, shape: Shape) -> int:
+        """Utilities below which there are no values."""
+        return 1
 
     @abstractmethod
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
@@ -117,7 +129,13 @@ class TensorLeastSquares(Estimator):
     """
 
     name: ClassVar[str] = "tensor least squares"
+    has_errors: ClassVar[bool] = False
+    merges: ClassVar[bool] = False
     tasks_per_round: ClassVar[int] = 64
+
+    def least_utilities(self, shape: Shape) -> int:
+        """All margins, and eight pairs for each coefficient."""
+        return sum(1 << n for n in shape) + PAIRS_PER_COEFFICIENT * n_coefficients(shape)
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
         """All margins, then quads of sizes within."""
@@ -143,22 +161,23 @@ class GaussianProcess(Estimator):
 
     Likeness of two coalitions falls with the angle between their members, on the side of the rows
     and on that of the columns; how fast, and how much of the game is linear, common to all or
-    rough, is learned by marginal likelihood from the first 600 utilities. Values are posterior
+    rough, is learned by marginal likelihood from the first 1,000 utilities. Values are posterior
     means that add up to the total; they serve every semivalue. Standard errors are posterior ones,
     given once there are ten utilities for each block; they trust the kernel. The cost beyond fits
     is some seconds at the end, and grows with the third power of the utilities.
     """
 
     name: ClassVar[str] = "gaussian process"
-    tasks_per_round: ClassVar[int] = 16
+    merges: ClassVar[bool] = False
     most_utilities: ClassVar[float] = _MOST_UTILITIES_OF_A_PROCESS
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
         """Quads of sizes that the semivalues ask for."""
-        if max(shape) > _MOST_PLAYERS_OF_A_PROCESS:
+        if max(shape) > _MOST_PLAYERS_OF_A_PROCESS or math.prod(shape) > _MOST_BLOCKS_OF_A_PROCESS:
             raise ValueError(
-                f"GaussianProcess suits up to {_MOST_PLAYERS_OF_A_PROCESS} players a side, not "
-                f"{shape[0]} x {shape[1]} blocks; use CentredGrids(), or group rows and columns."
+                f"GaussianProcess suits up to {_MOST_PLAYERS_OF_A_PROCESS} players a side and "
+                f"{_MOST_BLOCKS_OF_A_PROCESS:,} blocks, not {shape[0]} x {shape[1]}; use "
+                "CentredGrids(), or group rows and columns."
             )
         rows, columns = (
             _sizes_around(semivalue, n) for semivalue, n in zip(semivalues, shape, strict=True)

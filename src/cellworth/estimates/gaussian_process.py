@@ -21,7 +21,7 @@ _PULL = 0.15
 _BOUNDS = [(-6.0, 4.0), (-8.0, 5.0), (-4.0, 8.0), (-6.0, 8.0)] * 2 + [(-12.0, 1.0)]
 _STEPS = 30
 # The likelihood is looked at on so many utilities; its cost grows with the third power.
-_UTILITIES_TO_LEARN_FROM = 600
+_UTILITIES_TO_LEARN_FROM = 1_000
 # Errors that take the learned kernel for the true one are too small; by how much was measured on
 # games whose values are known (docs/explanation/models.md).
 _KERNEL_UNKNOWN = 1.15
@@ -75,7 +75,8 @@ def process_moments(
     values, errors = posterior(process, rows, columns, gains.amounts, total)
     n_seen = len(gains)
     n_blocks = rows.n_players * columns.n_players
-    if n_seen < _UTILITIES_PER_BLOCK * n_blocks:
+    n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
+    if n_seen < min(_UTILITIES_PER_BLOCK * n_blocks, n_pairs):
         errors = np.full(errors.shape, np.nan)
     # Moments hold errors as the spread that would give them.
     spread = (_KERNEL_UNKNOWN * errors) ** 2 * n_seen * max(n_seen - 1, 1)

@@ -27,7 +27,7 @@ def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Mome
     A function of the two sizes alone gives every block the same value, and so nothing is lost when
     one is taken from all utilities. The best one is their mean at each pair of sizes. It comes from
     all tasks but the one that it is taken from, which makes every observation unbiased. One task
-    alone tells nothing but equal shares.
+    alone has no others, and stays as it is.
     """
     looks = list(zip(tasks, utilities, strict=True))
     steps = _second_differences(np.array([_tables(*look) for look in looks]))
@@ -35,7 +35,7 @@ def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Mome
     everyone = levels.mean(axis=0)
     equal = np.full(everyone.shape, everyone.sum() / everyone.size)
     if len(looks) == 1:
-        return Moments.of_all([with_margins(equal)])
+        return plain_moments(tasks, utilities)
     others = everyone - (levels - everyone) / (len(looks) - 1)
     seen = Moments.of_all(
         [

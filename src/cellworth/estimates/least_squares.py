@@ -12,7 +12,13 @@ from cellworth.semivalues import Shapley, membership_weights
 
 Floats = NDArray[np.float64]
 
-_PAIRS_PER_COEFFICIENT = 8
+PAIRS_PER_COEFFICIENT = 8
+
+
+def n_coefficients(shape: tuple[int, int]) -> int:
+    """Coefficients of the regression: products, memberships at two rates, sizes."""
+    free_rows, free_columns = shape[0] - 1, shape[1] - 1
+    return free_rows * free_columns + 2 * free_rows + 2 * free_columns + 4
 
 
 def least_squares_moments(gains: Gains) -> Moments:
@@ -94,7 +100,7 @@ def _interactions(
         ]
     )
     # With few pairs for each coefficient a regression follows chance: equal shares would be better.
-    enough = _PAIRS_PER_COEFFICIENT * features.shape[1]
+    enough = PAIRS_PER_COEFFICIENT * n_coefficients((n_rows, n_columns))
     if n_pairs < min(enough, ((1 << n_rows) - 2) * ((1 << n_columns) - 2)):
         return None
     _, stratum, n_same = np.unique(

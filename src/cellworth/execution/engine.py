@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -56,7 +56,7 @@ class Bookkeeper(Protocol):
         """Take in what earlier sessions taught."""
         ...
 
-    def ask(self, number: int) -> Sequence[Any] | None:
+    def ask(self, number: int) -> Iterable[Any] | None:
         """Requests that workers must answer for a task; None ends the run before it."""
         ...
 

@@ -52,6 +52,11 @@ class FailedUtility(float):
         return float(self), self.message
 
 
+def one_line(error: Exception) -> str:
+    """Kind and message of an error, for a sentence."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def mean_utility(parts: Sequence[float]) -> float:
     """Mean of utilities, which failed where one of them did."""
     mean = sum(parts) / len(parts)

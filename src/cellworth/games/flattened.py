@@ -66,6 +66,10 @@ class FlattenedGame:
         del question["empty"]
         return question
 
+    def parts(self) -> list[Any]:
+        """All objects whose code decides the utilities."""
+        return [self, *self._whole.parts()]
+
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on the filled table, mean over the folds."""
         if not columns.any():

@@ -19,7 +19,7 @@ from sklearn.metrics import get_scorer
 from cellworth.blocks import Groups, Mask, Positions, some
 from cellworth.counts import checked_count
 from cellworth.games.adapting import for_columns
-from cellworth.games.base import EmptyPolicy, FailedUtility, checked_policy, mean_utility
+from cellworth.games.base import EmptyPolicy, FailedUtility, checked_policy, mean_utility, one_line
 from cellworth.games.copying import fresh
 from cellworth.games.fitting import draws_from_torch, seeded, torch_seed, weight_name
 from cellworth.games.predictors import AllClasses, ConstantClassifier, ConstantRegressor
@@ -162,6 +162,13 @@ class ModelGame:
             question["sample_weight_sha256"] = column_sha256(self._weights).hex()
         return question
 
+    def parts(self) -> list[Any]:
+        """All objects whose code decides the utilities: the game, the model's parts, the scorer."""
+        model = self._models[0]
+        settings = [model, *model.get_params(deep=True).values()]
+        scorer = [self._scorer, getattr(self._scorer, "_score_func", None)]
+        return [self, *(part for part in settings if hasattr(part, "get_params")), *scorer]
+
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on these rows and columns, mean over the folds."""
         folds = range(len(self.problem.folds))
@@ -195,7 +202,7 @@ class ModelGame:
             message = f"the score is {score}"
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
-            score, failure, message = math.nan, error, _one_line(error)
+            score, failure, message = math.nan, error, one_line(error)
         if math.isfinite(score):
             return score
         if self.error == "raise":
@@ -285,7 +292,7 @@ class ModelGame:
         except Exception as error:
             raise ValueError(
                 f"scoring={self._scoring!r} cannot judge a constant prediction "
-                f"({_one_line(error)}); give a scikit-learn scoring name or a function "
+                f"({one_line(error)}); give a scikit-learn scoring name or a function "
                 "scorer(model, X, y) -> float that uses predictions only."
             ) from error
         if not np.isfinite(scores).all():
@@ -402,10 +409,6 @@ def _checked_weight_name(model: Any) -> str:
             "that of the model inside); leave it out or use a model that weighs rows."
         )
     return name
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _scorer(scoring: Any, classification: bool) -> Any:

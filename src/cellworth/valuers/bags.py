@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
+from cellworth.games.adapting import for_columns
+from cellworth.games.base import one_line
+from cellworth.games.fitting import seeded
 from cellworth.moments import Contribution, Moments, Tally
 from cellworth.neighbours.columns import GAP, NumericColumn, read_column
 from cellworth.problem import Problem
@@ -56,7 +58,12 @@ class Lessons:
     def trained(self, rows: Positions, columns: Positions, seed: int) -> Any:
         """A model trained on these rows, which may repeat, with what is random in it fixed."""
         X, y = self.table.take(rows, columns), self.problem.target[rows]
-        return _seeded(self.model, seed).fit(X, y)
+        kept = np.zeros(len(self.table.names), dtype=bool)
+        kept[columns] = True
+        model = for_columns(seeded(self.model, seed), self.table.names, kept, lambda: X)
+        if model is None:
+            raise ValueError("the model names columns, and none of them is among the tree's")
+        return model.fit(X, y)
 
     def scores(self, bag: Bag) -> tuple[Floats, Tally]:
         """Scores of the rows that are out of the bag, NaN for the others; a failed fit is told."""
@@ -69,11 +76,11 @@ class Lessons:
         try:
             model = self.trained(bag.rows, columns, bag.seed)
             scores[rows] = self.judged(model, rows, columns)
-            return scores, Tally(utilities=1)
+            return scores, Tally(utilities=1, new=1)
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
             scores[rows] = self._constant_scores(bag.rows, rows)
-            return scores, Tally(1, 1, (one_line(error),))
+            return scores, Tally(1, 1, (one_line(error),), new=1)
 
     def judged(self, model: Any, rows: Positions, columns: Positions) -> Floats:
         """How well a trained model tells the labels of these rows."""
@@ -260,20 +267,3 @@ def _alphabetical(codes: NDArray[np.int32], cells: NDArray[Any]) -> Floats:
     names = np.array([str(cell) for cell in cells[known].tolist()], dtype=object)
     numbers[known] = np.unique(names, return_inverse=True)[1]
     return numbers
-
-
-def _seeded(model: Any, seed: int) -> Any:
-    """Copy a model and set every random_state that was left open."""
-    copy = clone(model)
-    settings = copy.get_params(deep=True)
-    open_states = [
-        name
-        for name, setting in settings.items()
-        if name.split("__")[-1] == "random_state" and setting is None
-    ]
-    return copy.set_params(**dict.fromkeys(open_states, seed))
-
-
-def one_line(error: Exception) -> str:
-    """Kind and message of an error, for a sentence."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Groups, Mask
-from cellworth.caches import Cache, Known
+from cellworth.caches import Cache
 from cellworth.counts import is_whole
 from cellworth.designs import Design
 from cellworth.estimates.looks import Estimate
@@ -37,7 +36,14 @@ from cellworth.games import EmptyPolicy, Game, ModelGame
 from cellworth.games.base import utilities
 from cellworth.moments import Addition, Contribution, Moments, Tally
 from cellworth.problem import Problem
-from cellworth.provenance import Provenance, Session, content_hash, described, fingerprint
+from cellworth.provenance import (
+    Provenance,
+    Session,
+    code_sha256,
+    content_hash,
+    described,
+    fingerprint,
+)
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
 from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
@@ -260,6 +266,8 @@ class Method:
         What stands behind the progress bar.
     shrink : bool
         Whether values are drawn towards equal shares as far as noise may explain them.
+    merges : bool
+        Whether two runs with different seeds can be joined by averaging what they saw.
     """
 
     name: str
@@ -271,6 +279,7 @@ class Method:
     contribution: Callable[[Any], Addition] | None = None
     describe: Callable[[Progress], str] = describe_errors
     shrink: bool = False
+    merges: bool = True
 
 
 @dataclass(frozen=True)
@@ -295,10 +304,10 @@ class Corners:
     seconds: float
 
     @property
-    def known(self) -> dict[bytes, Known]:
+    def known(self) -> dict[bytes, float]:
         """The four utilities, by coalition."""
         names = [coalition_bytes(*pair) for pair in _corner_pairs(self.shape)]
-        return {name: Known(each) for name, each in zip(names, self.utilities, strict=True)}
+        return dict(zip(names, self.utilities, strict=True))
 
     @property
     def whole(self) -> float:
@@ -368,12 +377,12 @@ def value_blocks(
     _warn(outcome, tally)
     provenance = Provenance.now(
         question,
-        {"name": method.name, "stop": described(method.stop)},
+        {"name": method.name, "stop": described(method.stop), "merges": method.merges},
         Session(method.seed, outcome.tasks),
         tally,
         outcome.seconds,
     )
-    return Valuation(
+    valuation = Valuation(
         blocks,
         added.moments,
         ends.total,
@@ -383,6 +392,8 @@ def value_blocks(
         _backend(game),
         shrink=method.shrink,
     )
+    _warn_of_nothing_told(valuation, outcome.tasks)
+    return valuation
 
 
 def _book(
@@ -393,9 +404,9 @@ def _book(
         if method.contribution is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no contribution.")
         return None, Work(method.design, method.contribution)
-    described_game = _described_game(game)
-    name = fingerprint(described_game, _model_version(described_game))
+    name = ""
     if settings.cache is not None:
+        name = _cache_name(game, ends.shape)
         _refuse_another_game(settings.cache, name, ends.known)
         settings.cache.keep(name, ends.known)
     book = UtilityBook(
@@ -407,25 +418,32 @@ def _book(
         seconds=ends.seconds,
         known=ends.known,
     )
-    return book, Lookup(method.design, game)
+    return book, Lookup(game, ends.shape)
 
 
-def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None:
+def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, float]) -> None:
     """Compare what was just computed with what the cache holds: equal settings can mislead."""
     for coalition, stored in cache.find(name, known).items():
-        fresh = known[coalition].utility
-        if not math.isclose(stored.utility, fresh, rel_tol=1e-9, abs_tol=1e-12):
+        fresh = known[coalition]
+        if not math.isclose(stored, fresh, rel_tol=1e-9, abs_tol=1e-12):
             raise ValueError(
-                f"the cache holds {stored.utility:.9g} for a utility that is now {fresh:.9g}: the "
+                f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the "
                 "model or the scoring has changed in a way that its parameters do not show, or is "
                 "random; use a new cache, or set the model's random_state."
             )
 
 
-def _model_version(described_game: dict[str, Any]) -> str | None:
-    """Version of the package that a model comes from: another one may fit otherwise."""
-    root = str(described_game.get("model", "")).partition(".")[0]
-    return getattr(sys.modules.get(root), "__version__", None)
+def _cache_name(game: Game, shape: tuple[int, int]) -> str:
+    """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
+    described_game = _described_game(game)
+    if described_game.get("content", "") is None:
+        raise ValueError(
+            f"a {type(game).__name__} cannot be told from others of its kind, and so no cache can "
+            "keep its utilities; give it a method question() -> dict that names all that decides "
+            "them."
+        )
+    parts = game.parts() if hasattr(game, "parts") else [game]
+    return fingerprint(described_game, list(shape), [code_sha256(part) for part in parts])
 
 
 def _nothing(shape: tuple[int, int]) -> Contribution:
@@ -444,6 +462,28 @@ def _backend(game: Game) -> str | None:
     return problem.table.backend if isinstance(problem, Problem) else None
 
 
+def _warn_of_nothing_told(valuation: Valuation, n_tasks: int) -> None:
+    if n_tasks == 0 or valuation.status == "interrupted":
+        return
+    if np.isnan(valuation.values).all():
+        warnings.warn(
+            f"{valuation.provenance.tally.new} utilities are too few for "
+            f"{valuation.provenance.method['name']}, and all values are NaN; give a larger budget.",
+            stacklevel=2,
+        )
+    elif valuation.shrink and valuation.values.size > 1 and _all_equal(valuation):
+        warnings.warn(
+            "all differences between blocks are within noise, so that each has an equal share of "
+            "the total; give a larger budget before you rank them.",
+            stacklevel=2,
+        )
+
+
+def _all_equal(valuation: Valuation) -> bool:
+    seen = valuation.moments.values[:-1, :-1]
+    return bool(np.ptp(valuation.values) <= 1e-9 * np.ptp(seen) and np.ptp(seen) > 0)
+
+
 def _warn(outcome: Outcome, tally: Tally) -> None:
     if outcome.interrupted:
         warnings.warn(
@@ -459,7 +499,7 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
         )
     if tally.failed:
         warnings.warn(
-            f"{tally.failed} of {tally.utilities - tally.reused} utilities failed and count as "
+            f"{tally.failed} of {max(tally.new, tally.failed)} utilities failed and count as "
             "their stand-in (a model: as a constant predictor); the first message: "
             f"{tally.messages[0]}",
             stacklevel=2,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Mask
-from cellworth.caches import Cache, Known
+from cellworth.caches import Cache
 from cellworth.designs import Design
 from cellworth.estimates.looks import Estimate, Looks
 from cellworth.execution import StoppingRule
@@ -29,12 +29,19 @@ _UTILITIES_PER_REQUEST = 64
 Pairs = list[tuple[Mask, Mask]]
 
 
+class Known(NamedTuple):
+    """A utility that was computed, and why it failed if it did."""
+
+    utility: float
+    message: str | None = None
+
+
 @dataclass(frozen=True)
 class Request:
-    """Utilities of a task that nobody knows yet: their places among its pairs of coalitions."""
+    """Pairs of coalitions of a task whose utilities nobody knows yet."""
 
     task: int
-    places: tuple[int, ...]
+    coalitions: tuple[bytes, ...]
     deadline: float
 
 
@@ -50,17 +57,16 @@ class Answer:
 class Lookup:
     """What travels to the workers: looks at the utilities of a request."""
 
-    design: Design
     game: Game
+    shape: tuple[int, int]
 
     def __call__(self, request: Request) -> Answer:
         """Look at one utility after the other until the deadline."""
-        pairs = list(self.design(request.task))
         found = []
-        for place in request.places:
+        for coalition in request.coalitions:
             if time.time() >= request.deadline:
                 break
-            utility = checked_utility(self.game, *pairs[place])
+            utility = checked_utility(self.game, *_members(coalition, self.shape))
             message = utility.message if isinstance(utility, FailedUtility) else None
             found.append(Known(float(utility), message))
         return Answer(request, tuple(found))
@@ -95,8 +101,8 @@ class UtilityBook:
         Fingerprint of the game, under which the cache keeps its utilities.
     seconds : float
         What a utility takes, roughly.
-    known : mapping from coalition to Known
-        Utilities that were looked at before the run, such as that of the whole table.
+    known : mapping from coalition to utility
+        Utilities that were looked at before the run: those of the whole table and of nothing.
     """
 
     def __init__(
@@ -108,7 +114,7 @@ class UtilityBook:
         cache: Cache | None = None,
         game: str = "",
         seconds: float = 0.0,
-        known: dict[bytes, Known] | None = None,
+        known: Mapping[bytes, float],
     ) -> None:
         """Begin with what is known; time runs from here."""
         self._design = design
@@ -116,10 +122,11 @@ class UtilityBook:
         self._most_utilities = stop.most_utilities
         self._deadline = time.time() + stop.most_seconds
         self._cache, self._game = cache, game
-        self._known = dict(known or {})
+        self._known = {coalition: Known(utility) for coalition, utility in known.items()}
         self._met = set(self._known)
         self._open: dict[int, _OpenTask] = {}
-        self._tally = Tally()
+        # The whole table has been paid for.
+        self._tally = Tally(new=1)
         self._ended = False
         most = _SECONDS_PER_REQUEST / seconds if seconds > 0 else math.inf
         self._per_request = int(max(1, min(_UTILITIES_PER_REQUEST, most)))
@@ -132,9 +139,9 @@ class UtilityBook:
             self._met.update(coalitions)
             found = zip(coalitions, utilities.tolist(), strict=True)
             self._known |= {coalition: Known(utility) for coalition, utility in found}
-        self._tally = looks.tally
+        self._tally = Tally(new=1).merge(looks.tally)
 
-    def ask(self, number: int) -> list[Request] | None:
+    def ask(self, number: int) -> Iterator[Request] | None:
         """Requests for the utilities of a task that are not known; None where no budget is left."""
         task = self._design(number)
         pairs = list(task)
@@ -146,22 +153,21 @@ class UtilityBook:
         if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
             return None
         self._met.update(coalitions)
-        requests = self._requests(number, missing)
-        self._open[number] = _OpenTask(task, coalitions, tally, len(requests))
-        return requests
+        n_requests = max(-(-len(missing) // self._per_request), 1)
+        self._open[number] = _OpenTask(task, coalitions, tally, n_requests)
+        return self._requests(number, missing, n_requests)
 
     def book(self, answer: Answer) -> Looks | None:
         """Keep what was found; once a task has all of its utilities, return what it adds."""
         request = answer.request
         open_task = self._open[request.task]
-        found = {
-            open_task.coalitions[place]: known
-            for place, known in zip(request.places, answer.found, strict=False)
-        }
+        found = dict(zip(request.coalitions, answer.found, strict=False))
         self._known |= found
         if self._cache is not None and found:
-            self._cache.keep(self._game, found)
-        self._ended |= len(found) < len(request.places)
+            # What failed is tried again by the next run: the model may have been mended.
+            sound = {c: known.utility for c, known in found.items() if known.message is None}
+            self._cache.keep(self._game, sound)
+        self._ended |= len(found) < len(request.coalitions)
         open_task.waiting_for -= 1
         if self._ended or open_task.waiting_for:
             return None
@@ -170,16 +176,15 @@ class UtilityBook:
         utilities = np.array([each.utility for each in known])
         return Looks.of(open_task.task, utilities, self._estimate, self._failures(open_task))
 
-    def _missing(self, coalitions: list[bytes]) -> dict[bytes, int]:
-        """Places of coalitions that are neither known nor asked for."""
-        fresh = {
-            c: p for p, c in enumerate(coalitions) if c not in self._known and c not in self._met
-        }
-        if self._cache is not None and fresh:
-            stored = self._cache.find(self._game, fresh)
-            self._known |= stored
-            fresh = {c: place for c, place in fresh.items() if c not in stored}
-        return fresh
+    def _missing(self, coalitions: list[bytes]) -> list[bytes]:
+        """Coalitions that are neither known nor asked for."""
+        distinct = dict.fromkeys(coalitions)
+        fresh = [c for c in distinct if c not in self._known and c not in self._met]
+        if self._cache is None or not fresh:
+            return fresh
+        stored = self._cache.find(self._game, fresh)
+        self._known |= {coalition: Known(utility) for coalition, utility in stored.items()}
+        return [coalition for coalition in fresh if coalition not in stored]
 
     def _looked_at(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
         new = {
@@ -189,13 +194,14 @@ class UtilityBook:
         }
         return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
 
-    def _requests(self, number: int, missing: dict[bytes, int]) -> list[Request]:
-        places = tuple(missing.values())
-        starts = range(0, max(len(places), 1), self._per_request)
-        return [
-            Request(number, places[start : start + self._per_request], self._deadline)
-            for start in starts
-        ]
+    def _requests(self, number: int, missing: list[bytes], n_requests: int) -> Iterator[Request]:
+        for part in range(n_requests):
+            if self._ended or time.time() >= self._deadline:
+                self._ended = True
+                return
+            start = part * self._per_request
+            wanted = tuple(missing[start : start + self._per_request])
+            yield Request(number, wanted, self._deadline)
 
     def _failures(self, done: _OpenTask) -> Tally:
         """The tally of a task, with the failures that no earlier task has shown."""
@@ -221,6 +227,11 @@ def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
     """Name a pair of coalitions by its bits."""
     bits: NDArray[np.uint8] = np.packbits(np.concatenate([rows, columns]))
     return bits.tobytes()
+
+
+def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
+    bits = np.unpackbits(np.frombuffer(coalition, dtype=np.uint8)).astype(bool)
+    return bits[: shape[0]], bits[shape[0] : sum(shape)]
 
 
 def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:

@@ -131,7 +131,8 @@ class FlattenedValuer(ModelValuer):
         return AfterTasks(_TASKS_BY_DEFAULT) if self.stop is None else checked_stop(self.stop)
 
     def _plan(self, game: Any) -> Plan:
-        return Plan.of_run(_NAME, game, BlockOrders(game.shape[0], seed=0), self._rule())
+        plan = Plan.of_run(_NAME, game, BlockOrders(game.shape[0], seed=0), self._rule())
+        return replace(plan, shape=game.problem.blocks.shape)
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation:
         settings = Settings.checked(

@@ -174,13 +174,20 @@ def monte_carlo_valuation(
         tasks_per_round=estimator.tasks_per_round,
         describe=_describe,
         shrink=estimator.shrink,
+        merges=estimator.merges,
     )
     return value_blocks(game, blocks, method, settings=settings, ends=ends)
 
 
 def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int]) -> StoppingRule:
-    rule = AfterUtilities(_UTILITIES_PER_BLOCK * math.prod(shape)) if stop is None else stop
-    rule = checked_stop(rule)
+    usual = max(_UTILITIES_PER_BLOCK * math.prod(shape), 2 * estimator.least_utilities(shape))
+    rule = AfterUtilities(usual) if stop is None else checked_stop(stop)
+    limits = rule.most_tasks, rule.most_utilities, rule.most_seconds
+    if not estimator.has_errors and math.isinf(min(limits)):
+        raise ValueError(
+            f"{estimator!r} gives no standard errors, so that {rule!r} would never be met; give "
+            "AfterUtilities(n) or AfterSeconds(n)."
+        )
     if rule.most_utilities > estimator.most_utilities:
         rule |= AfterUtilities(int(estimator.most_utilities))
     return rule

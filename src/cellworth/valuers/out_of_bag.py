@@ -14,12 +14,12 @@ from threadpoolctl import threadpool_limits
 from cellworth.blocks import Blocks
 from cellworth.counts import checked_count
 from cellworth.execution import AfterTasks
-from cellworth.games.base import Game
+from cellworth.games.base import Game, one_line
 from cellworth.games.model import checked_model
 from cellworth.moments import Tally
 from cellworth.problem import Problem
 from cellworth.valuation import Valuation
-from cellworth.valuers.bags import Bags, Lessons, OutOfBagScores, numbers_of, one_line
+from cellworth.valuers.bags import Bags, Lessons, OutOfBagScores, numbers_of
 from cellworth.valuers.base import Corners, Method, Settings, Valuer, checked_seed, value_blocks
 
 _TASKS_PER_ROUND = 10

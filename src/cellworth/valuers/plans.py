@@ -83,9 +83,11 @@ class Plan:
         """Return one readable line."""
         verdict = "within" if self.allowed else "beyond"
         limit = "" if self.limit == math.inf else f"; {verdict} the limit of {self.limit:,}"
+        if self.utilities < self.utilities_per_task:
+            limit += "; too few for a first task, and so for any value"
         return (
             f"{self.shape[0]} x {self.shape[1]} blocks, {self.design}: {self.count} utilities, "
-            f"{self.duration} on one worker ({self.seconds_per_utility * 1e3:.2g} ms each, about "
+            f"{self.duration} ({self.seconds_per_utility * 1e3:.2g} ms each on one worker, about "
             f"{self.utilities_per_task:.0f} a task){limit}"
         )
 
