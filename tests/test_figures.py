@@ -5,12 +5,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
+from sklearn.model_selection import train_test_split
+from sklearn.naive_bayes import GaussianNB
 
 import bare_engine
 import benchmark_data
+import model_games
 import paper
 import time_to_accuracy
-from cellworth import KNNValuer, LeverageSubsets, QuadratureSubsets, RankBins
+from cellworth import (
+    CentredGrids,
+    GaussianProcess,
+    KNNValuer,
+    LeverageSubsets,
+    ModelGame,
+    PlainGrids,
+    QuadratureSubsets,
+    RankBins,
+    TableGame,
+    value_game,
+)
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -71,3 +86,33 @@ def test_rank_bins_agree_with_exact_ranking_on_the_census():
     assert apart["lowest"] >= 0.99
     assert abs(apart["total"]) <= 1e-12
     assert RankBins().nearest == 500
+
+
+@pytest.fixture(scope="module")
+def wine_game():
+    """6 x 5 blocks of wine with naive Bayes, all utilities written out."""
+    X, y = load_wine(return_X_y=True)
+    X, X_val, y, y_val = train_test_split(X, y, test_size=0.4, stratify=y, random_state=0)
+    groups = {"row_groups": np.arange(len(X)) % 6, "column_groups": np.arange(13) % 5}
+    return TableGame.of(ModelGame(GaussianNB(), X, y, X_val, y_val, **groups), (6, 5))
+
+
+def left_unexplained(game, design, budget):
+    """Median over seeds of the squared error, as a share of that of equal shares."""
+    exact = value_game(game).values
+    runs = [model_games.estimate(game, design, budget, seed).values for seed in range(5)]
+    return np.median([model_games.unexplained(values, exact) for values in runs])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [50, 100, 200, 400, 800])
+def test_a_short_run_is_no_worse_than_equal_shares(wine_game, budget):
+    assert left_unexplained(wine_game, None, budget) <= 1 + 1e-12
+
+
+@pytest.mark.slow
+def test_a_gaussian_process_needs_far_fewer_fits_than_grids(wine_game):
+    process = left_unexplained(wine_game, GaussianProcess(), 500)
+    assert process < 0.1
+    assert process < 0.4 * left_unexplained(wine_game, CentredGrids(), 500)
+    assert left_unexplained(wine_game, PlainGrids(), 500) > 1

@@ -259,7 +259,9 @@ class Valuation:
             return np.zeros(self.moments.mean.shape)
         if self.shrink:
             return shrunk(self.moments, self.expected_total)[1]
-        return self.moments.standard_errors
+        # Some ways to estimate are so skewed that the spread of a short run lies.
+        enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
+        return np.where(enough, self.moments.standard_errors, np.nan)
 
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
         moments = self.moments

@@ -63,6 +63,16 @@ def test_what_depends_on_sizes_alone_leaves_no_trace():
     np.testing.assert_allclose(more.moments.spread, plain.moments.spread, rtol=1e-6, atol=1e-9)
 
 
+def test_plain_grids_report_errors_from_two_hundred_tasks_on():
+    def run(n_tasks, seed):
+        return value_game(GAME, design=PlainGrids(), stop=AfterTasks(n_tasks), random_state=seed)
+
+    short, other = run(120, 0), run(120, 1)
+    assert np.isnan(short.standard_errors).all()
+    assert not np.isnan(short.merge(other).standard_errors).any()
+    assert not np.isnan(run(200, 0).rows().standard_errors).any()
+
+
 def test_every_run_adds_up_to_the_total():
     for design, n_tasks in product((CentredGrids(), PlainGrids()), (1, 2, 5)):
         seen = value_game(GAME, design=design, stop=AfterTasks(n_tasks), random_state=0)

@@ -53,6 +53,8 @@ class Estimator(ABC):
     # Whether standard errors come with the values, and whether runs join by averaging.
     has_errors: ClassVar[bool] = True
     merges: ClassVar[bool] = True
+    # Tasks below which the spread between them is no guide to the error.
+    errors_from: ClassVar[int] = 2
     tasks_per_round: ClassVar[int] = 16
     most_utilities: ClassVar[float] = math.inf
 
@@ -100,11 +102,13 @@ class CentredGrids(Estimator):
 class PlainGrids(Estimator):
     """Random orders of rows and columns, as in the paper; for comparison.
 
-    Unbiased, with honest errors, but several to hundreds of times more utilities are needed than
-    with :class:`CentredGrids` or :class:`GaussianProcess`. Shapley values only.
+    Unbiased, but ten to hundreds of times more utilities are needed than with
+    :class:`CentredGrids` or :class:`GaussianProcess`. What a task tells is skewed, so that spreads
+    of few tasks promise too much: standard errors come with 200 tasks. Shapley values only.
     """
 
     name: ClassVar[str] = "plain grids"
+    errors_from: ClassVar[int] = 200
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
         """One order of rows and one of columns a task."""

@@ -268,6 +268,8 @@ class Method:
         Whether values are drawn towards equal shares as far as noise may explain them.
     merges : bool
         Whether two runs with different seeds can be joined by averaging what they saw.
+    errors_from : int
+        Observations below which no standard errors are reported.
     """
 
     name: str
@@ -280,6 +282,7 @@ class Method:
     describe: Callable[[Progress], str] = describe_errors
     shrink: bool = False
     merges: bool = True
+    errors_from: int = 2
 
 
 @dataclass(frozen=True)
@@ -377,7 +380,12 @@ def value_blocks(
     _warn(outcome, tally)
     provenance = Provenance.now(
         question,
-        {"name": method.name, "stop": described(method.stop), "merges": method.merges},
+        {
+            "name": method.name,
+            "stop": described(method.stop),
+            "merges": method.merges,
+            "errors_from": method.errors_from,
+        },
         Session(method.seed, outcome.tasks),
         tally,
         outcome.seconds,

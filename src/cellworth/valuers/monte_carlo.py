@@ -175,6 +175,7 @@ def monte_carlo_valuation(
         describe=_describe,
         shrink=estimator.shrink,
         merges=estimator.merges,
+        errors_from=estimator.errors_from,
     )
     return value_blocks(game, blocks, method, settings=settings, ends=ends)
 
