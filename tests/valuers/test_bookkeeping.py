@@ -26,6 +26,9 @@ from cellworth import (
     Threads,
     value_game,
 )
+from cellworth.designs import PermutationGrids
+from cellworth.estimates.grids import plain_moments
+from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
 DESIGNS = [CentredGrids(), PlainGrids(), GaussianProcess(), TensorLeastSquares()]
@@ -133,6 +136,20 @@ def test_what_was_computed_before_a_deadline_is_kept():
     again = value_game(game, stop=AfterTasks(1), random_state=0, cache=cache)
     assert Slow.asked == 4 + again.provenance.tally.utilities - again.provenance.tally.reused - 4
     assert Slow.asked <= 2 * 9 * 7 - kept + 8
+
+
+def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():
+    design = PermutationGrids((8, 6), 0)
+    nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): 0.0}
+    book = UtilityBook(design, plain_moments, AfterSeconds(0.3), known=nothing_known)
+    look = Lookup(GAME, (8, 6))
+    answers = [look(request) for request in book.ask(0)]
+    late = book.ask(1)
+    time.sleep(0.35)
+    assert list(late) == []
+    booked = [book.book(answer) for answer in answers]
+    assert booked[-1].n_tasks == 1
+    assert book.ask(2) is None
 
 
 def test_the_provenance_tells_what_was_known():

@@ -127,7 +127,7 @@ class UtilityBook:
         self._open: dict[int, _OpenTask] = {}
         # The whole table has been paid for.
         self._tally = Tally(new=1)
-        self._ended = False
+        self._ended, self._came_short = False, False
         most = _SECONDS_PER_REQUEST / seconds if seconds > 0 else math.inf
         self._per_request = int(max(1, min(_UTILITIES_PER_REQUEST, most)))
 
@@ -167,9 +167,11 @@ class UtilityBook:
             # What failed is tried again by the next run: the model may have been mended.
             sound = {c: known.utility for c, known in found.items() if known.message is None}
             self._cache.keep(self._game, sound)
-        self._ended |= len(found) < len(request.coalitions)
+        # Tasks are folded in order: after one that came short none can be.
+        self._came_short |= len(found) < len(request.coalitions)
+        self._ended |= self._came_short
         open_task.waiting_for -= 1
-        if self._ended or open_task.waiting_for:
+        if self._came_short or open_task.waiting_for:
             return None
         del self._open[request.task]
         known = [self._known[coalition] for coalition in open_task.coalitions]
