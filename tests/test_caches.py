@@ -262,6 +262,7 @@ def run_until_killed(path, at):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_fits_outlive_a_killed_process(tmp_path):
     path = tmp_path / "utilities.sqlite"
     assert run_until_killed(path, at=60).returncode == -signal.SIGKILL
