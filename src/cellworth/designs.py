@@ -30,6 +30,20 @@ class Design(Protocol):
         ...
 
 
+class FiniteDesign(Design, Protocol):
+    """A design that comes to an end."""
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks in all."""
+        ...
+
+
+def n_margins(shape: tuple[int, int]) -> int:
+    """Coalitions of rows and coalitions of columns."""
+    return sum(1 << n_players for n_players in shape)
+
+
 def generator(seed: int, *place: int) -> np.random.Generator:
     """Return the random numbers of one place, such as a task: the same for anyone, in any order."""
     # Philox is counter-based, and a spawn key reaches a place without visiting those before.
@@ -199,15 +213,9 @@ class MarginsThenQuads:
         return self.quads.utilities_per_task
 
     @property
-    def n_margins(self) -> int:
-        """Coalitions of rows and coalitions of columns."""
-        n_rows, n_columns = self.quads.shape
-        return (1 << n_rows) + (1 << n_columns)
-
-    @property
     def n_margin_tasks(self) -> int:
         """Tasks that the margins take."""
-        return -(-self.n_margins // _COALITIONS_PER_TASK)
+        return -(-n_margins(self.quads.shape) // _COALITIONS_PER_TASK)
 
     def __call__(self, task: int) -> CoalitionPairs:
         """List the pairs of a task."""
@@ -215,7 +223,7 @@ class MarginsThenQuads:
             return self.quads(task - self.n_margin_tasks)
         n_rows, n_columns = self.quads.shape
         start = task * _COALITIONS_PER_TASK
-        numbers = np.arange(start, min(start + _COALITIONS_PER_TASK, self.n_margins))
+        numbers = np.arange(start, min(start + _COALITIONS_PER_TASK, n_margins(self.quads.shape)))
         of_rows = numbers[numbers < 1 << n_rows]
         of_columns = numbers[len(of_rows) :] - (1 << n_rows)
         row_sides = _with_everybody_and_nobody(coalition_masks(of_rows, n_rows), n_columns)

@@ -58,6 +58,11 @@ class Moments:
         count = np.full(mean.shape, len(seen), dtype=np.int64)
         return cls(count, mean, ((seen - mean) ** 2).sum(axis=0))
 
+    @classmethod
+    def of_variances(cls, count: Counts, mean: Floats, variances: Floats) -> Moments:
+        """Moments whose standard errors are the roots of these; NaN where they are not known."""
+        return cls(count, mean, variances * count * np.maximum(count - 1, 0))
+
     def merge(self, other: Moments) -> Moments:
         """Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
         count = self.count + other.count

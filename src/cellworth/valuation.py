@@ -246,7 +246,7 @@ class Valuation:
     @cached_property
     def _values(self) -> Floats:
         if self.shrink:
-            return shrunk(self.moments, self.expected_total)[0]
+            return self._shrunk[0]
         # A sum whose blocks no single task saw together is the sum of their values; its error
         # cannot be told, because blocks are correlated.
         values = self.moments.values
@@ -254,11 +254,15 @@ class Valuation:
         return np.where(self.moments.count > 0, values, sums)
 
     @cached_property
+    def _shrunk(self) -> tuple[Floats, Floats]:
+        return shrunk(self.moments, self.expected_total)
+
+    @cached_property
     def _errors(self) -> Floats:
         if self.status == "exact":
             return np.zeros(self.moments.mean.shape)
         if self.shrink:
-            return shrunk(self.moments, self.expected_total)[1]
+            return self._shrunk[1]
         # Some ways to estimate are so skewed that the spread of a short run lies.
         enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
         return np.where(enough, self.moments.standard_errors, np.nan)

@@ -10,7 +10,7 @@ from cellworth import (
     TensorLeastSquares,
     value_game,
 )
-from cellworth.designs import CoalitionQuads, MarginsThenQuads
+from cellworth.designs import CoalitionQuads, MarginsThenQuads, n_margins
 
 
 class Counting:
@@ -77,7 +77,7 @@ def test_margins_come_first_and_once():
     sizes = tuple(np.ones(n + 1) / (n + 1) for n in shape)
     design = MarginsThenQuads(CoalitionQuads(shape, 0, sizes))
     pairs = [pair for task in range(design.n_margin_tasks) for pair in design(task)]
-    assert len(pairs) == 2 * design.n_margins == 2 * (16 + 8)
+    assert len(pairs) == 2 * n_margins(shape) == 2 * (16 + 8)
     complete = {(*r.tolist(), *c.tolist()) for r, c in pairs if r.all() or c.all()}
     # Everybody with everybody is among both sides.
     assert len(complete) == 16 + 8 - 1

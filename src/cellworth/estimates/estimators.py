@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from cellworth.designs import (
     MarginsThenQuads,
     PermutationGrids,
     SemivalueJoins,
+    n_margins,
 )
 from cellworth.estimates.contrasts import contrast_moments
 from cellworth.estimates.gains import Gains
@@ -139,15 +140,14 @@ class TensorLeastSquares(Estimator):
 
     def least_utilities(self, shape: Shape) -> int:
         """All margins, and eight pairs for each coefficient."""
-        return sum(1 << n for n in shape) + PAIRS_PER_COEFFICIENT * n_coefficients(shape)
+        return n_margins(shape) + PAIRS_PER_COEFFICIENT * n_coefficients(shape)
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
         """All margins, then quads of sizes within."""
         _require_shapley(self, semivalues)
-        n_margins = sum(1 << n for n in shape)
-        if n_margins > _MOST_MARGINS:
+        if n_margins(shape) > _MOST_MARGINS:
             raise ValueError(
-                f"TensorLeastSquares looks at all {n_margins:,} coalitions of one side of "
+                f"TensorLeastSquares looks at all {n_margins(shape):,} coalitions of one side of "
                 f"{shape[0]} x {shape[1]} blocks, more than {_MOST_MARGINS:,}; use "
                 "GaussianProcess() or CentredGrids(), or fewer groups."
             )
@@ -156,7 +156,7 @@ class TensorLeastSquares(Estimator):
 
     def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
         """Margins and regression."""
-        return _of_gains(least_squares_moments)
+        return _OfGains(least_squares_moments)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class GaussianProcess(Estimator):
     def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
         """Posterior of the values."""
         known_total = total if semivalues == _SHAPLEY else None
-        return _of_gains(partial(process_moments, semivalues=semivalues, total=known_total))
+        return _OfGains(partial(process_moments, semivalues=semivalues, total=known_total))
 
 
 @dataclass(frozen=True)
@@ -243,15 +243,10 @@ def checked_estimator(design: Any, semivalues: Semivalues) -> Estimator:
 class _OfGains:
     """Reads values from gains; a class, so that it travels between processes."""
 
-    read: Any
+    read: Callable[[Gains], Moments]
 
     def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
-        moments: Moments = self.read(Gains.of(tasks, utilities))
-        return moments
-
-
-def _of_gains(read: Any) -> Estimate:
-    return _OfGains(read)
+        return self.read(Gains.of(tasks, utilities))
 
 
 def _require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:

@@ -78,9 +78,8 @@ def process_moments(
     n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
     if n_seen < min(_UTILITIES_PER_BLOCK * n_blocks, n_pairs):
         errors = np.full(errors.shape, np.nan)
-    # Moments hold errors as the spread that would give them.
-    spread = (_KERNEL_UNKNOWN * errors) ** 2 * n_seen * max(n_seen - 1, 1)
-    return Moments(np.full(values.shape, n_seen, dtype=np.int64), values, spread)
+    count = np.full(values.shape, n_seen, dtype=np.int64)
+    return Moments.of_variances(count, values, (_KERNEL_UNKNOWN * errors) ** 2)
 
 
 def most_likely(rows: Side, columns: Side, amounts: Floats) -> Process:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,8 +78,11 @@ def _interactions(
     n_rows, n_columns = rows.shape[1], columns.shape[1]
     if min(n_rows, n_columns) == 1:
         return np.zeros((n_rows, n_columns))
-    row_sizes, column_sizes = rows.sum(axis=1), columns.sum(axis=1)
-    row_shares, column_shares = row_sizes / n_rows, column_sizes / n_columns
+    # With few pairs for each coefficient a regression follows chance: equal shares would be better.
+    enough = PAIRS_PER_COEFFICIENT * n_coefficients((n_rows, n_columns))
+    if len(rows) < min(enough, ((1 << n_rows) - 2) * ((1 << n_columns) - 2)):
+        return None
+    row_shares, column_shares = rows.mean(axis=1), columns.mean(axis=1)
     left = (
         gains.amounts[within]
         - row_shares * np.array([by_columns[mask.tobytes()] for mask in columns])
@@ -85,11 +90,22 @@ def _interactions(
         + row_shares * column_shares * total
     )
     row_basis, column_basis = _centred_basis(n_rows), _centred_basis(n_columns)
-    e_rows, e_columns = rows @ row_basis, columns @ column_basis
-    n_pairs, n_products = len(left), (n_rows - 1) * (n_columns - 1)
-    features = np.hstack(
+    features = _features(rows @ row_basis, columns @ column_basis, row_shares, column_shares)
+    weights = np.sqrt(_weights(rows, columns))
+    solved = np.linalg.lstsq(features * weights[:, None], left * weights, rcond=None)[0]
+    free = (n_rows - 1, n_columns - 1)
+    interactions: Floats = row_basis @ solved[: math.prod(free)].reshape(free) @ column_basis.T
+    return interactions
+
+
+def _features(
+    e_rows: Floats, e_columns: Floats, row_shares: Floats, column_shares: Floats
+) -> Floats:
+    """Products of memberships, in whose coefficients the values are, and all that stands beside."""
+    n_pairs = len(row_shares)
+    return np.hstack(
         [
-            (e_rows[:, :, None] * e_columns[:, None, :]).reshape(n_pairs, n_products),
+            (e_rows[:, :, None] * e_columns[:, None, :]).reshape(n_pairs, -1),
             e_rows,
             e_rows * column_shares[:, None],
             e_columns,
@@ -99,19 +115,18 @@ def _interactions(
             ),
         ]
     )
-    # With few pairs for each coefficient a regression follows chance: equal shares would be better.
-    enough = PAIRS_PER_COEFFICIENT * n_coefficients((n_rows, n_columns))
-    if n_pairs < min(enough, ((1 << n_rows) - 2) * ((1 << n_columns) - 2)):
-        return None
+
+
+def _weights(rows: Mask, columns: Mask) -> Floats:
+    """Weights under which coefficients are values, shared by the pairs that have the same sizes."""
+    n_rows, n_columns = rows.shape[1], columns.shape[1]
+    row_sizes, column_sizes = rows.sum(axis=1), columns.sum(axis=1)
     _, stratum, n_same = np.unique(
         row_sizes * (n_columns + 1) + column_sizes, return_inverse=True, return_counts=True
     )
     spread = row_sizes * (n_rows - row_sizes) * column_sizes * (n_columns - column_sizes)
-    weights = np.sqrt(1.0 / (spread * n_same[stratum]))
-    solved = np.linalg.lstsq(features * weights[:, None], left * weights, rcond=None)[0]
-    products = solved[:n_products].reshape(n_rows - 1, n_columns - 1)
-    interactions: Floats = row_basis @ products @ column_basis.T
-    return interactions
+    weights: Floats = 1.0 / (spread * n_same[stratum])
+    return weights
 
 
 def _centred_basis(n_players: int) -> Floats:

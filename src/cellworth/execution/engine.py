@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from tqdm.auto import tqdm
 
@@ -14,8 +14,6 @@ from cellworth.execution.executors import Executor
 from cellworth.execution.journal import Entry, Journal
 from cellworth.execution.stopping import Progress, StoppingRule
 from cellworth.moments import Addition
-
-Task = TypeVar("Task")
 
 _SECONDS_BEFORE_BAR = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.2

@@ -96,10 +96,7 @@ class AfterTasks(StoppingRule):
 
     def __post_init__(self) -> None:
         """Refuse a run without tasks."""
-        if not is_whole(self.n_tasks):
-            raise TypeError(f"AfterTasks takes a whole number of tasks, not {self.n_tasks!r}.")
-        if self.n_tasks < 1:
-            raise ValueError(f"AfterTasks({self.n_tasks}) would never start; give at least 1 task.")
+        _require_count("AfterTasks", self.n_tasks, "tasks", "task")
 
     @property
     def most_tasks(self) -> float:  # type: ignore[override]
@@ -130,14 +127,7 @@ class AfterUtilities(StoppingRule):
 
     def __post_init__(self) -> None:
         """Refuse a run without utilities."""
-        if not is_whole(self.n_utilities):
-            raise TypeError(
-                f"AfterUtilities takes a whole number of utilities, not {self.n_utilities!r}."
-            )
-        if self.n_utilities < 1:
-            raise ValueError(
-                f"AfterUtilities({self.n_utilities}) would never start; give at least 1 utility."
-            )
+        _require_count("AfterUtilities", self.n_utilities, "utilities", "utility")
 
     @property
     def most_utilities(self) -> float:  # type: ignore[override]
@@ -279,6 +269,13 @@ def _credible(progress: Progress, share: float) -> float:
         return 0.0
     seen = int(progress.moments.count[:-1, :-1].min())
     return share if seen >= _LEAST_OBSERVATIONS else min(share, seen / _LEAST_OBSERVATIONS)
+
+
+def _require_count(rule: str, number: int, many: str, one: str) -> None:
+    if not is_whole(number):
+        raise TypeError(f"{rule} takes a whole number of {many}, not {number!r}.")
+    if number < 1:
+        raise ValueError(f"{rule}({number}) would never start; give at least 1 {one}.")
 
 
 def _require_positive(rule: str, number: float, what: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import OneToOneFeatureMixin
 
 from cellworth.blocks import Mask, Positions
-from cellworth.games.copying import fresh
+from cellworth.games.copying import fresh, is_estimator
 
 # Parameters that list columns: by name, by position or by a mask.
 _SELECTIONS = (
@@ -153,9 +153,9 @@ def _adapt_parts(estimator: Any, settings: Mapping[str, Any], seen: Seen) -> boo
     for name, setting in settings.items():
         if name in _ELSEWHERE:
             continue
-        if _is_estimator(setting):
+        if is_estimator(setting):
             sees.append(_adapt(setting, seen))
-        elif _is_list_of_tuples(setting, 2) and any(_is_estimator(part) for _, part in setting):
+        elif _is_list_of_tuples(setting, 2) and any(is_estimator(part) for _, part in setting):
             seeing = [(key, _or_drop(part, seen)) for key, part in setting]
             sees.append(any(part != "drop" for _, part in seeing))
             if any(part == "drop" for _, part in seeing):
@@ -164,12 +164,12 @@ def _adapt_parts(estimator: Any, settings: Mapping[str, Any], seen: Seen) -> boo
 
 
 def _or_drop(part: Any, seen: Seen) -> Any:
-    return "drop" if _is_estimator(part) and not _adapt(part, seen) else part
+    return "drop" if is_estimator(part) and not _adapt(part, seen) else part
 
 
 def _adapt_steps(steps: list[tuple[str, Any]], seen: Seen) -> bool:
     for _, step in steps:
-        if _is_estimator(step) and not _adapt(step, seen):
+        if is_estimator(step) and not _adapt(step, seen):
             return False
         seen = seen.behind(step)
     return True
@@ -182,14 +182,14 @@ def _adapt_column_transformer(estimator: Any, settings: Mapping[str, Any], seen:
         left, places, some = _selected(selection, seen)
         if places is not None:
             used[places] = True
-        if _is_estimator(transformer) and places is not None:
+        if is_estimator(transformer) and places is not None:
             some = _adapt(transformer, seen.among(places)) and some
         # A transformer without columns is not fitted. It keeps its name, which a search may know.
         triples.append((name, transformer, left if some else []))
         sees.append(some and transformer != "drop")
     estimator.set_params(transformers=triples)
     rest, remainder = np.flatnonzero(~used), settings.get("remainder", "drop")
-    if _is_estimator(remainder):
+    if is_estimator(remainder):
         sees.append(_adapt(remainder, seen.among(rest)) and bool(seen.kept[rest].any()))
     elif remainder == "passthrough":
         sees.append(bool(seen.kept[rest].any()) or not seen.in_place)
@@ -283,10 +283,6 @@ def _is_listing(setting: Any) -> bool:
     )
 
 
-def _is_estimator(part: Any) -> bool:
-    return hasattr(part, "get_params") and not isinstance(part, type)
-
-
 def _is_list_of_tuples(setting: Any, length: int) -> bool:
     return (
         isinstance(setting, list | tuple)
@@ -297,7 +293,7 @@ def _is_list_of_tuples(setting: Any, length: int) -> bool:
 
 def _keeps_places(step: Any) -> bool:
     """Tell whether a step hands on the columns that it gets, one for one."""
-    if not _is_estimator(step) or isinstance(step, OneToOneFeatureMixin):
+    if not is_estimator(step) or isinstance(step, OneToOneFeatureMixin):
         return True
     if type(step).__name__ in _IMPUTERS:
         return not step.get_params(deep=False).get("add_indicator", False)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Mask, some
 from cellworth.moments import Tally
+from cellworth.provenance import described
 
 EmptyPolicy = Literal["prior", "zero"]
 
@@ -52,6 +53,15 @@ class FailedUtility(float):
         return float(self), self.message
 
 
+def described_model(model: Any) -> dict[str, Any]:
+    """Name a model and spell out its parameters, for a question."""
+    settings = model.get_params(deep=True)
+    return {
+        "model": f"{type(model).__module__}.{type(model).__qualname__}",
+        "model_parameters": {name: described(settings[name]) for name in sorted(settings)},
+    }
+
+
 def one_line(error: Exception) -> str:
     """Kind and message of an error, for a sentence."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -69,7 +79,7 @@ def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[n
     seen = [(checked_utility(game, *pair), all(side.any() for side in pair)) for pair in pairs]
     failures = tuple(each.message for each, _ in seen if isinstance(each, FailedUtility))
     new = sum(with_cells for _, with_cells in seen)
-    tally = Tally().merge(Tally(len(seen), len(failures), failures, new))
+    tally = Tally(len(seen), new=new).merge(Tally(failed=len(failures), messages=failures))
     return np.array([each for each, _ in seen], dtype=np.float64), tally
 
 

@@ -18,3 +18,8 @@ def fresh(model: Any) -> Any:
         return clone(model)
     except RuntimeError:
         return deepcopy(model)
+
+
+def is_estimator(part: Any) -> bool:
+    """Tell an estimator from any other parameter, classes of estimators included."""
+    return hasattr(part, "get_params") and not isinstance(part, type)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.counts import is_whole
-from cellworth.games.copying import fresh
+from cellworth.games.copying import fresh, is_estimator
 
 _SEED_NAMES = ("random_state", "random_seed", "seed")
 
@@ -38,7 +38,7 @@ def seeded(model: Any, repeat: int) -> Any:
     }
     copy.set_params(**seeds)
     if repeat:
-        for estimator in _estimators(copy):
+        for estimator in estimators_of(copy):
             _set_hidden_seed(estimator, repeat)
     return copy
 
@@ -111,10 +111,6 @@ def weight_name(model: Any) -> str | None:
     return weight_name(inside) if hasattr(inside, "fit") else None
 
 
-def _estimators(model: Any) -> list[Any]:
-    parts = model.get_params(deep=True).values()
-    return [
-        part
-        for part in (model, *parts)
-        if hasattr(part, "get_params") and not isinstance(part, type)
-    ]
+def estimators_of(model: Any) -> list[Any]:
+    """List a model and all estimators inside it."""
+    return [part for part in (model, *model.get_params(deep=True).values()) if is_estimator(part)]

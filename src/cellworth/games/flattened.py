@@ -147,9 +147,7 @@ class Numbers:
         )
 
     def _filled(self, present: Mask, may_tell: Mask) -> Floats:
-        known = may_tell & ~np.isnan(self.cells)
-        if (known & present).any():
-            known &= present
+        known = _who_tell(may_tell & ~np.isnan(self.cells), present)
         mean = float(self.cells[known].mean()) if known.any() else np.nan
         return np.where(present, self.cells, mean)
 
@@ -177,14 +175,17 @@ class Choices:
     def _places(self, present: Mask, may_tell: Mask) -> Positions:
         """Where in the column each cell is taken from."""
         own = np.arange(len(self.codes))
-        known = may_tell & (self.codes >= 0)
-        if (known & present).any():
-            known &= present
+        known = _who_tell(may_tell & (self.codes >= 0), present)
         if not known.any():
             return own
         most_frequent = np.argmax(np.bincount(self.codes[known]))
         source = np.flatnonzero(self.codes == most_frequent)[0]
         return np.where(present, own, source)
+
+
+def _who_tell(known: Mask, present: Mask) -> Mask:
+    """Cells that decide what is filled in: those present, or all that are known if none is."""
+    return known & present if (known & present).any() else known
 
 
 def _readable(cells: NDArray[Any]) -> Numbers | Choices:

@@ -19,9 +19,22 @@ from sklearn.metrics import get_scorer
 from cellworth.blocks import Groups, Mask, Positions, some
 from cellworth.counts import checked_count
 from cellworth.games.adapting import for_columns
-from cellworth.games.base import EmptyPolicy, FailedUtility, checked_policy, mean_utility, one_line
+from cellworth.games.base import (
+    EmptyPolicy,
+    FailedUtility,
+    checked_policy,
+    described_model,
+    mean_utility,
+    one_line,
+)
 from cellworth.games.copying import fresh
-from cellworth.games.fitting import draws_from_torch, seeded, torch_seed, weight_name
+from cellworth.games.fitting import (
+    draws_from_torch,
+    estimators_of,
+    seeded,
+    torch_seed,
+    weight_name,
+)
 from cellworth.games.predictors import AllClasses, ConstantClassifier, ConstantRegressor
 from cellworth.problem import Fold, Problem, checked_weights
 from cellworth.provenance import described
@@ -145,12 +158,9 @@ class ModelGame:
 
     def question(self) -> dict[str, Any]:
         """What decides the values of this game."""
-        model = self._models[0]
-        settings = model.get_params(deep=True)
         question = {
             "game": "ModelGame",
-            "model": f"{type(model).__module__}.{type(model).__qualname__}",
-            "model_parameters": {name: described(settings[name]) for name in sorted(settings)},
+            **described_model(self._models[0]),
             "scoring": described(self._scoring),
             "empty": self.empty,
             **self.problem.question(),
@@ -164,10 +174,8 @@ class ModelGame:
 
     def parts(self) -> list[Any]:
         """All objects whose code decides the utilities: the game, the model's parts, the scorer."""
-        model = self._models[0]
-        settings = [model, *model.get_params(deep=True).values()]
         scorer = [self._scorer, getattr(self._scorer, "_score_func", None)]
-        return [self, *(part for part in settings if hasattr(part, "get_params")), *scorer]
+        return [self, *estimators_of(self._models[0]), *scorer]
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on these rows and columns, mean over the folds."""
@@ -195,7 +203,7 @@ class ModelGame:
         view = self._view(places) if len(train) and len(places) else None
         if view is None or not view.models:
             return 0.0 if self.empty == "zero" else self._constant_score(fold, train)
-        if self._codes is not None and len(np.unique(self._codes[train])) == 1:
+        if self._n_classes(train) == 1:
             return self._constant_score(fold, train)
         try:
             score, failure = self._trained_score(number, train, places, view), None

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
 from cellworth.games.adapting import for_columns
-from cellworth.games.base import one_line
+from cellworth.games.base import described_model, one_line
 from cellworth.games.fitting import seeded
 from cellworth.moments import Contribution, Moments, Tally
 from cellworth.neighbours.columns import GAP, NumericColumn, read_column
 from cellworth.problem import Problem
-from cellworth.provenance import described
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
@@ -47,11 +46,9 @@ class Lessons:
 
     def question(self) -> dict[str, Any]:
         """What decides the scores of a model."""
-        settings = self.model.get_params(deep=True)
         return {
             "game": "out-of-bag scores",
-            "model": f"{type(self.model).__module__}.{type(self.model).__qualname__}",
-            "model_parameters": {name: described(settings[name]) for name in sorted(settings)},
+            **described_model(self.model),
             **self.problem.question(),
         }
 
@@ -182,10 +179,8 @@ class Contrast:
         count = np.minimum(self.inside.count, self.outside.count)
         errors = (self.inside.standard_errors, self.outside.standard_errors)
         variance = np.nan_to_num(errors[0] ** 2 + errors[1] ** 2)
-        # Moments keep the spread from which that variance follows.
-        spread = variance * count * np.maximum(count - 1, 0)
         difference = self.inside.mean - self.outside.mean
-        return Moments(count, np.where(count > 0, difference, 0.0), spread)
+        return Moments.of_variances(count, np.where(count > 0, difference, 0.0), variance)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,10 @@ from threadpoolctl import threadpool_limits
 from cellworth.blocks import Blocks, Groups, Mask
 from cellworth.caches import Cache
 from cellworth.counts import is_whole
-from cellworth.designs import Design
+from cellworth.designs import Design, FiniteDesign
 from cellworth.estimates.looks import Estimate
 from cellworth.execution import (
+    AfterTasks,
     Executor,
     Journal,
     MemoryJournal,
@@ -48,6 +49,8 @@ from cellworth.semivalues import Semivalue, Shapley
 from cellworth.valuation import Valuation
 from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
 from cellworth.valuers.plans import Plan
+
+_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ class Settings:
             progress,
             _checked(cache, lambda: None, Cache, "cache", "MemoryCache(), FileCache(path)"),
         )
+
+    @property
+    def semivalues(self) -> tuple[Semivalue, Semivalue]:
+        """Of rows and of columns."""
+        return self.row_semivalue, self.column_semivalue
 
     def question(self, game: Game) -> dict[str, Any]:
         """All that decides the true values."""
@@ -234,6 +242,16 @@ class ModelValuer(Valuer):
     @abstractmethod
     def _plan(self, game: Any) -> Plan: ...
 
+    def _settings(self, row_semivalue: Any = None, column_semivalue: Any = None) -> Settings:
+        return Settings.checked(
+            row_semivalue,
+            column_semivalue,
+            self.executor,
+            self.journal,
+            self.progress,
+            cache=self.cache,
+        )
+
     def _game(self, **given: Any) -> Any:
         return ModelGame(
             self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, error=self.error,
@@ -283,6 +301,20 @@ class Method:
     shrink: bool = False
     merges: bool = True
     errors_from: int = 2
+
+    @classmethod
+    def of_all_tasks(cls, name: str, design: FiniteDesign, estimate: Estimate) -> Method:
+        """Look at all that a design has, where nothing is drawn."""
+        n_tasks = design.n_tasks
+        return cls(
+            name=name,
+            design=design,
+            stop=AfterTasks(n_tasks),
+            seed=None,
+            tasks_per_round=-(-n_tasks // _ROUNDS),
+            estimate=estimate,
+            describe=lambda progress: f"{progress.tasks:,} of {n_tasks:,} tasks",
+        )
 
 
 @dataclass(frozen=True)
@@ -357,7 +389,7 @@ def value_blocks(
 ) -> Valuation:
     """Run a method on a game and write down what came out, with its provenance."""
     question = settings.question(game)
-    book, work = _book(game, method, settings, ends)
+    book, work = _book(game, question, method, settings, ends)
     outcome = run(
         work,
         bookkeeper=book,
@@ -405,18 +437,18 @@ def value_blocks(
 
 
 def _book(
-    game: Game, method: Method, settings: Settings, ends: Corners
+    game: Game, question: dict[str, Any], method: Method, settings: Settings, ends: Corners
 ) -> tuple[UtilityBook | None, Callable[[Any], Any]]:
     """Who keeps the books of a run, and what its workers do."""
     if method.estimate is None:
         if method.contribution is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no contribution.")
         return None, Work(method.design, method.contribution)
-    name = ""
+    name, known = "", ends.known
     if settings.cache is not None:
-        name = _cache_name(game, ends.shape)
-        _refuse_another_game(settings.cache, name, ends.known)
-        settings.cache.keep(name, ends.known)
+        name = _cache_name(game, question, ends.shape)
+        _refuse_another_game(settings.cache, name, known)
+        settings.cache.keep(name, known)
     book = UtilityBook(
         method.design,
         method.estimate,
@@ -424,7 +456,7 @@ def _book(
         cache=settings.cache,
         game=name,
         seconds=ends.seconds,
-        known=ends.known,
+        known=known,
     )
     return book, Lookup(game, ends.shape)
 
@@ -441,9 +473,11 @@ def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, float]) -> 
             )
 
 
-def _cache_name(game: Game, shape: tuple[int, int]) -> str:
+def _cache_name(game: Game, question: dict[str, Any], shape: tuple[int, int]) -> str:
     """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
-    described_game = _described_game(game)
+    # Utilities are the same however coalitions are weighed.
+    weighing = ("row_semivalue", "column_semivalue")
+    described_game = {name: question[name] for name in question if name not in weighing}
     if described_game.get("content", "") is None:
         raise ValueError(
             f"a {type(game).__name__} cannot be told from others of its kind, and so no cache can "

@@ -32,7 +32,7 @@ from cellworth.valuers.plans import Plan
 
 Floats = NDArray[np.float64]
 
-_ROUNDS = 100
+_NAME = "leave one out"
 
 
 class LeaveOneOutValuer(ModelValuer):
@@ -116,17 +116,10 @@ class LeaveOneOutValuer(ModelValuer):
 
     def _plan(self, game: Any) -> Plan:
         design = LeavingOneOut(game.shape)
-        return Plan.of_run("leave one out", game, design, AfterTasks(design.n_tasks))
+        return Plan.of_run(_NAME, game, design, AfterTasks(design.n_tasks))
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
-        settings = Settings.checked(
-            LeaveOneOut(),
-            LeaveOneOut(),
-            self.executor,
-            self.journal,
-            self.progress,
-            cache=self.cache,
-        )
+        settings = self._settings(LeaveOneOut(), LeaveOneOut())
         return leave_one_out_valuation(game, blocks, settings)
 
 
@@ -187,15 +180,7 @@ def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats])
 def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> Valuation:
     """Value a game by leaving out each row and each column once."""
     design = LeavingOneOut(blocks.shape)
-    method = Method(
-        name="leave one out",
-        design=design,
-        estimate=leave_one_out_moments,
-        stop=AfterTasks(design.n_tasks),
-        seed=None,
-        tasks_per_round=-(-design.n_tasks // _ROUNDS),
-        describe=lambda progress: f"{progress.tasks:,} of {design.n_tasks:,} tasks",
-    )
+    method = Method.of_all_tasks(_NAME, design, leave_one_out_moments)
     ends = corners(game, blocks.shape)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
     if valuation.status == "interrupted":

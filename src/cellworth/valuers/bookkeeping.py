@@ -214,15 +214,7 @@ class UtilityBook:
                 failed.append(known.message)
                 # Told once: the next task that meets it need not.
                 self._known[coalition] = Known(known.utility)
-        return Tally().merge(
-            Tally(
-                done.tally.utilities,
-                len(failed),
-                tuple(failed),
-                done.tally.new,
-                done.tally.reused,
-            )
-        )
+        return done.tally.merge(Tally(failed=len(failed), messages=tuple(failed)))
 
 
 def coalition_bytes(rows: Mask, columns: Mask) -> bytes:

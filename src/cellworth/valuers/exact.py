@@ -12,7 +12,6 @@ import numpy as np
 from cellworth.blocks import Blocks, Mask
 from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
-from cellworth.execution import AfterTasks
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.moments import Floats, Moments, with_margins
 from cellworth.semivalues import Semivalue, membership_weights
@@ -22,7 +21,7 @@ from cellworth.valuers.plans import Plan, seconds_per_utility
 
 MOST_UTILITIES = 2**20
 
-_ROUNDS = 100
+_NAME = "exact values"
 
 
 class ExactValuer(ModelValuer):
@@ -113,14 +112,7 @@ class ExactValuer(ModelValuer):
         return _plan(game, game.shape, self.max_utilities)
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
-        settings = Settings.checked(
-            self.row_semivalue,
-            self.column_semivalue,
-            self.executor,
-            self.journal,
-            self.progress,
-            cache=self.cache,
-        )
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
         return exact_valuation(game, blocks, settings, max_utilities=self.max_utilities)
 
 
@@ -160,17 +152,10 @@ def exact_valuation(
     design = AllCoalitions(blocks.shape)
     ends = corners(game, blocks.shape)
     _refuse_absurd(game, blocks.shape, max_utilities)
-    method = Method(
-        name="exact values",
-        design=design,
-        estimate=WeightedUtilities(
-            settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
-        ),
-        stop=AfterTasks(design.n_tasks),
-        seed=None,
-        tasks_per_round=-(-design.n_tasks // _ROUNDS),
-        describe=lambda progress: f"{progress.tasks:,} of {design.n_tasks:,} tasks",
+    estimate = WeightedUtilities(
+        settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
     )
+    method = Method.of_all_tasks(_NAME, design, estimate)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
     if valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
@@ -191,7 +176,7 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
     design = AllCoalitions(shape)
     return Plan(
-        "exact values",
+        _NAME,
         shape,
         design.n_pairs,
         design.utilities_per_task,

@@ -18,7 +18,6 @@ from cellworth.valuation import Valuation
 from cellworth.valuers.base import (
     Method,
     ModelValuer,
-    Settings,
     checked_seed,
     checked_stop,
     corners,
@@ -135,9 +134,7 @@ class FlattenedValuer(ModelValuer):
         return replace(plan, shape=game.problem.blocks.shape)
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation:
-        settings = Settings.checked(
-            None, None, self.executor, self.journal, self.progress, cache=self.cache
-        )
+        settings = self._settings()
         rule = self._rule()
         seed = checked_seed(self.random_state, self.journal)
         cut = game.problem.blocks

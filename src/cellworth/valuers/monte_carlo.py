@@ -125,28 +125,16 @@ class MonteCarloValuer(ModelValuer):
         self.n_repeats = n_repeats
 
     def _plan(self, game: Any) -> Plan:
-        settings = self._settings()
-        semivalues = settings.row_semivalue, settings.column_semivalue
-        estimator = checked_estimator(self.design, semivalues)
-        design = estimator.design(game.shape, semivalues, seed=0)
-        rule = _rule(self.stop, estimator, game.shape)
-        return Plan.of_run(estimator.name, game, design, rule)
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        estimator = checked_estimator(self.design, settings.semivalues)
+        tasks = estimator.design(game.shape, settings.semivalues, seed=0)
+        return Plan.of_run(estimator.name, game, tasks, _rule(self.stop, estimator, game.shape))
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation:
-        settings = self._settings()
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
         seed = checked_seed(self.random_state, self.journal)
         return monte_carlo_valuation(
             game, blocks, settings, design=self.design, stop=self.stop, seed=seed
-        )
-
-    def _settings(self) -> Settings:
-        return Settings.checked(
-            self.row_semivalue,
-            self.column_semivalue,
-            self.executor,
-            self.journal,
-            self.progress,
-            cache=self.cache,
         )
 
 
@@ -160,15 +148,14 @@ def monte_carlo_valuation(
     seed: int,
 ) -> Valuation:
     """Estimate the values of a game from some of its coalitions."""
-    semivalues = settings.row_semivalue, settings.column_semivalue
-    estimator = checked_estimator(design, semivalues)
-    tasks = estimator.design(blocks.shape, semivalues, seed)
+    estimator = checked_estimator(design, settings.semivalues)
+    tasks = estimator.design(blocks.shape, settings.semivalues, seed)
     rule = _rule(stop, estimator, blocks.shape)
     ends = corners(game, blocks.shape)
     method = Method(
         name=estimator.name,
         design=tasks,
-        estimate=estimator.estimate(semivalues, ends.total),
+        estimate=estimator.estimate(settings.semivalues, ends.total),
         stop=rule,
         seed=seed,
         tasks_per_round=estimator.tasks_per_round,
