@@ -347,3 +347,54 @@ def test_other_files_are_refused_and_left_alone(make, error, message, tmp_path):
 def test_a_missing_folder_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         len(FileCache(tmp_path / "nowhere" / "utilities.sqlite"))
+
+
+UTILITIES = {number.to_bytes(4, "big"): 1.0 / (1 + number) for number in range(400)}
+
+
+@pytest.fixture(scope="module")
+def sound_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cache") / "utilities.sqlite"
+    cache = FileCache(path)
+    cache.keep("game", UTILITIES)
+    cache.close()
+    return path.read_bytes()
+
+
+def found_in(path):
+    """What a file still gives, or the sentence with which it is refused."""
+    cache = FileCache(path)
+    try:
+        return cache.find("game", UTILITIES)
+    except (ValueError, OSError) as error:
+        return str(error)
+    finally:
+        cache.close()
+
+
+def is_clear(sentence, path):
+    return sentence.startswith(str(path)) and sentence.endswith(".") and "\n" not in sentence
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_changed_byte_is_noticed_or_harmless(tmp_path, sound_file, seed):
+    rng, path = np.random.default_rng(seed), tmp_path / "utilities.sqlite"
+    sentences = []
+    for place in rng.permutation(len(sound_file))[:150].tolist():
+        changed = bytearray(sound_file)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        found = found_in(path)
+        if isinstance(found, str):
+            sentences.append(found)
+        else:
+            assert found.items() <= UTILITIES.items()
+    assert len(sentences) > 50
+    assert all(is_clear(sentence, path) for sentence in sentences)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_file_without_its_end_is_refused(tmp_path, sound_file, share):
+    path = tmp_path / "utilities.sqlite"
+    path.write_bytes(sound_file[: int(share * len(sound_file))])
+    assert is_clear(found_in(path), path)

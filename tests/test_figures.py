@@ -11,19 +11,24 @@ from sklearn.naive_bayes import GaussianNB
 
 import bare_engine
 import benchmark_data
+import machinery
+import memory
 import model_games
 import paper
 import time_to_accuracy
 from cellworth import (
     CentredGrids,
+    DirectoryJournal,
     GaussianProcess,
     KNNValuer,
     LeverageSubsets,
     ModelGame,
     PlainGrids,
+    Processes,
     QuadratureSubsets,
     RankBins,
     TableGame,
+    Threads,
     value_game,
 )
 
@@ -69,6 +74,7 @@ def test_the_authors_split_needs_a_fortieth_of_the_papers_sorts(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @with_data
 def test_exact_ranking_takes_a_few_times_as_long_as_a_bare_engine():
     for name, *given in bare_engine.tables(DATA):
@@ -116,3 +122,28 @@ def test_a_gaussian_process_needs_far_fewer_fits_than_grids(wine_game):
     assert process < 0.1
     assert process < 0.4 * left_unexplained(wine_game, CentredGrids(), 500)
     assert left_unexplained(wine_game, PlainGrids(), 500) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("job", "executor", "most"),
+    [(machinery.Neighbours, Threads(2), 1.25), (machinery.Fits, Processes(2), 1.5)],
+    ids=["threads", "processes"],
+)
+def test_the_machinery_costs_little_beside_the_work(job, executor, most):
+    work = job()
+    machinery.seconds_of_fit(work, executor)
+    # A fraction of the work of the benchmark: what is paid once weighs many times as much.
+    bare, (ours,) = machinery.best_seconds(work, [executor], seconds=2.0, rounds=3)
+    assert ours <= most * bare
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("with_journal", [False, True])
+def test_large_answers_do_not_pile_up(with_journal, tmp_path):
+    journal = DirectoryJournal(tmp_path) if with_journal else None
+    # Processes are started and modules loaded before.
+    memory.times_the_result(Processes(4), 2_000_000)
+    assert memory.times_the_result(Processes(4), 60_000_000, journal) <= 4.0

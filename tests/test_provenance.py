@@ -1,11 +1,20 @@
+import os
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from cellworth.provenance import described, fingerprint
+from cellworth.provenance import code_sha256, described, fingerprint
 
 
 class Plain:
     """An object that prints its memory address."""
+
+
+class Travelling:
+    """An object of a class that has not been pickled yet."""
 
 
 @pytest.mark.parametrize(
@@ -37,3 +46,32 @@ def test_equal_settings_are_described_alike_wherever_they_lie_in_memory(make):
 def test_a_fingerprint_does_not_depend_on_the_order_of_keys():
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+def test_code_is_the_same_before_and_after_its_object_travels():
+    before = code_sha256(Travelling())
+    pickle.dumps(Travelling())
+    assert code_sha256(Travelling()) == before
+
+
+SETS = """
+from cellworth.provenance import code_sha256
+
+def known(word):
+    return word in {"auto", "sqrt", "log2", "none"}
+
+print(code_sha256(known))
+"""
+
+
+def test_code_is_the_same_in_every_process():
+    # Text has other hashes in each, and so sets have another order.
+    seen = {
+        subprocess.run(  # noqa: S603 (this interpreter, our own script)
+            [sys.executable, "-c", SETS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in "123"
+    }  # fmt: skip
+    assert len(seen) == 1

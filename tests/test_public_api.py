@@ -37,6 +37,8 @@ def test_the_public_names_are_these():
         "Beta",
         "Blocks",
         "CentredGrids",
+        "Dask",
+        "DirectoryJournal",
         "ExactValuer",
         "FailedUtility",
         "FileCache",
@@ -57,6 +59,7 @@ def test_the_public_names_are_these():
         "Permutations",
         "PlainGrids",
         "Processes",
+        "Progress",
         "QuadratureSubsets",
         "RandomValuer",
         "RankBins",
@@ -68,6 +71,7 @@ def test_the_public_names_are_these():
         "TensorLeastSquares",
         "Threads",
         "Valuation",
+        "merge",
         "value_game",
     ]
 
@@ -115,6 +119,7 @@ def test_cellworth_can_be_imported_where_no_heavy_package_is_installed():
     run_python(f"{blocked}; print(cellworth.__version__)")
 
 
+@pytest.mark.alone
 def test_importing_cellworth_is_about_as_quick_as_importing_scikit_learn():
     def seconds(module):
         began = time.perf_counter()
@@ -165,6 +170,7 @@ BASELINES = [
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+@pytest.mark.slow
 @pytest.mark.parametrize("valuer", BASELINES, ids=repr)
 def test_scikit_learn_accepts_the_baselines(valuer):
     results = outcomes(valuer)

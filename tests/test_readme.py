@@ -1,4 +1,4 @@
-"""The README as printed."""
+"""The README, and the pages that show how things are done, as printed."""
 
 from pathlib import Path
 
@@ -11,6 +11,11 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_readme_prints_what_it_shows():
     assert readme.run(ROOT / "README.md") == 5
+
+
+@pytest.mark.parametrize(("page", "n_blocks"), [("long-runs", 5), ("shared-folder", 2)])
+def test_a_page_of_how_to_prints_what_it_shows(page, n_blocks):
+    assert readme.run(ROOT / "docs" / "how-to" / f"{page}.md") == n_blocks
 
 
 def test_a_page_that_shows_something_else_is_found_out(tmp_path):

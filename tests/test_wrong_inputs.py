@@ -34,7 +34,6 @@ from cellworth import (
     MonteCarloValuer,
     OutOfBagValuer,
     Permutations,
-    Processes,
     QuadratureSubsets,
     RandomValuer,
     RankingStable,
@@ -368,7 +367,7 @@ MISTAKES = {
         lambda: KNNValuer(1).fit(**GOOD, sample_weight=np.ones(4)),
         ["unexpected keyword argument 'sample_weight'"],
     ),
-    # semivalues, stopping rules, executors, journals, seeds
+    # semivalues, stopping rules, executors, checkpoints, seeds
     "a name for a semivalue": (
         lambda: monte_carlo(row_semivalue="shapley"),
         ["row_semivalue is 'shapley'", "Shapley()"],
@@ -391,19 +390,23 @@ MISTAKES = {
     "an impossible correlation": (lambda: RankingStable(1.0), ["RankingStable(1.0)", "below 1"]),
     "a correlation in words": (lambda: RankingStable("high"), ["'high'", "such as 0.95"]),
     "no threads": (lambda: Threads(0), ["n_workers of Threads is 0", "at least 1"]),
-    "no batch": (
-        lambda: Processes(2, batch_size=0),
-        ["batch_size of Processes is 0", "at least 1"],
-    ),
     "a number for an executor": (lambda: monte_carlo(executor=2), ["executor is 2", "Threads(2)"]),
-    "a path for a journal": (lambda: monte_carlo(journal=3), ["journal is 3", "MemoryJournal()"]),
-    "a journal without a seed": (
-        lambda: monte_carlo(journal=MemoryJournal()),
+    "a number for a checkpoint": (
+        lambda: monte_carlo(checkpoint=3),
+        ["checkpoint is 3", '"run1/"'],
+    ),
+    "a number for on_round": (lambda: monte_carlo(on_round=3), ["on_round is 3", "a Progress"]),
+    "a shard with a cache": (
+        lambda: monte_carlo(shard=(0, 2), checkpoint="run", cache=MemoryCache(), random_state=0),
+        ["leaves its utilities in the checkpoint", "give no cache"],
+    ),
+    "a checkpoint without a seed": (
+        lambda: monte_carlo(checkpoint=MemoryJournal()),
         ["random_state", "same tasks"],
     ),
-    "a journal with a random state": (
+    "a checkpoint with a random state": (
         lambda: monte_carlo(
-            journal=MemoryJournal(),
+            checkpoint=MemoryJournal(),
             random_state=np.random.RandomState(0),
         ),
         ["whole number", "same tasks"],
@@ -566,8 +569,8 @@ MISTAKES = {
         ["whole table", "could not convert", "Pipeline"],
     ),
     "orders of cells until 100": (lambda: flattened(stop=100), ["stop is 100", "AfterTasks(200)"]),
-    "a journal of cells without a seed": (
-        lambda: flattened(journal=MemoryJournal()),
+    "a checkpoint of cells without a seed": (
+        lambda: flattened(checkpoint=MemoryJournal()),
         ["random_state", "same tasks"],
     ),
     "trees with a validation set": (

@@ -1,5 +1,6 @@
 """cellworth: what each cell of a table is worth to your model."""
 
+import logging
 from importlib.metadata import version
 
 from cellworth.blocks import Blocks
@@ -9,12 +10,16 @@ from cellworth.execution import (
     AfterSeconds,
     AfterTasks,
     AfterUtilities,
+    Dask,
+    DirectoryJournal,
     MemoryJournal,
     Processes,
+    Progress,
     RankingStable,
     Serial,
     StandardErrorBelow,
     Threads,
+    merge,
 )
 from cellworth.games import FailedUtility, Game, KNNGame, ModelGame, TableGame
 from cellworth.moments import Moments
@@ -35,6 +40,9 @@ from cellworth.valuers import (
 
 __version__ = version("cellworth")
 
+# Quiet, unless a program asks to hear of it.
+logging.getLogger("cellworth").addHandler(logging.NullHandler())
+
 __all__ = [
     "AfterSeconds",
     "AfterTasks",
@@ -44,6 +52,8 @@ __all__ = [
     "Beta",
     "Blocks",
     "CentredGrids",
+    "Dask",
+    "DirectoryJournal",
     "ExactValuer",
     "FailedUtility",
     "FileCache",
@@ -64,6 +74,7 @@ __all__ = [
     "Permutations",
     "PlainGrids",
     "Processes",
+    "Progress",
     "QuadratureSubsets",
     "RandomValuer",
     "RankBins",
@@ -75,5 +86,6 @@ __all__ = [
     "TensorLeastSquares",
     "Threads",
     "Valuation",
+    "merge",
     "value_game",
 ]

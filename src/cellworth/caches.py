@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 _APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
-_VERSION = 1
+_VERSION = 2
 _SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
+# A message that quotes a damaged file may be no text.
+_DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
 _AT_A_TIME = 500  # SQLite takes some thousand parameters at most
 
 
@@ -85,25 +90,30 @@ class FileCache:
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return those of the coalitions that are known."""
         wanted = list(coalitions)
+        asked = set(wanted)
         found: dict[bytes, float] = {}
-        with self._lock:
-            connection = self._open()
+        with self._used() as connection:
             for start in range(0, len(wanted), _AT_A_TIME):
                 some = wanted[start : start + _AT_A_TIME]
                 places = ",".join("?" * len(some))
                 rows = connection.execute(
-                    "SELECT coalition, utility FROM utilities "  # noqa: S608 (only ?)
+                    "SELECT coalition, utility, checksum FROM utilities "  # noqa: S608 (only ?)
                     f"WHERE game = ? AND coalition IN ({places})",
                     [game, *some],
                 )
-                found |= dict(rows)
+                for coalition, utility, checksum in rows:
+                    # A damaged file may give anything, also what nobody asked for.
+                    sound = coalition in asked and type(utility) is float
+                    if not sound or checksum != _checksum(game, coalition, utility):
+                        raise sqlite3.DatabaseError("a utility was changed")
+                    found[coalition] = utility
         return found
 
     def keep(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
-        lines = [(game, coalition, utility) for coalition, utility in found.items()]
-        with self._lock, self._open() as connection:
-            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?)", lines)
+        lines = [(game, c, utility, _checksum(game, c, utility)) for c, utility in found.items()]
+        with self._used() as connection, connection:
+            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", lines)
 
     def close(self) -> None:
         """Close the file; it is opened again where it is used again."""
@@ -114,8 +124,8 @@ class FileCache:
 
     def __len__(self) -> int:
         """Count the utilities of all games in the file."""
-        with self._lock:
-            return int(self._open().execute("SELECT count(*) FROM utilities").fetchone()[0])
+        with self._used() as connection:
+            return int(connection.execute("SELECT count(*) FROM utilities").fetchone()[0])
 
     def __repr__(self) -> str:
         """Return the way to make it."""
@@ -129,11 +139,30 @@ class FileCache:
         """Open anew where it arrives."""
         self.__init__(state["path"])  # type: ignore[misc]
 
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = _connected(self.path)
-            weakref.finalize(self, self._connection.close)
-        return self._connection
+    @contextmanager
+    def _used(self) -> Iterator[sqlite3.Connection]:
+        """Use the open file; say what it means where SQLite fails."""
+        with self._lock:
+            if self._connection is None:
+                self._connection = _connected(self.path)
+                weakref.finalize(self, self._connection.close)
+            try:
+                yield self._connection
+            except sqlite3.OperationalError as error:
+                raise OSError(
+                    f"{self.path} cannot be used any more ({error}); the utilities that it holds "
+                    "are kept, and the same call goes on from there once this is mended."
+                ) from error
+            except _DAMAGED as error:
+                raise ValueError(
+                    f"{self.path} is damaged ({error}); restore it from a copy, or delete it to "
+                    "have its utilities computed again."
+                ) from error
+
+
+def _checksum(game: str, coalition: bytes, utility: float) -> int:
+    """Tell a line that was changed on disk: SQLite itself does not notice."""
+    return zlib.crc32(game.encode() + coalition + struct.pack("<d", utility))
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -152,7 +181,7 @@ def _connected(path: Path) -> sqlite3.Connection:
             f"{path} cannot be used as a cache ({error}); give a file in a folder that can be "
             "written to."
         ) from error
-    except sqlite3.DatabaseError as error:
+    except _DAMAGED as error:
         connection.close()
         raise ValueError(
             f"{path} is no cache of utilities ({error}); give a new file, or one that a FileCache "
@@ -182,7 +211,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(f"PRAGMA {name} = {number}")
         connection.execute(
             "CREATE TABLE utilities (game TEXT, coalition BLOB, utility REAL NOT NULL, "
-            "PRIMARY KEY (game, coalition)) WITHOUT ROWID"
+            "checksum INTEGER NOT NULL, PRIMARY KEY (game, coalition)) WITHOUT ROWID"
         )
     connection.commit()
     connection.execute("PRAGMA journal_mode = WAL")

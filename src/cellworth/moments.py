@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _MESSAGES_KEPT = 5
+_ENTRIES_AT_ONCE = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +67,18 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
-        count = self.count + other.count
-        share = other.count / np.maximum(count, 1)
-        gap = other.mean - self.mean
-        mean = self.mean + gap * share
-        spread = self.spread + other.spread + gap * gap * self.count * share
+        count = np.empty_like(self.count)
+        mean, spread = np.empty_like(self.mean), np.empty_like(self.spread)
+        # Slice by slice: of a large table, what lies between is not all held at once.
+        at_once = max(_ENTRIES_AT_ONCE // max(math.prod(count.shape[1:]), 1), 1)
+        for start in range(0, len(count), at_once):
+            some = slice(start, start + at_once)
+            count[some] = self.count[some] + other.count[some]
+            share = other.count[some] / np.maximum(count[some], 1)
+            gap = other.mean[some] - self.mean[some]
+            mean[some] = self.mean[some] + gap * share
+            both = self.spread[some] + other.spread[some]
+            spread[some] = both + gap * gap * self.count[some] * share
         return Moments(count, mean, spread)
 
     @property

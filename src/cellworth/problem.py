@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from cellworth.blocks import Blocks, Groups, Mask, Positions, is_missing, some
 from cellworth.counts import is_whole
+from cellworth.provenance import fingerprint
 from cellworth.tables import Table, array_as_given, column_sha256, series_array
 
 # Numbers without a fraction are read as classes up to this many different ones.
@@ -142,6 +143,11 @@ class Problem:
             },
             "validation": _way_to_judge(len(self.folds)),
         }
+
+    def types(self) -> dict[str, Any]:
+        """Types of columns, which the fingerprints leave out."""
+        validation = fingerprint([fold.table.types for fold in self.folds])
+        return {"X": self.table.types, "validation": validation}
 
 
 def checked_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -118,6 +119,21 @@ def _versions() -> tuple[tuple[str, str], ...]:
     return (("python", platform.python_version()), *packages)
 
 
+@cache
+def _own_code() -> str:
+    """Fingerprint of this package's source: how tasks are cut, what kernels compute."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def environment() -> dict[str, str]:
+    """Versions that the bits of a result may depend on, this package's source included."""
+    return {**dict(_versions()), "cellworth source": _own_code()}
+
+
 def fingerprint(*parts: Any) -> str:
     """One hash that names a run: equal parts give equal names on every machine."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -147,8 +163,10 @@ def code_sha256(thing: Any) -> str:
         digest.update(str(released).encode())
         if released is None:
             for name, member in sorted(vars(base).items()):
-                digest.update(name.encode())
-                _add_code(digest, member)
+                # Pickling leaves this in a class; a run must know itself before and after.
+                if name != "__slotnames__":
+                    digest.update(name.encode())
+                    _add_code(digest, member)
     return digest.hexdigest()
 
 
@@ -161,7 +179,9 @@ def _add_code(digest: Any, function: Any) -> None:
         if hasattr(constant, "co_code"):
             digest.update(constant.co_code + repr(constant.co_names).encode())
         else:
-            digest.update(repr(constant).encode())
+            # Sets of text have another order in each process.
+            plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
+            digest.update(repr(plain).encode())
     digest.update(repr(code.co_names).encode())
     closure = getattr(function, "__closure__", None) or ()
     digest.update(repr([content_hash(cell.cell_contents) for cell in closure]).encode())

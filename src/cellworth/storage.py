@@ -9,12 +9,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks
+from cellworth.files import read_manifest, written_atomically
 from cellworth.moments import Moments
 
 if TYPE_CHECKING:
@@ -66,9 +66,11 @@ def write_folder(
         # The hash in the name lets the new files stand beside the old ones until the manifest,
         # replaced last and in one step, says which are meant.
         files[name] = {"file": f"{name}-{digest[:12]}.parquet", "sha256": digest}
-        _write_atomically(path / files[name]["file"], content)
+        with written_atomically(path / files[name]["file"]) as file:
+            file.write(content)
     plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
-    _write_atomically(path / _MANIFEST, json.dumps(plain, indent=1).encode())
+    with written_atomically(path / _MANIFEST) as file:
+        file.write(json.dumps(plain, indent=1).encode())
     for stale in before - {entry["file"] for entry in files.values()}:
         (path / stale).unlink(missing_ok=True)
 
@@ -116,19 +118,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{path} holds no {_MANIFEST}; give the folder that a Valuation was saved to."
         )
-    try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path / _MANIFEST} is not valid JSON ({error}); restore it from a copy."
-        ) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{path / _MANIFEST} does not describe a {FORMAT}; give another folder.")
-    if manifest.get("version") != VERSION:
-        raise ValueError(
-            f"{path} was saved in format version {manifest.get('version')!r}, but this cellworth "
-            f"reads version {VERSION}; use the cellworth that saved it."
-        )
+    manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(_names_a_file(entry) for entry in files.values()):
         raise ValueError(
@@ -164,18 +154,6 @@ def _files_to_replace(path: Path) -> set[str]:
             f"{path} holds a {_MANIFEST} that is none of ours or damaged; give another folder."
         ) from error
     return {entry["file"] for entry in files if _is_inside(entry["file"])}
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}-{uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _figures(moments: Moments, validation: Floats | None) -> dict[str, NDArray[Any]]:

@@ -85,6 +85,13 @@ class Table:
         """Type of one column by position, as narwhals knows it; None for arrays."""
         return None if isinstance(self.data, np.ndarray) else self._dtypes[place]
 
+    @property
+    def types(self) -> dict[str, str]:
+        """Types of all columns by name: a model may look at more than the numbers."""
+        if isinstance(self.data, np.ndarray):
+            return dict.fromkeys(map(str, self.names.tolist()), str(self.data.dtype))
+        return dict(zip(map(str, self.names.tolist()), map(str, self._dtypes), strict=True))
+
     @cached_property
     def _dtypes(self) -> list[nw.dtypes.DType]:
         return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())

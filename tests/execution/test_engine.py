@@ -1,5 +1,6 @@
 """The engine, without any game: tasks are numbers, contributions are arrays."""
 
+import threading
 import time
 
 import numpy as np
@@ -8,14 +9,16 @@ import pytest
 from cellworth.execution import (
     AfterSeconds,
     AfterTasks,
-    Entry,
     MemoryJournal,
     Serial,
     StandardErrorBelow,
+    State,
+    TaskBook,
     Threads,
     run,
 )
 from cellworth.moments import Contribution, Moments, Tally, with_margins
+from cellworth.packing import packed
 
 
 def noise(task):
@@ -27,9 +30,10 @@ def start(stop, contribution=noise, executor=None, journal=None, **settings):
     return run(
         contribution,
         stop=stop,
+        bookkeeper=TaskBook(Contribution),
         executor=executor or Serial(),
-        journal=journal or MemoryJournal(),
-        fingerprint="this run",
+        journal=journal,
+        identity={"name": "this run"},
         tasks_per_round=8,
         **settings,
     )
@@ -88,9 +92,9 @@ def test_the_journal_is_written_after_every_round_and_at_the_end(n_tasks, entrie
     written = []
 
     class Diary(MemoryJournal):
-        def write(self, entry):
-            super().write(entry)
-            written.append(entry.tasks)
+        def write(self, state):
+            super().write(state)
+            written.append(state.tasks)
 
     start(AfterTasks(n_tasks), journal=Diary())
     assert written == entries
@@ -140,7 +144,7 @@ def test_what_was_done_before_an_error_is_not_lost():
 
 def test_time_of_earlier_sessions_counts_in_the_outcome_only():
     journal = MemoryJournal()
-    journal.write(Entry("this run", 3, noise(0), 1000.0))
+    journal.write(State(3, 1000.0, packed(noise(0))))
     outcome = start(AfterTasks(5) | AfterSeconds(500), journal=journal)
     assert outcome.tasks == 5
     assert 1000.0 < outcome.seconds < 1100.0
@@ -155,8 +159,8 @@ def test_a_run_that_is_long_enough_already_does_nothing():
 
 def test_a_journal_of_another_run_is_refused():
     journal = MemoryJournal()
-    journal.write(Entry("another run", 3, noise(0), 1.0))
-    with pytest.raises(ValueError, match=r"holds run another run, but this is run this run"):
+    journal.open({"name": "another run"})
+    with pytest.raises(ValueError, match=r"its name is 'another run', but here it is 'this run'"):
         start(AfterTasks(5), journal=journal)
 
 
@@ -185,3 +189,53 @@ def test_a_longer_run_shows_the_time_left_and_the_errors(capsys):
     assert "standard errors up to" in shown
     assert "100%" in shown
     assert "14 tasks" in shown
+
+
+def test_rounds_are_told_to_those_who_ask():
+    seen = []
+    start(AfterTasks(20), on_round=seen.append)
+    assert [progress.tasks for progress in seen] == [8, 16]
+    assert 0 < seen[1].largest_standard_error < 1
+    with pytest.raises(AttributeError):
+        seen[0].tasks = 3
+
+
+def test_an_error_of_a_listener_ends_the_run_with_what_was_done():
+    journal = MemoryJournal()
+
+    def fail(progress):
+        raise ZeroDivisionError("the tracker is down")
+
+    with pytest.raises(ZeroDivisionError, match="the tracker is down"):
+        start(AfterTasks(20), on_round=fail, journal=journal)
+    assert journal.read().tasks == 8
+
+
+def test_the_log_is_silent_until_somebody_listens(capfd, caplog):
+    start(AfterTasks(8))
+    assert capfd.readouterr() == ("", "")
+    with caplog.at_level("INFO", logger="cellworth"):
+        start(AfterTasks(8), title="values")
+    assert "values: 8 tasks" in caplog.text
+
+
+def test_requests_in_flight_are_bounded_while_one_takes_long():
+    begun, before, release = [], [], threading.Event()
+
+    def first_is_slow(task):
+        begun.append(task)
+        if task == 0:
+            release.wait(10)
+        return noise(task)
+
+    def let_go():
+        before.extend(begun)
+        release.set()
+
+    timer = threading.Timer(0.5, let_go)
+    timer.start()
+    outcome = start(AfterTasks(200), first_is_slow, Threads(2))
+    timer.join()
+    assert outcome.tasks == len(begun) == 200
+    # Four may be in flight, and four for each of these may wait for their turn.
+    assert len(before) == 16

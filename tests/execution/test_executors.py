@@ -1,99 +1,327 @@
+"""Executors, without any game: requests go in by number, answers come back, dead workers too."""
+
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
+import joblib
 import numpy as np
+import psutil
 import pytest
-from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_info
 
-from cellworth import Processes, Serial, Threads
-from cellworth.execution import Executor
-
-EXECUTORS = [Serial(), Threads(2), Processes(2), Processes(2, batch_size=3)]
-
-
-@pytest.fixture
-def square():
-    # A function inside a function travels by value: processes need not import the tests.
-    return lambda task: task * task
+from cellworth import Dask, Processes, Serial, Threads
+from cellworth.execution import Executor, in_processes, in_threads
+from cellworth.execution.crews import Cancelled, Failure, Later, leave_if_cancelled
 
 
-@pytest.fixture
-def library_threads():
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=0
+    ) as client:
+        yield client
+
+
+EXECUTORS = {
+    "serial": lambda client: Serial(),
+    "threads": lambda client: Threads(2),
+    "processes": lambda client: Processes(2),
+    "dask": Dask,
+}
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request):
+    needs_cluster = request.param == "dask"
+    client = request.getfixturevalue("client") if needs_cluster else None
+    return EXECUTORS[request.param](client)
+
+
+@pytest.fixture(params=["processes", "dask"])
+def elsewhere(request):
+    """Executors whose workers can be killed."""
+    client = request.getfixturevalue("client") if request.param == "dask" else None
+    return EXECUTORS[request.param](client)
+
+
+def answers(executor, work, requests):
+    """All answers by number."""
+    with executor.start(work, "answers") as crew:
+        for number, request in enumerate(requests):
+            crew.submit(number, request)
+        found = {}
+        while len(found) < len(requests):
+            for number, answer in crew.completed(60):
+                found[number] = answer.load() if isinstance(answer, Later) else answer
+        return found
+
+
+def test_every_answer_comes_back_once(executor):
+    assert isinstance(executor, Executor)
+    assert answers(executor, lambda task: task * task, range(11)) == {t: t * t for t in range(11)}
+
+
+def test_libraries_use_one_thread_inside_a_task(executor):
     def count(task):
         np.ones((2, 2)) @ np.ones((2, 2))
         return max((pool["num_threads"] for pool in threadpool_info()), default=1)
 
-    return count
+    assert set(answers(executor, count, range(4)).values()) == {1}
 
 
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
-def test_every_result_comes_back_once_and_in_order(executor, square):
-    assert isinstance(executor, Executor)
-    assert list(executor.run(square, range(3, 14))) == [t * t for t in range(3, 14)]
+def test_what_goes_wrong_comes_back_as_a_failure(executor):
+    found = answers(executor, lambda task: 1 // task, [0, 1])
+    assert isinstance(found[0], Failure)
+    assert isinstance(found[0].error, ZeroDivisionError)
+    assert found[1] == 1
 
 
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
-def test_no_tasks_give_no_results(executor, square):
-    assert list(executor.run(square, range(0))) == []
+def test_functions_that_plain_pickle_refuses_travel(executor):
+    offset = 5
+    assert answers(executor, lambda task: task + offset, range(3)) == {0: 5, 1: 6, 2: 7}
 
 
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
-def test_libraries_use_one_thread_inside_a_task(executor, library_threads):
-    assert set(executor.run(library_threads, range(4))) == {1}
+def test_arrays_reach_workers_whole_and_can_be_written_to(executor):
+    table = np.arange(3_000_000.0)
+
+    def work(task):
+        table[0] += 1.0
+        return float(table.sum())
+
+    found = answers(executor, work, range(2))
+    assert set(found.values()) <= {np.arange(3e6).sum() + seen for seen in (1.0, 2.0)}
+
+
+def test_leaving_cancels_what_has_not_begun(executor, tmp_path):
+    def leave_a_trace(task):
+        (tmp_path / str(task)).touch()
+        time.sleep(0.3)
+        return task
+
+    with executor.start(leave_a_trace, "traces") as crew:
+        n_asked = crew.capacity
+        for number in range(n_asked):
+            crew.submit(number, number)
+        while not crew.completed(10):
+            pass
+    # One may have been on its way to a worker.
+    time.sleep(0.3)
+    begun = len(list(tmp_path.iterdir()))
+    time.sleep(0.7)
+    assert len(list(tmp_path.iterdir())) == begun <= n_asked
+    assert answers(executor, leave_a_trace, range(4)) == {t: t for t in range(4)}
+
+
+def test_waiting_for_answers_can_be_limited(executor):
+    if isinstance(executor, Serial):
+        pytest.skip("there is nobody else to wait for")
+    with executor.start(lambda task: time.sleep(1.0), "sleep") as crew:
+        crew.submit(0, 0)
+        began = time.monotonic()
+        assert crew.completed(0.05) == []
+        assert time.monotonic() - began < 0.8
+
+
+def test_a_killed_worker_is_replaced_and_its_work_done_again(elsewhere, tmp_path):
+    def die_once(task):
+        trace = tmp_path / f"{task}"
+        if task == 3 and not trace.exists():
+            trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    assert answers(elsewhere, die_once, range(8)) == {t: t for t in range(8)}
+    assert (tmp_path / "3").exists()
+
+
+@pytest.mark.slow
+def test_work_that_always_kills_its_worker_ends_in_an_error():
+    def die(task):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(RuntimeError, match="workers died 6 times in a row"):
+        answers(Processes(1), die, range(1))
 
 
 def test_threads_really_run_at_the_same_time():
     meeting = threading.Barrier(2, timeout=10)
-    assert len(list(Threads(2).run(lambda task: meeting.wait(), range(2)))) == 2
+    assert len(answers(Threads(2), lambda task: meeting.wait(), range(2))) == 2
 
 
-def test_processes_take_functions_that_plain_pickle_refuses():
-    offset = 5
-    assert list(Processes(2).run(lambda task: task + offset, range(3))) == [5, 6, 7]
+def test_a_long_task_in_a_thread_can_leave_early():
+    left = []
 
+    def long(task):
+        try:
+            for _ in range(1000):
+                leave_if_cancelled()
+                time.sleep(0.01)
+        except Cancelled:
+            left.append(task)
+            raise
 
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
-def test_an_endless_run_works_a_few_tasks_ahead_and_stops_when_closed(executor, tmp_path):
-    def leave_a_trace(task):
-        (tmp_path / str(task)).touch()
-        return task
-
-    results = executor.run(leave_a_trace, range(2**62))
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    time.sleep(0.5)
-    begun = len(list(tmp_path.iterdir()))
-    assert begun <= 3 + 4 * getattr(executor, "batch_size", 1)
-    results.close()
-    time.sleep(0.3)
-    assert len(list(tmp_path.iterdir())) == begun
-    assert list(executor.run(leave_a_trace, range(4))) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
-def test_an_error_is_raised_in_its_turn(executor):
-    def fail_at_two(task):
-        if task == 2:
-            raise ZeroDivisionError("task 2")
-        time.sleep(0.1 if task < 2 else 0.0)
-        return task
-
-    results = executor.run(fail_at_two, range(10))
-    assert [next(results), next(results)] == [0, 1]
-    with pytest.raises(ZeroDivisionError, match="task 2"):
-        next(results)
+    began = time.monotonic()
+    with Threads(2).start(long, "long") as crew:
+        crew.submit(0, 0)
+        assert crew.completed(0.1) == []
+    assert left == [0]
+    assert time.monotonic() - began < 2.0
 
 
 def test_processes_live_on_after_a_run_that_used_up_its_tasks():
-    def process(task):
-        return os.getpid()
-
-    first = set(Processes(1).run(process, range(3)))
+    first = set(answers(Processes(1), lambda task: os.getpid(), range(3)).values())
     assert len(first) == 1
     assert os.getpid() not in first
-    assert set(Processes(1).run(process, range(3))) == first
+    assert set(answers(Processes(1), lambda task: os.getpid(), range(3)).values()) == first
 
 
-def teardown_module():
-    get_reusable_executor().shutdown(wait=True)
+def test_tasks_have_meaningful_names_on_the_dashboard(client):
+    with Dask(client).start(lambda task: task, "centred grids") as crew:
+        for number in range(3):
+            crew.submit(number, number)
+        while crew.flying:
+            crew.completed(10)
+        prefixes = client.run_on_scheduler(
+            lambda dask_scheduler: [str(name) for name in dask_scheduler.task_prefixes]
+        )
+    assert "centred_grids" in prefixes
+
+
+def test_dask_refuses_what_is_no_client():
+    with pytest.raises(TypeError, match=r"Dask takes a distributed\.Client, not 'tcp"):
+        Dask("tcp://127.0.0.1:8786")
+
+
+SLOW = 100.0
+
+
+def test_models_run_in_processes_where_that_pays(monkeypatch):
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
+    assert in_processes(abs, SLOW) == Processes(3)
+    assert in_processes(abs, 1.0) == Serial()
+    # A lock cannot travel.
+    lock = threading.Lock()
+    assert in_processes(lambda task: lock, SLOW) == Serial()
+    assert in_threads() == Threads(3)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"backend": "threading", "n_jobs": 3}, Threads(3)),
+        ({"backend": "loky", "n_jobs": 3}, Processes(3)),
+        ({"n_jobs": 2}, Processes(2)),
+        ({"backend": "loky", "n_jobs": 1}, Serial()),
+        ({"backend": "sequential"}, Serial()),
+    ],
+)
+def test_joblib_configuration_is_honoured(config, expected):
+    with joblib.parallel_config(**config):
+        assert in_threads() == in_processes(abs, 1.0) == expected
+
+
+def test_other_backends_of_joblib_are_refused():
+    with (
+        joblib.parallel_config(backend="multiprocessing", n_jobs=2),
+        pytest.raises(ValueError, match=r"MultiprocessingBackend.* give executor=Dask\(client\)"),
+    ):
+        in_threads()
+
+
+@pytest.mark.parametrize("kind", ["odd", "locked", "plain"])
+def test_what_goes_wrong_elsewhere_is_told_with_its_traceback(elsewhere, kind):
+    class OddError(Exception):
+        """An exception that cannot be put together again from its message."""
+
+        def __init__(self, one, two):
+            super().__init__(f"{one} and {two}")
+
+    def fail_somewhere(task):
+        if kind == "odd":
+            raise OddError("this", "that")
+        if kind == "locked":
+            raise ValueError("this and that", threading.Lock())
+        raise KeyError("this and that")
+
+    error = answers(elsewhere, fail_somewhere, range(1))[0].error
+    assert "this and that" in str(error)
+    assert "in fail_somewhere" in error.__notes__[0]
+
+
+def test_joblib_works_on_after_a_run_in_processes():
+    assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
+    assert joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(-t) for t in range(4)) == [0, 1, 2, 3]
+    assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
+
+
+def test_idle_processes_end_after_a_while(monkeypatch):
+    monkeypatch.setattr("cellworth.execution.processes._SECONDS_TO_LIVE_IDLE", 0.3)
+    (pid,) = set(answers(Processes(1), lambda task: os.getpid(), range(3)).values())
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid)
+    assert answers(Processes(1), abs, range(3)) == {t: t for t in range(3)}
+
+
+def test_one_run_in_processes_may_begin_within_another():
+    with Processes(2).start(abs, "outer") as outer:
+        outer.submit(0, -3)
+        with Processes(2).start(lambda task: time.sleep(10), "inner") as inner:
+            inner.submit(0, 0)
+        found = []
+        while not found:
+            found = outer.completed(30)
+    assert found == [(0, 3)]
+
+
+def test_a_cluster_that_is_gone_is_told_of_in_one_sentence():
+    distributed = pytest.importorskip("distributed")
+    client = distributed.Client(
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0
+    )
+
+    def work_until_it_is_gone():
+        with Dask(client).start(abs, "gone") as crew:
+            client.close()
+            crew.submit(0, 0)
+            while not crew.completed(30):
+                pass
+
+    try:
+        with pytest.raises(ConnectionError, match=r"the cluster is gone .* fit again"):
+            work_until_it_is_gone()
+    finally:
+        client.cluster.close()
+
+
+LEFT = """
+import os, signal, tempfile, time
+from cellworth import Processes
+from pathlib import Path
+
+with Processes(1).start(lambda task: task, "left") as crew:
+    crew.submit(0, 0)
+    while not crew.completed(30):
+        pass
+    print(*Path(tempfile.gettempdir()).iterdir(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_no_table_behind(tmp_path):
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", LEFT],
+        capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert "cellworth-" in done.stdout
+    deadline = time.monotonic() + 10
+    while any(tmp_path.glob("cellworth-*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(tmp_path.glob("cellworth-*"))

@@ -15,16 +15,16 @@ from cellworth import (
     Valuation,
     value_game,
 )
-from cellworth.valuers.base import Settings
 from cellworth.valuers.baselines import leave_one_out_valuation
+from cellworth.valuers.settings import Settings
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 5}
 BY_DEFINITION = {"row_semivalue": LeaveOneOut(), "column_semivalue": LeaveOneOut()}
 
 
-def leave_one_out(game, journal=None):
-    settings = Settings.checked(LeaveOneOut(), LeaveOneOut(), None, journal, False)
+def leave_one_out(game, checkpoint=None):
+    settings = Settings.checked(LeaveOneOut(), LeaveOneOut(), checkpoint=checkpoint, progress=False)
     return leave_one_out_valuation(game, Blocks.of_shape(game.shape), settings)
 
 

@@ -84,7 +84,7 @@ def test_what_a_budget_buys_does_not_depend_on_a_cache():
 def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
     journal = MemoryJournal()
     for budget in (120, 250, 400):
-        parts = run(budget, design, journal=journal)
+        parts = run(budget, design, checkpoint=journal)
     whole = run(400, design)
     np.testing.assert_array_equal(parts.values, whole.values)
     assert parts.provenance.sessions == whole.provenance.sessions
@@ -143,11 +143,11 @@ def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_lat
     nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): 0.0}
     book = UtilityBook(design, plain_moments, AfterSeconds(0.3), known=nothing_known)
     look = Lookup(GAME, (8, 6))
-    answers = [look(request) for request in book.ask(0)]
+    answers = [(request, look(request)) for request in book.ask(0)]
     late = book.ask(1)
     time.sleep(0.35)
     assert list(late) == []
-    booked = [book.book(answer) for answer in answers]
+    booked = [book.book(request, answer) for request, answer in answers]
     assert booked[-1].n_tasks == 1
     assert book.ask(2) is None
 
@@ -208,3 +208,15 @@ def test_a_plan_knows_the_deadline():
 def test_a_plan_without_an_end_says_so():
     plan = MonteCarloValuer(GaussianNB(), stop=StandardErrorBelow(0.1)).plan(**DATA)
     assert "any number of utilities, until its stopping rule is met" in repr(plan)
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_a_run_with_a_checkpoint_may_end_by_the_clock(executor, tmp_path):
+    game = Slow(GAME.table)
+    how = {"random_state": 0, "executor": executor, "checkpoint": tmp_path}
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        value_game(game, stop=AfterSeconds(0.4), **how)
+    whole = value_game(game, stop=AfterTasks(1), **how)
+    plain = value_game(game, stop=AfterTasks(1), random_state=0)
+    assert whole.moments.mean.tobytes() == plain.moments.mean.tobytes()
+    assert whole.provenance.tally == plain.provenance.tally

@@ -81,8 +81,8 @@ def test_a_stopping_rule_ends_the_run():
 
 def test_a_journal_continues_the_run():
     journal = MemoryJournal()
-    valuer(AfterTasks(5), journal=journal).fit(**DATA)
-    resumed = valuer(AfterTasks(9), journal=journal).fit(**DATA)
+    valuer(AfterTasks(5), checkpoint=journal).fit(**DATA)
+    resumed = valuer(AfterTasks(9), checkpoint=journal).fit(**DATA)
     np.testing.assert_array_equal(resumed.values_, valuer(AfterTasks(9)).fit(**DATA).values_)
 
 

@@ -234,9 +234,15 @@ def test_duplicate_rows_get_equal_values(design):
     np.testing.assert_allclose(values[:60], values[60:], rtol=0, atol=1e-15)
 
 
+def cut_small(monkeypatch):
+    """Cut a sweep over a small table into several tasks."""
+    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    monkeypatch.setattr("cellworth.valuers.queries._LEAST_PER_COLUMN", 16)
+
+
 @pytest.mark.parametrize("n_classes", [3, None])
 def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
-    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    cut_small(monkeypatch)
     X, y, X_val, y_val = larger_problem()
     if n_classes is None:
         y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
@@ -259,13 +265,13 @@ def test_processes_give_the_same_bits_too():
 
 
 def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
-    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    cut_small(monkeypatch)
     valuer = KNNValuer(design=LeverageSubsets(24), sweeps=3, random_state=0)
     whole = fit(valuer, larger_problem())
     journal = MemoryJournal()
     n_tasks = whole.provenance.sessions[0].tasks
     for stop in (n_tasks // 3, n_tasks // 2, n_tasks - 1, n_tasks):
-        part = fit(valuer.set_params(journal=journal, stop=AfterTasks(stop)), larger_problem())
+        part = fit(valuer.set_params(checkpoint=journal, stop=AfterTasks(stop)), larger_problem())
     assert part.moments.mean.tobytes() == whole.moments.mean.tobytes()
     assert part.validation.tobytes() == whole.validation.tobytes()
 
@@ -364,7 +370,7 @@ def test_polars_and_arrow_tables_give_the_values_of_pandas():
 
 
 def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
-    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
+    cut_small(monkeypatch)
     valuer = KNNValuer(design=Permutations(1), sweeps=4, stop=AfterTasks(2), random_state=0)
     with pytest.warns(UserWarning, match=r"broken off after \d+ of 40 validation rows"):
         part = fit(valuer, larger_problem())
@@ -439,13 +445,13 @@ def test_a_journal_tells_apart_how_columns_are_understood():
         ({"value_labels": True}, {"value_labels": False}),
     ):
         journal = MemoryJournal()
-        clone(base).set_params(journal=journal, **one).fit(X, y)
-        with pytest.raises(ValueError, match="the journal holds run"):
-            clone(base).set_params(journal=journal, **other).fit(X, y)
+        clone(base).set_params(checkpoint=journal, **one).fit(X, y)
+        with pytest.raises(ValueError, match="the journal holds another run"):
+            clone(base).set_params(checkpoint=journal, **other).fit(X, y)
     journal = MemoryJournal()
-    clone(base).set_params(journal=journal).fit(X, y)
-    with pytest.raises(ValueError, match="the journal holds run"):
-        clone(base).set_params(journal=journal).fit(X.astype({"a": bool}), y)
+    clone(base).set_params(checkpoint=journal).fit(X, y)
+    with pytest.raises(ValueError, match="the journal holds another run"):
+        clone(base).set_params(checkpoint=journal).fit(X.astype({"a": bool}), y)
 
 
 def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():

@@ -1,8 +1,15 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
-from cellworth.execution.engine import Bookkeeper, Outcome, Work, describe_errors, run
-from cellworth.execution.executors import Executor, Processes, Serial, Threads
-from cellworth.execution.journal import Entry, Journal, MemoryJournal
+from cellworth.execution.bars import count_tasks
+from cellworth.execution.books import Bookkeeper, Ready, TaskBook, Work
+from cellworth.execution.checkpoints import DirectoryJournal, merge
+from cellworth.execution.cluster import Dask
+from cellworth.execution.crews import leave_if_cancelled
+from cellworth.execution.engine import Outcome, run, run_shard
+from cellworth.execution.executors import Executor, Serial, Threads
+from cellworth.execution.journal import Journal, Loader, MemoryJournal, State
+from cellworth.execution.places import in_processes, in_threads
+from cellworth.execution.processes import Processes
 from cellworth.execution.stopping import (
     AfterSeconds,
     AfterTasks,
@@ -18,19 +25,29 @@ __all__ = [
     "AfterTasks",
     "AfterUtilities",
     "Bookkeeper",
-    "Entry",
+    "Dask",
+    "DirectoryJournal",
     "Executor",
     "Journal",
+    "Loader",
     "MemoryJournal",
     "Outcome",
     "Processes",
     "Progress",
     "RankingStable",
+    "Ready",
     "Serial",
     "StandardErrorBelow",
+    "State",
     "StoppingRule",
+    "TaskBook",
     "Threads",
     "Work",
-    "describe_errors",
+    "count_tasks",
+    "in_processes",
+    "in_threads",
+    "leave_if_cancelled",
+    "merge",
     "run",
+    "run_shard",
 ]

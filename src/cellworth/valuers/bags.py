@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
+from cellworth.execution import TaskBook, leave_if_cancelled
 from cellworth.games.adapting import for_columns
 from cellworth.games.base import described_model, one_line
 from cellworth.games.fitting import seeded
@@ -184,24 +186,61 @@ class Contrast:
 
 
 @dataclass(frozen=True, eq=False)
+class TreeScores:
+    """What workers answer: scores, tree by tree; crossed with columns they fill the whole table.
+
+    Parameters
+    ----------
+    scores : array of shape (n_trees, n_row_players)
+        NaN where no row of the player was out of the bag.
+    used : array of shape (n_trees, n_column_players)
+        Whether the tree had the column.
+    tally : Tally
+    """
+
+    scores: Floats
+    used: Mask
+    tally: Tally
+
+    def inside(self) -> Contribution:
+        """Scores of trees that had each column."""
+        # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
+        with threadpool_limits(1):
+            return Contribution(crossed_moments(self.scores, self.used), self.tally)
+
+    def contrast(self) -> Contrast:
+        """Scores of trees that had each column, and of those that had not."""
+        with threadpool_limits(1):
+            inside, outside = (
+                crossed_moments(self.scores, used) for used in (self.used, ~self.used)
+            )
+        return Contrast(inside, outside, self.tally)
+
+
+def score_book(contrast: bool) -> TaskBook:
+    """Keep the books of scores: tables are filled where tasks are folded, and do not travel."""
+    if contrast:
+        return TaskBook(Contrast, TreeScores, TreeScores.contrast)
+    return TaskBook(Contribution, TreeScores, TreeScores.inside)
+
+
+@dataclass(frozen=True, eq=False)
 class OutOfBagScores:
-    """What a task adds: scores of the rows that its trees did not see, for the columns they had."""
+    """What a task's trees tell: scores of the rows that they did not see."""
 
     lessons: Lessons
-    contrast: bool
 
-    def __call__(self, bags: list[Bag]) -> Contribution | Contrast:
+    def __call__(self, bags: list[Bag]) -> TreeScores:
         """Train on every bag and score the rows outside."""
-        seen = [self.lessons.scores(bag) for bag in bags]
+        seen = []
+        for bag in bags:
+            leave_if_cancelled()
+            seen.append(self.lessons.scores(bag))
         tally = Tally()
         for _, counted in seen:
             tally = tally.merge(counted)
         scores = np.array([self._by_player(rows) for rows, _ in seen])
-        used = np.array([bag.columns for bag in bags])
-        inside = crossed_moments(scores, used)
-        if self.contrast:
-            return Contrast(inside, crossed_moments(scores, ~used), tally)
-        return Contribution(inside, tally)
+        return TreeScores(scores, np.array([bag.columns for bag in bags]), tally)
 
     def _by_player(self, scores: Floats) -> Floats:
         """Mean score over the rows of each row player that are out of the bag."""

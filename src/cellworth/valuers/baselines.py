@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,23 +12,17 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, Mask
 from cellworth.designs import generator
-from cellworth.execution import AfterTasks
+from cellworth.execution import AfterTasks, Progress
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.moments import Moments, Tally, with_margins
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session
 from cellworth.semivalues import LeaveOneOut
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import (
-    Method,
-    ModelValuer,
-    Settings,
-    Valuer,
-    checked_seed,
-    corners,
-    value_blocks,
-)
+from cellworth.valuers.base import ModelValuer, Valuer
+from cellworth.valuers.methods import Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
+from cellworth.valuers.settings import Settings, checked_seed
 
 Floats = NDArray[np.float64]
 
@@ -59,14 +53,21 @@ class LeaveOneOutValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set.
     executor : Executor, default=None
-        Where tasks run: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``.
-    journal : Journal, default=None
-        Where the run is written down, so that another ``fit`` continues it.
+        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or
+        ``Dask(client)``. None: as ``joblib.parallel_config`` says, else in processes on all cores
+        if the run takes more than some seconds.
+    checkpoint : path or Journal, default=None
+        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
+        goes on from there with the next ``fit``.
+    shard : tuple of int, default=None
+        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     cache : Cache, default=None
         Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
         computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -96,9 +97,11 @@ class LeaveOneOutValuer(ModelValuer):
         empty: EmptyPolicy = "prior",
         cv: Any = 5,
         executor: Any = None,
-        journal: Any = None,
+        checkpoint: Any = None,
+        shard: tuple[int, int] | None = None,
         cache: Any = None,
         progress: bool = True,
+        on_round: Callable[[Progress], Any] | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
     ) -> None:
@@ -108,9 +111,11 @@ class LeaveOneOutValuer(ModelValuer):
         self.empty = empty
         self.cv = cv
         self.executor = executor
-        self.journal = journal
+        self.checkpoint = checkpoint
+        self.shard = shard
         self.cache = cache
         self.progress = progress
+        self.on_round = on_round
         self.error = error
         self.n_repeats = n_repeats
 
@@ -118,7 +123,7 @@ class LeaveOneOutValuer(ModelValuer):
         design = LeavingOneOut(game.shape)
         return Plan.of_run(_NAME, game, design, AfterTasks(design.n_tasks))
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
         settings = self._settings(LeaveOneOut(), LeaveOneOut())
         return leave_one_out_valuation(game, blocks, settings)
 
@@ -177,13 +182,13 @@ def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats])
     return Moments.of(with_margins(losses[0] - losses[1:]))
 
 
-def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> Valuation:
+def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> Valuation | None:
     """Value a game by leaving out each row and each column once."""
     design = LeavingOneOut(blocks.shape)
     method = Method.of_all_tasks(_NAME, design, leave_one_out_moments)
     ends = corners(game, blocks.shape)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
-    if valuation.status == "interrupted":
+    if valuation is None or valuation.status == "interrupted":
         return valuation
     return replace(valuation, status="exact")
 
@@ -224,7 +229,7 @@ class RandomValuer(Valuer):
         asked = {name: given[name] for name in ("X", "y", "row_groups", "column_groups")}
         return Unplayed(Problem.of(**asked, classification=None, with_validation=False))
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation:
+    def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = checked_seed(self.random_state, None)
         values = generator(seed, 0).random(blocks.shape)
         problem = game.problem

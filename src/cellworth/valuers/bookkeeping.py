@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,12 @@ from cellworth.blocks import Mask
 from cellworth.caches import Cache
 from cellworth.designs import Design
 from cellworth.estimates.looks import Estimate, Looks
-from cellworth.execution import StoppingRule
+from cellworth.execution import Loader, Ready, StoppingRule, leave_if_cancelled
 from cellworth.execution.stopping import LOOKS_PER_UTILITY
 from cellworth.games import FailedUtility, Game
 from cellworth.games.base import checked_utility
 from cellworth.moments import Tally
+from cellworth.packing import Plain, packed, prefixed, unpacked, unprefixed
 
 # A request is about this much work, so that little is lost where a worker is, and little is waited
 # for where a run ends. It is cut by this and by a number, never by the number of workers.
@@ -45,12 +46,8 @@ class Request:
     deadline: float
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a worker found, in the order of the request; fewer where the deadline came first."""
-
-    request: Request
-    found: tuple[Known, ...]
+# What a worker found, in the order of the request; fewer where the deadline came first.
+Answer = tuple[Known, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +63,11 @@ class Lookup:
         for coalition in request.coalitions:
             if time.time() >= request.deadline:
                 break
+            leave_if_cancelled()
             utility = checked_utility(self.game, *_members(coalition, self.shape))
             message = utility.message if isinstance(utility, FailedUtility) else None
             found.append(Known(float(utility), message))
-        return Answer(request, tuple(found))
+        return tuple(found)
 
 
 @dataclass(eq=False)
@@ -105,6 +103,9 @@ class UtilityBook:
         Utilities that were looked at before the run: those of the whole table and of nothing.
     """
 
+    keeps_deadlines: ClassVar[bool] = True
+    counts_utilities: ClassVar[bool] = True
+
     def __init__(
         self,
         design: Design,
@@ -124,6 +125,7 @@ class UtilityBook:
         self._cache, self._game = cache, game
         self._known = {coalition: Known(utility) for coalition, utility in known.items()}
         self._met = set(self._known)
+        self._kept: dict[bytes, Known] = {}
         self._open: dict[int, _OpenTask] = {}
         # The whole table has been paid for.
         self._tally = Tally(new=1)
@@ -131,37 +133,47 @@ class UtilityBook:
         most = _SECONDS_PER_REQUEST / seconds if seconds > 0 else math.inf
         self._per_request = int(max(1, min(_UTILITIES_PER_REQUEST, most)))
 
-    def resume(self, looks: Looks) -> None:
-        """Take in the utilities of tasks that are done."""
-        done = zip(looks.tasks[: looks.n_tasks], looks.utilities[: looks.n_tasks], strict=True)
-        for task, utilities in done:
+    def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Looks | None:
+        """Take in the utilities of tasks that are done, and answers of others."""
+        for _, load in answers:
+            part = load()
+            if part is not None:
+                names = map(bytes, part["coalitions"])
+                self._kept |= dict(zip(names, self.answer(part), strict=True))
+        if state is None:
+            return None
+        looks = self._looks(state)
+        for task, utilities in zip(looks.tasks, looks.utilities, strict=True):
             coalitions = _coalitions(task)
             self._met.update(coalitions)
             found = zip(coalitions, utilities.tolist(), strict=True)
             self._known |= {coalition: Known(utility) for coalition, utility in found}
         self._tally = Tally(new=1).merge(looks.tally)
+        return looks
 
-    def ask(self, number: int) -> Iterator[Request] | None:
+    def ask(self, number: int) -> Iterator[Request | Ready] | None:
         """Requests for the utilities of a task that are not known; None where no budget is left."""
-        task = self._design(number)
-        pairs = list(task)
-        coalitions = _coalitions(pairs)
-        missing = self._missing(coalitions)
-        tally = self._looked_at(pairs, coalitions, n_missing=len(missing))
-        self._tally = self._tally.merge(tally)
-        spent = max(self._tally.new, self._tally.utilities / LOOKS_PER_UTILITY)
-        if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
+        met = self._meet(number)
+        if met is None:
             return None
-        self._met.update(coalitions)
-        n_requests = max(-(-len(missing) // self._per_request), 1)
-        self._open[number] = _OpenTask(task, coalitions, tally, n_requests)
-        return self._requests(number, missing, n_requests)
+        task, coalitions, tally, missing = met
+        n_requests = -(-len(missing) // self._per_request)
+        self._open[number] = _OpenTask(task, coalitions, tally, max(n_requests, 1))
+        if not missing:
+            return iter([Ready(Request(number, (), self._deadline), ())])
+        return self._requests(number, missing)
 
-    def book(self, answer: Answer) -> Looks | None:
+    def share(self, number: int, mine: bool) -> Iterator[Request] | None:
+        """Requests of a task for one shard: what tasks of others met first is left to them."""
+        met = self._meet(number)
+        if met is None:
+            return None
+        return self._requests(number, met[-1]) if mine else iter(())
+
+    def book(self, request: Request, answer: Answer) -> Looks | None:
         """Keep what was found; once a task has all of its utilities, return what it adds."""
-        request = answer.request
         open_task = self._open[request.task]
-        found = dict(zip(request.coalitions, answer.found, strict=False))
+        found = dict(zip(request.coalitions, answer, strict=False))
         self._known |= found
         if self._cache is not None and found:
             # What failed is tried again by the next run: the model may have been mended.
@@ -178,13 +190,65 @@ class UtilityBook:
         utilities = np.array([each.utility for each in known])
         return Looks.of(open_task.task, utilities, self._estimate, self._failures(open_task))
 
+    def state(self, looks: Looks) -> Plain:
+        """Utilities of all tasks, one after the other: the design names their coalitions again."""
+        utilities = looks.utilities[: looks.n_tasks]
+        return {
+            "utilities": np.concatenate(utilities),
+            "lengths": np.array([len(some) for some in utilities]),
+            **prefixed("tally", packed(looks.tally)),
+        }
+
+    def part(self, request: Request, answer: Answer) -> tuple[int, Plain]:
+        """Coalitions as rows of bytes, with their utilities and with the messages of failures."""
+        # A deadline may have come before all were looked at, or any.
+        width = len(request.coalitions[0])
+        coalitions = b"".join(request.coalitions[: len(answer)])
+        messages = {str(place): known.message for place, known in enumerate(answer)}
+        return request.task, {
+            "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), width),
+            "utilities": np.array([known.utility for known in answer]),
+            "messages": {place: text for place, text in messages.items() if text is not None},
+        }
+
+    def answer(self, part: Plain) -> Answer:
+        """Read utilities and messages."""
+        utilities, messages = part["utilities"].tolist(), part["messages"]
+        return tuple(Known(each, messages.get(str(place))) for place, each in enumerate(utilities))
+
+    def _looks(self, state: Plain) -> Looks:
+        lengths = state["lengths"]
+        tasks = [self._design(number) for number in range(len(lengths))]
+        utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
+        tally = unpacked(Tally, unprefixed("tally", state))
+        return Looks(tasks, utilities, len(tasks), self._estimate, tally)
+
+    def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
+        """A task, its coalitions, what it looks at, and those that must be asked for."""
+        task = self._design(number)
+        pairs = list(task)
+        coalitions = _coalitions(pairs)
+        missing = self._missing(coalitions)
+        tally = self._looked_at(pairs, coalitions, n_missing=len(missing))
+        self._tally = self._tally.merge(tally)
+        spent = max(self._tally.new, self._tally.utilities / LOOKS_PER_UTILITY)
+        if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
+            return None
+        self._met.update(coalitions)
+        kept = {
+            coalition: self._kept.pop(coalition) for coalition in missing if coalition in self._kept
+        }
+        self._known |= kept
+        return task, coalitions, tally, [c for c in missing if c not in kept]
+
     def _missing(self, coalitions: list[bytes]) -> list[bytes]:
         """Coalitions that are neither known nor asked for."""
         distinct = dict.fromkeys(coalitions)
         fresh = [c for c in distinct if c not in self._known and c not in self._met]
         if self._cache is None or not fresh:
             return fresh
-        stored = self._cache.find(self._game, fresh)
+        # What this run paid for before it was broken off counts as paid, not as found.
+        stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
         self._known |= {coalition: Known(utility) for coalition, utility in stored.items()}
         return [coalition for coalition in fresh if coalition not in stored]
 
@@ -196,12 +260,11 @@ class UtilityBook:
         }
         return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
 
-    def _requests(self, number: int, missing: list[bytes], n_requests: int) -> Iterator[Request]:
-        for part in range(n_requests):
+    def _requests(self, number: int, missing: list[bytes]) -> Iterator[Request]:
+        for start in range(0, len(missing), self._per_request):
             if self._ended or time.time() >= self._deadline:
                 self._ended = True
                 return
-            start = part * self._per_request
             wanted = tuple(missing[start : start + self._per_request])
             yield Request(number, wanted, self._deadline)
 

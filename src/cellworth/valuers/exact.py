@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -12,12 +12,15 @@ import numpy as np
 from cellworth.blocks import Blocks, Mask
 from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
+from cellworth.execution import Progress
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.moments import Floats, Moments, with_margins
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Method, ModelValuer, Settings, corners, value_blocks
+from cellworth.valuers.base import ModelValuer
+from cellworth.valuers.methods import Method, corners, value_blocks
 from cellworth.valuers.plans import Plan, seconds_per_utility
+from cellworth.valuers.settings import Settings
 
 MOST_UTILITIES = 2**20
 
@@ -43,14 +46,21 @@ class ExactValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set.
     executor : Executor, default=None
-        Where coalitions are looked at: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``.
-    journal : Journal, default=None
-        Where the run is written down, so that another ``fit`` continues it.
+        Where coalitions are looked at: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or
+        ``Dask(client)``. None: as ``joblib.parallel_config`` says, else in processes on all cores
+        if the run takes more than some seconds.
+    checkpoint : path or Journal, default=None
+        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
+        goes on from there with the next ``fit``.
+    shard : tuple of int, default=None
+        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     cache : Cache, default=None
         Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
         computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -86,9 +96,11 @@ class ExactValuer(ModelValuer):
         column_semivalue: Semivalue | None = None,
         cv: Any = 5,
         executor: Any = None,
-        journal: Any = None,
+        checkpoint: Any = None,
+        shard: tuple[int, int] | None = None,
         cache: Any = None,
         progress: bool = True,
+        on_round: Callable[[Progress], Any] | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
         max_utilities: int = MOST_UTILITIES,
@@ -101,9 +113,11 @@ class ExactValuer(ModelValuer):
         self.column_semivalue = column_semivalue
         self.cv = cv
         self.executor = executor
-        self.journal = journal
+        self.checkpoint = checkpoint
+        self.shard = shard
         self.cache = cache
         self.progress = progress
+        self.on_round = on_round
         self.error = error
         self.n_repeats = n_repeats
         self.max_utilities = max_utilities
@@ -111,7 +125,7 @@ class ExactValuer(ModelValuer):
     def _plan(self, game: Any) -> Plan:
         return _plan(game, game.shape, self.max_utilities)
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         return exact_valuation(game, blocks, settings, max_utilities=self.max_utilities)
 
@@ -147,7 +161,7 @@ def exact_valuation(
     settings: Settings,
     *,
     max_utilities: int,
-) -> Valuation:
+) -> Valuation | None:
     """Value a game by looking at all its coalitions."""
     design = AllCoalitions(blocks.shape)
     ends = corners(game, blocks.shape)
@@ -157,9 +171,14 @@ def exact_valuation(
     )
     method = Method.of_all_tasks(_NAME, design, estimate)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
+    if valuation is None:
+        return None
     if valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
-        raise KeyboardInterrupt("exact values need all coalitions; the run was broken off")
+        raise KeyboardInterrupt(
+            "exact values need all coalitions; the run was broken off (a checkpoint keeps what was "
+            "done)"
+        )
     return replace(valuation, moments=_exact(valuation.moments, blocks.shape), status="exact")
 
 

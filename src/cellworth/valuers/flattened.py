@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,20 +10,15 @@ import numpy as np
 
 from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
-from cellworth.execution import AfterTasks, StoppingRule
+from cellworth.execution import AfterTasks, Progress, StoppingRule
 from cellworth.games import ErrorPolicy
 from cellworth.games.flattened import FlattenedGame
 from cellworth.moments import Floats, Moments, with_margins
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import (
-    Method,
-    ModelValuer,
-    checked_seed,
-    checked_stop,
-    corners,
-    value_blocks,
-)
+from cellworth.valuers.base import ModelValuer
+from cellworth.valuers.methods import Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
+from cellworth.valuers.settings import checked_seed, checked_stop
 
 _NAME = "orders of blocks"
 _TASKS_BY_DEFAULT = 100
@@ -61,15 +56,21 @@ class FlattenedValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set.
     executor : Executor, default=None
-        Where tasks run: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``. The values are
-        the same everywhere, bit for bit.
-    journal : Journal, default=None
-        Where the run is written down, so that another ``fit`` with a larger budget continues it.
+        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
+        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
+        in processes on all cores if the run takes more than some seconds.
+    checkpoint : path or Journal, default=None
+        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
+        goes on from there with the next ``fit``.
+    shard : tuple of int, default=None
+        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     cache : Cache, default=None
         Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
         computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -101,9 +102,11 @@ class FlattenedValuer(ModelValuer):
         random_state: Any = None,
         cv: Any = 5,
         executor: Any = None,
-        journal: Any = None,
+        checkpoint: Any = None,
+        shard: tuple[int, int] | None = None,
         cache: Any = None,
         progress: bool = True,
+        on_round: Callable[[Progress], Any] | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
     ) -> None:
@@ -114,9 +117,11 @@ class FlattenedValuer(ModelValuer):
         self.random_state = random_state
         self.cv = cv
         self.executor = executor
-        self.journal = journal
+        self.checkpoint = checkpoint
+        self.shard = shard
         self.cache = cache
         self.progress = progress
+        self.on_round = on_round
         self.error = error
         self.n_repeats = n_repeats
 
@@ -133,10 +138,10 @@ class FlattenedValuer(ModelValuer):
         plan = Plan.of_run(_NAME, game, BlockOrders(game.shape[0], seed=0), self._rule())
         return replace(plan, shape=game.problem.blocks.shape)
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation:
+    def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         settings = self._settings()
         rule = self._rule()
-        seed = checked_seed(self.random_state, self.journal)
+        seed = checked_seed(self.random_state, self.checkpoint)
         cut = game.problem.blocks
         method = Method(
             name=_NAME,
@@ -149,7 +154,7 @@ class FlattenedValuer(ModelValuer):
         # The total of this game of blocks is the utility of all minus that of none.
         ends = corners(game, blocks.shape)
         valuation = value_blocks(game, cut, method, settings=settings, ends=ends)
-        return replace(valuation, empty="none")
+        return None if valuation is None else replace(valuation, empty="none")
 
 
 @dataclass(frozen=True, eq=False)

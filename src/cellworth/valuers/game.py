@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from cellworth.blocks import Blocks
-from cellworth.execution import StoppingRule
+from cellworth.execution import Progress, StoppingRule
 from cellworth.games import Game
 from cellworth.semivalues import Semivalue
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import Settings, checked_seed
 from cellworth.valuers.exact import MOST_UTILITIES, exact_valuation
 from cellworth.valuers.monte_carlo import monte_carlo_valuation
+from cellworth.valuers.settings import Settings, checked_seed
 
 
 def value_game(
@@ -24,9 +25,10 @@ def value_game(
     stop: StoppingRule | None = None,
     random_state: Any = None,
     executor: Any = None,
-    journal: Any = None,
+    checkpoint: Any = None,
     cache: Any = None,
     progress: bool = True,
+    on_round: Callable[[Progress], Any] | None = None,
     max_utilities: int = MOST_UTILITIES,
 ) -> Valuation:
     """Value every block of a game: exactly, or by Monte Carlo given a design or a stopping rule.
@@ -44,7 +46,7 @@ def value_game(
         Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
     random_state : int or None, default=None
         Seed of the random coalitions.
-    executor, journal, cache, progress
+    executor, checkpoint, cache, progress, on_round
         As in :class:`MonteCarloValuer`.
     max_utilities : int, default=2**20
         Refuse to start an exact run beyond this.
@@ -67,12 +69,21 @@ def value_game(
         )
     blocks = _blocks(game, shape)
     settings = Settings.checked(
-        row_semivalue, column_semivalue, executor, journal, progress, cache=cache
+        row_semivalue,
+        column_semivalue,
+        executor=executor,
+        checkpoint=checkpoint,
+        progress=progress,
+        on_round=on_round,
+        cache=cache,
     )
     if stop is None and design is None:
-        return exact_valuation(game, blocks, settings, max_utilities=max_utilities)
-    seed = checked_seed(random_state, journal)
-    return monte_carlo_valuation(game, blocks, settings, design=design, stop=stop, seed=seed)
+        valued = exact_valuation(game, blocks, settings, max_utilities=max_utilities)
+    else:
+        seed = checked_seed(random_state, checkpoint)
+        valued = monte_carlo_valuation(game, blocks, settings, design=design, stop=stop, seed=seed)
+    # Only shards have none.
+    return cast(Valuation, valued)
 
 
 def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-import joblib
 import numpy as np
 
 from cellworth.blocks import Axis, Blocks, label_array
 from cellworth.counts import checked_count
-from cellworth.execution import AfterTasks, Outcome, Progress, StoppingRule, Threads, Work, run
+from cellworth.execution import (
+    AfterTasks,
+    Outcome,
+    Progress,
+    StoppingRule,
+    TaskBook,
+    Work,
+    in_threads,
+)
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
 from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Kind, Scale
-from cellworth.provenance import Provenance, Session, described, fingerprint
+from cellworth.provenance import Provenance, Session, described
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.subsets import (
     MOST_COLUMNS_OF_ALL_SUBSETS,
@@ -30,8 +36,10 @@ from cellworth.subsets import (
 )
 from cellworth.sweeps import Sweeps
 from cellworth.valuation import Status, Valuation
-from cellworth.valuers.base import Settings, Valuer, checked_seed, checked_stop
+from cellworth.valuers.base import Valuer
+from cellworth.valuers.methods import run_identity
 from cellworth.valuers.queries import QueryTasks
+from cellworth.valuers.settings import Settings, checked_seed, checked_stop
 
 LABEL = "(label)"
 
@@ -89,12 +97,18 @@ class KNNValuer(Valuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold is judged by the rows outside it.
     executor : Executor, default=None
-        Where tasks run; None means ``Threads`` on all cores. The values are the same everywhere,
-        bit for bit.
-    journal : Journal, default=None
-        Where the run is written down, so that another ``fit`` with more sweeps continues it.
+        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
+        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
+        ``Threads`` on all cores.
+    checkpoint : path or Journal, default=None
+        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
+        goes on from there with the next ``fit``.
+    shard : tuple of int, default=None
+        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
 
     Attributes
     ----------
@@ -140,8 +154,10 @@ class KNNValuer(Valuer):
         random_state: Any = None,
         cv: Any = 5,
         executor: Any = None,
-        journal: Any = None,
+        checkpoint: Any = None,
+        shard: tuple[int, int] | None = None,
         progress: bool = True,
+        on_round: Callable[[Progress], Any] | None = None,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
         self.n_neighbors = n_neighbors
@@ -159,8 +175,10 @@ class KNNValuer(Valuer):
         self.random_state = random_state
         self.cv = cv
         self.executor = executor
-        self.journal = journal
+        self.checkpoint = checkpoint
+        self.shard = shard
         self.progress = progress
+        self.on_round = on_round
 
     def _game(self, **given: Any) -> KNNGame:
         return KNNGame(
@@ -168,12 +186,9 @@ class KNNValuer(Valuer):
             empty=self.empty, cv=self.cv, **given,
         )  # fmt: skip
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
-        executor = Threads(joblib.cpu_count()) if self.executor is None else self.executor
-        settings = Settings.checked(
-            self.row_semivalue, self.column_semivalue, executor, self.journal, self.progress
-        )
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
         tasks = self._tasks(game, settings)
         if tasks.with_label:
             blocks = _with_label(blocks)
@@ -188,23 +203,32 @@ class KNNValuer(Valuer):
             "sweeps": sweeps,
             "stop": described(self.stop),
         }
-        outcome = run(
-            Work(tasks, tasks.contribution),
+        work = Work(tasks, tasks.contribution)
+        outcome = settings.run(
+            work,
+            bookkeeper=TaskBook(Sweeps),
             stop=_stop(sweeps, len(tasks.parts), self.stop),
-            executor=settings.executor,
-            journal=settings.journal,
-            fingerprint=fingerprint(question, method["design"], tasks.seed),
-            tasks_per_round=len(tasks.parts),
+            executor=settings.executor or in_threads(),
+            identity=run_identity(
+                question,
+                game,
+                method=method["name"],
+                design=method["design"],
+                seed=tasks.seed,
+                parts_per_sweep=len(tasks.parts),
+            ),
             title=type(tasks.design).__name__,
-            show_progress=settings.progress,
+            tasks_per_round=len(tasks.parts),
             describe=_Describe(len(tasks.parts)),
+            # Two sweeps differ; parts of one do not tell.
+            errors_from=2 * len(tasks.parts),
         )
-        return _valuation(blocks, tasks, outcome, question, method)
+        return None if outcome is None else _valuation(blocks, tasks, outcome, question, method)
 
     def _tasks(self, game: KNNGame, settings: Settings) -> QueryTasks:
         with_label = _checked_flag(self.value_labels, "value_labels")
         design = _checked_design(self.design, game, settings.column_semivalue, with_label)
-        # Where nothing is drawn there is no seed, and a journal needs none.
+        # Where nothing is drawn there is no seed, and a checkpoint needs none.
         draws = not isinstance(design, AllSubsets)
         return QueryTasks(
             game=game,
@@ -213,7 +237,7 @@ class KNNValuer(Valuer):
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             ranking=_checked_ranking(self.ranking, game),
-            seed=checked_seed(self.random_state, self.journal) if draws else None,
+            seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
         )
 
 
@@ -247,9 +271,7 @@ class _Describe:
     parts_per_sweep: int
 
     def __call__(self, progress: Progress) -> str:
-        error = progress.largest_standard_error
-        known = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
-        return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps{known}"
+        return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps"
 
 
 def _warn(outcome: Outcome, tasks: QueryTasks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from cellworth.blocks import Blocks
@@ -11,16 +12,10 @@ from cellworth.execution import AfterUtilities, Progress, StoppingRule
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.semivalues import Semivalue
 from cellworth.valuation import Valuation
-from cellworth.valuers.base import (
-    Method,
-    ModelValuer,
-    Settings,
-    checked_seed,
-    checked_stop,
-    corners,
-    value_blocks,
-)
+from cellworth.valuers.base import ModelValuer
+from cellworth.valuers.methods import Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
+from cellworth.valuers.settings import Settings, checked_seed, checked_stop
 
 _UTILITIES_PER_BLOCK = 50
 
@@ -57,15 +52,21 @@ class MonteCarloValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set.
     executor : Executor, default=None
-        Where tasks run: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``. The values are
-        the same everywhere, bit for bit.
-    journal : Journal, default=None
-        Where the run is written down, so that another ``fit`` with a larger budget continues it.
+        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
+        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
+        in processes on all cores if the run takes more than some seconds.
+    checkpoint : path or Journal, default=None
+        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
+        goes on from there with the next ``fit``.
+    shard : tuple of int, default=None
+        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     cache : Cache, default=None
         Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
         computed again, and what is computed is kept.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -101,9 +102,11 @@ class MonteCarloValuer(ModelValuer):
         random_state: Any = None,
         cv: Any = 5,
         executor: Any = None,
-        journal: Any = None,
+        checkpoint: Any = None,
+        shard: tuple[int, int] | None = None,
         cache: Any = None,
         progress: bool = True,
+        on_round: Callable[[Progress], Any] | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
     ) -> None:
@@ -118,9 +121,11 @@ class MonteCarloValuer(ModelValuer):
         self.random_state = random_state
         self.cv = cv
         self.executor = executor
-        self.journal = journal
+        self.checkpoint = checkpoint
+        self.shard = shard
         self.cache = cache
         self.progress = progress
+        self.on_round = on_round
         self.error = error
         self.n_repeats = n_repeats
 
@@ -130,9 +135,9 @@ class MonteCarloValuer(ModelValuer):
         tasks = estimator.design(game.shape, settings.semivalues, seed=0)
         return Plan.of_run(estimator.name, game, tasks, _rule(self.stop, estimator, game.shape))
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        seed = checked_seed(self.random_state, self.journal)
+        seed = checked_seed(self.random_state, self.checkpoint)
         return monte_carlo_valuation(
             game, blocks, settings, design=self.design, stop=self.stop, seed=seed
         )
@@ -146,7 +151,7 @@ def monte_carlo_valuation(
     design: Any,
     stop: StoppingRule | None,
     seed: int,
-) -> Valuation:
+) -> Valuation | None:
     """Estimate the values of a game from some of its coalitions."""
     estimator = checked_estimator(design, settings.semivalues)
     tasks = estimator.design(blocks.shape, settings.semivalues, seed)
@@ -160,6 +165,7 @@ def monte_carlo_valuation(
         seed=seed,
         tasks_per_round=estimator.tasks_per_round,
         describe=_describe,
+        has_errors=estimator.has_errors,
         shrink=estimator.shrink,
         merges=estimator.merges,
         errors_from=estimator.errors_from,
@@ -182,5 +188,4 @@ def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int
 
 
 def _describe(progress: Progress) -> str:
-    # Errors of some estimates take seconds to compute; utilities are there at once.
     return f"{progress.tasks} tasks, {progress.utilities:,} utilities"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +14,16 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks
 from cellworth.counts import checked_count
-from cellworth.execution import AfterTasks
+from cellworth.execution import AfterTasks, Progress
 from cellworth.games.base import Game, one_line
 from cellworth.games.model import checked_model
 from cellworth.moments import Tally
 from cellworth.problem import Problem
 from cellworth.valuation import Valuation
-from cellworth.valuers.bags import Bags, Lessons, OutOfBagScores, numbers_of
-from cellworth.valuers.base import Corners, Method, Settings, Valuer, checked_seed, value_blocks
+from cellworth.valuers.bags import Bags, Lessons, OutOfBagScores, numbers_of, score_book
+from cellworth.valuers.base import Valuer
+from cellworth.valuers.methods import Corners, Method, value_blocks
+from cellworth.valuers.settings import Settings, checked_seed
 
 _TASKS_PER_ROUND = 10
 
@@ -66,10 +69,18 @@ class OutOfBagValuer(Valuer):
     random_state : int or None, default=None
         Seed of bags, columns and trees; None draws one, which the provenance records.
     executor : Executor, default=None
-        Where trees grow: ``Serial()`` (None), ``Threads(n)`` or ``Processes(n)``. The values are
-        the same everywhere, bit for bit.
+        Where trees grow: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
+        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
+        in processes on all cores if the run takes more than some seconds.
+    checkpoint : path or Journal, default=None
+        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
+        goes on from there with the next ``fit``.
+    shard : tuple of int, default=None
+        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
 
     Attributes
     ----------
@@ -98,7 +109,10 @@ class OutOfBagValuer(Valuer):
         contrast: bool = False,
         random_state: Any = None,
         executor: Any = None,
+        checkpoint: Any = None,
+        shard: tuple[int, int] | None = None,
         progress: bool = True,
+        on_round: Callable[[Progress], Any] | None = None,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
         self.model = model
@@ -108,7 +122,10 @@ class OutOfBagValuer(Valuer):
         self.contrast = contrast
         self.random_state = random_state
         self.executor = executor
+        self.checkpoint = checkpoint
+        self.shard = shard
         self.progress = progress
+        self.on_round = on_round
 
     def _game(self, **given: Any) -> Lessons:
         wants_classes = None if self.model is None else checked_model(self.model)
@@ -119,9 +136,9 @@ class OutOfBagValuer(Valuer):
         kind = DecisionTreeRegressor if problem.classes is None else DecisionTreeClassifier
         return Lessons(problem, kind(max_features=self.max_features), numbers_of(problem.table))
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation:
-        settings = Settings.checked(None, None, self.executor, None, self.progress)
-        seed = checked_seed(self.random_state, None)
+    def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
+        settings = self._settings()
+        seed = checked_seed(self.random_state, self.checkpoint)
         contrast = _checked_contrast(self.contrast)
         bags = Bags(
             n_rows=len(game.problem.target),
@@ -133,14 +150,15 @@ class OutOfBagValuer(Valuer):
         method = Method(
             name="out-of-bag trees",
             design=bags,
-            contribution=OutOfBagScores(game, contrast),
+            answer=OutOfBagScores(game),
+            bookkeeper=score_book(contrast),
             stop=AfterTasks(bags.n_tasks),
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
         )
         asked = _Asked(**vars(settings), column_share=self.column_share, contrast=contrast)
         valuation = value_blocks(game, blocks, method, settings=asked, ends=_trial(game))
-        return replace(valuation, empty="none")
+        return None if valuation is None else replace(valuation, empty="none")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Positions
 from cellworth.designs import generator
+from cellworth.execution import leave_if_cancelled
 from cellworth.games import KNNGame
 from cellworth.moments import Tally, with_margins
 from cellworth.neighbours.bins import COALITIONS_AT_ONCE, BinnedRows, RankBins, n_nearest
@@ -26,8 +27,11 @@ Made = TypeVar("Made")
 
 # Rows times coalitions that a task ranks: about a quarter of a second.
 _RANKED_PER_TASK = 2**24
-# What a task hands back is as large as the table; this many coalitions per column make it worth it.
-_LEAST_PER_COLUMN = 16
+# What a task hands back is as large as the table, and may be written to disk; this many coalitions
+# per column make it worth it (about a second for four megabytes).
+_LEAST_PER_COLUMN = 128
+# Shards leave what their tasks hand back in a folder until all are there.
+_MOST_PARTS = 240
 # A design serves many queries, each with the columns under other names.
 _QUERIES_PER_DRAW = 64
 _MOST_DRAWS = 16
@@ -116,6 +120,7 @@ class QueryTasks:
         without_columns = self._without_columns(training)
         weight = total = 0.0
         for order, place in zip(self._orders(task), part.queries.tolist(), strict=True):
+            leave_if_cancelled()
             counts = float(game.query_weights[part.fold][place])
             label = float(game.query_labels[part.fold][place])
             query = Query.of(game.distances.queries[part.fold], training.rulers, place, label)
@@ -155,6 +160,7 @@ class QueryTasks:
         size = max(
             _RANKED_PER_TASK // (n_rows * n_coalitions),
             -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),
+            -(-self.n_queries // _MOST_PARTS),
         )
         rng = np.random.Generator(np.random.Philox(0))
         parts = []

@@ -1,0 +1,96 @@
+"""The progress bar of a run: how much is done, how long the rest will take, how sure it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from tqdm.auto import tqdm
+
+from cellworth.execution.stopping import Progress
+
+_SECONDS_BEFORE_BAR = 2.0
+_SECONDS_BETWEEN_LOOKS = 0.2
+# Errors of some estimates take seconds; looking at them may take this share of the time.
+_SHARE_OF_TIME = 0.02
+
+
+def count_tasks(progress: Progress) -> str:
+    """Tasks done so far."""
+    return f"{progress.tasks} tasks"
+
+
+class Bar:
+    """A tqdm bar of the share done, with the time left; it appears once a run takes long.
+
+    Parameters
+    ----------
+    share_done : callable
+        From a Progress to how much of the way is done.
+    start : Progress
+    title : str
+    shown : bool
+    seconds_per_task : float
+        A guess; a bar whose first task will take long is shown at once, and says so.
+    describe : callable
+        What stands behind the bar.
+    errors_from : int or None
+        Tasks from which on the largest standard error stands there as well.
+    """
+
+    def __init__(
+        self,
+        share_done: Callable[[Progress], float],
+        start: Progress,
+        *,
+        title: str,
+        shown: bool,
+        seconds_per_task: float = 0.0,
+        describe: Callable[[Progress], str] = count_tasks,
+        errors_from: int | None = None,
+    ) -> None:
+        """Begin where earlier sessions ended."""
+        self._share_done = share_done
+        self._describe = describe
+        self._errors_from = math.inf if errors_from is None else errors_from
+        self._errors, self._next_errors = "", 0.0
+        self._latest = start
+        slow = seconds_per_task >= _SECONDS_BEFORE_BAR
+        self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
+        self._bar = tqdm(
+            total=1.0,
+            initial=min(share_done(start), 1.0),
+            desc=title,
+            disable=not shown,
+            delay=0.0 if slow else _SECONDS_BEFORE_BAR,
+            postfix=f"a task takes about {seconds_per_task:.0f} s" if slow else None,
+            smoothing=0.0,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left{postfix}",
+        )
+
+    def show(self, progress: Progress) -> None:
+        """Show where a run is, unless it was shown a moment ago."""
+        self._latest = progress
+        if time.perf_counter() >= self._next_look:
+            self._draw()
+
+    def close(self) -> None:
+        """Show the end and leave the bar as it is."""
+        self._draw()
+        self._bar.close()
+
+    def _draw(self) -> None:
+        if not self._bar.disable:
+            self._look_at_errors()
+            self._bar.set_postfix_str(self._describe(self._latest) + self._errors, refresh=False)
+            self._bar.update(min(self._share_done(self._latest), 1.0) - self._bar.n)
+        self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
+
+    def _look_at_errors(self) -> None:
+        began = time.perf_counter()
+        if self._latest.tasks < self._errors_from or began < self._next_errors:
+            return
+        error = self._latest.largest_standard_error
+        self._errors = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
+        self._next_errors = began + (time.perf_counter() - began) / _SHARE_OF_TIME

@@ -1,0 +1,191 @@
+"""Crews: workers that are at it; requests go in by number, answers come back as they are ready."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import cloudpickle
+
+Answers = list[tuple[int, Any]]
+
+# Requests in flight for each worker: one runs, one waits.
+AHEAD = 2
+# Losses without any answer in between: then it is the work that kills the workers.
+_MOST_LOSSES_IN_A_ROW = 5
+
+_log = logging.getLogger(__name__)
+_here = threading.local()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a request ended with instead of an answer."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A request whose worker died; it must be sent again."""
+
+    error: BaseException | None
+
+
+@dataclass(frozen=True)
+class Later:
+    """An answer that is kept elsewhere until its turn comes: memory need not hold it.
+
+    Parameters
+    ----------
+    load : callable
+        Returns the answer, a Failure, or Lost.
+    """
+
+    load: Callable[[], Any]
+
+
+class Crew(Protocol):
+    """Workers that are at it."""
+
+    @property
+    def capacity(self) -> int:
+        """Requests that may be in flight at a time: enough that no worker waits; it may change."""
+        ...
+
+    def submit(self, number: int, request: Any) -> None:
+        """Hand a request to the workers."""
+        ...
+
+    def completed(self, seconds: float | None = None) -> Answers:
+        """Wait for an answer, a Failure or something that is there Later; return all of them.
+
+        There may be none, because so many seconds are over or a worker died.
+        """
+        ...
+
+
+class FutureCrew:
+    """A crew whose pool works with futures; what is lost with a worker is sent again.
+
+    Parameters
+    ----------
+    send : callable
+        From number and request to a future of its answer.
+    read : callable
+        From a future that is done to an answer, a Failure, a Later or a Lost.
+    count : callable
+        How many workers there are.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[int, Any], Any],
+        read: Callable[[Any], Any],
+        count: Callable[[], int],
+    ) -> None:
+        """Begin with nothing in flight."""
+        self._send, self._read, self._count = send, read, count
+        self._flying: dict[int, tuple[Any, Any]] = {}
+        self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._losses = 0
+
+    @property
+    def capacity(self) -> int:
+        """Two for each worker, and at least for one."""
+        return AHEAD * max(self._count(), 1)
+
+    @property
+    def flying(self) -> list[Any]:
+        """Futures whose answers have not been taken."""
+        return [future for _, future in self._flying.values()]
+
+    def submit(self, number: int, request: Any) -> None:
+        """Hand a request to the workers."""
+        future = self._send(number, request)
+        self._flying[number] = request, future
+        future.add_done_callback(lambda done: self._ready.put((number, done)))
+
+    def completed(self, seconds: float | None = None) -> Answers:
+        """Wait for an answer; there may be none in time, or because a worker died."""
+        answers: Answers = []
+        lost: list[tuple[int, Any, Lost]] = []
+        for number, future in _taken(self._ready, seconds):
+            request, latest = self._flying.get(number, (None, None))
+            # Else it has been sent again in the meantime.
+            if future is latest:
+                del self._flying[number]
+                answer = self._read(future)
+                if isinstance(answer, Lost):
+                    lost.append((number, request, answer))
+                else:
+                    answers.append((number, answer))
+        self._losses = 0 if answers else self._losses + bool(lost)
+        if self._losses > _MOST_LOSSES_IN_A_ROW:
+            raise RuntimeError(
+                f"workers died {self._losses} times in a row; the model may crash or need more "
+                "memory than there is: give fewer workers, or try Serial() to see where."
+            ) from lost[0][2].error
+        if lost:
+            _log.warning("a worker died; requests %s are sent again", [n for n, _, _ in lost])
+        for number, request, _ in lost:
+            self.submit(number, request)
+        return answers
+
+
+class Cancelled(Exception):  # noqa: N818 (nothing went wrong)
+    """Ends a task whose answer nobody waits for any more."""
+
+
+def cancel_here_by(cancelled: threading.Event) -> None:
+    """Let tasks of this thread be ended by an event."""
+    _here.cancelled = cancelled
+
+
+def leave_if_cancelled() -> None:
+    """End a long task in a thread once the run is over; processes are ended from outside."""
+    cancelled = getattr(_here, "cancelled", None)
+    if cancelled is not None and cancelled.is_set():
+        raise Cancelled
+
+
+def attempt(work: Callable[[Any], Any], request: Any) -> Any:
+    """Answer a request, be it with what went wrong."""
+    try:
+        return work(request)
+    except Exception as error:
+        return Failure(error)
+
+
+def portable(work: Callable[[Any], Any], request: Any) -> Any:
+    """Answer a request for another process; what went wrong arrives with its traceback."""
+    answer = attempt(work, request)
+    if not isinstance(answer, Failure):
+        return answer
+    error = answer.error
+    told = "".join(traceback.format_exception(error))
+    try:
+        error.add_note(told)
+        pickle.loads(cloudpickle.dumps(answer))  # noqa: S301 (made a moment ago)
+    # Not every exception can be taken apart and put together again.
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+        error.add_note(told)
+    return Failure(error)
+
+
+def _taken(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
+    """Wait for one and take all that are there; none if the time is up."""
+    try:
+        found = [ready.get(timeout=seconds)]
+    except queue.Empty:
+        return []
+    while not ready.empty():
+        found.append(ready.get_nowait())
+    return found

@@ -1,0 +1,172 @@
+"""Processes of this machine: tasks of a worker that dies go to another one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.process_executor import ShutdownExecutorError
+
+from cellworth.counts import checked_count
+from cellworth.execution.crews import Crew, Failure, FutureCrew, Later, Lost, portable
+from cellworth.execution.parcels import Parcel, parcelled_if_large, posted
+
+_SECONDS_TO_TAKE = 1.0
+_SECONDS_BETWEEN_LOOKS_AT_PARENT = 1.0
+_SECONDS_TO_LIVE_IDLE = 60.0
+_ONE_THREAD = {
+    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA")
+}
+_DEAD = (BrokenProcessPool, ShutdownExecutorError)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes (joblib's loky); for models in Python.
+
+    They stay alive for a minute, for the next run, unless a run stops before its tasks are used up:
+    then they are ended at once. A worker that is killed is replaced, and what it was doing is done
+    again.
+    """
+
+    n_workers: int
+
+    def __post_init__(self) -> None:
+        """Refuse a pool without workers."""
+        checked_count(self.n_workers, "n_workers of Processes")
+
+    @contextmanager
+    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
+        """Answer requests in processes."""
+        # loky says so in a thread of its own, which would die of it where warnings are errors. A
+        # worker that leaves is replaced; nothing is lost.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
+        with posted(work) as parcel:
+            pool = _Pool(parcel, self.n_workers)
+            crew = FutureCrew(pool.send, _read, lambda: self.n_workers)
+            try:
+                yield crew
+            finally:
+                pool.close(crew.flying)
+
+
+class _IdlePools:
+    """One pool for each number of workers waits for the next run, for a while.
+
+    joblib's own pool is left to joblib: what shares it breaks where one of the two replaces it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[Any, threading.Timer]] = {}
+
+    def take(self, n_workers: int) -> Any:
+        with self._lock:
+            pool, timer = self._waiting.pop(n_workers, (None, None))
+        if timer is not None:
+            timer.cancel()
+        return pool
+
+    def leave(self, n_workers: int, pool: Any) -> None:
+        timer = threading.Timer(_SECONDS_TO_LIVE_IDLE, self._retire, (n_workers, pool))
+        timer.daemon = True
+        with self._lock:
+            first = self._waiting.setdefault(n_workers, (pool, timer))[0] is pool
+        if first:
+            timer.start()
+        else:
+            # A run within another one has left a pool before.
+            pool.shutdown(wait=True)
+
+    def _retire(self, n_workers: int, pool: Any) -> None:
+        with self._lock:
+            waiting = self._waiting.get(n_workers)
+            if waiting is None or waiting[0] is not pool:
+                return
+            del self._waiting[n_workers]
+        pool.shutdown(wait=True)
+
+
+_idle = _IdlePools()
+
+
+class _Pool:
+    """loky's pool of processes, or the next one where a worker's death has broken it."""
+
+    def __init__(self, parcel: Parcel, n_workers: int) -> None:
+        self._parcel, self._n_workers = parcel, n_workers
+        self._pool = _idle.take(n_workers) or self._new()
+
+    def send(self, number: int, request: Any) -> Future[Any]:
+        try:
+            return self._sent(request)
+        except _DEAD:
+            self._pool = self._new()
+            return self._sent(request)
+
+    def close(self, flying: list[Future[Any]]) -> None:
+        if all(future.done() for future in flying):
+            _idle.leave(self._n_workers, self._pool)
+            return
+        _wait_until_taken(flying)
+        self._pool.shutdown(wait=True, kill_workers=True)
+
+    def _sent(self, request: Any) -> Future[Any]:
+        future: Future[Any] = self._pool.submit(_answer, self._parcel, request)
+        return future
+
+    def _new(self) -> Any:
+        return ProcessPoolExecutor(self._n_workers, env=_ONE_THREAD, initializer=_begin_process)
+
+
+def _read(future: Future[Any]) -> Any:
+    error = future.exception()
+    if error is None:
+        answer = future.result()
+        return Later(answer.taken) if isinstance(answer, Parcel) else answer
+    # loky gives up on all requests when one worker dies.
+    return Lost(error) if isinstance(error, _DEAD) else Failure(error)
+
+
+def _wait_until_taken(flying: list[Future[Any]]) -> None:
+    """Give loky the moment that it needs to hand out tasks: killed before, it trips over them."""
+    deadline = time.monotonic() + _SECONDS_TO_TAKE
+    while time.monotonic() < deadline and not all(f.running() or f.done() for f in flying):
+        time.sleep(0.001)
+
+
+_opened: dict[Parcel, Callable[[Any], Any]] = {}
+
+
+def _answer(parcel: Parcel, request: Any) -> Any:
+    """What a process does; it opens the work once."""
+    if parcel not in _opened:
+        _opened.clear()
+        _opened[parcel] = parcel.opened()
+    return parcelled_if_large(portable(_opened[parcel], request), parcel)
+
+
+def _begin_process() -> None:
+    # Ctrl-C reaches the whole group; what it means is for the parent to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End a process whose parent was killed: nobody waits for its answers."""
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_BETWEEN_LOOKS_AT_PARENT)
+    for parcel in list(_opened):
+        shutil.rmtree(parcel.path.parent, ignore_errors=True)
+    os._exit(1)

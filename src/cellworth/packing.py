@@ -1,0 +1,138 @@
+"""Results as named arrays and plain values, and back: what can be written without pickling."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = TypeVar("Kind")
+
+# Arrays, and what can be written as JSON, by name.
+Plain = dict[str, Any]
+
+_ARRAYS = "arrays"
+_REST = "rest"
+
+
+def packed(thing: Any) -> Plain:
+    """Fields of a dataclass by name, those of a dataclass in it as ``outer.inner``."""
+    plain: Plain = {}
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        if dataclasses.is_dataclass(value):
+            plain |= prefixed(field.name, packed(value))
+        else:
+            plain[field.name] = value
+    return plain
+
+
+def unpacked(kind: type[Kind], plain: Mapping[str, Any]) -> Kind:
+    """Make the dataclass that :func:`packed` took apart."""
+    hints = get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        hint = hints[field.name]
+        inner = unprefixed(field.name, plain)
+        if inner:
+            nested: Any = next(filter(dataclasses.is_dataclass, (hint, *get_args(hint))))
+            found[field.name] = unpacked(nested, inner)
+        else:
+            value = plain[field.name]
+            found[field.name] = tuple(value) if get_origin(hint) is tuple else value
+    return kind(**found)
+
+
+def prefixed(name: str, plain: Mapping[str, Any]) -> Plain:
+    """Put all names under another one."""
+    return {f"{name}.{inner}": value for inner, value in plain.items()}
+
+
+def unprefixed(name: str, plain: Mapping[str, Any]) -> Plain:
+    """Take what stands under a name."""
+    start = f"{name}."
+    return {key.removeprefix(start): plain[key] for key in plain if key.startswith(start)}
+
+
+def n_bytes(plain: Mapping[str, Any]) -> int:
+    """Bytes that the arrays take."""
+    return sum(value.nbytes for value in plain.values() if isinstance(value, np.ndarray))
+
+
+def write_plain(file: BinaryIO, plain: Mapping[str, Any]) -> None:
+    """Write arrays and plain values as one npz file, in which every part has a checksum."""
+    arrays = {name: value for name, value in plain.items() if isinstance(value, np.ndarray)}
+    rest = {name: value for name, value in plain.items() if name not in arrays}
+    text = json.dumps({_ARRAYS: list(arrays), _REST: rest}, default=_as_number).encode()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in [*arrays.items(), (_REST, np.frombuffer(text, dtype=np.uint8))]:
+            with archive.open(_member(name), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+class PlainFile:
+    """An npz file of arrays and plain values, each read when it is asked for.
+
+    Anything that is torn or was changed raises ValueError; nothing is unpickled.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read what is not an array."""
+        self.path = path
+        with _opened(path) as archive:
+            head = json.loads(_array(archive, _REST).tobytes())
+            self._arrays: list[str] = head[_ARRAYS]
+            self.rest: Plain = head[_REST]
+            if archive.namelist() != [_member(name) for name in (*self._arrays, _REST)]:
+                raise ValueError("it does not hold the arrays that it names")
+
+    def read(self, *prefixes: str) -> list[Plain]:
+        """Everything that stands under each prefix."""
+        asked = set(prefixes)
+        found: dict[str, Plain] = {prefix: {} for prefix in prefixes}
+        with _opened(self.path) as archive:
+            for name in (*self.rest, *self._arrays):
+                prefix, _, inner = name.partition(".")
+                if inner and prefix in asked:
+                    value = self.rest[name] if name in self.rest else _array(archive, name)
+                    found[prefix][inner] = value
+        return [found[prefix] for prefix in prefixes]
+
+
+def _member(name: str) -> str:
+    return f"{name}.npy"
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(_member(name)) as member:
+        array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        # The checksum is looked at where a member ends; a shape that was changed may end before.
+        if member.read(1):
+            raise ValueError(f"{name} is longer than its shape")
+        return array
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    with path.open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+        except MemoryError:
+            raise
+        # A file can be damaged in many ways, and libraries have a name for each.
+        except Exception as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} can not be written as JSON.")

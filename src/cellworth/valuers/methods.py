@@ -1,0 +1,408 @@
+"""Methods: which tasks to run on a game, and the way from there to a Valuation."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from cellworth.blocks import Blocks, Mask
+from cellworth.caches import Cache, FileCache
+from cellworth.designs import Design, FiniteDesign
+from cellworth.estimates.looks import Estimate
+from cellworth.execution import (
+    AfterTasks,
+    Bookkeeper,
+    DirectoryJournal,
+    Outcome,
+    Progress,
+    StoppingRule,
+    Work,
+    count_tasks,
+    in_processes,
+)
+from cellworth.games import EmptyPolicy, Game
+from cellworth.games.base import utilities
+from cellworth.moments import Contribution, Moments, Tally
+from cellworth.problem import Problem
+from cellworth.provenance import (
+    Provenance,
+    Session,
+    code_sha256,
+    described,
+    environment,
+    fingerprint,
+)
+from cellworth.valuation import Valuation
+from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
+from cellworth.valuers.settings import Settings
+
+# Utilities of a game, beside the checkpoint of a run.
+CACHE_FILE = "utilities.sqlite"
+
+_ROUNDS = 100
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How values are computed: which tasks, what each adds, and when they suffice.
+
+    Parameters
+    ----------
+    name : str
+        For the provenance and the progress bar.
+    design : Design
+        Names task number t.
+    stop : StoppingRule
+        When the run is long enough.
+    seed : int or None
+        What the design draws its tasks from; None where nothing is drawn.
+    tasks_per_round : int
+        How often the stopping rule is asked.
+    estimate : callable or None
+        What the utilities of all tasks tell, where tasks are pairs of coalitions; see
+        :class:`cellworth.estimates.looks.Looks`.
+    answer : callable or None
+        What a worker makes of a task, where it is more than utilities to look at; a pure function
+        of the task.
+    bookkeeper : Bookkeeper or None
+        What such answers add.
+    describe : callable
+        What stands behind the progress bar.
+    has_errors : bool
+        Whether spreads between tasks tell standard errors.
+    shrink : bool
+        Whether values are drawn towards equal shares as far as noise may explain them.
+    merges : bool
+        Whether two runs with different seeds can be joined by averaging what they saw.
+    errors_from : int
+        Observations below which no standard errors are reported.
+    """
+
+    name: str
+    design: Design
+    stop: StoppingRule
+    seed: int | None
+    tasks_per_round: int
+    estimate: Estimate | None = None
+    answer: Callable[[Any], Any] | None = None
+    bookkeeper: Bookkeeper | None = None
+    describe: Callable[[Progress], str] = count_tasks
+    has_errors: bool = True
+    shrink: bool = False
+    merges: bool = True
+    errors_from: int = 2
+
+    @classmethod
+    def of_all_tasks(cls, name: str, design: FiniteDesign, estimate: Estimate) -> Method:
+        """Look at all that a design has, where nothing is drawn."""
+        n_tasks = design.n_tasks
+        return cls(
+            name=name,
+            design=design,
+            stop=AfterTasks(n_tasks),
+            seed=None,
+            tasks_per_round=-(-n_tasks // _ROUNDS),
+            estimate=estimate,
+            describe=lambda progress: f"{progress.tasks:,} of {n_tasks:,} tasks",
+            has_errors=False,
+        )
+
+
+@dataclass(frozen=True)
+class Corners:
+    """Utilities of everything and of nothing, which fix what all values add up to.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Row players and column players.
+    utilities : tuple of float
+        h(N, M), h(N, 0), h(0, M) and h(0, 0).
+    tally : Tally
+        The four utilities that were looked at.
+    seconds : float
+        Time that the first of them took.
+    """
+
+    shape: tuple[int, int]
+    utilities: tuple[float, ...]
+    tally: Tally
+    seconds: float
+
+    @property
+    def known(self) -> dict[bytes, float]:
+        """The four utilities, by coalition."""
+        names = [coalition_bytes(*pair) for pair in _corner_pairs(self.shape)]
+        return dict(zip(names, self.utilities, strict=True))
+
+    @property
+    def whole(self) -> float:
+        """h(N, M), the utility of the whole table."""
+        return self.utilities[0]
+
+    @property
+    def total(self) -> float:
+        """h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values."""
+        whole, no_columns, no_rows, nothing = self.utilities
+        return whole - no_columns - no_rows + nothing
+
+
+def corners(game: Game, shape: tuple[int, int]) -> Corners:
+    """Look at the four corners of a game; a model that fails on the whole table ends here."""
+    pairs = _corner_pairs(shape)
+    # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
+    with threadpool_limits(1):
+        began = time.perf_counter()
+        whole, tally = utilities(game, pairs[:1])
+        seconds = time.perf_counter() - began
+        if tally.failed:
+            raise ValueError(
+                "the model could not be trained and scored on the whole table "
+                f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
+                "Pipeline."
+            )
+        rest, more = utilities(game, pairs[1:])
+    return Corners(shape, (*whole.tolist(), *rest.tolist()), tally.merge(more), seconds)
+
+
+def _corner_pairs(shape: tuple[int, int]) -> list[tuple[Mask, Mask]]:
+    rows, columns = (np.ones(n, dtype=bool) for n in shape)
+    return [(rows, columns), (rows, ~columns), (~rows, columns), (~rows, ~columns)]
+
+
+def value_blocks(
+    game: Game,
+    blocks: Blocks,
+    method: Method,
+    *,
+    settings: Settings,
+    ends: Corners,
+) -> Valuation | None:
+    """Run a method on a game and write down what came out; None for a shard of the run."""
+    question = settings.question(game)
+    identity = run_identity(
+        question,
+        game,
+        method=method.name,
+        design=described(method.design),
+        shape=list(blocks.shape),
+        seed=method.seed,
+        # It tells games apart whose settings cannot be spelled out, such as a lambda; its last
+        # digits may differ between machines.
+        total=f"{ends.total:.9g}",
+    )
+    if settings.journal is not None:
+        # Before anything is put beside it.
+        settings.journal.open(identity)
+    book, work = _book(game, question, method, settings, ends)
+    n_utilities = min(
+        method.stop.most_utilities, method.stop.most_tasks * method.design.utilities_per_task
+    )
+    outcome = settings.run(
+        work,
+        bookkeeper=book,
+        stop=method.stop,
+        executor=settings.executor
+        or in_processes(work, min(ends.seconds * n_utilities, method.stop.most_seconds)),
+        identity=identity,
+        title=method.name,
+        tasks_per_round=method.tasks_per_round,
+        seconds_per_task=ends.seconds * method.design.utilities_per_task,
+        describe=method.describe,
+        errors_from=method.errors_from if method.has_errors else None,
+    )
+    if outcome is None:
+        return None
+    added = outcome.contribution or _nothing(blocks.shape)
+    tally = ends.tally.merge(added.tally)
+    _warn(outcome, tally)
+    provenance = Provenance.now(
+        question,
+        {
+            "name": method.name,
+            "stop": described(method.stop),
+            "merges": method.merges,
+            "errors_from": method.errors_from,
+        },
+        Session(method.seed, outcome.tasks),
+        tally,
+        outcome.seconds,
+    )
+    valuation = Valuation(
+        blocks,
+        added.moments,
+        ends.total,
+        _empty_policy(game),
+        "interrupted" if outcome.interrupted else "estimated",
+        provenance,
+        _backend(game),
+        shrink=method.shrink,
+    )
+    _warn_of_nothing_told(valuation, outcome.tasks)
+    return valuation
+
+
+def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str, Any]:
+    """All that decides the tasks of a run and what each adds, to the bit."""
+    return {
+        "question": question,
+        "types": _types(game),
+        "code": [code_sha256(part) for part in _parts(game)],
+        **method,
+        "versions": environment(),
+    }
+
+
+def _book(
+    game: Game, question: dict[str, Any], method: Method, settings: Settings, ends: Corners
+) -> tuple[Bookkeeper, Callable[[Any], Any]]:
+    """Who keeps the books of a run, and what its workers do."""
+    if method.estimate is None:
+        if method.answer is None or method.bookkeeper is None:
+            raise ValueError(f"the method {method.name!r} has no estimate and no bookkeeper.")
+        return method.bookkeeper, Work(method.design, method.answer)
+    name, known = "", ends.known
+    # An empty cache is one, too.
+    cache = _cache_beside(settings, question) if settings.cache is None else settings.cache
+    if cache is not None:
+        name = _cache_name(game, question, ends.shape)
+        _refuse_another_game(cache, name, known)
+        cache.keep(name, known)
+    book = UtilityBook(
+        method.design,
+        method.estimate,
+        method.stop,
+        cache=cache,
+        game=name,
+        seconds=ends.seconds,
+        known=known,
+    )
+    return book, Lookup(game, ends.shape)
+
+
+def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
+    """A cache in the folder of the checkpoint, for other runs of the same game."""
+    # Shards may be on many machines, and SQLite is for one; some games no cache can name.
+    if (
+        not isinstance(settings.journal, DirectoryJournal)
+        or settings.shard is not None
+        or question.get("content", "") is None
+    ):
+        return None
+    cache = FileCache(settings.journal.folder / CACHE_FILE)
+    try:
+        cache.find("", [])
+    except (OSError, ValueError) as error:
+        # Not every shared folder can lock a database, and it may be damaged; the run itself does
+        # not need it.
+        _log.warning("going on without a cache: %s", error)
+        return None
+    return cache
+
+
+def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, float]) -> None:
+    """Compare what was just computed with what the cache holds: equal settings can mislead."""
+    for coalition, stored in cache.find(name, known).items():
+        fresh = known[coalition]
+        if not math.isclose(stored, fresh, rel_tol=1e-9, abs_tol=1e-12):
+            raise ValueError(
+                f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the "
+                "model or the scoring has changed in a way that its parameters do not show, or is "
+                "random; use a new cache, or set the model's random_state."
+            )
+
+
+def _cache_name(game: Game, question: dict[str, Any], shape: tuple[int, int]) -> str:
+    """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
+    # Utilities are the same however coalitions are weighed.
+    weighing = ("row_semivalue", "column_semivalue")
+    described_game = {name: question[name] for name in question if name not in weighing}
+    if described_game.get("content", "") is None:
+        raise ValueError(
+            f"a {type(game).__name__} cannot be told from others of its kind, and so no cache can "
+            "keep its utilities; give it a method question() -> dict that names all that decides "
+            "them."
+        )
+    code = [code_sha256(part) for part in _parts(game)]
+    return fingerprint(described_game, list(shape), _types(game), code)
+
+
+def _parts(game: Any) -> list[Any]:
+    """What a game is made of, code of the user's included."""
+    return list(game.parts()) if hasattr(game, "parts") else [game]
+
+
+def _types(game: Any) -> dict[str, Any]:
+    """Types of a table's columns: single precision, say, gives other bits."""
+    problem = getattr(game, "problem", None)
+    return problem.types() if isinstance(problem, Problem) else {}
+
+
+def _nothing(shape: tuple[int, int]) -> Contribution:
+    """What a run adds whose budget ended before its first task."""
+    zeros = np.zeros((shape[0] + 1, shape[1] + 1))
+    return Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
+
+
+def _empty_policy(game: Game) -> str:
+    policy = getattr(game, "empty", None)
+    return policy if isinstance(policy, str) and policy in get_args(EmptyPolicy) else "game"
+
+
+def _backend(game: Game) -> str | None:
+    problem = getattr(game, "problem", None)
+    return problem.table.backend if isinstance(problem, Problem) else None
+
+
+def _warn_of_nothing_told(valuation: Valuation, n_tasks: int) -> None:
+    if n_tasks == 0 or valuation.status == "interrupted":
+        return
+    if np.isnan(valuation.values).all():
+        warnings.warn(
+            f"{valuation.provenance.tally.new} utilities are too few for "
+            f"{valuation.provenance.method['name']}, and all values are NaN; give a larger budget.",
+            stacklevel=2,
+        )
+    elif valuation.shrink and valuation.values.size > 1 and _all_equal(valuation):
+        warnings.warn(
+            "all differences between blocks are within noise, so that each has an equal share of "
+            "the total; give a larger budget before you rank them.",
+            stacklevel=2,
+        )
+
+
+def _all_equal(valuation: Valuation) -> bool:
+    seen = valuation.moments.values[:-1, :-1]
+    return bool(np.ptp(valuation.values) <= 1e-9 * np.ptp(seen) and np.ptp(seen) > 0)
+
+
+def _warn(outcome: Outcome, tally: Tally) -> None:
+    if outcome.interrupted:
+        warnings.warn(
+            f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",
+            stacklevel=2,
+        )
+    if outcome.contribution is None:
+        warnings.warn(
+            "the budget ended before the first task was done, so that nothing is known but the "
+            "total; give more utilities or seconds (plan() tells what a task takes), or cut the "
+            "table into fewer blocks.",
+            stacklevel=2,
+        )
+    if tally.failed:
+        warnings.warn(
+            f"{tally.failed} of {max(tally.new, tally.failed)} utilities failed and count as "
+            "their stand-in (a model: as a constant predictor); the first message: "
+            f"{tally.messages[0]}",
+            stacklevel=2,
+        )

@@ -1,0 +1,371 @@
+"""A journal in a folder: what it keeps, when its many files become one, and a disk that is full."""
+
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from cellworth import (
+    AfterSeconds,
+    AfterTasks,
+    AfterUtilities,
+    KNNValuer,
+    Permutations,
+    Serial,
+    Threads,
+    value_game,
+)
+from cellworth.execution import DirectoryJournal, State, TaskBook, parts, run, run_shard
+from cellworth.moments import Contribution, Moments, Tally, with_margins
+from cellworth.packing import packed, unpacked
+
+IDENTITY = {"name": "this run"}
+
+
+def noise(task):
+    seen = np.random.default_rng(task).normal(size=(2, 3))
+    return Contribution(Moments.of(with_margins(seen)), Tally(1, new=1))
+
+
+class Watched:
+    """Work that notes its tasks, and may be interrupted before one of them."""
+
+    def __init__(self, until=None):
+        self.done, self.until = [], until
+
+    def __call__(self, task):
+        if task == self.until:
+            raise KeyboardInterrupt
+        self.done.append(task)
+        return noise(task)
+
+
+SETTINGS = {"executor": Serial(), "identity": IDENTITY}
+
+
+def start(folder, n_tasks, work=noise, per_round=8):
+    return run(
+        work, stop=AfterTasks(n_tasks), journal=folder and DirectoryJournal(folder),
+        bookkeeper=TaskBook(Contribution), tasks_per_round=per_round, **SETTINGS,
+    )  # fmt: skip
+
+
+def start_shard(folder, n_tasks, shard=(0, 1), work=noise):
+    return run_shard(
+        work, shard=shard, stop=AfterTasks(n_tasks), journal=DirectoryJournal(folder),
+        bookkeeper=TaskBook(Contribution), **SETTINGS,
+    )  # fmt: skip
+
+
+def bits(contribution):
+    moments = contribution.moments
+    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.spread))
+
+
+def names(folder, pattern="*"):
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Every answer is written at once, into a file of its own."""
+    monkeypatch.setattr(parts, "_SHARE_OF_TIME", float("inf"))
+
+
+def opened(folder):
+    journal = DirectoryJournal(folder)
+    journal.open(IDENTITY)
+    return journal
+
+
+def test_a_folder_is_made_and_names_its_run(tmp_path):
+    start(tmp_path / "deep" / "run", 3)
+    assert names(tmp_path / "deep" / "run") == ["manifest.json", "state.npz"]
+
+
+@pytest.mark.parametrize("until", [1, 5, 8, 9, 15])
+def test_an_interrupted_run_goes_on_where_it_ended(tmp_path, until):
+    first, second = Watched(until), Watched()
+    assert start(tmp_path, 16, first).interrupted
+    outcome = start(tmp_path, 16, second)
+    assert first.done + second.done == list(range(16))
+    assert bits(outcome.contribution) == bits(start(None, 16).contribution)
+
+
+def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
+    for place in (2, 0, 1):
+        assert start_shard(tmp_path, 20, (place, 3)) == len(range(place, 20, 3))
+    assert len(names(tmp_path, "part-*")) == 20
+    nothing = Watched()
+    outcome = start(tmp_path, 20, nothing)
+    assert nothing.done == []
+    assert bits(outcome.contribution) == bits(start(None, 20).contribution)
+    assert names(tmp_path) == ["manifest.json", "state.npz"]
+
+
+def test_a_shard_of_a_run_that_is_done_has_nothing_to_do(tmp_path):
+    start(tmp_path, 9)
+    assert start_shard(tmp_path, 9, (1, 2)) == 0
+    assert start_shard(tmp_path, 12, (1, 2)) == 2
+
+
+def test_a_shard_that_runs_twice_answers_once(tmp_path):
+    assert start_shard(tmp_path, 9, (1, 2)) == 4
+    assert start_shard(tmp_path, 9, (1, 2)) == 0
+
+
+def test_answers_that_come_fast_share_a_file(tmp_path):
+    start_shard(tmp_path, 200)
+    assert len(names(tmp_path, "part-*")) < 100
+    assert sorted(task for task, _ in opened(tmp_path).answers()) == list(range(200))
+
+
+def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
+    monkeypatch.setattr(parts, "_MANY_PARTS", 10)
+    start_shard(tmp_path, 37)
+    # Three times ten became one; seven are left.
+    assert len(names(tmp_path, "part-*")) == 3 + 7
+    answers = dict(opened(tmp_path).answers())
+    assert sorted(answers) == list(range(37))
+    for task, load in answers.items():
+        assert bits(unpacked(Contribution, load())) == bits(noise(task))
+    nothing = Watched()
+    outcome = start(tmp_path, 37, nothing)
+    assert nothing.done == []
+    assert bits(outcome.contribution) == bits(start(None, 37).contribution)
+
+
+def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, monkeypatch, hasty):
+    monkeypatch.setattr(parts, "_MANY_PARTS", 5)
+    journal = opened(tmp_path)
+    for task in range(4):
+        journal.keep(task, packed(noise(task)))
+    torn, gone, *_ = sorted(tmp_path.glob("part-*"))
+    torn.write_bytes(torn.read_bytes()[:-9])
+    gone.unlink()
+    with pytest.warns(UserWarning, match="is damaged"):
+        journal.keep(4, packed(noise(4)))
+    assert len(names(tmp_path, "part-*")) == 1
+    again = Watched()
+    outcome = start(tmp_path, 6, again)
+    assert again.done == [0, 1, 5]
+    assert bits(outcome.contribution) == bits(start(None, 6).contribution)
+
+
+def test_a_large_answer_is_written_at_once_and_can_be_read_back(tmp_path):
+    large = {"cells": np.random.default_rng(0).normal(size=2**17), "name": "large"}
+    journal = opened(tmp_path)
+    assert journal.keep(0, {"name": "small"}) is None
+    assert journal.keep(1, {"name": "small"}) is None
+    load = journal.keep(2, large)
+    assert load is not None
+    assert load()["name"] == "large"
+    assert load()["cells"].tobytes() == large["cells"].tobytes()
+    # It waits for nobody, and nobody waits with it.
+    assert {0, 2} <= dict(opened(tmp_path).answers()).keys()
+    journal.flush()
+    assert dict(opened(tmp_path).answers()).keys() == {0, 1, 2}
+
+
+def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
+    journal = opened(tmp_path)
+    for task in (3, 0, 1):
+        journal.keep(task, packed(noise(task)))
+    journal.write(State(2, 1.5, packed(noise(0).merge(noise(1)))))
+    assert [task for task, _ in opened(tmp_path).answers()] == [3]
+    state = opened(tmp_path).read()
+    assert (state.tasks, state.seconds) == (2, 1.5)
+    assert bits(unpacked(Contribution, state.content)) == bits(noise(0).merge(noise(1)))
+
+
+def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "_SHARE_OF_TIME", 1e-9)
+    # The first answer is written at once, and all others wait for each other.
+    start_shard(tmp_path, 6)
+    _, part = sorted(tmp_path.glob("part-*"))
+    content = bytearray(part.read_bytes())
+    content[content.index(b"}", content.index(b"NUMPY")) + 70] ^= 1
+    part.write_bytes(content)
+    again = Watched()
+    with pytest.warns(UserWarning, match="is damaged") as warned:
+        start(tmp_path, 8, again)
+    assert len(warned) == 1
+    assert sorted(again.done) == list(range(1, 8))
+
+
+def test_a_torn_part_that_another_process_set_aside_is_no_error(tmp_path, hasty):
+    start_shard(tmp_path, 4)
+    journal = opened(tmp_path)
+    loads = [load for _, load in journal.answers()]
+    part = sorted(tmp_path.glob("part-*"))[0]
+    content = part.read_bytes()
+    part.write_bytes(content[:-9])
+    part.rename(part.with_name(f"damaged-{part.name}"))
+    assert loads[0]() is None
+    assert loads[1]() is not None
+
+
+# A full disk
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of its own, whose size can be set."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options):
+        return subprocess.run(  # noqa: S603 (fixed arguments)
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],  # noqa: S607
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount here")
+    done = mount("size=4k")
+    if done.returncode != 0:
+        pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
+
+    def resize(size):
+        done = mount(f"remount,size={size}")
+        assert done.returncode == 0, done.stderr
+
+    yield folder, resize
+    subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S603, S607
+
+
+class Product:
+    """A game whose every utility is another number."""
+
+    def question(self):
+        return {"game": "product"}
+
+    def value(self, rows, columns):
+        weights = np.arange(1.0, 1.0 + len(rows)), np.arange(2.0, 2.0 + len(columns))
+        return float(np.sqrt(weights[0][rows].sum() * weights[1][columns].sum()))
+
+
+def neighbours(folder):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    valuer = KNNValuer(
+        design=Permutations(1), sweeps=4, random_state=0, executor=Serial(), checkpoint=folder
+    )
+    return valuer.fit(X, (X[:, 0] > 0).astype(int)).valuation_
+
+
+def monte_carlo(folder):
+    return value_game(
+        Product(), (9, 8), stop=AfterUtilities(6000), random_state=0, executor=Serial(),
+        checkpoint=folder,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", ["4k", "16k", "48k", "96k"])
+@pytest.mark.parametrize("fit", [neighbours, monte_carlo])
+def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_room(disk, fit, size):
+    folder, resize = disk
+    resize(size)
+    with pytest.raises(OSError, match=r"No space left|disk is full|disk I/O error") as error:
+        fit(folder / "run")
+    sentence = str(error.value)
+    assert str(folder / "run") in sentence
+    assert "once this is mended" in sentence
+    assert "\n" not in sentence
+    assert not [name for name in names(folder / "run", ".*") if "~" in name]
+    resize("8m")
+    assert bits(fit(folder / "run")) == bits(fit(None))
+    assert not [name for name in names(folder / "run", ".*") if "~" in name]
+
+
+def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
+    slow, fast = opened(tmp_path), opened(tmp_path)
+    fast.write(State(9, 1.0, packed(noise(0))))
+    slow.write(State(4, 1.0, packed(noise(1))))
+    assert opened(tmp_path).read().tasks == 9
+
+
+def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "_SHARE_OF_TIME", 1e-9)
+    start_shard(tmp_path, 200)
+    opened_files = []
+    read = parts.PlainFile.read
+    monkeypatch.setattr(
+        parts.PlainFile,
+        "read",
+        lambda file, *names: opened_files.append(file.path) or read(file, *names),
+    )
+    assert start(tmp_path, 200, None).tasks == 200
+    assert len(opened_files) == len(set(opened_files)) <= 3
+
+
+def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "_LARGE", 1)
+    start_shard(tmp_path, 30)
+    alive, most = [], []
+
+    class Counted(TaskBook):
+        def answer(self, part):
+            alive.append(1)
+            return super().answer(part)
+
+        def book(self, request, answer):
+            most.append(len(alive))
+            alive.clear()
+            return answer
+
+    outcome = run(
+        None, stop=AfterTasks(30), journal=DirectoryJournal(tmp_path),
+        bookkeeper=Counted(Contribution), tasks_per_round=8, **SETTINGS,
+    )  # fmt: skip
+    assert outcome.tasks == 30
+    assert most == [1] * 30
+
+
+def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
+    start_shard(tmp_path, 60)
+
+    class Pressed(TaskBook):
+        def book(self, request, answer):
+            if request == 20:
+                signal.raise_signal(signal.SIGTERM)
+            return answer
+
+    outcome = run(
+        None, stop=AfterTasks(60), journal=DirectoryJournal(tmp_path),
+        bookkeeper=Pressed(Contribution), tasks_per_round=8, **SETTINGS,
+    )  # fmt: skip
+    assert outcome.interrupted
+    assert outcome.tasks == 21
+    assert start(tmp_path, 60, None).tasks == 60
+
+
+def test_a_signal_that_comes_too_late_for_the_run_is_passed_on():
+    def press(progress):
+        if progress.tasks == 8:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            noise, stop=AfterTasks(8), bookkeeper=TaskBook(Contribution), tasks_per_round=8,
+            on_round=press, **SETTINGS,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_a_shard_keeps_a_deadline(tmp_path, executor):
+    def slow(task):
+        time.sleep(0.05)
+        return noise(task)
+
+    began = time.perf_counter()
+    n_done = run_shard(
+        slow, shard=(0, 1), stop=AfterTasks(100) | AfterSeconds(0.4),
+        journal=DirectoryJournal(tmp_path), bookkeeper=TaskBook(Contribution),
+        executor=executor, identity=IDENTITY,
+    )  # fmt: skip
+    assert 1 <= n_done < 40
+    assert time.perf_counter() - began < 2.0

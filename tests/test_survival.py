@@ -1,0 +1,456 @@
+"""Real processes and a real cluster: workers and drivers are killed, and the bits stay the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import survivor
+from cellworth import (
+    AfterSeconds,
+    AfterTasks,
+    Dask,
+    Processes,
+    Serial,
+    StandardErrorBelow,
+    Threads,
+    Valuation,
+)
+from cellworth.execution.crews import AHEAD
+
+pytest.importorskip("distributed")
+psutil = pytest.importorskip("psutil")
+
+# Moments are hit, and seconds counted.
+pytestmark = pytest.mark.alone
+
+N_TASKS = 20
+N_TASKS_OF_LONG_RUN = 160
+N_TASKS_OF_SIGNALLED_RUN = 40
+SECONDS_TO_LEAVE = 5.0
+
+
+class Log:
+    """What was begun and ended, by whom, in the order in which it happened."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def lines(self):
+        text = self.path.read_text() if self.path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        return [line.split() for line in whole.splitlines()]
+
+    @property
+    def n_starts(self):
+        return self.path.read_bytes().count(b"start ") if self.path.exists() else 0
+
+    @property
+    def latest_start(self):
+        return max(float(when) for what, _, _, when in self.lines() if what == "start")
+
+    @property
+    def busy(self):
+        """Processes in the middle of something."""
+        open_now = Counter()
+        for what, pid, _, _ in self.lines():
+            open_now[int(pid)] += 1 if what == "start" else -1
+        return {pid for pid, n in open_now.items() if n > 0 and _state(pid) not in GONE}
+
+    def wait_for_starts(self, n_starts, while_alive=lambda: True):
+        deadline = time.monotonic() + 60
+        while self.n_starts < n_starts:
+            assert while_alive(), "the run ended before it could be hit"
+            assert time.monotonic() < deadline, "the run does not begin"
+            time.sleep(0.005)
+
+
+GONE = {None, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+
+
+def _state(pid):
+    try:
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def kill_in_mid_task(log, among, n_victims=1):
+    """Stop processes, see that each is in the middle of something, and only then kill them."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        victims = sorted(log.busy & set(among()))[:n_victims]
+        # One that is stopped for long holds up the others, which wait for what it has.
+        if len(victims) == n_victims:
+            for pid in victims:
+                os.kill(pid, signal.SIGSTOP)
+            while any(_state(pid) not in {psutil.STATUS_STOPPED, *GONE} for pid in victims):
+                time.sleep(0.0005)
+            hit = log.busy >= set(victims)
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL if hit else signal.SIGCONT)
+            if hit:
+                return victims
+        time.sleep(0.001)
+    raise AssertionError("nobody was hit in the middle of a task")
+
+
+def still_there(processes, seconds):
+    """Those that do not end in time; what nobody has reaped has ended."""
+    deadline = time.monotonic() + seconds
+    while (left := [each for each in processes if _state(each.pid) not in GONE]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.02)
+    return left
+
+
+def workers():
+    """Processes below this one."""
+    return [child.pid for child in psutil.Process().children(recursive=True)]
+
+
+class Killer(threading.Thread):
+    """Kills workers of this process once so many starts are in the log."""
+
+    def __init__(self, log, moments, n_victims=1):
+        super().__init__(daemon=True)
+        self.log, self.moments, self.n_victims = log, moments, n_victims
+        self.killed = []
+
+    def run(self):
+        for n_starts in self.moments:
+            self.log.wait_for_starts(n_starts)
+            self.killed += kill_in_mid_task(self.log, workers, self.n_victims)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Digest and number of starts of a run in one go, without checkpoint."""
+    known = {}
+
+    def of(valuer, n_tasks):
+        if (valuer, n_tasks) not in known:
+            log = Log(tmp_path_factory.mktemp("uninterrupted") / "log")
+            run = survivor.VALUERS[valuer]
+            valuation = run(log.path, stop=AfterTasks(n_tasks), executor=Serial(), seconds=0.0)
+            known[valuer, n_tasks] = survivor.digest(valuation), log.n_starts
+        return known[valuer, n_tasks]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def one_worker():
+    with survivor.cluster(1) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with survivor.cluster(2) as client:
+        yield client
+
+
+@pytest.fixture
+def executor(request):
+    """Make an executor of a name and a number of workers.
+
+    Clusters are shared, but not those whose workers are killed: Dask does not always succeed in
+    replacing them.
+    """
+    with ExitStack() as clusters:
+
+        def of(name, n_workers, shared=True):
+            if name != "dask":
+                return IN_PLACE[name](n_workers)
+            if not shared:
+                return Dask(clusters.enter_context(survivor.cluster(n_workers)))
+            return Dask(request.getfixturevalue("one_worker" if n_workers == 1 else "two_workers"))
+
+        yield of
+
+
+IN_PLACE = {"serial": lambda _: Serial(), "threads": Threads, "processes": Processes}
+
+
+def resumed(valuer, folder, executor, n_tasks, **given):
+    return survivor.VALUERS[valuer](
+        folder / "log",
+        stop=AfterTasks(n_tasks),
+        executor=executor,
+        checkpoint=folder / "checkpoint",
+        **given,
+    )
+
+
+class Driver:
+    """A process of its own that does a run in a folder once it is told to."""
+
+    def __init__(self):
+        paths = [str(Path(survivor.__file__).parent), os.environ.get("PYTHONPATH", "")]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed at the end)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "import survivor; survivor.main()"],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,
+            text=True,
+        )
+
+    def begin(self, valuer, executor, n_workers, n_tasks, folder):
+        self.folder, self.log = folder, Log(folder / "log")
+        asked = {"valuer": valuer, "executor": executor, "n_workers": n_workers}
+        line = json.dumps(asked | {"n_tasks": n_tasks, "folder": str(folder)})
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self._errors.close()
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def family(self):
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def wait_for_starts(self, n_starts):
+        self.log.wait_for_starts(n_starts, self.alive)
+
+    def errors(self):
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def ended(self):
+        return json.loads((self.folder / "ended").read_text())
+
+
+@pytest.fixture(scope="module")
+def drive():
+    """Begin a run in a process of its own; the next one wakes up in the meantime."""
+    waiting = [Driver()]
+
+    def begin(*asked):
+        waiting.append(Driver())
+        return waiting.pop(0).begin(*asked)
+
+    yield begin
+    with waiting[0]:
+        pass
+
+
+VALUERS = ["knn", "monte carlo"]
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        ("serial", 1, 0),
+        pytest.param(("threads", 1, 0), marks=slow),
+        ("threads", 2, 0),
+        pytest.param(("processes", 1, 0), marks=slow),
+        pytest.param(("processes", 2, 0), marks=slow),
+        pytest.param(("dask", 1, 0), marks=slow),
+        pytest.param(("dask", 2, 0), marks=slow),
+        pytest.param(("processes", 1, 2), marks=slow),
+        ("processes", 2, 2),
+        pytest.param(("dask", 1, 2), marks=slow),
+        ("dask", 2, 2),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("valuer", VALUERS)
+def test_killed_workers_leave_no_trace(valuer, cell, executor, uninterrupted, tmp_path):
+    name, n_workers, n_kills = cell
+    bits, n_starts = uninterrupted(valuer, N_TASKS)
+    place = executor(name, n_workers, shared=n_kills == 0)
+    killer = Killer(Log(tmp_path / "log"), [n_starts // 6, n_starts // 2][:n_kills])
+    killer.start()
+    valuation = resumed(valuer, tmp_path, place, N_TASKS)
+    killer.join(0)
+    assert survivor.digest(valuation) == bits
+    assert valuation.status == "estimated"
+    assert len(set(killer.killed)) == n_kills
+    assert os.getpid() not in killer.killed
+
+
+@pytest.mark.parametrize("valuer", VALUERS)
+def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupted, tmp_path):
+    bits, n_starts = uninterrupted(valuer, N_TASKS)
+    place = executor("dask", 2, shared=False)
+    killer = Killer(Log(tmp_path / "log"), [n_starts // 3], n_victims=2)
+    killer.start()
+    # Long enough that both are often in the middle of something.
+    seconds = 0.1 if valuer == "knn" else 0.01
+    valuation = resumed(valuer, tmp_path, place, N_TASKS, seconds=seconds)
+    assert survivor.digest(valuation) == bits
+    assert len(set(killer.killed)) == 2
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        ("serial", 1),
+        pytest.param(("threads", 1), marks=slow),
+        pytest.param(("threads", 2), marks=slow),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("valuer", VALUERS)
+def test_a_killed_process_leaves_no_trace(valuer, cell, drive, uninterrupted, tmp_path):
+    bits, n_starts = uninterrupted(valuer, N_TASKS)
+    killed = []
+    for moment in (n_starts // 6, n_starts // 2):
+        with drive(valuer, *cell, N_TASKS, tmp_path) as driver:
+            driver.wait_for_starts(moment)
+            killed += kill_in_mid_task(driver.log, lambda: [driver.process.pid])
+            assert driver.process.wait() == -signal.SIGKILL
+    name, n_workers = cell
+    valuation = resumed(valuer, tmp_path, IN_PLACE[name](n_workers), N_TASKS)
+    assert survivor.digest(valuation) == bits
+    assert len(set(killed)) == 2
+    # Else the last session did it all.
+    assert Log(tmp_path / "log").n_starts < 2 * n_starts
+
+
+PLACES = {"serial": 1, "threads": 2, "processes": 2, "dask": 2}
+
+
+def most_lost(valuer, name):
+    """Starts that a kill of the driver may cost.
+
+    What was sent to a crew and has not come back is lost: its capacity, AHEAD requests for each
+    worker (workers of a killed driver may still begin what waits for them), and one request for
+    Serial. So are answers that wait to share a file with the next one: a file takes a few
+    milliseconds and the journal takes twenty times as long until it writes again, which is less
+    than a request takes here, so that there is at most one of each worker. A request is a task, or
+    at most the fits of one grid; then each session looks at the whole table anew. Utilities of the
+    other corners need no fit.
+    """
+    n_workers = PLACES[name]
+    capacity = 1 if name == "serial" else AHEAD * n_workers
+    n_requests = capacity + n_workers
+    return n_requests if valuer == "knn" else n_requests * survivor.MOST_FITS_PER_REQUEST + 1
+
+
+@slow
+@pytest.mark.parametrize("valuer", VALUERS)
+def test_ten_kills_cost_no_more_than_what_was_in_flight(valuer, drive, uninterrupted, tmp_path):
+    n_kills, n_tasks = 10, N_TASKS_OF_LONG_RUN
+    bits, n_starts = uninterrupted(valuer, n_tasks)
+    scale = 1 if valuer == "knn" else survivor.MOST_FITS_PER_REQUEST
+    rng = np.random.default_rng(17)
+    log = Log(tmp_path / "log")
+    names = [list(PLACES)[session % len(PLACES)] for session in range(n_kills)]
+    lost_if_nothing_were_kept = 0
+    for name in names:
+        before = log.n_starts
+        with drive(valuer, name, PLACES[name], n_tasks, tmp_path) as driver:
+            driver.wait_for_starts(before + rng.integers(6, 15) * scale)
+            time.sleep(rng.uniform(0.0, 0.1))
+            family = driver.family()
+            driver.process.kill()
+            assert driver.process.wait() == -signal.SIGKILL, driver.errors()
+            assert not still_there(family, SECONDS_TO_LEAVE)
+        lost_if_nothing_were_kept += log.n_starts - before
+    assert survivor.digest(resumed(valuer, tmp_path, Threads(2), n_tasks)) == bits
+    allowed = sum(most_lost(valuer, name) for name in names)
+    assert log.n_starts <= n_starts + allowed
+    # The bound has teeth: sessions that begin anew each time would be beyond it.
+    assert lost_if_nothing_were_kept > allowed
+
+
+SIGNALS = {
+    "SIGINT": (signal.SIGINT, False, "knn"),
+    "SIGTERM": (signal.SIGTERM, False, "monte carlo"),
+    "Ctrl-C in a terminal": (signal.SIGINT, True, "monte carlo"),
+}
+
+
+@slow
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        *product(PLACES, ["SIGINT"]),
+        *product(["serial", "processes", "dask"], ["SIGTERM"]),
+        *product(["threads", "processes", "dask"], ["Ctrl-C in a terminal"]),
+    ],
+)
+def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path):
+    number, whole_group, valuer = SIGNALS[sent]
+    bits, _ = uninterrupted(valuer, N_TASKS_OF_SIGNALLED_RUN)
+    with drive(valuer, name, PLACES[name], N_TASKS_OF_SIGNALLED_RUN, tmp_path) as driver:
+        driver.wait_for_starts(10 if valuer == "knn" else 200)
+        family = driver.family()
+        began = time.monotonic()
+        (os.killpg if whole_group else os.kill)(driver.process.pid, number)
+        assert driver.process.wait(30) == 0, driver.errors()
+        took = time.monotonic() - began
+        assert not still_there(family, SECONDS_TO_LEAVE - took)
+        assert took < SECONDS_TO_LEAVE
+        assert driver.ended()["status"] == "interrupted"
+    saved = Valuation.load(tmp_path / "valuation")
+    assert saved.status == "interrupted"
+    assert survivor.digest(saved) == driver.ended()["digest"]
+    whole = resumed(valuer, tmp_path, Threads(2), N_TASKS_OF_SIGNALLED_RUN)
+    assert survivor.digest(whole) == bits
+
+
+RULES = {
+    "AfterTasks": AfterTasks(7),
+    "AfterSeconds": AfterSeconds(1.0),
+    # Errors are believed after ten sweeps.
+    "StandardErrorBelow": StandardErrorBelow(100.0),
+}
+SECONDS_TO_SETTLE = 0.1
+
+
+@pytest.mark.filterwarnings("ignore:the run was broken off after")
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        *product(["serial", "threads"], RULES),
+        *product(["processes", "dask"], ["AfterTasks", "AfterSeconds"]),
+    ],
+)
+def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_path):
+    log = Log(tmp_path / "log")
+    place = executor(name, PLACES[name])
+    valuation = survivor.knn(
+        log.path,
+        stop=RULES[rule],
+        cv=2,
+        seconds=0.15,
+        executor=place,
+        checkpoint=tmp_path / "checkpoint",
+    )
+    ended = time.time()
+    # What runs on a cluster cannot be ended, and ends; what waits there is cancelled.
+    time.sleep(0.6)
+    assert log.latest_start < ended + SECONDS_TO_SETTLE
+    n_done = valuation.provenance.sessions[0].tasks
+    assert n_done <= log.n_starts
+    if rule == "AfterTasks":
+        assert log.n_starts == n_done == 7
