@@ -95,7 +95,8 @@ def _is_alive(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
+        # It is somebody else's.
+        pass
     return True
 
 

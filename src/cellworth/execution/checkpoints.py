@@ -58,8 +58,7 @@ class DirectoryJournal:
                 _begin(self.folder, asked)
                 kept = _kept_run(self.folder) or asked
         refuse_another_run(kept, asked, str(self.folder))
-        self._run = fingerprint(asked)
-        self._parts = Parts(self.folder, self._run)
+        self._run, self._parts = fingerprint(asked), None
 
     def read(self) -> State | None:
         """Return the latest state, or None for a new run."""
@@ -92,8 +91,11 @@ class DirectoryJournal:
 
     @property
     def _opened(self) -> Parts:
-        if self._parts is None:
+        if not self._run:
             raise ValueError(f"{self!r} has not been opened for a run.")
+        if self._parts is None:
+            # Looked at when they are first needed: a run may be taken up to see whose it is.
+            self._parts = Parts(self.folder, self._run)
         return self._parts
 
     def __repr__(self) -> str:
