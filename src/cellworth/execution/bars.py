@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tqdm.auto import tqdm
 
+from cellworth.execution.pacing import Pace
 from cellworth.execution.stopping import Progress
 
 _SECONDS_BEFORE_BAR = 2.0
@@ -54,7 +55,7 @@ class Bar:
         self._share_done = share_done
         self._describe = describe
         self._errors_from = math.inf if errors_from is None else errors_from
-        self._errors, self._next_errors = "", 0.0
+        self._errors, self._pace = "", Pace(_SHARE_OF_TIME)
         self._latest = start
         slow = seconds_per_task >= _SECONDS_BEFORE_BAR
         self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
@@ -88,9 +89,8 @@ class Bar:
         self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
 
     def _look_at_errors(self) -> None:
-        began = time.perf_counter()
-        if self._latest.tasks < self._errors_from or began < self._next_errors:
+        if self._latest.tasks < self._errors_from or not self._pace.due:
             return
-        error = self._latest.largest_standard_error
+        with self._pace.taken():
+            error = self._latest.largest_standard_error
         self._errors = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
-        self._next_errors = began + (time.perf_counter() - began) / _SHARE_OF_TIME

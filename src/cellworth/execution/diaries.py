@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Self
 
 from cellworth.execution.books import Bookkeeper, kept_elsewhere
 from cellworth.execution.crews import Failure, Lost
 from cellworth.execution.journal import Journal, State
+from cellworth.execution.pacing import Pace
 from cellworth.execution.stopping import Progress
 
 _SECONDS_BETWEEN_STATES = 10.0
@@ -43,7 +43,7 @@ class Diary:
                 self.latest = Progress(state.tasks, 0.0, folded)
         # Numbers only: what was written may be large, and is not needed again.
         self._tasks_written, self._seconds_written = self.latest.tasks, 0.0
-        self._next_state = 0.0
+        self._pace = Pace(_SHARE_OF_TIME)
 
     @property
     def writes(self) -> bool:
@@ -66,7 +66,7 @@ class Diary:
         """Remember how far the run is, and write it down where that is due."""
         self.latest = progress
         old = progress.seconds - self._seconds_written >= _SECONDS_BETWEEN_STATES
-        if (round_ends or old) and time.monotonic() >= self._next_state:
+        if (round_ends or old) and self._pace.due:
             self._write()
 
     def __enter__(self) -> Self:
@@ -91,8 +91,7 @@ class Diary:
             return
         if latest.tasks == self._tasks_written:
             return
-        began = time.monotonic()
-        content = self._bookkeeper.state(latest.contribution)
-        self._journal.write(State(latest.tasks, self.seconds_before + latest.seconds, content))
+        with self._pace.taken():
+            content = self._bookkeeper.state(latest.contribution)
+            self._journal.write(State(latest.tasks, self.seconds_before + latest.seconds, content))
         self._tasks_written, self._seconds_written = latest.tasks, latest.seconds
-        self._next_state = began + (time.monotonic() - began) / _SHARE_OF_TIME

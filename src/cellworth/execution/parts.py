@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from cellworth.execution.journal import Loader
+from cellworth.execution.pacing import Pace
 from cellworth.files import written_atomically
 from cellworth.packing import Plain, PlainFile, n_bytes, prefixed, write_plain
 
@@ -42,7 +42,7 @@ class Parts:
         self._small: list[Path] = []
         self._pending: list[tuple[int, Plain]] = []
         self._latest = _NOTHING
-        self._next_flush = 0.0
+        self._pace = Pace(_SHARE_OF_TIME)
         for path in sorted(folder.glob(PATTERN)):
             tasks = self._tasks_of(path)
             if tasks:
@@ -60,7 +60,7 @@ class Parts:
         if n_bytes(answer) >= _LARGE:
             return partial(self._answer, self._write([(task, answer)]), 0)
         self._pending.append((task, answer))
-        if len(self._pending) >= _MANY_ANSWERS or time.monotonic() >= self._next_flush:
+        if len(self._pending) >= _MANY_ANSWERS or self._pace.due:
             self.flush()
         return None
 
@@ -68,10 +68,9 @@ class Parts:
         """Write the answers that wait for others."""
         if not self._pending:
             return
-        began = time.monotonic()
-        self._small.append(self._write(self._pending))
+        with self._pace.taken():
+            self._small.append(self._write(self._pending))
         self._pending = []
-        self._next_flush = began + (time.monotonic() - began) / _SHARE_OF_TIME
         if len(self._small) >= _MANY_PARTS:
             self._join_small_ones()
 
