@@ -397,3 +397,16 @@ def test_a_save_that_fails_leaves_the_old_result(exact, estimate, tmp_path, monk
     monkeypatch.undo()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert_equal(Valuation.load(tmp_path), exact)
+
+
+def test_strips_go_through_all_values_from_top_to_bottom(estimate):
+    strips = list(estimate.strips(3))
+    assert [strip.rows for strip in strips] == [slice(0, 3), slice(3, 4)]
+    assert np.array_equal(np.vstack([strip.values for strip in strips]), estimate.values)
+    errors = np.vstack([strip.standard_errors for strip in strips])
+    assert np.array_equal(errors, estimate.standard_errors)
+
+
+def test_strips_without_rows_are_refused(estimate):
+    with pytest.raises(ValueError, match="n_rows is 0; give a whole number of at least 1"):
+        next(estimate.strips(0))

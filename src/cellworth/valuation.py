@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks, Labels
+from cellworth.counts import checked_count
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
 from cellworth.provenance import Provenance
@@ -21,6 +22,24 @@ from cellworth.storage import read_folder, write_folder
 
 Floats = NDArray[np.float64]
 Status = Literal["exact", "estimated", "interrupted"]
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """Some rows of a Valuation, with all columns.
+
+    Parameters
+    ----------
+    rows : slice
+        Which rows these are, by position.
+    values, standard_errors : arrays of shape (n_rows of the strip, n_columns)
+    validation_errors : array of the same shape or None
+    """
+
+    rows: slice
+    values: Floats
+    standard_errors: Floats
+    validation_errors: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +150,18 @@ class Valuation:
     def columns(self) -> ValueList:
         """Value of each column: the sum of its blocks, with a standard error of its own."""
         return self._list({"column": self.column_labels}, np.s_[-1, :-1])
+
+    def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
+        """Go through the values from top to bottom, some rows at a time."""
+        for start in range(0, self.shape[0], checked_count(n_rows, "n_rows")):
+            rows = slice(start, min(start + n_rows, self.shape[0]))
+            judged = self.validation_errors
+            yield Strip(
+                rows,
+                self.values[rows],
+                self.standard_errors[rows],
+                None if judged is None else judged[rows],
+            )
 
     def lowest(self, k: int = 10) -> ValueList:
         """Return the k blocks of lowest value, lowest first."""

@@ -1,0 +1,68 @@
+"""Tables of the experiments, read from a local folder; which columns are features is said here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+# File, target, columns that are no features.
+_FILES = {
+    "breast original": ("breast_cancer_wisconsin_original", "class", ["sample_code_number"]),
+    "wine": ("wine", "class", []),
+    "credit": ("credit_card_default", "default_payment_next_month", ["ID"]),
+    "electricity": ("electricity", "class", []),
+    "heart": ("heart", "target", []),
+    "adult": ("adult_train", "income", []),
+}
+
+
+class Table(NamedTuple):
+    """A table of features and its labels."""
+
+    X: pd.DataFrame
+    y: np.ndarray
+
+    def part(self, rows: np.ndarray) -> Table:
+        """Take these rows, numbered anew."""
+        return Table(self.X.iloc[rows].reset_index(drop=True), self.y[rows])
+
+    def numbers(self) -> Table:
+        """All columns as numbers of mean 0 and variance 1, text by its code, without constants."""
+        coded = self.X.apply(
+            lambda c: c if pd.api.types.is_numeric_dtype(c) else c.astype("category").cat.codes
+        )
+        varied = coded.loc[:, coded.nunique() > 1].astype(float)
+        return Table((varied - varied.mean()) / varied.std(ddof=0), self.y)
+
+
+def load(name: str, folder: Path) -> Table:
+    """Load a whole table; rows with gaps and rows that repeat others (heart) are left out."""
+    if name == "breast 30":
+        X, y = datasets.load_breast_cancer(return_X_y=True, as_frame=True)
+        return Table(X, y.to_numpy())
+    file, target, dropped = _FILES[name]
+    table = pd.read_csv(folder / f"{file}.csv.gz").drop(columns=dropped).dropna()
+    if name == "heart":
+        table = table.drop_duplicates()
+    table = table.reset_index(drop=True)
+    y = table.pop(target).to_numpy()
+    return Table(table, y)
+
+
+def drawn(table: Table, *sizes: int, seed: int) -> list[Table]:
+    """Disjoint random parts of these sizes, each with about the same share of every class."""
+    rows, parts = np.arange(len(table.y)), []
+    for size in sizes:
+        if len(rows) > size:
+            part, rows = train_test_split(
+                rows, train_size=size, stratify=table.y[rows], random_state=seed
+            )
+        else:
+            part, rows = rows, rows[:0]
+        parts.append(table.part(part))
+    return parts
