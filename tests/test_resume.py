@@ -338,18 +338,22 @@ import os, signal, threading, time
 import numpy as np
 from cellworth import KNNValuer, Permutations
 
-def press_ctrl_c_later():
-    # A minute of work has begun; the first fit has compiled the kernels.
-    time.sleep(1.5)
+def press_ctrl_c():
+    # In the middle of the second sweep, on a busy machine too.
+    time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGINT)
+
+def press_ctrl_c_later(progress, pressed=[]):
+    if not pressed:
+        pressed.append(threading.Thread(target=press_ctrl_c, daemon=True).start())
 
 rng = np.random.default_rng(0)
 X, X_val = rng.normal(size=(4000, 10)), rng.normal(size=(4000, 10))
 y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
-valuer = KNNValuer(design=Permutations(1), sweeps=50, random_state=0, progress=False)
-valuer.set_params(sweeps=1).fit(X[:50], y[:50], X_val=X_val[:9], y_val=y_val[:9])
-threading.Thread(target=press_ctrl_c_later, daemon=True).start()
-valuation = valuer.set_params(sweeps=50).fit(X, y, X_val=X_val, y_val=y_val).valuation_
+valuer = KNNValuer(
+    design=Permutations(1), sweeps=50, random_state=0, progress=False, on_round=press_ctrl_c_later
+)
+valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 assert valuation.status == "interrupted"
 assert np.isfinite(valuation.values).all()
 assert abs(valuation.efficiency_residual) < 1e-12

@@ -3,6 +3,16 @@
 import logging
 from importlib.metadata import version
 
+from cellworth.applications import (
+    Agreement,
+    Finding,
+    Payout,
+    Policy,
+    Verdict,
+    check_owners,
+    split,
+    verify,
+)
 from cellworth.blocks import Blocks
 from cellworth.caches import FileCache, MemoryCache
 from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
@@ -24,6 +34,7 @@ from cellworth.execution import (
 from cellworth.games import FailedUtility, Game, KNNGame, ModelGame, TableGame
 from cellworth.moments import Moments
 from cellworth.neighbours.bins import RankBins
+from cellworth.owners import Owners
 from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.subsets import AllSubsets, LeverageSubsets, Permutations, QuadratureSubsets
 from cellworth.valuation import Valuation
@@ -47,6 +58,7 @@ __all__ = [
     "AfterSeconds",
     "AfterTasks",
     "AfterUtilities",
+    "Agreement",
     "AllSubsets",
     "Banzhaf",
     "Beta",
@@ -57,6 +69,7 @@ __all__ = [
     "ExactValuer",
     "FailedUtility",
     "FileCache",
+    "Finding",
     "FlattenedValuer",
     "Game",
     "GaussianProcess",
@@ -71,8 +84,11 @@ __all__ = [
     "Moments",
     "MonteCarloValuer",
     "OutOfBagValuer",
+    "Owners",
+    "Payout",
     "Permutations",
     "PlainGrids",
+    "Policy",
     "Processes",
     "Progress",
     "QuadratureSubsets",
@@ -86,6 +102,10 @@ __all__ = [
     "TensorLeastSquares",
     "Threads",
     "Valuation",
+    "Verdict",
+    "check_owners",
     "merge",
+    "split",
     "value_game",
+    "verify",
 ]

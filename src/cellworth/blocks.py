@@ -15,6 +15,9 @@ Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Groups: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[Any, Iterable[Any]] | None
 
+# What the column of labels is called where labels play.
+LABEL = "(label)"
+
 _NAMED_IN_ERRORS = 3
 
 

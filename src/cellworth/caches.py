@@ -53,6 +53,11 @@ class MemoryCache:
         for coalition, utility in found.items():
             self._known.setdefault((game, coalition), utility)
 
+    def entries(self) -> Iterator[tuple[str, bytes, float]]:
+        """Game, coalition and utility of all that is known."""
+        for (game, coalition), utility in self._known.items():
+            yield game, coalition, utility
+
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryCache:
         """Stay one cache: a cloned valuer shares it, as it would share a file."""
         return self
@@ -114,6 +119,14 @@ class FileCache:
         lines = [(game, c, utility, _checksum(game, c, utility)) for c, utility in found.items()]
         with self._used() as connection, connection:
             connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", lines)
+
+    def entries(self) -> Iterator[tuple[str, bytes, float]]:
+        """Game, coalition and utility of all that is known."""
+        with self._used() as connection:
+            rows = connection.execute(
+                "SELECT game, coalition, utility FROM utilities ORDER BY game, coalition"
+            ).fetchall()
+        yield from rows
 
     def close(self) -> None:
         """Close the file; it is opened again where it is used again."""

@@ -83,7 +83,7 @@ class ValueList:
         decimals = self._decimals()
         for name in {"value", "standard_error", "validation_error"} & set(columns):
             columns[name] = [_rounded(number, decimals) for number in columns[name]]
-        lines = _table(columns)
+        lines = aligned(columns)
         left = len(self) - len(shown)
         return "\n".join(lines + ([f"... and {left:,} more"] if left else []))
 
@@ -142,7 +142,8 @@ def _rounded(number: float, decimals: int) -> str:
     return f"{round(number, decimals) + 0.0:.{decimals}f}"
 
 
-def _table(columns: Mapping[str, list[Any]]) -> list[str]:
+def aligned(columns: Mapping[str, list[Any]]) -> list[str]:
+    """Lines of a table for the terminal, a header first."""
     texts = [[name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()]
     widths = [max(map(len, column)) for column in texts]
     return [

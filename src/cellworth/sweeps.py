@@ -65,13 +65,17 @@ class Sweeps:
         Sum of their weights.
     total : float
         What the sums should add up to.
+    whole : float
+        Utility of the whole table, of which the total is the part that cells earn.
     finished : Moments or None
         One observation per finished sweep.
-    finished_total : float
-        What the values of a finished sweep should add up to.
+    finished_total, finished_whole : float
+        What the values of a finished sweep should add up to, and the utility of the whole table.
     spread : Spread or None
         How values differ between queries, from the first sweep.
     tally : Tally
+    owned : Sweeps or None
+        The same for sums over the cells of owners, where there are any.
     """
 
     parts_per_sweep: int
@@ -79,10 +83,13 @@ class Sweeps:
     sums: Floats
     weight: float
     total: float
+    whole: float = 0.0
     finished: Moments | None = None
     finished_total: float = math.nan
+    finished_whole: float = math.nan
     spread: Spread | None = None
     tally: Tally = field(default_factory=Tally)
+    owned: Sweeps | None = None
 
     def merge(self, other: Sweeps) -> Sweeps:
         """Fold in the next part; parts must come in the order of tasks."""
@@ -96,8 +103,10 @@ class Sweeps:
             sums=ended.sums + other.sums,
             weight=ended.weight + other.weight,
             total=ended.total + other.total,
+            whole=ended.whole + other.whole,
             spread=spread,
             tally=ended.tally.merge(other.tally),
+            owned=ended.owned and other.owned and ended.owned.merge(other.owned),
         ).closed()
 
     def closed(self) -> Sweeps:
@@ -111,8 +120,10 @@ class Sweeps:
             sums=np.zeros_like(self.sums),
             weight=0.0,
             total=0.0,
+            whole=0.0,
             finished=seen if self.finished is None else self.finished.merge(seen),
             finished_total=self.total / self.weight,
+            finished_whole=self.whole / self.weight,
         )
 
     @property
@@ -126,6 +137,14 @@ class Sweeps:
         """What the values should add up to."""
         ended = self.closed()
         return self.total / self.weight if ended.finished is None else ended.finished_total
+
+    @property
+    def unearned(self) -> float:
+        """Part of the whole table's utility that is there without rows or columns."""
+        ended = self.closed()
+        if ended.finished is None:
+            return (self.whole - self.total) / self.weight
+        return ended.finished_whole - ended.finished_total
 
     def validation_errors(self, n_queries: int) -> Floats | None:
         """Errors that come from the choice of queries, without those of sampled coalitions."""

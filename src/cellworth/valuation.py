@@ -12,13 +12,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Axis, Blocks, Labels
+from cellworth.blocks import Axis, Blocks, Labels, label_array
 from cellworth.counts import checked_count
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
 from cellworth.provenance import Provenance
 from cellworth.shrinkage import shrunk
 from cellworth.storage import read_folder, write_folder
+from cellworth.sums import OwnerSums
 
 Floats = NDArray[np.float64]
 Status = Literal["exact", "estimated", "interrupted"]
@@ -69,6 +70,11 @@ class Valuation:
     shrink : bool
         Whether values are drawn towards equal shares as far as noise may explain what the Moments
         show; see :func:`cellworth.shrinkage.shrunk`.
+    unearned : float
+        h(N, 0) + h(0, M) - h(0, 0): the part of the whole table's score that no block earns,
+        because it is there without rows or without columns. NaN where it is not known.
+    owned : OwnerSums or None
+        What the cells of each owner are worth together, where ``fit`` was given owners.
     """
 
     blocks: Blocks
@@ -80,6 +86,8 @@ class Valuation:
     backend: str | None = None
     validation: Floats | None = None
     shrink: bool = False
+    unearned: float = math.nan
+    owned: OwnerSums | None = None
 
     @cached_property
     def values(self) -> Floats:
@@ -150,6 +158,27 @@ class Valuation:
     def columns(self) -> ValueList:
         """Value of each column: the sum of its blocks, with a standard error of its own."""
         return self._list({"column": self.column_labels}, np.s_[-1, :-1])
+
+    def owners(self) -> ValueList:
+        """Value of each owner: the sum of its cells, with errors of its own.
+
+        Known where ``fit`` was given owners; :func:`cellworth.split` also serves other valuations.
+        """
+        if self.owned is None:
+            raise ValueError(
+                "this valuation has no owners; pass owners=Owners(X).assign(...) to the fit of a "
+                "KNNValuer, or use split."
+            )
+        seen = self.owned.moments
+        exact = self.status == "exact"
+        return ValueList(
+            {"owner": label_array(self.owned.names, what="owner")},
+            seen.values,
+            np.zeros(seen.mean.shape) if exact else seen.standard_errors,
+            seen.count,
+            self.backend,
+            self.owned.validation,
+        )
 
     def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
         """Go through the values from top to bottom, some rows at a time."""
@@ -228,6 +257,7 @@ class Valuation:
             provenance=self.provenance.merge(other.provenance),
             status=status,
             validation=_merged_validation(self, other),
+            owned=_merged_owners(self.owned, other.owned),
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -238,6 +268,8 @@ class Valuation:
             "empty": self.empty,
             # JSON knows no NaN.
             "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
+            "unearned": None if math.isnan(self.unearned) else self.unearned,
+            "owned": None if self.owned is None else self.owned.to_plain(),
             "backend": self.backend,
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
@@ -263,6 +295,8 @@ class Valuation:
                 manifest["backend"],
                 validation,
                 bool(manifest["shrink"]),
+                _read_total(manifest["unearned"]),
+                None if manifest["owned"] is None else OwnerSums.from_plain(manifest["owned"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -404,6 +438,12 @@ def _merged_validation(one: Valuation, other: Valuation) -> Floats | None:
     squares = counts[0] * one.validation**2 + counts[1] * other.validation**2
     merged: Floats = np.sqrt(squares / sum(counts))
     return merged
+
+
+def _merged_owners(one: OwnerSums | None, other: OwnerSums | None) -> OwnerSums | None:
+    if one is None or other is None or one.keys != other.keys:
+        return None
+    return one.merge(other)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

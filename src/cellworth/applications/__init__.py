@@ -1,3 +1,17 @@
 """Applications: what a Valuation tells people to do."""
 
-__all__: list[str] = []
+from cellworth.applications.agreements import Agreement
+from cellworth.applications.audits import Verdict, verify
+from cellworth.applications.gate import Finding, check_owners
+from cellworth.applications.payouts import Payout, Policy, split
+
+__all__ = [
+    "Agreement",
+    "Finding",
+    "Payout",
+    "Policy",
+    "Verdict",
+    "check_owners",
+    "split",
+    "verify",
+]

@@ -59,11 +59,36 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             groups=groups,
         )  # fmt: skip
 
+    def question(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+    ) -> dict[str, Any]:
+        """Say what ``fit`` with these arguments would answer, without doing it.
+
+        Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
+        in ``valuation_.provenance.question``: what an agreement fixes beforehand.
+        """
+        return self._question(
+            self._game(
+                X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups,
+                column_groups=column_groups, groups=groups,
+            )
+        )  # fmt: skip
+
     def _fit(self, **given: Any) -> Self:
+        game = self._game(**given)
+        return self._keep(game, self._value(game, game.blocks))
+
+    def _keep(self, game: Any, valuation: Valuation | None) -> Self:
         for name in _RESULTS:
             self.__dict__.pop(name, None)
-        game = self._game(**given)
-        valuation = self._value(game, game.blocks)
         self._keep_names(game)
         if valuation is None:
             return self
@@ -86,6 +111,10 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     def _settings(self, row_semivalue: Any = None, column_semivalue: Any = None) -> Settings:
         given = {name: getattr(self, name) for name in _SETTINGS if hasattr(self, name)}
         return Settings.checked(row_semivalue, column_semivalue, **given)
+
+    def _question(self, game: Any) -> dict[str, Any]:
+        semivalues = (getattr(self, f"{side}_semivalue", None) for side in ("row", "column"))
+        return self._settings(*semivalues).question(game)
 
     @abstractmethod
     def _value(self, game: Game, blocks: Blocks) -> Valuation | None:

@@ -127,6 +127,9 @@ class LeaveOneOutValuer(ModelValuer):
         settings = self._settings(LeaveOneOut(), LeaveOneOut())
         return leave_one_out_valuation(game, blocks, settings)
 
+    def _question(self, game: Any) -> dict[str, Any]:
+        return self._settings(LeaveOneOut(), LeaveOneOut()).question(game)
+
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
@@ -233,7 +236,7 @@ class RandomValuer(Valuer):
         seed = checked_seed(self.random_state, None)
         values = generator(seed, 0).random(blocks.shape)
         problem = game.problem
-        question = {"game": "random values", **problem.question()}
+        question = self._question(game)
         method = {"name": "random values"}
         return Valuation(
             blocks,
@@ -244,6 +247,9 @@ class RandomValuer(Valuer):
             Provenance.now(question, method, Session(seed, 1), Tally(), 0.0),
             problem.table.backend,
         )
+
+    def _question(self, game: Any) -> dict[str, Any]:
+        return {"game": "random values", **game.problem.question()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
-from cellworth.blocks import Axis, Blocks, label_array
+from cellworth.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
@@ -24,6 +24,7 @@ from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
 from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Kind, Scale
+from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.subsets import (
@@ -34,14 +35,13 @@ from cellworth.subsets import (
     Permutations,
     SubsetDesign,
 )
+from cellworth.sums import OwnerSums
 from cellworth.sweeps import Sweeps
 from cellworth.valuation import Status, Valuation
 from cellworth.valuers.base import Valuer
 from cellworth.valuers.methods import run_identity
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop
-
-LABEL = "(label)"
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
@@ -180,23 +180,67 @@ class KNNValuer(Valuer):
         self.progress = progress
         self.on_round = on_round
 
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        owners: Owners | None = None,
+    ) -> Self:
+        """Value the cells of a training table.
+
+        Parameters
+        ----------
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+            Table to learn from; its cells are valued. Names and row ids are kept.
+        y : array-like of shape (n_rows,)
+            Labels.
+        X_val, y_val : table and labels, default=None
+            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
+            groups (it then does not play). None: every row for itself.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
+        owners : Owners, default=None
+            Who holds which cells. What each owner's cells are worth together then gets errors of
+            its own (``valuation_.owners()``), which those of single cells cannot tell.
+
+        Returns
+        -------
+        self
+        """
+        if owners is not None and not isinstance(owners, Owners):
+            raise TypeError(
+                f"owners is of type {type(owners).__name__}; give Owners(X).assign(...)."
+            )
+        game = self._game(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups,
+        )  # fmt: skip
+        return self._keep(game, self._value(game, game.blocks, owners))
+
     def _game(self, **given: Any) -> KNNGame:
         return KNNGame(
             n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale, kinds=self.kinds,
             empty=self.empty, cv=self.cv, **given,
         )  # fmt: skip
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
+    def _value(self, game: Game, blocks: Blocks, owners: Owners | None = None) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        tasks = self._tasks(game, settings)
-        if tasks.with_label:
+        if _checked_flag(self.value_labels, "value_labels"):
             blocks = _with_label(blocks)
+        tasks = self._tasks(game, settings, None if owners is None else owners.on(blocks))
         sweeps = _checked_sweeps(self.sweeps, once=not tasks.draws, limited=self.stop is not None)
-        question = settings.question(game) | {
-            "value_labels": tasks.with_label,
-            "ranking": described(tasks.ranking),
-        }
+        question = self._question(game)
         method = {
             "name": "KNNValuer",
             "design": described(tasks.design),
@@ -216,6 +260,7 @@ class KNNValuer(Valuer):
                 design=method["design"],
                 seed=tasks.seed,
                 parts_per_sweep=len(tasks.parts),
+                owners=list(tasks.holdings.keys) if tasks.holdings else None,
             ),
             title=type(tasks.design).__name__,
             tasks_per_round=len(tasks.parts),
@@ -225,8 +270,14 @@ class KNNValuer(Valuer):
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, question, method)
 
-    def _tasks(self, game: KNNGame, settings: Settings) -> QueryTasks:
-        with_label = _checked_flag(self.value_labels, "value_labels")
+    def _question(self, game: Any) -> dict[str, Any]:
+        return super()._question(game) | {
+            "value_labels": _checked_flag(self.value_labels, "value_labels"),
+            "ranking": described(_checked_ranking(self.ranking, game)),
+        }
+
+    def _tasks(self, game: KNNGame, settings: Settings, holdings: Holdings | None) -> QueryTasks:
+        with_label = bool(self.value_labels)
         design = _checked_design(self.design, game, settings.column_semivalue, with_label)
         # Where nothing is drawn there is no seed, and a checkpoint needs none.
         draws = not isinstance(design, AllSubsets)
@@ -238,6 +289,7 @@ class KNNValuer(Valuer):
             with_label=with_label,
             ranking=_checked_ranking(self.ranking, game),
             seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
+            holdings=holdings,
         )
 
 
@@ -261,6 +313,19 @@ def _valuation(
         Provenance.now(question, method, session, seen.tally, outcome.seconds),
         tasks.game.problem.table.backend,
         seen.validation_errors(tasks.n_queries),
+        unearned=seen.unearned,
+        owned=_owned(seen, tasks),
+    )
+
+
+def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
+    if tasks.holdings is None or seen.owned is None:
+        return None
+    return OwnerSums(
+        tasks.holdings.names,
+        tasks.holdings.keys,
+        seen.owned.moments,
+        seen.owned.validation_errors(tasks.n_queries),
     )
 
 

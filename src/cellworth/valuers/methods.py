@@ -247,6 +247,7 @@ def value_blocks(
         provenance,
         _backend(game),
         shrink=method.shrink,
+        unearned=ends.whole - ends.total,
     )
     _warn_of_nothing_told(valuation, outcome.tasks)
     return valuation

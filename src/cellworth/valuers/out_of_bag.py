@@ -137,7 +137,6 @@ class OutOfBagValuer(Valuer):
         return Lessons(problem, kind(max_features=self.max_features), numbers_of(problem.table))
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
-        settings = self._settings()
         seed = checked_seed(self.random_state, self.checkpoint)
         contrast = _checked_contrast(self.contrast)
         bags = Bags(
@@ -156,9 +155,15 @@ class OutOfBagValuer(Valuer):
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
         )
-        asked = _Asked(**vars(settings), column_share=self.column_share, contrast=contrast)
-        valuation = value_blocks(game, blocks, method, settings=asked, ends=_trial(game))
+        valuation = value_blocks(game, blocks, method, settings=self._asked(), ends=_trial(game))
         return None if valuation is None else replace(valuation, empty="none")
+
+    def _question(self, game: Any) -> dict[str, Any]:
+        return self._asked().question(game)
+
+    def _asked(self) -> _Asked:
+        contrast = _checked_contrast(self.contrast)
+        return _Asked(**vars(self._settings()), column_share=self.column_share, contrast=contrast)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from cellworth.neighbours.bins import COALITIONS_AT_ONCE, BinnedRows, RankBins, 
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import Plan, Query, Training
+from cellworth.owners import Holdings
 from cellworth.semivalues import Semivalue, inside_chances
 from cellworth.subsets import AllSubsets, Coalitions, SubsetDesign
 from cellworth.sweeps import Spread, Sweeps
@@ -73,6 +75,8 @@ class QueryTasks:
         How far rows are ranked; None: exactly.
     seed : int or None
         None where nothing is drawn.
+    holdings : Holdings or None
+        Whose sums are watched.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class QueryTasks:
         with_label: bool,
         ranking: RankBins | None,
         seed: int | None,
+        holdings: Holdings | None = None,
     ) -> None:
         self.game = game
         self.design = design
@@ -93,12 +98,14 @@ class QueryTasks:
         self.with_label = with_label
         self.ranking = ranking
         self.seed = seed
+        self.holdings = holdings
         # All subsets are the same for every query and every sweep.
         self.draws = not isinstance(design, AllSubsets)
         self.n_queries = game.n_queries
         self.n_results = game.shape[1] + with_label
         self.parts = self._cut()
         self._trainings: dict[int, Training] = {}
+        self._owned: dict[int, _Owned] = {}
         self._draws: dict[int, list[tuple[Plan, Floats]]] = {}
 
     def __call__(self, number: int) -> Task:
@@ -114,11 +121,14 @@ class QueryTasks:
         rows = np.flatnonzero(game.problem.folds[part.fold].may_train)
         cells = np.zeros((self.n_results, len(rows)))
         ranked = self._ranked(training, max(plan.most_at_once for plan, _ in plans))
+        owned = None
+        if self.holdings is not None:
+            owned = _kept(self._owned, part.fold, partial(self._owned_in, self.holdings))
         watch = None
         if part.observed and task.sweep == 0:
-            watch = _Watch(cells.shape, game.blocks.rows.codes[rows], game.shape[0])
+            watch = _Watch(cells.shape, game.blocks.rows.codes[rows], game.shape[0], owned)
         without_columns = self._without_columns(training)
-        weight = total = 0.0
+        weight = total = utility = 0.0
         for order, place in zip(self._orders(task), part.queries.tolist(), strict=True):
             leave_if_cancelled()
             counts = float(game.query_weights[part.fold][place])
@@ -142,17 +152,23 @@ class QueryTasks:
                 cells += counts * into
                 watch.note((counts * self.n_queries) ** 2)
             total += counts * (whole - base)
+            utility += counts * whole
             weight += counts
         n_ranked = sum(len(plans[p % len(plans)][0].coalitions.members) for p in part.queries)
-        return Sweeps(
+        seen = Sweeps(
             parts_per_sweep=len(self.parts),
             parts=1,
             sums=with_margins(self._by_row_player(cells, rows)),
             weight=weight,
             total=total,
+            whole=utility,
             spread=None if watch is None else watch.spread(len(part.queries)),
             tally=Tally(utilities=n_ranked, new=n_ranked),
         )
+        if owned is None:
+            return seen
+        spread = None if watch is None else watch.owned_spread(len(part.queries))
+        return replace(seen, owned=replace(seen, sums=owned.sums(cells), spread=spread))
 
     def _cut(self) -> list[Part]:
         """Cut the queries into parts, in an order of their own: an early stop is a fair sample."""
@@ -189,6 +205,10 @@ class QueryTasks:
             game.n_neighbors,
             RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
         )
+
+    def _owned_in(self, holdings: Holdings, fold: int) -> _Owned:
+        rows = np.flatnonzero(self.game.problem.folds[fold].may_train)
+        return _Owned.of(holdings, self.game.blocks.rows.codes[rows])
 
     def _ranked(self, training: Training, n_lines: int) -> SortedRows | BinnedRows:
         n_rows, bins = training.n_rows, self.ranking
@@ -265,15 +285,43 @@ class QueryTasks:
         return values
 
 
+@dataclass(frozen=True, eq=False)
+class _Owned:
+    """Who holds each cell of some rows: a code by column and row, and what each code shares."""
+
+    codes: NDArray[np.int32]
+    shares: Floats
+
+    @classmethod
+    def of(cls, holdings: Holdings, players: Positions) -> _Owned:
+        claims = holdings.claims
+        codes = holdings.lines[holdings.row_lines[players]]
+        return cls(codes.T.ravel(), claims / np.maximum(claims.sum(axis=1, keepdims=True), 1))
+
+    def sums(self, cells: Floats) -> Floats:
+        by_code = np.bincount(self.codes, weights=cells.ravel(), minlength=len(self.shares))
+        added: Floats = by_code @ self.shares
+        return added
+
+
 class _Watch:
     """Looks at the values of single queries, for how they differ."""
 
-    def __init__(self, shape: tuple[int, int], players: Positions, n_players: int) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        players: Positions,
+        n_players: int,
+        owned: _Owned | None = None,
+    ) -> None:
         self._values = np.empty(shape)
         self._players = players
         whole = shape[0] + 1, n_players + 1
         self._seen, self._first, self._second = (np.zeros(whole) for _ in range(3))
         self._counts = 0.0
+        self._owned = owned
+        n_owners = 0 if owned is None else owned.shares.shape[1]
+        self._owned_first, self._owned_second = np.zeros(n_owners), np.zeros(n_owners)
 
     def cleared(self) -> Floats:
         self._values[:] = 0.0
@@ -286,9 +334,16 @@ class _Watch:
             self._values, self._players, squared_count, self._seen, self._first, self._second
         )
         self._counts += squared_count
+        if self._owned is not None:
+            sums = self._owned.sums(self._values)
+            self._owned_first += squared_count * sums
+            self._owned_second += squared_count * sums**2
 
     def spread(self, n_queries: int) -> Spread:
         return Spread(n_queries, self._counts, self._first.T.copy(), self._second.T.copy())
+
+    def owned_spread(self, n_queries: int) -> Spread:
+        return Spread(n_queries, self._counts, self._owned_first, self._owned_second)
 
 
 def _kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:

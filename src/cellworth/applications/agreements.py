@@ -1,0 +1,168 @@
+"""Agreements: what owners fix before anything is valued, in a TOML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cellworth.applications.payouts import Payout, Policy, split_by
+from cellworth.files import written_atomically
+from cellworth.owners import Owners, read_toml
+from cellworth.valuation import Valuation
+
+FORMAT = "cellworth agreement"
+VERSION = 1
+
+# Fingerprints of what is delivered after the agreement.
+_LATER = ("data_sha256", "distances_sha256", "validation")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Owners, terms of the valuation and policy of the split, fixed before values are known.
+
+    Parameters
+    ----------
+    owners : tuple of mappings
+        Name, rows and columns of each holding, as in the file.
+    terms : mapping
+        What the valuation must answer: game or model, metric, fingerprint of the validation rows,
+        seed.
+    policy : Policy
+    text : str
+        The file as it was written.
+    overlaps : {"refuse", "equal", "first"}
+        What happens where two owners claim a cell.
+    """
+
+    owners: tuple[Mapping[str, Any], ...]
+    terms: Mapping[str, Any]
+    policy: Policy
+    text: str
+    overlaps: str = "refuse"
+
+    @classmethod
+    def draft(
+        cls, valuer: Any, owners: Owners, policy: Policy | None = None, **data: Any
+    ) -> Agreement:
+        """Write down what a valuer would be asked, who owns what, and how money will be split.
+
+        Parameters
+        ----------
+        valuer : Valuer
+            With all its settings, not fitted; its ``random_state`` must be a number.
+        owners : Owners
+        policy : Policy, default=None
+            None means ``Policy()``.
+        **data
+            What ``fit`` will be given: X, y, X_val, y_val.
+        """
+        seed = getattr(valuer, "random_state", None)
+        if hasattr(valuer, "random_state") and not isinstance(seed, int):
+            raise ValueError(
+                f"random_state of the valuer is {seed!r}; give a whole number, so that the "
+                "valuation can be replayed."
+            )
+        terms = _terms(valuer.question(**data), seed)
+        plain = {
+            "format": FORMAT,
+            "version": VERSION,
+            "overlaps": owners.overlaps,
+            "valuation": terms,
+            "policy": _without_none(asdict(policy or Policy())),
+            "owners": owners.to_plain(),
+        }
+        return cls._of(plain, _toml(plain), "the draft")
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
+        """Read an agreement; mistakes in it get one sentence."""
+        return cls._of(read_toml(path), Path(path).read_text(encoding="utf-8"), str(path))
+
+    @classmethod
+    def _of(cls, plain: Mapping[str, Any], text: str, called: str) -> Agreement:
+        if plain.get("format") != FORMAT or plain.get("version") != VERSION:
+            raise ValueError(
+                f"{called} is no agreement of format {FORMAT!r}, version {VERSION}; write it with "
+                "Agreement.draft(...).save(path)."
+            )
+        terms, policy = plain.get("valuation"), plain.get("policy", {})
+        if not isinstance(terms, Mapping) or not terms.get("validation_sha256"):
+            raise ValueError(
+                f"{called} does not say what is valued; give [valuation] with validation_sha256, "
+                "scoring, game and seed."
+            )
+        known = {field.name for field in fields(Policy)}
+        if not isinstance(policy, Mapping) or set(policy) - known:
+            odd = ", ".join(sorted(set(policy) - known)) if isinstance(policy, Mapping) else policy
+            raise ValueError(
+                f"[policy] of {called} has {odd}; it knows {', '.join(sorted(known))}."
+            )
+        owners = plain.get("owners", ())
+        return cls(tuple(owners), terms, Policy(**policy), text, plain.get("overlaps", "refuse"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        with written_atomically(Path(path)) as file:
+            file.write(self.text.encode())
+
+    def owners_of(self, X: Any) -> Owners:
+        """Owners of the table that was delivered."""
+        plain = {"owners": list(self.owners), "overlaps": self.overlaps}
+        return Owners.from_plain(plain, X, called="the agreement")
+
+    def difference(self, valuation: Valuation) -> str | None:
+        """First way in which a valuation is not what was agreed, as a sentence; None if it is."""
+        provenance = valuation.provenance
+        came = _terms(provenance.question, provenance.seed)
+        for name, agreed in self.terms.items():
+            # Exact values have no seed, whatever one was agreed on.
+            if came.get(name) != agreed and not (name == "seed" and provenance.seed is None):
+                return f"{name} is {came.get(name)!r}, but {agreed!r} was agreed on."
+        return None
+
+    def split(
+        self,
+        valuation: Valuation,
+        X: Any,
+        *,
+        amount: str | int | Decimal,
+        carried: Mapping[str, float] | None = None,
+    ) -> Payout:
+        """Split an amount as agreed; a valuation that answers another question is refused."""
+        difference = self.difference(valuation)
+        if difference is not None:
+            raise ValueError(
+                f"this valuation is not what was agreed: {difference} Value the table as agreed, "
+                "or agree anew."
+            )
+        return split_by(
+            self.policy,
+            valuation,
+            self.owners_of(X),
+            amount=amount,
+            carried=carried,
+            agreement=self.text,
+        )
+
+
+def _terms(question: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+    """What is agreed on of a question, in words that TOML has."""
+    terms = {name: question[name] for name in question if name not in _LATER}
+    terms = {name: "none" if term is None else term for name, term in terms.items()}
+    validation = question.get("data_sha256", {}).get("validation", "none")
+    return terms | {"validation_sha256": validation, "seed": "none" if seed is None else seed}
+
+
+def _without_none(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _toml(plain: Mapping[str, Any]) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(plain)

@@ -1,0 +1,93 @@
+"""Money: exact shares of an amount, in whole cents that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+Negative = Literal["floor", "carry", "signed"]
+
+
+def checked_money(given: Any, called: str, unit: Decimal | None = None) -> Decimal:
+    """An amount of at least 0, given as text, whole number or Decimal, in whole units."""
+    # A float is not the amount that it prints: 0.1 is a little more.
+    if isinstance(given, bool | float) or not isinstance(given, str | int | Decimal):
+        raise TypeError(f"{called} is {given!r}; give text such as '100000.00' or a Decimal.")
+    try:
+        amount = Decimal(given)
+    except InvalidOperation as error:
+        raise ValueError(f"{called} is {given!r}, which is no number; give '100000.00'.") from error
+    if not amount.is_finite() or amount < 0:
+        raise ValueError(f"{called} is {given!r}; give an amount of at least 0.")
+    if unit is not None and amount % unit:
+        raise ValueError(f"{called} is {given!r}, which is no multiple of the unit {unit}.")
+    return amount
+
+
+def checked_negative(negative: Any) -> Negative:
+    """One of the three policies for owners whose value is below zero."""
+    if negative in get_args(Negative):
+        policy: Negative = negative
+        return policy
+    raise ValueError(
+        f"negative is {negative!r}; give 'floor' (they get nothing), 'carry' (nothing now, and "
+        "the shortfall is set against later payouts) or 'signed' (they pay)."
+    )
+
+
+def weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
+    """What the amount is shared by: values, those below zero as the policy says."""
+    counted = [value if negative == "signed" else max(value, Fraction(0)) for value in values]
+    if sum(counted) <= 0:
+        what = "all owners together are" if negative == "signed" else "every owner is"
+        raise ValueError(
+            f"{what} worth nothing or less, so that there is nothing to share by; look at the "
+            "model and at the validation rows first."
+        )
+    return counted
+
+
+def quotas(
+    amount: Fraction, counted: Sequence[Fraction], minimum: Fraction = Fraction(0)
+) -> list[Fraction]:
+    """Shares of an amount in proportion to weights, none below the minimum."""
+    n_owners = len(counted)
+    if minimum * n_owners > amount:
+        raise ValueError(
+            f"a minimum of {float(minimum):,.2f} for each of {n_owners} owners is more than the "
+            f"amount of {float(amount):,.2f}; give a smaller one."
+        )
+    if minimum == 0:
+        total = sum(counted)
+        return [amount * weight / total for weight in counted]
+    # Whoever would get less than the minimum gets it, and the others share what is left; that may
+    # bring others below it, so once more.
+    at_minimum: set[int] = set()
+    while True:
+        rest = [i for i in range(n_owners) if i not in at_minimum]
+        left = amount - minimum * len(at_minimum)
+        total = sum(counted[i] for i in rest)
+        if not rest or total <= 0:
+            return [amount / n_owners] * n_owners
+        shares = {i: left * counted[i] / total for i in rest}
+        below = {i for i in rest if shares[i] < minimum}
+        if not below:
+            return [shares.get(i, minimum) for i in range(n_owners)]
+        at_minimum |= below
+
+
+def in_units(shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]) -> list[Decimal]:
+    """Round to whole units that add up to the whole: largest remainders first.
+
+    Equal remainders go by ``order``, which must not depend on names or places.
+    """
+    size = Fraction(unit)
+    counts = [share / size for share in shares]
+    whole = [count.numerator // count.denominator for count in counts]
+    left = int(sum(counts)) - sum(whole)
+    by_remainder = sorted(range(len(counts)), key=lambda i: (whole[i] - counts[i], order[i]))
+    for i in by_remainder[:left]:
+        whole[i] += 1
+    return [count * unit for count in whole]

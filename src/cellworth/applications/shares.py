@@ -1,0 +1,118 @@
+"""What each owner's blocks are worth together, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.owners import Holdings
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+
+# Values are rounded to this many binary digits below the largest, once; sums of whole numbers are
+# then exact, so that the order of rows and the way that cells are shared out cannot matter.
+_DIGITS = 52
+_HALF = 26
+
+
+@dataclass(frozen=True, eq=False)
+class OwnerErrors:
+    """Errors of owners' values.
+
+    Parameters
+    ----------
+    sampling : array of shape (n_owners,)
+        Standard errors from sampled coalitions; 0 for exact values.
+    validation : array of shape (n_owners,) or None
+        Errors from the choice of validation rows, where known.
+    bounded : bool
+        Whether some are upper bounds: the sum of the errors of an owner's blocks.
+    """
+
+    sampling: Floats
+    validation: Floats | None
+    bounded: bool
+
+    @property
+    def together(self) -> Floats:
+        """Both kinds of errors."""
+        validation = 0.0 if self.validation is None else self.validation
+        both: Floats = np.hypot(self.sampling, validation)
+        return both
+
+
+def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
+    """Sums over each owner's blocks, exact, and over the blocks that nobody owns."""
+    unit = _unit(valuation)
+    sums = [0] * len(holdings.claims)
+    for strip in valuation.strips():
+        whole = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
+        codes = holdings.codes(strip.rows)
+        # Two halves, so that no sum of many cells overflows.
+        high, low = whole >> _HALF, whole & ((1 << _HALF) - 1)
+        for code in np.unique(codes).tolist():
+            here = codes == code
+            sums[code] += (int(high[here].sum()) << _HALF) + int(low[here].sum())
+    scale = Fraction(2) ** unit
+    n_claims = holdings.claims.sum(axis=1).tolist()
+    nobody = sum((s * scale for s, n in zip(sums, n_claims, strict=True) if n == 0), Fraction(0))
+    values = [
+        sum((Fraction(sums[code], n_claims[code]) * scale for code in np.flatnonzero(mine)),
+            Fraction(0))
+        for mine in holdings.claims.T
+    ]  # fmt: skip
+    return values, nobody
+
+
+def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
+    """Errors of the sums: as observed in the run, of single blocks, or bounds."""
+    if valuation.owned is not None and set(holdings.keys) <= set(valuation.owned.keys):
+        places = [valuation.owned.keys.index(key) for key in holdings.keys]
+        seen = valuation.owners()
+        validation = seen.validation_errors
+        return OwnerErrors(
+            seen.standard_errors[places],
+            None if validation is None else validation[places],
+            bounded=False,
+        )
+    shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
+    sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
+    n_blocks = np.zeros(shares.shape[1])
+    for strip in valuation.strips():
+        codes = holdings.codes(strip.rows).ravel()
+        sampling += _weighted(codes, strip.standard_errors, shares)
+        n_blocks += _weighted(codes, np.ones(len(codes)), holdings.claims)
+        if strip.validation_errors is not None:
+            validation += _weighted(codes, strip.validation_errors, shares)
+    known = valuation.validation_errors is not None
+    # Errors of one block are its own; those of a sum are at most the sum of errors.
+    inexact = bool(known or sampling.any() or np.isnan(sampling).any())
+    return OwnerErrors(
+        sampling, validation if known else None, bounded=inexact and bool((n_blocks > 1).any())
+    )
+
+
+def _unit(valuation: Valuation) -> int:
+    """Binary exponent of the last digit that is kept of every value."""
+    largest = 0.0
+    for strip in valuation.strips():
+        unseen = int(np.isnan(strip.values).sum())
+        if unseen:
+            raise ValueError(
+                f"{unseen} blocks or more were never visited and have no value; run the valuer "
+                "longer before anything is split."
+            )
+        largest = max(largest, float(np.abs(strip.values).max()))
+    return math.frexp(largest)[1] - _DIGITS
+
+
+def _weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:
+    by_code = np.bincount(codes, weights=figures.ravel(), minlength=len(shares))
+    # An error that is not known must not reach owners who have no share in it.
+    return np.array([by_code[mine > 0] @ mine[mine > 0] for mine in shares.T])

@@ -1,0 +1,133 @@
+"""What owners' cells are worth together, with errors that single cells cannot tell."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from cellworth import (
+    KNNValuer,
+    MemoryJournal,
+    Owners,
+    Permutations,
+    Processes,
+    Serial,
+    Valuation,
+    split,
+)
+
+X, y = load_wine(return_X_y=True, as_frame=True)
+X = X.iloc[::2, :6].reset_index(drop=True)
+y = y.iloc[::2].reset_index(drop=True)
+NAMES = list(X.columns)
+OWNERS = (
+    Owners(X)
+    .assign("ann", rows=slice(0, 40), columns=NAMES[:3])
+    .assign("bob", rows=slice(40, None), columns=NAMES[:3])
+    .assign("eve", columns=NAMES[3:5])
+)
+
+
+def fitted(owners=OWNERS, **settings):
+    return KNNValuer(3, progress=False, **settings).fit(X, y, owners=owners).valuation_
+
+
+def test_an_owner_is_worth_the_sum_of_its_cells():
+    valuation = fitted()
+    cells = valuation.values
+    expected = [cells[:40, :3].sum(), cells[40:, :3].sum(), cells[:, 3:5].sum()]
+    assert np.allclose(valuation.owners().values, expected, rtol=1e-12)
+    assert valuation.owners().labels["owner"].tolist() == ["ann", "bob", "eve"]
+
+
+def test_owners_of_whole_columns_have_the_errors_of_these_columns():
+    owners = Owners(X).assign("first", columns=NAMES[0]).assign("rest", columns=NAMES[1:])
+    valuation = fitted(owners, design=Permutations(2), sweeps=5, random_state=0)
+    columns, seen = valuation.columns(), valuation.owners()
+    assert seen.standard_errors[0] == pytest.approx(columns.standard_errors[0], rel=1e-9)
+    assert seen.validation_errors[0] == pytest.approx(columns.validation_errors[0], rel=1e-6)
+
+
+def test_the_validation_error_of_an_owner_is_that_of_a_bootstrap_over_queries():
+    train, val = (X.iloc[::2], y[::2]), (X.iloc[1::2], y[1::2])
+    half = len(val[1])
+    owners = Owners(train[0]).assign("ann", rows=slice(0, 20), columns=NAMES[:4])
+    told = KNNValuer(3).fit(*train, X_val=val[0], y_val=val[1], owners=owners).valuation_.owners()
+    each = [
+        KNNValuer(3).fit(*train, X_val=val[0].iloc[[q]], y_val=val[1].iloc[[q]]).values_
+        for q in range(half)
+    ]
+    sums = np.array([values[:20, :4].sum() for values in each])
+    assert told.validation_errors[0] == pytest.approx(sums.std() / np.sqrt(half), rel=1e-9)
+
+
+def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
+    settings = {"design": Permutations(2), "random_state": 0}
+    once = fitted(**settings, sweeps=3, executor=Serial()).owners()
+    elsewhere = fitted(**settings, sweeps=3, executor=Processes(2)).owners()
+    journal = MemoryJournal()
+    fitted(**settings, sweeps=1, checkpoint=journal)
+    resumed = fitted(**settings, sweeps=3, checkpoint=journal).owners()
+    for other in (elsewhere, resumed):
+        assert np.array_equal(other.values, once.values)
+        assert np.array_equal(other.standard_errors, once.standard_errors)
+
+
+def test_a_checkpoint_with_other_owners_is_another_run():
+    journal = MemoryJournal()
+    fitted(design=Permutations(2), sweeps=1, random_state=0, checkpoint=journal)
+    with pytest.raises(ValueError, match="owners"):
+        fitted(
+            Owners(X).assign("ann", columns=NAMES[0]),
+            design=Permutations(2), sweeps=1, random_state=0, checkpoint=journal,
+        )  # fmt: skip
+
+
+def test_sums_are_saved_and_merged(tmp_path):
+    runs = [fitted(design=Permutations(2), sweeps=2, random_state=s) for s in (0, 1)]
+    runs[0].save(tmp_path / "one")
+    again = Valuation.load(tmp_path / "one")
+    assert np.array_equal(again.owners().values, runs[0].owners().values)
+    assert again.unearned == runs[0].unearned
+    both = runs[0].merge(runs[1])
+    assert np.allclose(
+        both.owners().values, (runs[0].owners().values + runs[1].owners().values) / 2
+    )
+    assert both.owners().counts.tolist() == [4, 4, 4]
+
+
+def test_labels_that_play_can_be_owned():
+    owners = OWNERS.assign("mia", columns=["(label)"])
+    valuation = fitted(owners, value_labels=True)
+    assert valuation.owners().values[3] == pytest.approx(valuation.columns().values[-1], rel=1e-12)
+
+
+def test_cells_that_are_claimed_twice_are_shared_alike():
+    owners = Owners(X, overlaps="equal").assign("ann", columns=NAMES[0])
+    owners = owners.assign("bob", columns=NAMES[:2])
+    valuation = fitted(owners)
+    columns = valuation.columns().values
+    assert np.allclose(valuation.owners().values, [columns[0] / 2, columns[0] / 2 + columns[1]])
+
+
+def test_the_whole_score_is_what_cells_earn_and_what_is_there_before():
+    valuation = fitted()
+    held_out = KNNValuer(3).fit(X, y, X_val=X, y_val=y).valuation_
+    shares = np.mean([np.mean(y == label) for label in y])
+    assert held_out.unearned == pytest.approx(shares, abs=1e-12)
+    assert 0 < valuation.unearned < valuation.unearned + valuation.total < 1
+
+
+def test_owners_that_are_none_are_refused():
+    with pytest.raises(TypeError, match=r"owners is of type dict; give Owners\(X\)"):
+        KNNValuer().fit(X, y, owners={"ann": [0]})
+    with pytest.raises(ValueError, match="this valuation has no owners; pass owners="):
+        KNNValuer(3).fit(X, y).valuation_.owners()
+
+
+def test_without_owners_in_fit_a_split_has_bounds_that_hold():
+    watched = split(fitted(), OWNERS, amount="1", gate="off")
+    bounded = split(KNNValuer(3).fit(X, y).valuation_, OWNERS, amount="1", gate="off")
+    assert bounded.errors.bounded
+    assert not watched.errors.bounded
+    assert (bounded.errors.together >= watched.errors.together).all()
+    assert "Intervals are bounds" in repr(bounded)
