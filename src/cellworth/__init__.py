@@ -3,6 +3,18 @@
 import logging
 from importlib.metadata import version
 
+from cellworth.applications import (
+    Comparison,
+    DetectionCurve,
+    Explanation,
+    RemovalCurve,
+    before_and_after,
+    detection_curve,
+    explain_column,
+    explain_row,
+    removal_curve,
+    repair,
+)
 from cellworth.blocks import Blocks
 from cellworth.caches import FileCache, MemoryCache
 from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
@@ -52,9 +64,12 @@ __all__ = [
     "Beta",
     "Blocks",
     "CentredGrids",
+    "Comparison",
     "Dask",
+    "DetectionCurve",
     "DirectoryJournal",
     "ExactValuer",
+    "Explanation",
     "FailedUtility",
     "FileCache",
     "FlattenedValuer",
@@ -79,6 +94,7 @@ __all__ = [
     "RandomValuer",
     "RankBins",
     "RankingStable",
+    "RemovalCurve",
     "Serial",
     "Shapley",
     "StandardErrorBelow",
@@ -86,6 +102,12 @@ __all__ = [
     "TensorLeastSquares",
     "Threads",
     "Valuation",
+    "before_and_after",
+    "detection_curve",
+    "explain_column",
+    "explain_row",
     "merge",
+    "removal_curve",
+    "repair",
     "value_game",
 ]
