@@ -118,7 +118,7 @@ def explain_row(
       column   value
            0   3.000
            1  -1.000
-    row 1 is worth 2 too, but its column 0 is worth 2.5 less (0.5, not 3).
+    row 1, worth 2, differs most in column 0: 0.5, not 3.
     """
     place = valuation.blocks.rows.position(row, what="row")
     alike = _nearest_in_value(valuation.rows().values, place)
@@ -258,12 +258,11 @@ def _difference(own: Explanation, other: Explanation) -> str:
     theirs = dict(zip(other.parts.labels[name].tolist(), other.parts.values, strict=True))
     labels = own.parts.labels[name].tolist()
     gains = np.array([theirs[label] for label in labels]) - own.parts.values
-    start = f"{own.side} {other.label!r} is worth {other.value:.4g}"
+    start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
     if np.isnan(gains).all():
-        return f"{start}; no part of both was visited."
+        return f"{start} cannot be compared: no part of both was visited."
     most = int(np.nanargmax(np.abs(gains)))
-    more = "more" if gains[most] > 0 else "less"
     return (
-        f"{start} too, but its {name} {labels[most]!r} is worth {abs(gains[most]):.3g} {more} "
-        f"({theirs[labels[most]]:.3g}, not {own.parts.values[most]:.3g})."
+        f"{start} differs most in {name} {labels[most]!r}: "
+        f"{theirs[labels[most]]:.3g}, not {own.parts.values[most]:.3g}."
     )

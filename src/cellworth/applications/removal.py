@@ -104,10 +104,8 @@ class RemovalCurve:
             "random": _with_error(random),
             "difference": [f"{gain:+.4f}" for gain in ranked.mean - random.mean],
         }
-        lines = [
-            f"{self.scoring} on held-out rows, {len(self.scores)} seeds",
-            *table_lines(columns),
-        ]
+        seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
+        lines = [f"{self.scoring} on held-out rows, {seeds}", *table_lines(columns)]
         if self.refill != "draw":
             lines.append(_leak(self.refill))
         return "\n".join(lines)
@@ -267,7 +265,7 @@ def _leak(refill: Refill) -> str:
     return (
         f"refill={refill!r} leaves {trace} where a cell was removed: a model can see which cells "
         "were, and where the ranking knows of the labels, that tells the label on these rows and "
-        "nowhere else; refill='draw' leaves no such trace."
+        "nowhere else; refill='draw' hides them among the cells of their column."
     )
 
 
