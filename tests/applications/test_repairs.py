@@ -145,6 +145,14 @@ def test_a_mask_may_be_a_frame_with_the_columns_of_the_table():
         repair(table, mask[["b", "a"]], how="missing")
 
 
+def test_a_mask_may_be_a_list_of_rows():
+    table = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]])
+    mask = [[False, True], [False, False]]
+    assert repair(table, mask, how="missing").isna().to_numpy().tolist() == mask
+    with pytest.raises(ValueError, match="give one entry per cell"):
+        repair(table, mask[:1], how="missing")
+
+
 def test_a_draw_is_a_cell_that_the_column_has_and_nobody_named():
     table = pd.DataFrame({"a": np.arange(50.0), "b": [None, *range(49)]})
     mask = np.zeros((50, 2), dtype=bool)

@@ -35,7 +35,7 @@ class NamedCells:
     @classmethod
     def of(cls, cells: Any, table: Table) -> NamedCells:
         """Read a mask, a data frame with columns ``row`` and ``column``, or a list of pairs."""
-        if isinstance(cells, np.ndarray) and cells.dtype == bool:
+        if _is_mask(cells):
             return cls.of_mask(as_mask(cells, table.shape, called="cells"))
         frame = _frame(cells)
         if frame is None:
@@ -126,6 +126,15 @@ def as_scores(ranking: Any, shape: tuple[int, int] | None = None) -> Floats:
     if np.isnan(scores).all():
         raise ValueError("ranking holds no number at all; give scores that rank cells.")
     return scores
+
+
+def _is_mask(cells: Any) -> bool:
+    # A list of flags per row must not be read as pairs: True is 1 to Python.
+    rows = cells if isinstance(cells, list | tuple) else []
+    flags = [flag for row in rows if isinstance(row, list | tuple) for flag in row]
+    if flags and all(isinstance(flag, bool | np.bool_) for flag in flags):
+        return True
+    return isinstance(cells, np.ndarray) and cells.dtype == bool
 
 
 def _frame(cells: Any) -> nw.DataFrame[Any] | None:
