@@ -60,14 +60,14 @@ class Split(NamedTuple):
 
 
 def main() -> None:
-    args = arguments()
+    args = arguments(__doc__)
     began = time.perf_counter()
     gains: list[dict[str, Any]] = []
     leaks: list[dict[str, Any]] = []
     for name in args.sets:
         table = load(name, args.data)
         for seed in range(args.seeds):
-            split = valued(table, seed)
+            split = valued(*split_rows(table, seed), seed)
             gains += [{"set": name} | gain for gain in all_gains(split, seed)]
             leaks += [{"set": name} | leak for leak in all_leaks(split, seed)]
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
@@ -76,19 +76,23 @@ def main() -> None:
     print(pd.DataFrame(leaks).drop(columns="set").groupby("refill", sort=False).mean().round(3))
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def arguments(about: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     return parser.parse_args()
 
 
-def valued(table: Table, seed: int) -> Split:
-    """Split, and let validation rows, every class counting the same, value the training cells."""
+def split_rows(table: Table, seed: int) -> list[Table]:
+    """Training rows, rows that judge them, and test rows."""
     n_rows = min(len(table.y), MOST_ROWS)
     half, quarter = n_rows // 2, n_rows // 4
-    train, judges, test = drawn(table, half, quarter, n_rows - half - quarter, seed=seed)
+    return drawn(table, half, quarter, n_rows - half - quarter, seed=seed)
+
+
+def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
+    """Let validation rows, of which every class counts the same, value the training cells."""
     valuer = KNNValuer(
         scoring="balanced_accuracy", design=LeverageSubsets(), sweeps=3, random_state=seed,
         progress=False,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
 
 from cellworth.applications.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
+from cellworth.applications.lookups import Keep
 from cellworth.blocks import Positions
 from cellworth.counts import checked_count
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
@@ -145,7 +143,7 @@ def before_and_after(
     """
     n_bootstrap = checked_count(n_bootstrap, "n_bootstrap")
     scorer = checked_scorer(scoring, checked_model(model))
-    kept = _Keep()
+    kept = Keep()
     game = held_out_game(model, X, y, X_test, y_test, scoring=kept, n_repeats=n_repeats)
     table, fold = game.problem.table, game.problem.folds[0]
     repaired = _checked_repaired(X_repaired, table)
@@ -178,19 +176,7 @@ def before_and_after(
     )
 
 
-class _Keep:
-    """A scorer that keeps what it is asked to score."""
-
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
-
-    def __call__(self, fitted: Any, X: Any, y: Any) -> float:
-        kind = _Classes if hasattr(fitted, "classes_") else _Numbers
-        self.seen.append(kind(fitted, X))
-        return 0.0
-
-
-def _trained(game: ModelGame, kept: _Keep) -> list[Any]:
+def _trained(game: ModelGame, kept: Keep) -> list[Any]:
     """Train on the whole table, once per repeat; return what was predicted."""
     kept.seen.clear()
     try:
@@ -224,53 +210,6 @@ class _Pairs:
             for repeat in np.flatnonzero(times).tolist()
         ]
         return float(sum(changes) / n_repeats)
-
-
-class _Lookup(BaseEstimator):  # type: ignore[misc]
-    """A fitted model that knows the held-out rows: asked for some of them, it looks answers up."""
-
-    def __init__(self, fitted: Any, X: Any) -> None:
-        self.fitted = fitted
-        self.X = X
-
-    def predict(self, rows: Positions) -> NDArray[Any]:
-        """Predictions for rows that are given by position."""
-        return self._predicted[rows[:, 0]]
-
-    @cached_property
-    def _predicted(self) -> NDArray[Any]:
-        return np.asarray(self.fitted.predict(self.X))
-
-
-class _Numbers(RegressorMixin, _Lookup):  # type: ignore[misc]
-    """Of a regressor."""
-
-
-class _Classes(ClassifierMixin, _Lookup):  # type: ignore[misc]
-    """Of a classifier, with what it says besides the class."""
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Classes in the order of probabilities."""
-        return np.asarray(self.fitted.classes_)
-
-    @available_if(lambda self: hasattr(self.fitted, "predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, rows: Positions) -> Floats:
-        """Probabilities for rows that are given by position."""
-        return self._probabilities[rows[:, 0]]
-
-    @available_if(lambda self: hasattr(self.fitted, "decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, rows: Positions) -> Floats:
-        """Decisions for rows that are given by position."""
-        return self._decisions[rows[:, 0]]
-
-    @cached_property
-    def _probabilities(self) -> Floats:
-        return np.asarray(self.fitted.predict_proba(self.X))
-
-    @cached_property
-    def _decisions(self) -> Floats:
-        return np.asarray(self.fitted.decision_function(self.X))
 
 
 def _resampled(strata: NDArray[Any] | None, rng: np.random.Generator, n_rows: int) -> Positions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,6 +25,7 @@ from cellworth.tables import Table
 Floats = NDArray[np.float64]
 Order = Literal["highest", "lowest"]
 Refill = Literal["draw", "mean", "missing"]
+Refiller = Callable[[Mask], Table]
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -197,7 +198,7 @@ class _Run:
     """One seed: the same draws and the same model for every order of removal."""
 
     game: ModelGame
-    refiller: Any
+    refiller: Refiller
     shares: Floats
 
     def scores(self, order: NDArray[np.intp]) -> list[float]:
@@ -219,7 +220,7 @@ class _Run:
             ) from error
 
 
-def _refiller(refill: Refill, table: Table, rng: np.random.Generator) -> Any:
+def _refiller(refill: Refill, table: Table, rng: np.random.Generator) -> Refiller:
     """Make a function from the mask of removed cells to a table."""
     if refill == "missing":
         return lambda mask: emptied(table, mask)
