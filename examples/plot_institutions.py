@@ -1,4 +1,4 @@
-"""Two banks and two shops in two regions: who gets how much for a common table?
+"""Two banks and two shops in two regions share what a common table earns.
 
 The first example of the 2D-Shapley paper (Liu et al., ICML 2023), built from the census table
 "Adult". Run it with the folder that holds ``adult_train.csv.gz``:

@@ -63,6 +63,17 @@ class ValueList:
         """Return the k highest values, highest first; ties in the data's order, no unvisited."""
         return self._ranked(np.argsort(-self.values, kind="stable"), k)
 
+    def part(self, places: NDArray[np.intp]) -> ValueList:
+        """Return the entries at these positions, in this order."""
+        return ValueList(
+            {name: array[places] for name, array in self.labels.items()},
+            self.values[places],
+            self.standard_errors[places],
+            self.counts[places],
+            self.backend,
+            None if self.validation_errors is None else self.validation_errors[places],
+        )
+
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame in the caller's library: ``"pandas"``, ``"polars"`` or ``"pyarrow"``.
 
@@ -75,7 +86,7 @@ class ValueList:
 
     def __repr__(self) -> str:
         """A table for the terminal."""
-        shown = self._part(np.arange(min(len(self), _ROWS_PRINTED)))
+        shown = self.part(np.arange(min(len(self), _ROWS_PRINTED)))
         columns = shown._columns()
         del columns["count"]
         if not np.any(self.standard_errors):
@@ -83,7 +94,7 @@ class ValueList:
         decimals = self._decimals()
         for name in {"value", "standard_error", "validation_error"} & set(columns):
             columns[name] = [_rounded(number, decimals) for number in columns[name]]
-        lines = aligned(columns)
+        lines = table_lines(columns)
         left = len(self) - len(shown)
         return "\n".join(lines + ([f"... and {left:,} more"] if left else []))
 
@@ -107,20 +118,10 @@ class ValueList:
     def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
         if not is_whole(k) or k < 1:
             raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
-        best = self._part(order[~np.isnan(self.values[order])][:k])
+        best = self.part(order[~np.isnan(self.values[order])][:k])
         ranks = {"rank": np.arange(1, len(best) + 1)}
         # In front, and in place of the ranks of the list that this one was taken from.
         return replace(best, labels=ranks | dict(best.labels) | ranks)
-
-    def _part(self, places: NDArray[np.intp]) -> ValueList:
-        return ValueList(
-            {name: array[places] for name, array in self.labels.items()},
-            self.values[places],
-            self.standard_errors[places],
-            self.counts[places],
-            self.backend,
-            None if self.validation_errors is None else self.validation_errors[places],
-        )
 
 
 def frame(columns: Mapping[str, list[Any]], backend: str | None) -> Any:
@@ -137,16 +138,16 @@ def frame(columns: Mapping[str, list[Any]], backend: str | None) -> Any:
         ) from error
 
 
-def _rounded(number: float, decimals: int) -> str:
-    # Adding 0.0 keeps rounded-off values from reading -0.0000.
-    return f"{round(number, decimals) + 0.0:.{decimals}f}"
-
-
-def aligned(columns: Mapping[str, list[Any]]) -> list[str]:
-    """Lines of a table for the terminal, a header first."""
+def table_lines(columns: Mapping[str, list[Any]]) -> list[str]:
+    """Lines of a table for the terminal: names above, columns aligned to the right."""
     texts = [[name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()]
     widths = [max(map(len, column)) for column in texts]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in zip(*texts, strict=True)
     ]
+
+
+def _rounded(number: float, decimals: int) -> str:
+    # Adding 0.0 keeps rounded-off values from reading -0.0000.
+    return f"{round(number, decimals) + 0.0:.{decimals}f}"

@@ -2,16 +2,31 @@
 
 from cellworth.applications.agreements import Agreement
 from cellworth.applications.audits import Verdict, verify
+from cellworth.applications.comparisons import Comparison, before_and_after
+from cellworth.applications.detection import DetectionCurve, detection_curve
+from cellworth.applications.explain import Explanation, explain_column, explain_row
 from cellworth.applications.gate import Finding, check_owners
 from cellworth.applications.payouts import Payout, Policy, split
+from cellworth.applications.removal import RemovalCurve, removal_curve
+from cellworth.applications.repairs import repair
 
 __all__ = [
     "Agreement",
+    "Comparison",
+    "DetectionCurve",
+    "Explanation",
     "Finding",
     "Payout",
     "Policy",
+    "RemovalCurve",
     "Verdict",
+    "before_and_after",
     "check_owners",
+    "detection_curve",
+    "explain_column",
+    "explain_row",
+    "removal_curve",
+    "repair",
     "split",
     "verify",
 ]

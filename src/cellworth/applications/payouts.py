@@ -25,7 +25,7 @@ from cellworth.applications.money import (
 )
 from cellworth.applications.shares import OwnerErrors, owner_errors, owner_values
 from cellworth.blocks import LABEL
-from cellworth.listing import aligned, frame
+from cellworth.listing import frame, table_lines
 from cellworth.owners import Holdings, Owners, listed_names
 from cellworth.valuation import Valuation
 
@@ -577,7 +577,7 @@ def _summary(payout: Payout) -> Iterator[str]:
         "share": [f"{share:.2%}" for share in payout.shares],
         "amount": [f"{amount:,}" for amount in payout.amounts],
     }
-    yield from aligned(columns)
+    yield from table_lines(columns)
     if payout.errors.bounded:
         yield (
             "Intervals are bounds, wider than need be: errors of sums are known only if fit gets "

@@ -144,7 +144,7 @@ class ModelGame:
         self._scoring = scoring
         classes = self.problem.classes
         self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
-        self._scorer = _scorer(scoring, classification)
+        self._scorer = checked_scorer(scoring, classification)
         self._weights: NDArray[np.float64] | None = None
         if sample_weight is not None:
             self._weights = checked_weights(sample_weight, self.problem.table)
@@ -399,6 +399,21 @@ def checked_model(model: Any) -> bool:
     return bool(is_classifier(model))
 
 
+def checked_scorer(scoring: Any, classification: bool) -> Any:
+    """A scorer of scikit-learn by its name; None means accuracy or R squared."""
+    if scoring is None:
+        return get_scorer("accuracy" if classification else "r2")
+    if callable(scoring):
+        return scoring
+    try:
+        return get_scorer(scoring)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"scoring is {scoring!r}; give a name from sklearn.metrics.get_scorer_names() "
+            "or a scorer."
+        ) from error
+
+
 def _checked_error(error: Any) -> ErrorPolicy:
     if error not in get_args(ErrorPolicy):
         raise ValueError(
@@ -417,17 +432,3 @@ def _checked_weight_name(model: Any) -> str:
             "that of the model inside); leave it out or use a model that weighs rows."
         )
     return name
-
-
-def _scorer(scoring: Any, classification: bool) -> Any:
-    if scoring is None:
-        return get_scorer("accuracy" if classification else "r2")
-    if callable(scoring):
-        return scoring
-    try:
-        return get_scorer(scoring)
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"scoring is {scoring!r}; give a name from sklearn.metrics.get_scorer_names() "
-            "or a scorer."
-        ) from error

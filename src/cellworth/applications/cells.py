@@ -1,0 +1,192 @@
+"""Which cells of a table are meant: a mask, pairs of row and column, scores of all cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Labels, Mask, Positions, label_array, some
+from cellworth.tables import Table, series_array
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NamedCells:
+    """Cells that a user named, by position and in the order in which they were named.
+
+    Parameters
+    ----------
+    rows, columns : arrays of shape (n_cells,)
+    frame : narwhals DataFrame or None
+        What the user named them with, where that was a data frame.
+    """
+
+    rows: Positions
+    columns: Positions
+    frame: nw.DataFrame[Any] | None = None
+
+    @classmethod
+    def of(cls, cells: Any, table: Table) -> NamedCells:
+        """Read a mask, a data frame with columns ``row`` and ``column``, or a list of pairs."""
+        if _is_mask(cells):
+            return cls.of_mask(as_mask(cells, table.shape, called="cells"))
+        frame = _frame(cells)
+        if frame is None:
+            rows, columns = _pairs(cells)
+            return cls(*_places(rows, columns, table))
+        if all(isinstance(dtype, nw.Boolean) for dtype in frame.schema.values()):
+            _refuse_other_names(frame.columns, table, "cells")
+            return cls.of_mask(as_mask(frame.to_numpy(), table.shape, called="cells"))
+        if not {"row", "column"} <= set(frame.columns):
+            raise ValueError(
+                f"cells has the columns {some(frame.columns)}; give a data frame with columns "
+                "'row' and 'column', a boolean mask of X's shape, or pairs (row, column)."
+            )
+        rows, columns = (series_array(frame[name]).tolist() for name in ("row", "column"))
+        return cls(*_places(rows, columns, table), frame)
+
+    @classmethod
+    def of_mask(cls, mask: Mask) -> NamedCells:
+        """Cells where the mask is True, row after row."""
+        rows, columns = np.nonzero(mask)
+        return cls(rows, columns)
+
+    def __len__(self) -> int:
+        """Count the cells, as often as they were named."""
+        return len(self.rows)
+
+    def mask(self, shape: tuple[int, int]) -> Mask:
+        """Tell for every cell of the table whether it is named."""
+        mask = np.zeros(shape, dtype=bool)
+        mask[self.rows, self.columns] = True
+        return mask
+
+
+def as_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
+    """Check that this is True or False for every cell."""
+    array = np.asarray(mask)
+    if array.dtype != bool:
+        raise TypeError(f"{called} holds {array.dtype}; give True or False for every cell.")
+    if array.shape != shape:
+        raise ValueError(
+            f"{called} has shape {array.shape}, but there are {shape[0]} rows and {shape[1]} "
+            "columns of cells; give one entry per cell."
+        )
+    return array
+
+
+def scores_of_cells(ranking: Any, table: Table) -> Floats:
+    """Score every cell of a table: an array as it is, a Valuation by the ids of the table.
+
+    Cells of a group take the value of their block. Columns that were valued but that the table
+    does not have (such as the label) are left out.
+    """
+    if not isinstance(ranking, Valuation):
+        return as_scores(ranking, table.shape)
+    rows, columns = ranking.blocks.rows, ranking.blocks.columns
+    if not np.array_equal(rows.ids, table.row_ids):
+        raise ValueError(
+            f"the valuation has {len(rows.ids)} rows ({some(rows.ids)}) and X has "
+            f"{len(table.row_ids)} ({some(table.row_ids)}); give the table that was valued."
+        )
+    known = {name: place for place, name in enumerate(columns.ids.tolist())}
+    unknown = [name for name in table.names.tolist() if name not in known]
+    if unknown:
+        raise ValueError(
+            f"X has the column {unknown[0]!r}, which was not valued; valued are "
+            f"{some(columns.ids)}. Give the table that was valued."
+        )
+    places = [known[name] for name in table.names.tolist()]
+    return ranking.values[np.ix_(rows.codes, columns.codes[places])]
+
+
+def as_scores(ranking: Any, shape: tuple[int, int] | None = None) -> Floats:
+    """Check that this is a number for every cell, NaN where none is known."""
+    frame = _frame(ranking) if not isinstance(ranking, np.ndarray) else None
+    try:
+        scores = np.asarray(ranking if frame is None else frame.to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"ranking is of type {type(ranking).__name__} and no array of numbers ({error}); give "
+            "a Valuation or one score per cell."
+        ) from error
+    if scores.ndim != 2 or (shape is not None and scores.shape != shape):
+        expected = "two dimensions" if shape is None else f"X's shape {shape}"
+        raise ValueError(
+            f"ranking has shape {scores.shape}, not {expected}; give a Valuation or one score "
+            "per cell."
+        )
+    if np.isnan(scores).all():
+        raise ValueError("ranking holds no number at all; give scores that rank cells.")
+    return scores
+
+
+def _is_mask(cells: Any) -> bool:
+    # A list of flags per row must not be read as pairs: True is 1 to Python.
+    rows = cells if isinstance(cells, list | tuple) else []
+    flags = [flag for row in rows if isinstance(row, list | tuple) for flag in row]
+    if flags and all(isinstance(flag, bool | np.bool_) for flag in flags):
+        return True
+    return isinstance(cells, np.ndarray) and cells.dtype == bool
+
+
+def _frame(cells: Any) -> nw.DataFrame[Any] | None:
+    """A data frame, or what turns into one, such as a list of values."""
+    frame = nw.from_native(cells, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) and hasattr(cells, "to_frame"):
+        frame = nw.from_native(cells.to_frame(), eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _pairs(cells: Any) -> tuple[list[Any], list[Any]]:
+    try:
+        pairs = [(row, column) for row, column in cells]
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"cells is of type {type(cells).__name__}; give a data frame with columns 'row' and "
+            "'column', a boolean mask of X's shape, or pairs (row, column)."
+        ) from error
+    return [row for row, _ in pairs], [column for _, column in pairs]
+
+
+def _places(
+    rows: Sequence[Any], columns: Sequence[Any], table: Table
+) -> tuple[Positions, Positions]:
+    return (
+        _found(rows, table.row_ids, "row"),
+        _found(columns, table.names, "column"),
+    )
+
+
+def _found(named: Sequence[Any], labels: Labels, what: str) -> Positions:
+    places: dict[Any, list[int]] = {}
+    for place, label in enumerate(labels.tolist()):
+        places.setdefault(label, []).append(place)
+    keys = label_array(list(named), what=what).tolist() if len(named) else []
+    for key in dict.fromkeys(keys):
+        if key not in places:
+            raise ValueError(
+                f"cells names the {what} {key!r}, which X does not have; its {what}s are "
+                f"{some(labels)}."
+            )
+        if len(places[key]) > 1:
+            raise ValueError(
+                f"cells names the {what} {key!r}, which X has {len(places[key])} times; give a "
+                "boolean mask of X's shape, or ids that differ."
+            )
+    return np.array([places[key][0] for key in keys], dtype=np.intp)
+
+
+def _refuse_other_names(names: Sequence[Any], table: Table, called: str) -> None:
+    if table.backend is not None and list(names) != table.names.tolist():
+        raise ValueError(
+            f"{called} is a mask with the columns {some(names)}, and X has {some(table.names)}; "
+            "give it the columns of X, in the same order."
+        )

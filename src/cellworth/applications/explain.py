@@ -1,0 +1,268 @@
+"""explain_row, explain_column: the cells behind a one-dimensional value, and who is like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Axis, Positions
+from cellworth.counts import is_whole
+from cellworth.listing import ValueList
+from cellworth.neighbours.distances import Distances
+from cellworth.tables import Table
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+Side = Literal["row", "column"]
+
+_PARTS_PRINTED = 5
+# Rows that count as of like value: a twentieth of all, but some at least.
+_SHARE_OF_LIKE_VALUE = 0.05
+_LEAST_OF_LIKE_VALUE = 20
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The parts that the value of one row or column is the sum of.
+
+    Parameters
+    ----------
+    side : {"row", "column"}
+        What is explained.
+    label : object
+        The row's id or the column's name.
+    value, standard_error : float
+    validation_error : float or None
+        Error that comes from the choice of validation rows, where known.
+    parts : ValueList
+        Cells of the row by ``column``, or of the column by ``row``, the largest in size first;
+        those that were never visited (NaN) stand last.
+    similar : tuple of Explanation
+        Others of like value, the most similar first.
+    """
+
+    side: Side
+    label: Any
+    value: float
+    standard_error: float
+    validation_error: float | None
+    parts: ValueList
+    similar: tuple[Explanation, ...] = ()
+
+    @property
+    def residual(self) -> float:
+        """Value minus the sum of all parts that are known; 0 up to rounding where they add up."""
+        return float(self.value - np.nansum(self.parts.values))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether all parts are known and add up to the value."""
+        largest = np.abs(self.parts.values).sum()
+        return bool(abs(self.residual) <= _ROUNDING * max(largest, 1.0))
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Where each of the similar ones differs the most, one sentence each."""
+        return tuple(_difference(self, other) for other in self.similar)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of the parts."""
+        return self.parts.to_frame(backend)
+
+    def __repr__(self) -> str:
+        """The largest parts, sums of the rest, and what similar ones are worth."""
+        error = f" +- {self.standard_error:.2g}" if self.standard_error > 0 else ""
+        lines = [f"{self.side} {self.label!r} is worth {self.value:.4g}{error}, of which"]
+        lines += ["  " + line for line in repr(_first(self.parts)).split("\n")]
+        lines += ["  " + line for line in _rest(self.parts)]
+        if not self.adds_up:
+            lines.append(f"  the parts miss the value by {self.residual:.2g}")
+        return "\n".join([*lines, *self.differences])
+
+
+def explain_row(
+    valuation: Valuation, row: Any, *, X: Any = None, n_similar: int = 3
+) -> Explanation:
+    """Take the value of a row apart into those of its cells.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    row : label
+        Id of the row (or name of the row group), as in ``valuation.loc``.
+    X : table, default=None
+        The table that was valued. With it, similar rows are those most like it among the rows of
+        like value (the twentieth of all that is nearest in value, at least 20 rows); without, those
+        nearest in value.
+    n_similar : int, default=3
+        How many similar rows to show: rows of much the same value may owe it to other cells.
+
+    Returns
+    -------
+    Explanation
+
+    Examples
+    --------
+    >>> from cellworth import value_game
+    >>> class Sum:
+    ...     cells = np.array([[3.0, -1.0], [0.5, 1.5]])
+    ...     def value(self, rows, columns):
+    ...         return float(self.cells[np.ix_(rows, columns)].sum())
+    >>> valuation = value_game(Sum(), (2, 2))
+    >>> explain_row(valuation, 0, n_similar=1)
+    row 0 is worth 2, of which
+      column   value
+           0   3.000
+           1  -1.000
+    row 1, worth 2, differs most in column 0: 0.5, not 3.
+    """
+    place = valuation.blocks.rows.position(row, what="row")
+    alike = _nearest_in_value(valuation.rows().values, place)
+    if X is not None:
+        alike = _nearest_in_table(_checked_table(X, valuation), place, alike)
+    return _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
+
+
+def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
+    """Take the value of a column apart into those of its cells.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    column : label
+        Name of the column (or of the column group), as in ``valuation.loc``.
+    n_similar : int, default=3
+        How many columns of like value to show.
+
+    Returns
+    -------
+    Explanation
+
+    Examples
+    --------
+    >>> from cellworth import value_game
+    >>> class Sum:
+    ...     cells = np.array([[3.0, -1.0], [0.5, 1.5]])
+    ...     def value(self, rows, columns):
+    ...         return float(self.cells[np.ix_(rows, columns)].sum())
+    >>> valuation = value_game(Sum(), (2, 2))
+    >>> explain_column(valuation, 1, n_similar=0)
+    column 1 is worth 0.5, of which
+      row   value
+        1   1.500
+        0  -1.000
+    """
+    place = valuation.blocks.columns.position(column, what="column")
+    alike = _nearest_in_value(valuation.columns().values, place)
+    return _explained(valuation, "column", place, alike[: _checked_number(n_similar)])
+
+
+def _explained(valuation: Valuation, side: Side, place: int, similar: Positions) -> Explanation:
+    return replace(
+        _taken_apart(valuation, side, place),
+        similar=tuple(_taken_apart(valuation, side, int(other)) for other in similar),
+    )
+
+
+def _taken_apart(valuation: Valuation, side: Side, place: int) -> Explanation:
+    whole = valuation.rows() if side == "row" else valuation.columns()
+    judged = whole.validation_errors
+    return Explanation(
+        side,
+        whole.labels[side].tolist()[place],
+        float(whole.values[place]),
+        float(whole.standard_errors[place]),
+        None if judged is None else float(judged[place]),
+        _parts(valuation, side, place),
+    )
+
+
+def _parts(valuation: Valuation, side: Side, place: int) -> ValueList:
+    line = np.s_[place, :] if side == "row" else np.s_[:, place]
+    labels = {"column": valuation.column_labels} if side == "row" else {"row": valuation.row_labels}
+    judged = valuation.validation_errors
+    parts = ValueList(
+        labels,
+        valuation.values[line],
+        valuation.standard_errors[line],
+        valuation.counts[line],
+        valuation.backend,
+        None if judged is None else judged[line],
+    )
+    # NaN sorts last; equal sizes stay in the table's order.
+    return parts.part(np.argsort(-np.abs(parts.values), kind="stable"))
+
+
+def _nearest_in_value(values: Floats, place: int) -> Positions:
+    order = np.argsort(np.abs(values - values[place]), kind="stable")
+    others: Positions = order[(order != place) & ~np.isnan(values[order])]
+    return others
+
+
+def _nearest_in_table(table: Table, place: int, order: Positions) -> Positions:
+    """Rows of like value, from the most similar one to the least."""
+    n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
+    own = Table.of(table.take(np.array([place]), np.arange(table.shape[1])), called="X")
+    distances = Distances.of(table, [replace(own, names=table.names)])
+    like = order[:n_like]
+    away = distances.measured(0, 0).sum(axis=0)[like]
+    nearest: Positions = like[np.argsort(away, kind="stable")]
+    return nearest
+
+
+def _checked_table(X: Any, valuation: Valuation) -> Table:
+    table = Table.of(X, called="X")
+    rows: Axis = valuation.blocks.rows
+    if rows.grouped:
+        raise ValueError(
+            "X came, but the rows of this valuation are groups, which have no distance; leave it "
+            "out."
+        )
+    if not np.array_equal(rows.ids, table.row_ids):
+        raise ValueError(
+            f"X has {len(table.row_ids)} rows and the valuation {len(rows.ids)}, or their ids "
+            "differ; give the table that was valued."
+        )
+    return table
+
+
+def _checked_number(n_similar: Any) -> int:
+    if not is_whole(n_similar) or n_similar < 0:
+        raise ValueError(f"n_similar is {n_similar!r}; give a whole number of at least 0.")
+    return int(n_similar)
+
+
+def _first(parts: ValueList) -> ValueList:
+    return parts.part(np.arange(min(len(parts), _PARTS_PRINTED)))
+
+
+def _rest(parts: ValueList) -> list[str]:
+    """Sums of the parts that are too many to show, by sign."""
+    rest = parts.values[_PARTS_PRINTED:]
+    lines = [
+        f"{len(signed):,} more {side} 0: {signed.sum():.4g} together"
+        for side, signed in (("above", rest[rest > 0]), ("below", rest[rest < 0]))
+        if len(signed)
+    ]
+    unvisited = int(np.isnan(parts.values).sum())
+    return lines + ([f"{unvisited:,} were never visited"] if unvisited else [])
+
+
+def _difference(own: Explanation, other: Explanation) -> str:
+    """Say in which part another differs the most."""
+    name = "column" if own.side == "row" else "row"
+    theirs = dict(zip(other.parts.labels[name].tolist(), other.parts.values, strict=True))
+    labels = own.parts.labels[name].tolist()
+    gains = np.array([theirs[label] for label in labels]) - own.parts.values
+    start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
+    if np.isnan(gains).all():
+        return f"{start} cannot be compared: no part of both was visited."
+    most = int(np.nanargmax(np.abs(gains)))
+    return (
+        f"{start} differs most in {name} {labels[most]!r}: "
+        f"{theirs[labels[most]]:.3g}, not {own.parts.values[most]:.3g}."
+    )

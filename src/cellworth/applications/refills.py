@@ -1,0 +1,210 @@
+"""What stands in the place of cells: a gap, a draw, what near rows have, what the user gives."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.applications.cells import NamedCells
+from cellworth.blocks import Mask, Positions, is_missing
+from cellworth.neighbours.columns import NumericColumn, read_column
+from cellworth.neighbours.distances import Distances, Wholes
+from cellworth.tables import Table
+
+Floats = NDArray[np.float64]
+
+N_NEIGHBOURS = 10
+
+
+def emptied(table: Table, mask: Mask) -> Table:
+    """Make gaps of these cells; columns that cannot hold gaps change type as their library does."""
+    if isinstance(table.data, np.ndarray):
+        array = _with_room_for_gaps(table.data) if mask.any() else table.data.copy()
+        if mask.any():
+            # NumPy turns None into NaN among numbers and into NaT among dates.
+            array[mask] = None
+        return replace(table, data=array)
+    data = table.data
+    series = [
+        data.select(nw.when(_flags(~mask[:, place], data)).then(data[:, place]))[:, 0]
+        for place in _positions(mask.any(axis=0))
+    ]
+    return replace(table, data=data.with_columns(*series) if series else data)
+
+
+def known_cells(table: Table) -> Mask:
+    """Tell which cells are no gaps, shape (n_rows, n_columns)."""
+    return np.column_stack([_known(table.column(place)) for place in range(table.shape[1])])
+
+
+def drawn(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
+    """Fill cells with random ones of their column, of which only those in ``source`` are drawn.
+
+    ``luck`` holds a number between 0 and 1 for each cell, so that the same cells get alike draws in
+    tables that differ little.
+    """
+    origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
+    for place in np.flatnonzero(mask.any(axis=0)):
+        pool = np.flatnonzero(source[:, place])
+        asked = mask[:, place]
+        origins[asked, place] = pool[(luck[asked, place] * len(pool)).astype(np.intp)]
+    return gathered(table, origins)
+
+
+def from_neighbours(table: Table, cells: NamedCells, source: Mask) -> Table:
+    """Fill cells with what the nearest rows have; only cells in ``source`` are taken.
+
+    Distances are over the other columns, and named cells count there as gaps: they are in doubt.
+    The median of numbers is one that a row has, of two middle ones that of the nearer row.
+    """
+    mask = cells.mask(table.shape)
+    doubted = emptied(table, mask)
+    asked = np.flatnonzero(mask.any(axis=1))
+    queries = Table.of(doubted.take(asked, np.arange(table.shape[1])), called="X")
+    distances = Distances.of(doubted, [replace(queries, names=table.names)])
+    columns = {place: _Middle.of(table, place) for place in _positions(mask.any(axis=0))}
+    origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
+    for query, row in enumerate(asked):
+        measured = distances.measured(0, query)
+        whole = measured.sum(axis=0)
+        for place in _positions(mask[row]):
+            origins[row, place] = columns[place].among(
+                np.flatnonzero(source[:, place]), whole - measured[place]
+            )
+    return gathered(table, origins)
+
+
+def gathered(table: Table, origins: Positions) -> Table:
+    """Take every cell from another row of its own column, so that types stay as they are."""
+    data, own = table.data, np.arange(table.shape[0])
+    if isinstance(data, np.ndarray):
+        return replace(table, data=np.take_along_axis(data, origins, axis=0))
+    changed = _positions((origins != own[:, None]).any(axis=0))
+    series = [data[:, place][origins[:, place]] for place in changed]
+    return replace(table, data=data.with_columns(*series) if series else data)
+
+
+def given(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
+    """Put the user's values into cells, one per cell; a missing value makes a gap."""
+    gaps = np.array([is_missing(value) for value in values], dtype=bool)
+    empty = NamedCells(cells.rows[gaps], cells.columns[gaps])
+    table = emptied(table, empty.mask(table.shape))
+    data = table.data
+    series = []
+    for place in np.unique(cells.columns[~gaps]).tolist():
+        which = _positions((cells.columns == place) & ~gaps)
+        rows, offered = cells.rows[which], [values[number] for number in which]
+        if isinstance(data, np.ndarray):
+            data = _placed_in_array(data, rows, place, offered, table.names[place])
+        else:
+            series.append(_placed(data[:, place], rows, offered))
+    if not isinstance(data, np.ndarray) and series:
+        data = data.with_columns(*series)
+    return replace(table, data=data)
+
+
+class _Middle:
+    """The median of a column's numbers, or its most frequent category, among some rows."""
+
+    def __init__(self, cells: NDArray[Any], numeric: bool) -> None:
+        self._cells = cells
+        self._numeric = numeric
+
+    @classmethod
+    def of(cls, table: Table, place: int) -> _Middle:
+        column = read_column(place, [table], None, "robust")
+        return cls(column.cells[0], isinstance(column, NumericColumn))
+
+    def among(self, rows: Positions, distances: Wholes) -> int:
+        """Return the row whose cell it is; all rows as near as the tenth nearest take part."""
+        away = distances[rows]
+        n_nearest = min(N_NEIGHBOURS, len(rows))
+        near = away <= np.partition(away, n_nearest - 1)[n_nearest - 1]
+        rows, away = rows[near], away[near]
+        return int(rows[self._median(rows, away) if self._numeric else self._mode(rows, away)])
+
+    def _median(self, rows: Positions, away: Wholes) -> int:
+        # By value, and of equal values the nearer first.
+        order = np.lexsort((away, self._cells[rows]))
+        middle = order[[(len(order) - 1) // 2, len(order) // 2]]
+        return int(middle[np.argmin(away[middle])])
+
+    def _mode(self, rows: Positions, away: Wholes) -> int:
+        _, codes, counts = np.unique(self._cells[rows], return_inverse=True, return_counts=True)
+        # Of categories that are equally frequent, the one that the nearest row has.
+        return int(np.lexsort((away, -counts[codes]))[0])
+
+
+def _positions(mask: Any) -> list[int]:
+    positions: list[int] = np.flatnonzero(mask).tolist()
+    return positions
+
+
+def _known(cells: NDArray[Any]) -> Mask:
+    if cells.dtype.kind in "iub":
+        return np.ones(len(cells), dtype=bool)
+    if cells.dtype.kind in "fMm":
+        return np.asarray(cells == cells)  # noqa: PLR0124 (NaN and NaT differ from themselves)
+    return np.array([not is_missing(cell) for cell in cells.tolist()], dtype=bool)
+
+
+def _with_room_for_gaps(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64)
+    return array.astype(object) if array.dtype.kind in "US" else array.copy()
+
+
+def _flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
+    return nw.new_series("kept", mask, nw.Boolean(), backend=data.implementation)
+
+
+def _placed(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+    """Put values into a column, as they are or in its own type, if that keeps the type."""
+    for cast in (False, True):
+        try:
+            with warnings.catch_warnings():
+                # Some versions of pandas warn where others refuse.
+                warnings.simplefilter("error")
+                offered: Any = values
+                if cast:
+                    made = nw.new_series("values", values, backend=series.implementation)
+                    offered = made.cast(series.dtype)
+                placed = series.scatter(rows.tolist(), offered)
+        # Libraries raise what they like; the sentence below says it for all of them.
+        except Exception:  # noqa: S112
+            continue
+        kept = placed[rows].to_list() == values or series.dtype.is_float()
+        if placed.dtype == series.dtype and kept:
+            return placed
+    raise ValueError(_misfit(values, series.name, series.dtype))
+
+
+def _placed_in_array(
+    array: NDArray[Any], rows: Positions, place: int, values: list[Any], name: Any
+) -> NDArray[Any]:
+    try:
+        made = np.array(values, dtype=None if array.dtype.kind == "U" else array.dtype)
+        if array.dtype.kind == made.dtype.kind == "U":
+            # A longer text must not be cut to the width of the array.
+            array = array.astype(np.promote_types(array.dtype, made.dtype))
+        copy = array.copy()
+        copy[rows, place] = made
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(_misfit(values, name, array.dtype)) from error
+    if copy.dtype.kind != "f" and copy[rows, place].tolist() != list(values):
+        raise ValueError(_misfit(values, name, array.dtype))
+    return copy
+
+
+def _misfit(values: list[Any], name: Any, dtype: Any) -> str:
+    shown = ", ".join(map(repr, values[:3]))
+    return (
+        f"values has {shown} for column {name!r}, which holds {dtype}; give values of its type, or "
+        "change the type of the column first."
+    )

@@ -1,0 +1,240 @@
+"""before_and_after: scores of held-out rows, and whether their change is more than noise."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, get_scorer, make_scorer, roc_auc_score
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import before_and_after
+
+
+class Sure(ClassifierMixin, BaseEstimator):
+    """Is right on a share of the rows that is the mean of its training table."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.share_ = float(np.mean(X))
+        return self
+
+    def predict(self, X):
+        # The first column of a test row is its label, the second a number between 0 and 1.
+        right = X[:, 1] < self.share_
+        return np.where(right, X[:, 0], 1 - X[:, 0]).astype(int)
+
+
+def judges(n_rows, seed):
+    rng = np.random.default_rng(seed)
+    label = np.arange(n_rows) % 2
+    return np.column_stack([label, rng.random(n_rows)]), label
+
+
+Y = [0, 1]
+WORSE, BETTER = np.full((2, 2), 0.7), np.full((2, 2), 0.8)
+
+
+def test_a_known_change_lies_within_its_interval_about_as_often_as_promised():
+    def accuracy(model, X, y):
+        # Many times quicker than scikit-learn's.
+        return np.mean(model.predict(X) == y)
+
+    inside = []
+    for seed in range(200):
+        X_test, y_test = judges(100, seed)
+        comparison = before_and_after(
+            Sure(),
+            WORSE,
+            Y,
+            BETTER,
+            X_test=X_test,
+            y_test=y_test,
+            scoring=accuracy,
+            n_bootstrap=200,
+        )
+        low, high = comparison.interval
+        inside.append(low <= 0.1 <= high)
+    # Four standard errors of 95 % of 200, and a bootstrap of 100 rows is a little narrow.
+    assert 0.87 <= np.mean(inside) <= 0.995
+
+
+def test_scores_are_those_of_the_models():
+    X_test, y_test = judges(200, 0)
+    comparison = before_and_after(Sure(), WORSE, Y, BETTER, X_test=X_test, y_test=y_test)
+    assert comparison.before == np.mean(X_test[:, 1] < 0.7)
+    assert comparison.after == np.mean(X_test[:, 1] < 0.8)
+    assert comparison.change == comparison.after - comparison.before
+    assert not comparison.within_noise
+    assert "The change helped" in repr(comparison)
+    back = before_and_after(Sure(), BETTER, Y, WORSE, X_test=X_test, y_test=y_test)
+    assert back.change == -comparison.change
+    np.testing.assert_allclose(back.interval, [-end for end in comparison.interval[::-1]])
+    assert "The change hurt" in repr(back)
+
+
+def data(seed=0, n_rows=60):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    return X, (X[:, 0] + rng.normal(size=n_rows) > 0).astype(int)
+
+
+X, y = data()
+X_TEST, Y_TEST = data(1, 80)
+TEST = {"X_test": X_TEST, "y_test": Y_TEST}
+
+
+def test_an_identical_table_changes_nothing():
+    comparison = before_and_after(LogisticRegression(), X, y, X.copy(), **TEST)
+    assert comparison.change == 0
+    assert comparison.interval == (0, 0)
+    assert comparison.within_noise
+    assert "within noise" in repr(comparison)
+
+
+@pytest.mark.parametrize(
+    "scoring",
+    [None, "balanced_accuracy", "roc_auc", "neg_log_loss", make_scorer(balanced_accuracy_score)],
+)
+def test_any_scorer_gives_what_it_gives_the_model_itself(scoring):
+    changed = X + 0.5
+    comparison = before_and_after(
+        LogisticRegression(), X, y, changed, scoring=scoring, n_bootstrap=20, **TEST
+    )
+    fitted = [LogisticRegression().fit(table, y) for table in (X, changed)]
+    scorer = scoring if callable(scoring) else get_scorer(scoring or "accuracy")
+    direct = [scorer(model, X_TEST, Y_TEST) for model in fitted]
+    assert [comparison.before, comparison.after] == direct
+
+
+def test_a_model_without_probabilities_is_ranked_by_its_decisions():
+    comparison = before_and_after(SVC(), X, y, X + 0.5, scoring="roc_auc", n_bootstrap=20, **TEST)
+    decisions = SVC().fit(X, y).decision_function(X_TEST)
+    assert comparison.before == roc_auc_score(Y_TEST, decisions)
+
+
+def test_numeric_targets_are_scored_by_r_squared():
+    noise = np.random.default_rng(2).normal(size=len(X))
+    comparison = before_and_after(
+        LinearRegression(), X, X[:, 0] + noise, X * 2, X_test=X_TEST, y_test=X_TEST[:, 0]
+    )
+    assert comparison.scoring == "r2"
+    assert comparison.before == LinearRegression().fit(X, X[:, 0] + noise).score(
+        X_TEST, X_TEST[:, 0]
+    )
+
+
+class Lottery(RegressorMixin, BaseEstimator):
+    """Predicts a number that depends on its seed and on its training table alone."""
+
+    def __init__(self, random_state=None):
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        self.number_ = float(self.random_state) + float(np.mean(X))
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.number_)
+
+
+def test_repeats_have_seeds_of_their_own_and_share_them_before_and_after():
+    comparison = before_and_after(
+        Lottery(), np.zeros((2, 1)), [0.0, 1.0], np.ones((2, 1)), X_test=np.array([[5.0], [6.0]]),
+        y_test=[0.0, 0.0], scoring="neg_mean_absolute_error", n_repeats=3,
+    )  # fmt: skip
+    assert comparison.before == -np.mean([0, 1, 2])
+    assert comparison.after == -np.mean([1, 2, 3])
+    # Every repeat and every row changes by the same.
+    assert comparison.interval == (-1, -1)
+
+
+def test_luck_of_seeds_widens_the_interval():
+    model = RandomForestClassifier(n_estimators=3, random_state=0)
+    comparison = before_and_after(model, X, y, X[:, ::-1], n_repeats=2, n_bootstrap=50, **TEST)
+    assert comparison.n_repeats == 2
+    assert comparison.interval[0] < comparison.interval[1]
+
+
+def test_the_same_seed_gives_the_same_interval():
+    one, same, other = (
+        before_and_after(LogisticRegression(), X, y, X + 1, random_state=s, n_bootstrap=50, **TEST)
+        for s in (0, 0, 1)
+    )
+    assert one == same
+    assert one.interval != other.interval
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d)])
+def test_tables_of_any_library_are_compared(library):
+    before, after, test = (
+        library({name: table[:, j] for j, name in enumerate("abc")})
+        for table in (X, X + 0.5, X_TEST)
+    )
+    model = DecisionTreeClassifier(random_state=0)
+    own = before_and_after(model, before, y, after, X_test=test, y_test=Y_TEST, n_bootstrap=20)
+    plain = before_and_after(model, X, y, X + 0.5, n_bootstrap=20, **TEST)
+    assert (own.before, own.after, own.interval) == (plain.before, plain.after, plain.interval)
+    assert type(own.to_frame()) is type(before)
+    assert {"before", "after", "change", "low", "high", "within_noise"} == set(
+        pd.DataFrame(own.to_frame("pandas")).columns
+    )
+
+
+@pytest.mark.parametrize("same", [X, X.copy(), X[::-1], pd.DataFrame(X), X + 0.5])
+def test_the_training_rows_cannot_judge(same):
+    label = y[::-1] if np.array_equal(same, X[::-1]) else y
+    with pytest.raises(ValueError, match="looks good to itself"):
+        before_and_after(LogisticRegression(), X, y, X + 0.5, X_test=same, y_test=label)
+
+
+def test_some_shared_rows_are_counted_in_a_warning():
+    mixed, label = np.vstack([X_TEST, X[:7]]), np.append(Y_TEST, y[:7])
+    with pytest.warns(UserWarning, match="7 of 87 rows of X_test are rows of X, label and all"):
+        before_and_after(
+            LogisticRegression(), X, y, X + 0.5, X_test=mixed, y_test=label, n_bootstrap=5
+        )
+
+
+def test_cross_validation_is_not_offered():
+    with pytest.raises(TypeError, match="cv"):
+        before_and_after(LogisticRegression(), X, y, X, cv=5, **TEST)
+    with pytest.raises(ValueError, match="X_test is None; give rows that were set aside"):
+        before_and_after(LogisticRegression(), X, y, X, X_test=None, y_test=Y_TEST)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"X_repaired": X[:-1]}, "X_repaired has 59 rows but X has 60"),
+        ({"X_repaired": X[:, :2]}, "X_repaired has 2 columns but X has 3"),
+        ({"y_test": Y_TEST[:-1]}, "y_test has 79 labels but X_test has 80 rows"),
+        ({"y_test": Y_TEST + 5}, "y_test has the class 5, which y never shows"),
+        ({"n_bootstrap": 0}, "n_bootstrap is 0"),
+        ({"n_repeats": 0}, "n_repeats is 0"),
+        ({"scoring": "best"}, "scoring is 'best'"),
+    ],
+)
+def test_each_mistake_gets_one_sentence(changed, sentence):
+    given = {"X_repaired": X + 0.5, **TEST} | changed
+    with pytest.raises(ValueError, match=sentence):
+        before_and_after(LogisticRegression(), X, y, **given)
+
+
+def test_rows_in_another_order_are_refused():
+    table = pd.DataFrame(X)
+    with pytest.raises(ValueError, match="X_repaired has other row ids than X"):
+        before_and_after(LogisticRegression(), table, y, table[::-1], **TEST)
+
+
+def test_a_model_that_fails_says_why():
+    gaps = X.copy()
+    gaps[0, 0] = np.nan
+    with pytest.raises(RuntimeError, match=r"failed on the table .*NaN"):
+        before_and_after(LogisticRegression(), X, y, gaps, **TEST)
+    with pytest.raises(TypeError, match="model is the class LogisticRegression"):
+        before_and_after(LogisticRegression, X, y, X + 1, **TEST)

@@ -1,0 +1,156 @@
+"""explain_row and explain_column: parts that add up, and others of like value."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cellworth import (
+    Blocks,
+    KNNValuer,
+    Moments,
+    OutOfBagValuer,
+    explain_column,
+    explain_row,
+    value_game,
+)
+from cellworth.listing import ValueList
+
+
+class Sum:
+    """Every cell is worth what stands in it."""
+
+    def __init__(self, cells):
+        self.cells = np.asarray(cells, dtype=float)
+
+    def value(self, rows, columns):
+        return float(self.cells[np.ix_(rows, columns)].sum())
+
+
+CELLS = np.array([[3.0, -1.0, 0.0], [0.5, 1.5, 0.1], [9.0, -8.0, 0.9], [5.0, 5.0, 5.0]])
+BLOCKS = Blocks.cut(["ann", "bob", "cid", "dan"], ["age", "pay", "sex"])
+ADDED = value_game(Sum(CELLS), BLOCKS)
+
+
+def test_parts_of_a_row_are_its_cells_the_largest_first():
+    bob = explain_row(ADDED, "bob")
+    assert (bob.side, bob.label) == ("row", "bob")
+    assert bob.value == pytest.approx(2.1)
+    assert isinstance(bob.parts, ValueList)
+    assert bob.parts.labels["column"].tolist() == ["pay", "age", "sex"]
+    np.testing.assert_allclose(bob.parts.values, [1.5, 0.5, 0.1])
+    assert bob.adds_up
+    assert bob.residual == pytest.approx(0, abs=1e-12)
+
+
+def test_parts_of_a_column_are_its_cells_by_row():
+    pay = explain_column(ADDED, "pay")
+    assert (pay.side, pay.label) == ("column", "pay")
+    assert pay.value == pytest.approx(-2.5)
+    assert pay.parts.labels["row"].tolist() == ["cid", "dan", "bob", "ann"]
+    np.testing.assert_allclose(pay.parts.values, [-8, 5, 1.5, -1])
+    assert pay.adds_up
+
+
+def test_without_the_table_rows_nearest_in_value_are_similar():
+    ann = explain_row(ADDED, "ann", n_similar=2)
+    assert [other.label for other in ann.similar] == ["cid", "bob"]
+    # 9 and -8 make as little as 3 and -1.
+    assert ann.differences[0] == ("row 'cid', worth 1.9, differs most in column 'pay': -8, not -1.")
+    np.testing.assert_allclose(ann.similar[0].parts.values, [9, -8, 0.9])
+    assert ann.similar[0].similar == ()
+    assert explain_row(ADDED, "ann", n_similar=0).similar == ()
+    assert len(explain_row(ADDED, "ann", n_similar=9).similar) == 3
+
+
+def test_columns_nearest_in_value_are_similar():
+    sex = explain_column(ADDED, "sex", n_similar=1)
+    assert [other.label for other in sex.similar] == ["pay"]
+    assert sex.differences[0].startswith("column 'pay', worth -2.5, differs most in row 'cid'")
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d), None])
+def test_with_the_table_rows_of_like_value_that_look_alike_are_similar(library):
+    table = np.column_stack([np.arange(100.0) % 10, np.arange(100.0) % 7])
+    valuation = KNNValuer(n_neighbors=2, progress=False).fit(table, np.arange(100) % 2).valuation_
+    given = table if library is None else library({"x0": table[:, 0], "x1": table[:, 1]})
+    explained = explain_row(valuation, 33, X=given, n_similar=3)
+    rows = valuation.rows().values
+    like = np.argsort(np.abs(rows - rows[33]), kind="stable")
+    like = like[like != 33][:20]
+    scale = np.subtract(*np.percentile(table, (75, 25), axis=0)) / 1.349
+    away = (((table - table[33]) / scale) ** 2).sum(axis=1)
+    labels = [other.label for other in explained.similar]
+    np.testing.assert_allclose(away[labels], np.sort(away[like])[:3], rtol=1e-6)
+
+
+def test_errors_come_along():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    valuer = KNNValuer(progress=False).fit(X, np.arange(30) % 2)
+    row = explain_row(valuer.valuation_, 4)
+    listing = valuer.valuation_.rows()
+    assert row.standard_error == listing.standard_errors[4] == 0
+    assert row.validation_error == listing.validation_errors[4] > 0
+    assert row.parts.validation_errors.sum() == pytest.approx(
+        valuer.valuation_.validation_errors[4].sum()
+    )
+    drawn = OutOfBagValuer(n_trees=30, random_state=0).fit(X, np.arange(30) % 2).valuation_
+    column = explain_column(drawn, "x1")
+    assert column.validation_error is None
+    place = column.parts.labels["row"].tolist().index(20)
+    assert column.parts.standard_errors[place] == drawn.standard_errors[20, 1] > 0
+
+
+def unvisited():
+    """A valuation in which one cell was never seen."""
+    counts = np.ones((5, 4), dtype=np.int64)
+    counts[1, 2] = 0
+    mean = np.zeros((5, 4))
+    mean[:-1, :-1] = CELLS
+    mean[:-1, -1] = CELLS.sum(axis=1)
+    moments = Moments(counts, np.where(counts > 0, mean, 0.0), np.zeros((5, 4)))
+    return replace(ADDED, moments=moments, status="estimated")
+
+
+def test_a_cell_that_was_never_visited_stands_last_and_is_told():
+    bob = explain_row(unvisited(), "bob")
+    assert np.isnan(bob.parts.values).tolist() == [False, False, True]
+    assert bob.residual == pytest.approx(0.1)
+    assert not bob.adds_up
+    assert "1 were never visited" in repr(bob)
+    assert "the parts miss the value by 0.1" in repr(bob)
+
+
+def test_a_long_column_shows_its_largest_parts_and_sums_of_the_rest():
+    X = np.arange(32.0)[:, None]
+    valuation = KNNValuer(progress=False).fit(X, np.arange(32) % 2).valuation_
+    column = explain_column(valuation, "x0", n_similar=0)
+    rest = column.parts.values[5:]
+    text = repr(column)
+    assert f"{(rest > 0).sum()} more above 0: {rest[rest > 0].sum():.4g} together" in text
+    assert f"{(rest < 0).sum()} more below 0: {rest[rest < 0].sum():.4g} together" in text
+    assert len(text.split("\n")) == 9
+    assert len(column.to_frame("pandas")) == 32
+
+
+def test_it_turns_into_a_frame_of_parts():
+    frame = explain_row(ADDED, "ann").to_frame("polars")
+    assert frame["column"].to_list() == ["age", "pay", "sex"]
+    assert frame["value"].sum() == pytest.approx(2.0)
+
+
+def test_unknown_labels_tables_and_numbers_are_refused():
+    with pytest.raises(KeyError, match="no row is called 'eve'"):
+        explain_row(ADDED, "eve")
+    with pytest.raises(KeyError, match="no column is called 0"):
+        explain_column(ADDED, 0)
+    with pytest.raises(ValueError, match="give the table that was valued"):
+        explain_row(ADDED, "ann", X=CELLS)
+    with pytest.raises(ValueError, match="n_similar is -1; give a whole number of at least 0"):
+        explain_row(ADDED, "ann", n_similar=-1)
+    grouped = Blocks.cut("abcde", "xyz", row_groups=["p", "q", "r", "s", "s"])
+    with pytest.raises(ValueError, match="the rows of this valuation are groups"):
+        explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))

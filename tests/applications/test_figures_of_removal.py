@@ -1,0 +1,53 @@
+"""Small versions of the experiments on removing and repairing cells."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import removal
+import repairs
+from tables import load
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
+
+
+@pytest.mark.slow
+@with_data
+def test_high_cells_are_needed_and_low_ones_are_not():
+    split = removal.valued(*removal.split_rows(load("adult", DATA), 0), 0)
+    gains = pd.DataFrame(removal.all_gains(split, 0))
+    points = gains.query("refill == 'draw' and score == 'balanced accuracy'")
+    by = points.groupby(["order", "model"]).points.mean()
+    assert (by["highest"] < -6).all()
+    assert by["lowest"].mean() > 1
+
+
+@with_data
+def test_a_table_without_its_lowest_cells_looks_better_to_itself_than_to_test_rows():
+    split = removal.valued(*removal.split_rows(load("heart", DATA), 0), 0)
+    leaks = pd.DataFrame(removal.all_leaks(split, 0)).set_index("refill")
+    gained = leaks.loc["mean"] - leaks.loc["nothing removed"]
+    assert gained["cross-validation"] > 0.05
+    assert gained["test rows"] < gained["cross-validation"] - 0.05
+    assert leaks["AUC of the mask"].iloc[0] > 0.6
+
+
+def test_wrong_cells_are_those_that_differ_and_come_from_another_class():
+    rng = np.random.default_rng(0)
+    label = np.arange(40) % 2
+    numbers = label[:, None] * 100.0 + rng.normal(size=(40, 5))
+    train = repairs.Table(pd.DataFrame(numbers), label)
+    wrong, spoilt = repairs.with_wrong_cells(train, 0.1, 0)
+    assert wrong.sum() == 20
+    assert (spoilt.to_numpy() == numbers)[~wrong].all()
+    other_side = (spoilt.to_numpy() > 50) != (label[:, None] == 1)
+    np.testing.assert_array_equal(other_side, wrong)
+
+
+def test_means_are_those_of_the_cells_that_are_kept():
+    table = pd.DataFrame({"n": [1.0, 2.0, 9.0], "c": ["a", "b", "b"]})
+    mask = np.array([[False, True], [False, False], [True, False]])
+    assert removal.averaged(table, mask).to_dict("list") == {"n": [1, 2, 1.5], "c": ["b", "b", "b"]}

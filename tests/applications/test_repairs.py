@@ -1,0 +1,295 @@
+"""repair: named cells change, all others and the original do not."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cellworth import repair
+from cellworth.listing import ValueList
+
+COLUMNS = {
+    "age": [20, 30, 40, 300],
+    "pay": [1.5, 2.5, 3.5, 4.5],
+    "sex": ["f", "m", "m", "f"],
+    "since": [dt.datetime(2020, 1, day) for day in (1, 2, 3, 4)],
+    "fit": [True, False, True, True],
+}
+WRONG = [(3, "age"), (0, "sex"), (1, "since")]
+
+
+def pandas_table():
+    table = pd.DataFrame(COLUMNS)
+    table["rank"] = pd.array([1, 2, 3, 4], dtype="Int64")
+    table["town"] = pd.Categorical(["a", "b", "a", "a"], categories=["a", "b", "c"])
+    table["small"] = np.array([1, 2, 3, 4], dtype="float32")
+    return table
+
+
+def polars_table():
+    town = pl.Series("town", ["a", "b", "a", "a"]).cast(pl.Categorical)
+    return pl.DataFrame(COLUMNS).with_columns(town)
+
+
+TABLES = {
+    "pandas": pandas_table,
+    "polars": polars_table,
+    "pyarrow": lambda: pa.table(COLUMNS),
+}
+
+
+def cells_of(table, name):
+    column = table[name]
+    return column.to_pylist() if isinstance(table, pa.Table) else column.to_list()
+
+
+def bytes_of(table):
+    sink = pa.BufferOutputStream()
+    frame = pa.table(table)
+    with pa.ipc.new_stream(sink, frame.schema) as writer:
+        writer.write_table(frame)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("library", TABLES)
+@pytest.mark.parametrize("how", ["missing", "draw", "neighbours"])
+def test_the_original_keeps_every_byte_and_all_other_cells_are_kept(library, how):
+    table = TABLES[library]()
+    before = bytes_of(table)
+    repaired = repair(table, WRONG, how=how)
+    assert type(repaired) is type(table)
+    assert bytes_of(table) == before
+    named = set(WRONG)
+    for name in COLUMNS:
+        old, new = cells_of(table, name), cells_of(repaired, name)
+        assert [old[i] for i in range(4) if (i, name) not in named] == [
+            new[i] for i in range(4) if (i, name) not in named
+        ]
+
+
+def test_writing_into_the_copy_does_not_reach_the_original():
+    table = TABLES["pandas"]()
+    repaired = repair(table, [], how="missing")
+    for name in ("age", "pay"):
+        assert not np.shares_memory(repaired[name].to_numpy(), table[name].to_numpy())
+    array = np.ones((2, 2))
+    repair(array, [], how="missing")[:] = 0
+    assert array.all()
+
+
+@pytest.mark.parametrize("library", TABLES)
+@pytest.mark.parametrize("how", ["draw", "neighbours", "values"])
+def test_types_are_kept_where_no_gap_comes(library, how):
+    table = TABLES[library]()
+    values = [41, "m", dt.datetime(2021, 1, 1)] if how == "values" else None
+    repaired = repair(table, WRONG, how=how, values=values)
+    types = (lambda t: t.schema) if library != "pandas" else (lambda t: t.dtypes.to_dict())
+    assert types(repaired) == types(table)
+
+
+def test_gaps_are_what_the_library_makes_of_them():
+    every = [(0, name) for name in pandas_table().columns]
+    repaired = repair(pandas_table(), every, how="missing")
+    assert repaired.iloc[0].isna().all()
+    assert repaired.iloc[1:].notna().all(axis=None)
+    kinds = repaired.dtypes.astype(str).to_dict()
+    assert kinds["age"] == "float64"
+    assert (kinds["rank"], kinds["town"], kinds["small"]) == ("Int64", "category", "float32")
+    assert repair(TABLES["polars"](), WRONG, how="missing").schema == TABLES["polars"]().schema
+    assert repair(TABLES["pyarrow"](), WRONG, how="missing")["age"].null_count == 1
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        (np.arange(6).reshape(3, 2), "f"),
+        (np.arange(6.0).reshape(3, 2), "f"),
+        (np.array([["a", "b"], ["c", "d"], ["e", "f"]]), "O"),
+        (np.arange("2020-01-01", "2020-01-07", dtype="M8[D]").reshape(3, 2), "M"),
+        (np.ones((3, 2), dtype=bool), "f"),
+        (np.array([["a", 1], ["c", 2], ["e", 3]], dtype=object), "O"),
+    ],
+)
+def test_arrays_of_any_kind_get_gaps(array, kind):
+    before = array.tolist()
+    repaired = repair(array, [(1, "x0")], how="missing")
+    assert repaired.dtype.kind == kind
+    assert pd.isna(repaired).tolist() == [[False, False], [True, False], [False, False]]
+    assert array.tolist() == before
+
+
+@pytest.mark.parametrize("library", TABLES)
+def test_cells_are_named_by_pairs_a_frame_a_mask_or_a_list_of_values(library):
+    table = TABLES[library]()
+    pairs = [(1, "pay"), (3, "age")]
+    mask = np.zeros(table.shape, dtype=bool)
+    mask[1, 1] = mask[3, 0] = True
+    named = {"row": [1, 3], "column": ["pay", "age"]}
+    listing = ValueList(
+        {name: np.array(labels) for name, labels in named.items()},
+        np.zeros(2), np.zeros(2), np.ones(2, dtype=int),
+    )  # fmt: skip
+    expected = bytes_of(repair(table, pairs, how="draw", random_state=3))
+    for cells in (mask, pd.DataFrame(named), pl.DataFrame(named), pa.table(named), listing):
+        assert bytes_of(repair(table, cells, how="draw", random_state=3)) == expected
+
+
+def test_a_mask_may_be_a_frame_with_the_columns_of_the_table():
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    mask = pd.DataFrame({"a": [True, False], "b": [False, False]})
+    assert repair(table, mask, how="missing").isna().equals(mask)
+    with pytest.raises(ValueError, match="give it the columns of X, in the same order"):
+        repair(table, mask[["b", "a"]], how="missing")
+
+
+def test_a_mask_may_be_a_list_of_rows():
+    table = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]])
+    mask = [[False, True], [False, False]]
+    assert repair(table, mask, how="missing").isna().to_numpy().tolist() == mask
+    with pytest.raises(ValueError, match="give one entry per cell"):
+        repair(table, mask[:1], how="missing")
+
+
+def test_a_draw_is_a_cell_that_the_column_has_and_nobody_named():
+    table = pd.DataFrame({"a": np.arange(50.0), "b": [None, *range(49)]})
+    mask = np.zeros((50, 2), dtype=bool)
+    mask[:20] = True
+    repaired = repair(table, mask, how="draw", random_state=0)
+    assert repaired.iloc[:20].isin({"a": range(20, 50), "b": range(19, 49)}).all(axis=None)
+    assert repair(table, mask, how="draw", random_state=0).equals(repaired)
+    assert not repair(table, mask, how="draw", random_state=1).equals(repaired)
+
+
+def test_near_rows_tell_the_median_and_the_most_frequent():
+    # Two clusters of twelve rows, far apart in "where".
+    table = pd.DataFrame(
+        {
+            "where": np.r_[np.zeros(12), np.full(12, 100.0)],
+            "size": np.r_[np.arange(12.0), np.arange(12.0) + 50],
+            "kind": ["a"] * 7 + ["b"] * 5 + ["b"] * 7 + ["a"] * 5,
+        }
+    )
+    table.loc[0, ["size", "kind"]] = [999.0, "z"]
+    table.loc[23, ["size", "kind"]] = [999.0, "z"]
+    cells = [(0, "size"), (0, "kind"), (23, "size"), (23, "kind")]
+    repaired = repair(table, cells, how="neighbours")
+    # All eleven others of the cluster are equally near, whatever they are called.
+    assert repaired.loc[0, ["size", "kind"]].tolist() == [6.0, "a"]
+    assert repaired.loc[23, ["size", "kind"]].tolist() == [55.0, "b"]
+    shuffled = table.sample(frac=1, random_state=1)
+    assert repair(shuffled, cells, how="neighbours").loc[table.index].equals(repaired)
+
+
+def test_a_cell_in_doubt_does_not_say_which_rows_are_near():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=30), "b": rng.normal(size=30)})
+    wild = table.copy()
+    wild.loc[4, "b"] = 1e9
+    cells = [(4, "a"), (4, "b")]
+    one, other = (repair(X, cells, how="neighbours") for X in (table, wild))
+    pd.testing.assert_frame_equal(one, other)
+
+
+def test_values_come_from_a_list_or_from_a_column_of_the_frame():
+    table = TABLES["pandas"]()
+    cells = pd.DataFrame({"row": [3, 0], "column": ["age", "pay"], "right": [30.0, 9.5]})
+    repaired = repair(table, cells, how="values", values="right")
+    assert (repaired.loc[3, "age"], repaired.loc[0, "pay"]) == (30, 9.5)
+    assert repaired["age"].dtype == table["age"].dtype
+    assert repair(table, cells, how="values", values=[30, 9.5]).equals(repaired)
+    gap = repair(table, cells, how="values", values=[None, 9.5])
+    assert np.isnan(gap.loc[3, "age"])
+    assert gap.loc[0, "pay"] == 9.5
+
+
+@pytest.mark.parametrize("library", TABLES)
+def test_every_library_takes_values_of_the_columns_type(library):
+    cells = [(0, name) for name in COLUMNS]
+    values = [21, 9, "x", dt.datetime(2022, 2, 2), False]
+    repaired = repair(TABLES[library](), cells, how="values", values=values)
+    assert [cells_of(repaired, name)[0] for name in COLUMNS] == values
+
+
+def test_a_longer_text_is_not_cut_to_the_width_of_an_array():
+    array = np.array([["a", "b"], ["c", "d"]])
+    assert repair(array, [(0, "x1")], how="values", values=["beta"])[0, 1] == "beta"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame({"x0": [1, 2]}),
+        np.array([[1], [2]]),
+        pl.DataFrame({"x0": [1, 2]}),
+        pa.table({"x0": [1, 2]}),
+    ],
+)
+@pytest.mark.parametrize("value", [2.5, "two"])
+def test_a_value_that_does_not_fit_its_column_is_refused(table, value):
+    with pytest.raises(ValueError, match="give values of its type, or change the type"):
+        repair(table, [(0, "x0")], how="values", values=[value])
+
+
+def test_row_ids_are_the_index():
+    table = pd.DataFrame({"a": [1.0, 2.0]}, index=["ann", "bob"])
+    assert repair(table, [("bob", "a")], how="missing")["a"].isna().to_dict() == {
+        "ann": False,
+        "bob": True,
+    }
+    dated = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.to_datetime(["2020-01-01", "2020-01-02"]))
+    assert repair(dated, [(dated.index[1], "a")], how="missing")["a"].isna().tolist() == [
+        False,
+        True,
+    ]
+
+
+def test_ids_that_stand_twice_do_not_matter_where_they_are_not_named():
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=[7, 7, 8])
+    assert repair(table, [(8, "a")], how="missing")["a"].isna().tolist() == [False, False, True]
+    with pytest.raises(ValueError, match="names the row 7, which X has 2 times"):
+        repair(table, [(7, "a")], how="missing")
+
+
+SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
+
+
+@pytest.mark.parametrize(
+    ("cells", "settings", "sentence"),
+    [
+        ([(9, "a")], {"how": "draw"}, "names the row 9, which X does not have"),
+        ([(0, "c")], {"how": "draw"}, "names the column 'c', which X does not have"),
+        ([(0, "a")], {"how": "mend"}, "how is 'mend'; say what comes in the place of cells"),
+        ([(0, "a"), (1, "a"), (2, "a")], {"how": "draw"}, "no cell of column 'a' is left"),
+        ([(0, "b"), (1, "b")], {"how": "neighbours"}, "no cell of column 'b' is left"),
+        (np.ones((2, 2), dtype=bool), {"how": "draw"}, "cells has shape \\(2, 2\\), but there are"),
+        (pd.DataFrame({"r": [1], "c": ["a"]}), {"how": "draw"}, "cells has the columns 'r', 'c'"),
+        ([(0, "a")], {"how": "values"}, "values is None; values go with how='values'"),
+        ([(0, "a")], {"how": "draw", "values": [1]}, "values is not None; values go with"),
+        ([(0, "a")], {"how": "values", "values": [1, 2]}, "values has 2 entries for 1 cells"),
+        ([(0, "a")], {"how": "values", "values": "right"}, "values is 'right', which is no column"),
+        ([(0, "a")] * 2, {"how": "values", "values": [1, 2]}, "names 2 cells, of which 1 differ"),
+    ],
+)  # fmt: skip
+def test_each_mistake_gets_one_sentence(cells, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        repair(SMALL, cells, **settings)
+
+
+@pytest.mark.parametrize("cells", [7, "age", [1, 2, 3], None])
+def test_what_names_no_cells_is_refused(cells):
+    with pytest.raises(TypeError, match="give a data frame with columns 'row' and 'column'"):
+        repair(SMALL, cells, how="draw")
+
+
+def test_values_must_be_many():
+    with pytest.raises(TypeError, match="values is 7; give a list with one value per cell"):
+        repair(SMALL, [(0, "a")], how="values", values=7)
+
+
+def test_nothing_is_done_unasked():
+    with pytest.raises(TypeError, match="how"):
+        repair(SMALL, [(0, "a")])
+    assert repair(SMALL, [], how="neighbours").equals(SMALL)
