@@ -72,6 +72,7 @@ def test_the_public_names_are_these():
         "Threads",
         "Valuation",
         "merge",
+        "plots",
         "value_game",
     ]
 

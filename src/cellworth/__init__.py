@@ -3,6 +3,7 @@
 import logging
 from importlib.metadata import version
 
+from cellworth import plots
 from cellworth.blocks import Blocks
 from cellworth.caches import FileCache, MemoryCache
 from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
@@ -87,5 +88,6 @@ __all__ = [
     "Threads",
     "Valuation",
     "merge",
+    "plots",
     "value_game",
 ]
