@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,17 +21,19 @@ from cellworth.plots.style import (
     Axes,
     Floats,
     axes_for,
-    name_lines,
     plain_frame,
     points_across,
     refuse_other,
     signed,
     size_for,
-    size_of_lines,
     text_of,
+    texts_of,
+    with_minus,
+    write_lines,
 )
 
 _THICKNESS = 0.7
+_LANE = 7.0
 _WHISKER: dict[str, Any] = {
     "ecolor": "black",
     "elinewidth": 1.0,
@@ -56,8 +59,8 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
     Parameters
     ----------
     explanation : object
-        With ``label``, ``value`` and ``standard_error`` of a row or column, ``side`` (which of the
-        two), and ``parts`` (a ValueList of its cells).
+        With ``label``, ``value`` and ``standard_error`` of a row or column, ``validation_error``
+        where that is known, ``side`` (which of the two), and ``parts`` (a ValueList of its cells).
     max_bars : int, default=12
         The largest parts get a bar each, and all others one together.
     ax : matplotlib axes, default=None
@@ -77,30 +80,32 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
     whole = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
-        float(explanation.standard_error),
+        _error_of_whole(explanation),
     )
     ax = axes_for(ax, size_for(len(parts) + 2))
     _draw_steps(ax, parts, whole)
     shown = [*parts, whole]
-    size = size_of_lines(ax, len(shown))
-    name_lines(ax, [part.name for part in shown], size=size)
-    ax.get_yaxis().set_tick_params(length=0)
-    _write_beside(ax, signed(part.value for part in shown), size)
     note = f"\n{n_unvisited:,} cells were not visited" if n_unvisited else ""
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
-    ax.tick_params(axis="x", labelsize=SMALL)
+    write_lines(ax, [part.name for part in shown], signed(part.value for part in shown))
     return ax
+
+
+def _error_of_whole(explanation: Any) -> float:
+    validation = getattr(explanation, "validation_error", None)
+    known = None if validation is None else np.array([validation])
+    return float(both_errors(np.array([explanation.standard_error]), known)[0])
 
 
 def _parts(listing: Any, most: int) -> tuple[list[_Part], int]:
     """Parts by falling size, the smallest of many in one, and how many have no value."""
-    names = listing.labels["column" if "column" in listing.labels else "row"].tolist()
+    names = texts_of(listing.labels["column" if "column" in listing.labels else "row"].tolist())
     errors = both_errors(listing.standard_errors, getattr(listing, "validation_errors", None))
     order = np.argsort(-np.abs(listing.values), kind="stable")
     order = order[~np.isnan(listing.values[order])]
     n_shown = len(order) if len(order) <= most else most - 1
     parts = [
-        _Part(text_of(names[i]), float(listing.values[i]), float(errors[i]))
+        _Part(names[i], float(listing.values[i]), float(errors[i]))
         for i in order[:n_shown].tolist()
     ]
     if rest := order[n_shown:].tolist():
@@ -131,6 +136,9 @@ def _whiskers(errors: Floats) -> Floats:
 def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> None:
     """Draw bars from their starts, with whiskers where intervals of the values are known."""
     plain_frame(ax)
+    ax.tick_params(axis="x", labelsize=SMALL)
+    # Bars would else end at the very frame.
+    ax.use_sticky_edges = False
     lines = np.arange(len(values))
     colours = [NEGATIVE if value < 0 else POSITIVE for value in values]
     ax.barh(lines, values, left=starts, height=_THICKNESS, color=colours, zorder=2)
@@ -142,26 +150,10 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     ax.axvline(0.0, color="black", linewidth=0.8, zorder=4)
 
 
-def _write_beside(ax: Axes, texts: Sequence[str], size: float, *, room: float = 0.0) -> None:
-    """Write a column of texts to the right of the axes, this many points away."""
-    for line, text in enumerate(texts):
-        ax.annotate(
-            text,
-            (1.0, line),
-            xycoords=ax.get_yaxis_transform(),
-            xytext=(4.0 + room, 0.0),
-            textcoords="offset points",
-            ha="left",
-            va="center",
-            size=size,
-            annotation_clip=False,
-        )
-
-
 def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     """Draw each owner's value with its interval, by falling value, and what each gets.
 
-    Brackets join owners whose order is undecided.
+    Brackets point at owners whose order among each other is undecided.
 
     Parameters
     ----------
@@ -187,60 +179,62 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, size_for(len(order) + 2))
     intervals = np.asarray(payout.intervals, dtype=np.float64).reshape(-1, 2)[order]
     _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
-    size = size_of_lines(ax, len(order))
     names = [payout.owners[place] for place in order.tolist()]
-    name_lines(ax, [text_of(name) for name in names], size=size)
-    ax.get_yaxis().set_tick_params(length=0)
-    room = _draw_brackets(ax, undecided_runs(names, payout.undecided))
-    _write_beside(ax, [_amount(payout, place) for place in order.tolist()], size, room=room)
-    note = "\nbrackets join owners whose order is undecided" if room else ""
+    away = _draw_brackets(ax, undecided_groups(names, payout.undecided))
+    note = "\nbrackets point at owners whose order is undecided" if away else ""
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
-    ax.tick_params(axis="x", labelsize=SMALL)
+    amounts = [_amount(payout, place) for place in order.tolist()]
+    write_lines(ax, texts_of(names), amounts, away=away)
     return ax
 
 
 def _amount(payout: Any, place: int) -> str:
-    amount = f"{payout.amounts[place]:,}".replace("-", "\N{MINUS SIGN}")
     currency = f" {payout.currency}" if payout.currency else ""
-    share = f"{100 * payout.shares[place]:.1f} %".replace("-", "\N{MINUS SIGN}")
-    return text_of(f"{amount}{currency} ({share})", 60)
+    share = round(100 * float(payout.shares[place]), 1) + 0.0
+    return text_of(with_minus(f"{payout.amounts[place]:,}{currency} ({share:.1f} %)"), 60)
 
 
-def undecided_runs(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
-    """First and last places of neighbours that are all undecided among each other.
+def undecided_groups(
+    names: Sequence[str], pairs: Sequence[tuple[str, str]]
+) -> list[tuple[int, ...]]:
+    """Places of neighbours that are all undecided among each other, and of pairs in no such group.
 
-    Runs that lie within others are left out; an undecided pair that no run holds is one of its own.
+    Groups that lie within others are left out.
     """
     place = {name: i for i, name in enumerate(names)}
-    open_pairs = {tuple(sorted((place[one], place[other]))) for one, other in pairs}
-    runs: list[tuple[int, int]] = []
+    undecided = {tuple(sorted((place[one], place[other]))) for one, other in pairs}
+    groups: list[tuple[int, ...]] = []
     for first in range(len(names)):
-        last = first
-        while last + 1 < len(names) and all(
-            (i, last + 1) in open_pairs for i in range(first, last + 1)
-        ):
-            last += 1
-        if last > first and not (runs and runs[-1][1] >= last):
-            runs.append((first, last))
-    alone = [(i, j) for i, j in sorted(open_pairs) if not any(a <= i and j <= b for a, b in runs)]
-    return runs + alone
+        end = first + 1
+        while end < len(names) and all((i, end) in undecided for i in range(first, end)):
+            end += 1
+        if end > first + 1 and not (groups and groups[-1][-1] >= end - 1):
+            groups.append(tuple(range(first, end)))
+    told = {pair for group in groups for pair in combinations(group, 2)}
+    return groups + sorted(undecided - told)
 
 
-def _draw_brackets(ax: Axes, runs: Sequence[tuple[int, int]]) -> float:
-    """Draw a bracket beside each run, those that meet side by side; return the points they need."""
+def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]]) -> float:
+    """Draw a bracket beside each group, those that meet side by side; return the points it takes.
+
+    Its teeth are at the members: it may pass by others.
+    """
     lane_ends: list[int] = []
-    step = 7.0 / points_across(ax)[0]
-    for first, last in sorted(runs):
-        lane = next((i for i, end in enumerate(lane_ends) if end < first), len(lane_ends))
-        lane_ends[lane : lane + 1] = [last]
+    step = _LANE / points_across(ax)[0]
+    for group in sorted(groups):
+        lane = next((i for i, end in enumerate(lane_ends) if end < group[0]), len(lane_ends))
+        lane_ends[lane : lane + 1] = [group[-1]]
         right = 1.0 + step * (lane + 1)
-        left, top, bottom = right - 0.5 * step, first - 0.2, last + 0.2
+        across, down = [], []
+        for line in group:
+            across += [right, right - 0.5 * step, right]
+            down += [line] * 3
         ax.plot(
-            [left, right, right, left],
-            [top, top, bottom, bottom],
+            across,
+            down,
             color=GREY,
             linewidth=1.2,
             transform=ax.get_yaxis_transform(),
             clip_on=False,
         )
-    return 7.0 * len(lane_ends) + 2.0 if lane_ends else 0.0
+    return _LANE * len(lane_ends) + 2.0 if lane_ends else 0.0

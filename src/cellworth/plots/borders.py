@@ -8,12 +8,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.plots.style import SMALL, SMALLEST, Axes, points_across, text_of, text_width
+from cellworth.plots.style import (
+    SMALL,
+    SMALLEST,
+    Axes,
+    points_across,
+    settle,
+    text_width,
+    texts_of,
+)
 
 Codes = NDArray[np.int_]
-Segment = tuple[tuple[float, float], tuple[float, float]]
 
 _WIDEST_LINE = 1.4
+
+
+class Border(NamedTuple):
+    """A line from one corner of a cell to another, and how many lines run beside it at most."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    n_parallels: int
 
 
 class Rectangle(NamedTuple):
@@ -34,36 +49,46 @@ def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
     """Draw lines between cells of different owners and write the names that fit."""
     from matplotlib.collections import LineCollection
 
-    line = _line_width(codes, *points_across(ax))
-    segments = list(borders(codes))
+    lines = list(borders(codes))
+    widths = [_line_width(line, ax, codes.shape) for line in lines]
     # The white one below keeps a line visible on dark colours.
     for colour, times in (("white", 2.4), ("black", 1.0)):
         ax.add_collection(
-            LineCollection(segments, colors=colour, linewidths=times * line, capstyle="projecting"),
+            LineCollection(
+                [(line.start, line.end) for line in lines],
+                colors=colour,
+                linewidths=[times * width for width in widths],
+                capstyle="projecting",
+            ),
             autolim=False,
         )
-    # Sizes are those of the figure as it will be drawn.
-    ax.figure.canvas.figure.draw_without_rendering()
+    settle(ax)
+    texts = texts_of(names)
     for code, rectangle in largest_rectangles(codes).items():
         if code >= 0:
-            _write(ax, rectangle, text_of(names[code]), codes.shape)
+            _write(ax, rectangle, texts[code], codes.shape)
 
 
-def _line_width(codes: Codes, width: float, height: float) -> float:
+def _line_width(line: Border, ax: Axes, shape: tuple[int, ...]) -> float:
     """Thinner where owners change often, so that lines never hide the cells."""
-    across = np.count_nonzero(codes[:, 1:] != codes[:, :-1], axis=1).mean()
-    down = np.count_nonzero(codes[1:] != codes[:-1], axis=0).mean()
-    return float(min(_WIDEST_LINE, 0.1 * width / (across + 1), 0.1 * height / (down + 1)))
+    width, height = points_across(ax)
+    upright = line.start[0] == line.end[0]
+    return min(_WIDEST_LINE, 0.1 * (width if upright else height) / (line.n_parallels + 1))
 
 
-def borders(codes: Codes) -> Iterator[Segment]:
+def borders(codes: Codes) -> Iterator[Border]:
     """Lines between cells of different owners, as long as they run straight on."""
-    for i, j in np.argwhere(_begins(codes[:, 1:] != codes[:, :-1])):
-        apart = codes[i:, j] != codes[i:, j + 1]
-        yield (j + 0.5, i - 0.5), (j + 0.5, i - 0.5 + _length(apart))
-    for j, i in np.argwhere(_begins((codes[1:] != codes[:-1]).T)):
-        apart = codes[i, j:] != codes[i + 1, j:]
-        yield (j - 0.5, i + 0.5), (j - 0.5 + _length(apart), i + 0.5)
+    across, down = codes[:, 1:] != codes[:, :-1], codes[1:] != codes[:-1]
+    for i, j in np.argwhere(_begins(across)).tolist():
+        n = _length(across[i:, j])
+        yield Border((j + 0.5, i - 0.5), (j + 0.5, i + n - 0.5), _most(across[i : i + n]))
+    for j, i in np.argwhere(_begins(down.T)).tolist():
+        n = _length(down[i, j:])
+        yield Border((j - 0.5, i + 0.5), (j + n - 0.5, i + 0.5), _most(down.T[j : j + n]))
+
+
+def _most(apart: NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(apart, axis=1).max())
 
 
 def _begins(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -21,13 +21,13 @@ from cellworth.plots.style import (
     diverging,
     name_columns,
     name_lines,
-    text_width,
 )
 from cellworth.valuation import Valuation
 
 # From this many errors away from zero a value has its full colour, at zero errors this opacity.
 _CERTAIN = 2.0
 _LEAST_OPACITY = 0.15
+_INCHES_PER_LETTER = 0.07
 
 
 def heatmap(
@@ -56,7 +56,7 @@ def heatmap(
         cannot exceed. Values whose error is not known are not paled.
     max_rows : int, default=300
         Tables with more rows are drawn in bins of rows: each is the mean of those visited, and
-        belongs to the owner of more than half of it.
+        belongs to the owner of at least two thirds of it.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -128,7 +128,7 @@ def _figure_size(grid: Grid) -> tuple[float, float]:
     n_rows, n_columns = grid.values.shape
     width = np.clip(2.8 + 0.32 * n_columns, 4.6, 11.0)
     # Names that stand upright take some of the height.
-    names = text_width(grid.column_names, SMALL) / 72.0
+    names = _INCHES_PER_LETTER * max(map(len, grid.column_names))
     height = np.clip(1.0 + 0.24 * n_rows, 2.2, 4.8) + names
     return float(width), float(height)
 

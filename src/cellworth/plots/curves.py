@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import t as student
@@ -20,7 +20,6 @@ from cellworth.plots.style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    Floats,
     axes_for,
     plain_frame,
     refuse_other,
@@ -107,7 +106,12 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
     return _finish(ax)
 
 
-def convergence(history: Sequence[Progress], *, ax: Axes | None = None) -> Axes:
+def convergence(
+    history: Sequence[Progress],
+    *,
+    against: Literal["tasks", "utilities"] = "tasks",
+    ax: Axes | None = None,
+) -> Axes:
     """Draw how standard errors of blocks shrink as a run goes on, both axes logarithmic.
 
     The dotted line falls with the square root of the work, as errors do where tasks are drawn
@@ -117,9 +121,12 @@ def convergence(history: Sequence[Progress], *, ax: Axes | None = None) -> Axes:
     ----------
     history : list of Progress
         What a run has reported: ``history = []`` and ``on_round=history.append``. Each keeps what
-        the run knew at that moment alive, at least three numbers of eight bytes per block (six for
-        KNNValuer: 23 MB per round for 32,561 x 14 cells). Of long runs on large tables keep some
-        rounds only.
+        the run knew at that moment alive, some four numbers per block: 16 MB per round for
+        32,561 x 14 cells. Of long runs on large tables keep some rounds only. Designs that read
+        their values from all utilities at once do so anew for every round that is drawn.
+    against : {"tasks", "utilities"}, default="tasks"
+        What the run did, or what it cost: utilities that it met for the first time, which are fits
+        where a model is valued. Of few coalitions all are known sooner or later, and cost nothing.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -128,8 +135,10 @@ def convergence(history: Sequence[Progress], *, ax: Axes | None = None) -> Axes:
     matplotlib axes
     """
     rounds = _checked_history(history)
-    work, unit = _work(rounds)
-    errors = np.array([_errors(progress) for progress in rounds])
+    if against not in ("tasks", "utilities"):
+        raise ValueError(f"against is {against!r}; give 'tasks' or 'utilities'.")
+    work = np.array([getattr(progress, against) for progress in rounds], dtype=np.float64)
+    errors = np.array([_errors(progress) for progress in rounds]).reshape(-1, 2)
     known = (errors[:, 0] > 0) & (work > 0)
     if not known.any():
         raise ValueError(
@@ -139,18 +148,26 @@ def convergence(history: Sequence[Progress], *, ax: Axes | None = None) -> Axes:
     work, errors = work[known], errors[known]
     ax = axes_for(ax, _SIZE)
     plain_frame(ax)
-    dots = "." if len(work) <= _DOTS_UP_TO else ""
+    dots = "o" if len(work) <= _DOTS_UP_TO else ""
     for column, name, colour, dashes in (
         (0, "largest", NEGATIVE, "-"),
         (1, "median", POSITIVE, DASHES[1]),
     ):
         shown = np.where(errors[:, column] > 0, errors[:, column], np.nan)
-        ax.plot(work, shown, color=colour, linestyle=dashes, marker=dots, label=f"{name} block")
+        ax.plot(
+            work,
+            shown,
+            color=colour,
+            linestyle=dashes,
+            marker=dots,
+            markersize=3.5,
+            label=f"{name} block",
+        )
     guide = errors[-1, 0] * np.sqrt(work[-1] / work)
     ax.plot(work, guide, color=GREY, linestyle=":", label="falling with the square root", zorder=1)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_xlabel(unit, size=SMALL)
+    ax.set_xlabel(against, size=SMALL)
     ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
     return _finish(ax)
 
@@ -164,13 +181,6 @@ def _checked_history(history: Any) -> list[Progress]:
     if not history:
         raise ValueError(f"history is empty, so that there is nothing to draw; {advice}")
     return [progress for progress in history if progress.moments is not None]
-
-
-def _work(rounds: Sequence[Progress]) -> tuple[Floats, str]:
-    utilities = np.array([progress.utilities for progress in rounds], dtype=np.float64)
-    if utilities.any():
-        return utilities, "utilities"
-    return np.array([progress.tasks for progress in rounds], dtype=np.float64), "tasks"
 
 
 def _errors(progress: Progress) -> tuple[float, float]:
@@ -253,6 +263,7 @@ def _as_percent(axis: Any) -> None:
 
 
 def _finish(ax: Axes) -> Axes:
-    ax.tick_params(labelsize=SMALL)
-    ax.legend(frameon=False, fontsize=SMALL)
+    ax.tick_params(which="both", labelsize=SMALL)
+    # A line may have to run behind it.
+    ax.legend(edgecolor="none", framealpha=0.85, fontsize=SMALL)
     return ax

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.plots.style import Floats, text_of
+from cellworth.plots.style import Floats, texts_of
 from cellworth.valuation import Strip, Valuation
 
 NOBODY, SEVERAL = -1, -2
 
 _ROWS_AT_ONCE = 65_536
-_LONGEST_END = 12
+_LONGEST_END = 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +51,12 @@ class Grid:
             np.vstack(values),
             np.vstack(errors),
             rows_per_bin,
-            list(_bin_names(valuation, rows_per_bin)),
-            [text_of(label) for label in valuation.column_labels.tolist()],
+            _bin_names(valuation.row_labels.tolist(), rows_per_bin),
+            texts_of(valuation.column_labels.tolist()),
         )
 
     def owners(self, codes: NDArray[np.int_]) -> NDArray[np.int_]:
-        """Owner of more than half of each bin; SEVERAL where nobody has that much."""
+        """Owner of at least two thirds of each bin; SEVERAL where nobody has that much."""
         return np.vstack(
             [
                 _majority(codes[start : start + self.rows_per_bin])
@@ -88,17 +88,18 @@ def _bin_means(cells: Floats, rows_per_bin: int) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def _bin_names(valuation: Valuation, rows_per_bin: int) -> Iterator[str]:
-    labels = valuation.row_labels
-    for start in range(0, len(labels), rows_per_bin):
-        ends = labels[start : start + rows_per_bin][[0, -1]].tolist()
-        if rows_per_bin == 1:
-            yield text_of(ends[0])
-        else:
-            yield "\N{EN DASH}".join(text_of(end, _LONGEST_END) for end in ends)
+def _bin_names(labels: list[Any], rows_per_bin: int) -> list[str]:
+    """Name bins by their first and last row."""
+    if rows_per_bin == 1:
+        return texts_of(labels)
+    starts = range(0, len(labels), rows_per_bin)
+    lasts = [min(start + rows_per_bin, len(labels)) - 1 for start in starts]
+    ends = texts_of([labels[place] for place in (*starts, *lasts)], _LONGEST_END)
+    dash = "\N{EN DASH}" if all(text.isdigit() for text in ends) else " \N{EN DASH} "
+    return [first + dash + last for first, last in zip(ends, ends[len(starts) :], strict=False)]
 
 
 def _majority(codes: NDArray[np.int_]) -> NDArray[np.int_]:
-    # Whoever has more than half stands in the middle of the sorted codes.
+    # Whoever has most of them stands in the middle of the sorted codes.
     candidates = np.sort(codes, axis=0)[len(codes) // 2]
-    return np.where((codes == candidates).sum(axis=0) * 2 > len(codes), candidates, SEVERAL)
+    return np.where((codes == candidates).sum(axis=0) * 3 >= 2 * len(codes), candidates, SEVERAL)

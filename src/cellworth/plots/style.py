@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
+from posixpath import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,10 +38,13 @@ SCORE_UNITS = "units of the score"
 NORMAL_95 = 1.96
 
 _WIDTH = 7.0
-_LEAST_HEIGHT, _MOST_HEIGHT = 2.4, 12.0
-_MARGINS, _PER_LINE = 1.3, 0.28
+_LEAST_HEIGHT, _MOST_HEIGHT = 1.6, 12.0
+_MARGINS, _PER_LINE = 0.9, 0.28
+_LINE_HEIGHT = 1.25
 _LONGEST_TEXT = 28
 _MOST_DECIMALS = 6
+# So many colours have one in the middle, which is that of zero.
+_ODD = 257
 
 
 def axes_for(ax: Any, size: tuple[float, float]) -> Axes:
@@ -71,7 +75,7 @@ def diverging() -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap
 
     anchors = ["#5c2800", NEGATIVE, "#f2b98f", ZERO, "#90c3e3", POSITIVE, "#00304d"]
-    return LinearSegmentedColormap.from_list("cellworth", anchors)
+    return LinearSegmentedColormap.from_list("cellworth", anchors, N=_ODD)
 
 
 @cache
@@ -85,12 +89,37 @@ def sequential() -> Colormap:
 
 def text_of(label: Any, longest: int = _LONGEST_TEXT) -> str:
     """Write a label on one line, its middle left out where it is long."""
+    return _escaped(_shortened(_on_one_line(label), longest))
+
+
+def texts_of(labels: Iterable[Any], longest: int = _LONGEST_TEXT) -> list[str]:
+    """Write labels so that different ones stay different, where long ones can be told apart."""
+    texts = [_on_one_line(label) for label in labels]
+    short = [_shortened(text, longest) for text in texts]
+    if len(set(short)) < len(set(texts)):
+        # What they differ in was cut off: leave out what they share instead.
+        head = len(commonprefix(texts))
+        tail = len(commonprefix([text[head:][::-1] for text in texts]))
+        cores = [text[head : len(text) - tail] for text in texts]
+        start = texts[0][: min(head, longest // 3)]
+        short = [_shortened(f"{start}…{core}{'…' if tail else ''}", longest) for core in cores]
+    return [_escaped(text) for text in short]
+
+
+def _on_one_line(label: Any) -> str:
     if isinstance(label, datetime) and label.time() == datetime.min.time():
         label = label.date()
-    text = " ".join((f"{label:g}" if isinstance(label, float) else str(label)).split())
-    if len(text) > longest:
-        head = (longest - 1) * 2 // 3
-        text = f"{text[:head]}…{text[len(text) - (longest - 1 - head) :]}"
+    return " ".join((f"{label:g}" if isinstance(label, float) else str(label)).split())
+
+
+def _shortened(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    head = (longest - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (longest - 1 - head) :]}"
+
+
+def _escaped(text: str) -> str:
     # Else two dollars in a name would be read as a formula.
     return text.replace("$", r"\$")
 
@@ -98,30 +127,28 @@ def text_of(label: Any, longest: int = _LONGEST_TEXT) -> str:
 def signed(numbers: Iterable[float]) -> list[str]:
     """Numbers with their signs, and decimals that show three digits of the largest."""
     numbers = list(numbers)
-    decimals = decimals_for(numbers)
-    return [_minus(_rounded(number, decimals, "+")) for number in numbers]
+    decimals = _decimals_for(numbers)
+    return [_signed(number, decimals) for number in numbers]
 
 
-def unsigned(number: float, decimals: int) -> str:
-    """Write a number with so many decimals."""
-    return _minus(_rounded(number, decimals, ""))
-
-
-def decimals_for(numbers: Iterable[float]) -> int:
+def _decimals_for(numbers: Iterable[float]) -> int:
     """Decimals that show three digits of the largest number."""
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     return max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
 
 
-def _rounded(number: float, decimals: int, sign: str) -> str:
+def _signed(number: float, decimals: int) -> str:
+    if math.isnan(number):
+        return "not known"
     if decimals > _MOST_DECIMALS:
-        return f"{number:{sign}.2e}"
+        return with_minus(f"{number:+.2e}")
     # Adding 0.0 keeps rounded-off numbers from reading -0.00.
     number = round(number, decimals) + 0.0
-    return f"{number:{sign if number else ''},.{decimals}f}"
+    return with_minus(f"{number:{'+' if number else ''},.{decimals}f}")
 
 
-def _minus(text: str) -> str:
+def with_minus(text: str) -> str:
+    """Write minus signs as axes do."""
     return text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -144,14 +171,44 @@ def points_across(ax: Axes) -> tuple[float, float]:
     return box.width * points_per_pixel, box.height * points_per_pixel
 
 
-def size_of_lines(ax: Axes, n_lines: int) -> float:
-    """Font size at which this many lines of text fit into the height of the axes."""
-    return float(min(SMALL, points_across(ax)[1] / max(n_lines, 1) / 1.3))
+def settle(ax: Axes) -> None:
+    """Lay out the figure, so that the axes have the size that they will be drawn in."""
+    ax.figure.canvas.figure.draw_without_rendering()
+
+
+def write_lines(ax: Axes, names: Sequence[str], texts: Sequence[str], *, away: float = 0.0) -> None:
+    """Write names to the left and texts to the right of the axes, smaller where they are many.
+
+    The texts stand this many points away from the axes.
+    """
+    name_lines(ax, names)
+    ax.tick_params(axis="y", length=0)
+    beside = [
+        ax.annotate(
+            text,
+            (1.0, line),
+            xycoords=ax.get_yaxis_transform(),
+            xytext=(4.0 + away, 0.0),
+            textcoords="offset points",
+            ha="left",
+            va="center",
+            size=SMALL,
+            annotation_clip=False,
+        )
+        for line, text in enumerate(texts)
+    ]
+    settle(ax)
+    # A little less than there is room for, so that rounding never takes a name away.
+    size = min(SMALL, 0.97 * points_across(ax)[1] / len(names) / _LINE_HEIGHT)
+    if size < SMALL:
+        name_lines(ax, names, size=size)
+        for text in beside:
+            text.set_fontsize(size)
 
 
 def name_lines(ax: Axes, names: Sequence[str], *, size: float = SMALL) -> None:
     """Write names beside the places 0, 1, 2, ... of the y axis, the first on top."""
-    _name_places(ax.yaxis, names, size, room=1.25 * size)
+    _name_places(ax.yaxis, names, size, room=_LINE_HEIGHT * size)
     ax.set_ylim(len(names) - 0.5, -0.5)
 
 
@@ -159,7 +216,7 @@ def name_columns(ax: Axes, names: Sequence[str], *, size: float = SMALL) -> None
     """Write names below the places 0, 1, 2, ... of the x axis, upright where they are long."""
     widest = text_width(names, size) + size
     upright = widest > points_across(ax)[0] / len(names)
-    _name_places(ax.xaxis, names, size, room=1.25 * size if upright else widest)
+    _name_places(ax.xaxis, names, size, room=_LINE_HEIGHT * size if upright else widest)
     ax.tick_params(axis="x", labelrotation=90 if upright else 0)
     ax.set_xlim(-0.5, len(names) - 0.5)
 
@@ -174,7 +231,7 @@ def _name_places(axis: Axis, names: Sequence[str], size: float, *, room: float) 
 
     axis.set_major_locator(ThinnedLocator(len(names), room))
     axis.set_major_formatter(FuncFormatter(name))
-    axis.set_tick_params(labelsize=size, length=0 if len(names) < 2 else 3)
+    axis.set_tick_params(labelsize=size)
 
 
 def plain_frame(ax: Axes) -> None:

@@ -28,7 +28,7 @@ from cellworth.plots.style import (
     points_across,
     sequential,
     size_for,
-    text_of,
+    texts_of,
 )
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
@@ -76,9 +76,11 @@ def beeswarm(
     >>> from cellworth import RandomValuer
     >>> X = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]]
     >>> valuation = RandomValuer(random_state=0).fit(X, ["no", "yes", "no"]).valuation_
+    >>> valuation.columns().values.round(2)
+    array([1.31, 1.06])
     >>> ax = beeswarm(valuation, X=X, ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
-    ['x1', 'x0']
+    ['x0', 'x1']
     """
     refuse_what_is_no_valuation(valuation)
     contents = None if X is None else _contents(X, valuation)
@@ -87,10 +89,12 @@ def beeswarm(
         _evenly(valuation.values[:, place], checked_count(max_points, "max_points"))
         for place in places
     ]
-    ax = axes_for(ax, size_for(len(places) + 2))
+    # The text beside a colour bar takes some height.
+    ax = axes_for(ax, size_for(len(places) + 2 if contents is None else max(len(places) + 2, 6)))
     swarm = _swarm(valuation.values, places, chosen, *points_across(ax))
     _draw(ax, swarm, None if contents is None else _colours(contents, places, chosen))
-    name_lines(ax, [text_of(valuation.column_labels.tolist()[place]) for place in places])
+    names = texts_of(valuation.column_labels.tolist())
+    name_lines(ax, [names[place] for place in places])
     ax.set_xlabel(_title(valuation, len(places), chosen), size=SMALL)
     ax.tick_params(axis="x", labelsize=SMALL)
     return ax
@@ -230,7 +234,7 @@ def _draw(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
     bar = ax.figure.colorbar(points, ax=ax, pad=0.02, aspect=30)
     bar.set_ticks([0.0, 1.0], labels=["low", "high"])
     note = "" if ranked.all() else "\ngrey: category or gap"
-    bar.set_label(f"what stands in the cell (rank within its column){note}", size=SMALL)
+    bar.set_label(f"what stands in the cell\n(rank within its column){note}", size=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=0)
     bar.outline.set_visible(False)
 
@@ -239,6 +243,8 @@ def _title(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -
     n_rows, n_columns = valuation.shape
     notes = []
     most = max(len(rows) for rows in chosen)
+    if n_unvisited := int(np.isnan(valuation.values).sum()):
+        notes.append(f"{n_unvisited:,} cells were not visited")
     if most < np.count_nonzero(~np.isnan(valuation.values), axis=0).max():
         notes.append(f"{most:,} of {n_rows:,} cells per column, evenly by rank")
     if n_drawn < n_columns:
