@@ -40,7 +40,8 @@ def draw(ax):
 
 
 def tick_texts(axis):
-    return [text for text in axis.get_ticklabels() if text.get_text() and text.get_visible()]
+    texts = axis.get_ticklabels() + axis.get_ticklabels(minor=True)
+    return [text for text in texts if text.get_text() and text.get_visible()]
 
 
 def tick_names(axis):

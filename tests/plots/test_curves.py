@@ -9,7 +9,7 @@ from scipy import stats
 
 from cellworth import AfterTasks, KNNValuer, LeverageSubsets, Progress, TableGame, plots, value_game
 from cellworth.plots.style import GREY
-from drawing import assert_readable, normal
+from drawing import assert_readable, normal, tick_names
 
 SHARES = np.array([0.0, 0.1, 0.3, 0.5])
 
@@ -168,6 +168,14 @@ def test_rounds_of_sweeps_whose_error_is_not_known_yet_are_left_out():
     assert len(seen) == 4
     assert len(ax.lines[0].get_xdata()) == 3
     assert_readable(ax)
+
+
+@pytest.mark.parametrize("n_rounds", [2, 3, 10])
+def test_few_rounds_have_readable_axes_too(history, n_rounds):
+    ax = plots.convergence(history[:n_rounds])
+    assert_readable(ax)
+    assert len(tick_names(ax.xaxis)) >= 2
+    assert len(tick_names(ax.yaxis)) >= 2
 
 
 def test_a_single_round_is_a_point(history):

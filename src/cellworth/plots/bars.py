@@ -33,7 +33,7 @@ from cellworth.plots.style import (
 )
 
 _THICKNESS = 0.7
-_LANE = 7.0
+_LANE = 8.0
 _WHISKER: dict[str, Any] = {
     "ecolor": "black",
     "elinewidth": 1.0,
@@ -227,7 +227,7 @@ def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]]) -> float:
         right = 1.0 + step * (lane + 1)
         across, down = [], []
         for line in group:
-            across += [right, right - 0.5 * step, right]
+            across += [right, right - 0.4 * step, right]
             down += [line] * 3
         ax.plot(
             across,

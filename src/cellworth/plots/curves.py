@@ -24,6 +24,7 @@ from cellworth.plots.style import (
     plain_frame,
     refuse_other,
     text_of,
+    with_minus,
 )
 
 _SIZE = (5.6, 3.8)
@@ -133,6 +134,16 @@ def convergence(
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> history, game = [], TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+    >>> run = {"stop": AfterTasks(64), "random_state": 0, "on_round": history.append}
+    >>> valuation = value_game(game, (3, 3), **run)
+    >>> convergence(history, ax=Figure().subplots()).get_xlabel()
+    'tasks'
     """
     rounds = _checked_history(history)
     if against not in ("tasks", "utilities"):
@@ -165,8 +176,7 @@ def convergence(
         )
     guide = errors[-1, 0] * np.sqrt(work[-1] / work)
     ax.plot(work, guide, color=GREY, linestyle=":", label="falling with the square root", zorder=1)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    _as_logarithms(ax)
     ax.set_xlabel(against, size=SMALL)
     ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
     return _finish(ax)
@@ -260,6 +270,18 @@ def _as_percent(axis: Any) -> None:
     from matplotlib.ticker import PercentFormatter
 
     axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def _as_logarithms(ax: Axes) -> None:
+    """Make both axes logarithmic, with numbers at 1, 2, 5, 10, 20, 50, ... as far as they fit."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda number, _: with_minus(f"{number:g}")))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _finish(ax: Axes) -> Axes:

@@ -74,7 +74,7 @@ def diverging() -> Colormap:
     """Colours from orange through nearly white to blue, as dark on either side."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    anchors = ["#5c2800", NEGATIVE, "#f2b98f", ZERO, "#90c3e3", POSITIVE, "#00304d"]
+    anchors = ["#662b00", NEGATIVE, "#f2b98f", ZERO, "#90c3e3", POSITIVE, "#00385e"]
     return LinearSegmentedColormap.from_list("cellworth", anchors, N=_ODD)
 
 
