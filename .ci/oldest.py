@@ -1,4 +1,4 @@
-"""Print the lower bounds of a pyproject.toml's dependencies, Dask's included, as exact versions."""
+"""Print the lower bounds of a pyproject.toml's dependencies, with those of Dask and plots."""
 
 import re
 import sys
@@ -6,5 +6,6 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
-for dependency in (*project["dependencies"], *project["optional-dependencies"]["dask"]):
+extras = project["optional-dependencies"]
+for dependency in (*project["dependencies"], *extras["dask"], *extras["plots"]):
     print(re.sub(r">=", "==", dependency, count=1))  # noqa: T201

@@ -15,13 +15,12 @@ from cellworth import Agreement, KNNValuer, Owners, Policy, plots, verify
 
 # From the table to a saved audit.
 adult = pd.read_csv(Path(sys.argv[1]) / "adult_train.csv.gz").sample(1200, random_state=0)
-adult = adult.drop(columns=["fnlwgt", "education"]).reset_index(drop=True)
-people, judged = adult[:1000], adult[1000:]
-data = {"X": people.drop(columns="income"), "y": people["income"]}
-data |= {"X_val": judged.drop(columns="income"), "y_val": judged["income"]}
-
+banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
 shopping = ["hours_per_week", "workclass", "occupation", "sex", "race", "native_country"]
-banking = [name for name in data["X"] if name not in shopping]
+people = adult.reset_index(drop=True)
+X, y = people[banking + shopping], people["income"]
+data = {"X": X[:1000], "y": y[:1000], "X_val": X[1000:], "y_val": y[1000:]}
+
 owners = (
     Owners(data["X"])
     .assign("bank 1", rows=slice(0, 600), columns=banking)

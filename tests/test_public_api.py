@@ -87,6 +87,7 @@ def test_the_public_names_are_these():
         "explain_column",
         "explain_row",
         "merge",
+        "plots",
         "removal_curve",
         "repair",
         "split",

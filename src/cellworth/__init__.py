@@ -3,6 +3,7 @@
 import logging
 from importlib.metadata import version
 
+from cellworth import plots
 from cellworth.applications import (
     Agreement,
     Comparison,
@@ -123,6 +124,7 @@ __all__ = [
     "explain_column",
     "explain_row",
     "merge",
+    "plots",
     "removal_curve",
     "repair",
     "split",

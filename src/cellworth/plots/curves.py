@@ -1,0 +1,291 @@
+"""Curves: what removing cells does, how soon wrong ones are found, how errors shrink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any, Literal
+
+import numpy as np
+from scipy.stats import t as student
+
+from cellworth.execution import Progress
+from cellworth.plots.style import (
+    DASHES,
+    GREY,
+    LINES,
+    MARKERS,
+    NEGATIVE,
+    POSITIVE,
+    SCORE_UNITS,
+    SMALL,
+    Axes,
+    axes_for,
+    plain_frame,
+    refuse_other,
+    text_of,
+    with_minus,
+)
+
+_SIZE = (5.6, 3.8)
+_DOTS_UP_TO = 40
+
+
+def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the score as cells are removed, beside that of removing cells at random.
+
+    Lines are means over seeds; bands are 95 % intervals of these means (Student's t), and are
+    left out where there is one seed.
+
+    Parameters
+    ----------
+    *curves : objects
+        With ``shares`` (array of shape (n_shares,)), ``scores`` and ``random_scores`` (arrays of
+        shape (n_seeds, n_shares)), ``order``, ``refill`` and ``scoring``.
+    labels : list of str, default=None
+        What to call the curves; None means by their order and refill.
+    ax : matplotlib axes, default=None
+        None makes a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+    """
+    wanted = ("shares", "scores", "random_scores", "order", "refill", "scoring")
+    _refuse_other_curves(curves, wanted, "removal")
+    scoring = _common_scoring(curves)
+    names = _checked_labels(labels, [f"{c.order} first, refill: {c.refill}" for c in curves])
+    ax = axes_for(ax, _SIZE)
+    plain_frame(ax)
+    for curve, name, look in zip(curves, names, _looks(), strict=False):
+        _draw_band(ax, curve.shares, curve.scores, label=name, **look)
+    for i, curve in enumerate(_different_baselines(curves)):
+        label = "at random" if i == 0 else None
+        _draw_band(
+            ax, curve.shares, curve.random_scores, label=label, color=GREY, linestyle=(0, (4, 3))
+        )
+    _as_percent(ax.xaxis)
+    ax.set_xlabel("share of cells removed", size=SMALL)
+    ax.set_ylabel(f"score ({scoring})" if scoring else "score", size=SMALL)
+    return _finish(ax)
+
+
+def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """Draw how many of the wrong cells are found as cells are inspected, most suspicious first.
+
+    Parameters
+    ----------
+    *curves : objects
+        With ``inspected`` and ``found`` (shares from 0 to 1), ``area`` under the receiver operating
+        characteristic, and ``average_precision``.
+    labels : list of str, default=None
+        What to call the curves; None numbers them.
+    ax : matplotlib axes, default=None
+        None makes a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+    """
+    _refuse_other_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
+    numbered = [f"ranking {i + 1}" for i in range(len(curves))] if len(curves) > 1 else ["ranking"]
+    names = _checked_labels(labels, numbered)
+    ax = axes_for(ax, _SIZE)
+    plain_frame(ax)
+    for curve, name, look in zip(curves, names, _looks(), strict=False):
+        figures = f"area {curve.area:.3f}, average precision {curve.average_precision:.3f}"
+        marker = look.pop("marker")
+        dots = {"marker": marker, "markersize": 3.5} if len(curve.found) <= _DOTS_UP_TO else {}
+        ax.plot(curve.inspected, curve.found, label=f"{name} ({figures})", **look, **dots)
+    ax.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (4, 3)), label="at random", zorder=1)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_ylim(0.0, 1.02)
+    _as_percent(ax.xaxis)
+    _as_percent(ax.yaxis)
+    ax.set_xlabel("share of cells inspected", size=SMALL)
+    ax.set_ylabel("share of wrong cells found", size=SMALL)
+    return _finish(ax)
+
+
+def convergence(
+    history: Sequence[Progress],
+    *,
+    against: Literal["tasks", "utilities"] = "tasks",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how standard errors of blocks shrink as a run goes on, both axes logarithmic.
+
+    The dotted line falls with the square root of the work, as errors do where tasks are drawn
+    independently. Rounds in which no error is known yet are left out.
+
+    Parameters
+    ----------
+    history : list of Progress
+        What a run has reported: ``history = []`` and ``on_round=history.append``. Each keeps what
+        the run knew at that moment alive, some four numbers per block: 16 MB per round for
+        32,561 x 14 cells. Of long runs on large tables keep some rounds only. Designs that read
+        their values from all utilities at once do so anew for every round that is drawn.
+    against : {"tasks", "utilities"}, default="tasks"
+        What the run did, or what it cost: utilities that it met for the first time, which are fits
+        where a model is valued. Of few coalitions all are known sooner or later, and cost nothing.
+    ax : matplotlib axes, default=None
+        None makes a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> history, game = [], TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+    >>> run = {"stop": AfterTasks(64), "random_state": 0, "on_round": history.append}
+    >>> valuation = value_game(game, (3, 3), **run)
+    >>> convergence(history, ax=Figure().subplots()).get_xlabel()
+    'tasks'
+    """
+    rounds = _checked_history(history)
+    if against not in ("tasks", "utilities"):
+        raise ValueError(f"against is {against!r}; give 'tasks' or 'utilities'.")
+    work = np.array([getattr(progress, against) for progress in rounds], dtype=np.float64)
+    errors = np.array([_errors(progress) for progress in rounds]).reshape(-1, 2)
+    known = (errors[:, 0] > 0) & (work > 0)
+    if not known.any():
+        raise ValueError(
+            "no round of the history has a standard error above 0; runs that are exact have none, "
+            "and others need two tasks or sweeps."
+        )
+    work, errors = work[known], errors[known]
+    ax = axes_for(ax, _SIZE)
+    plain_frame(ax)
+    dots = "o" if len(work) <= _DOTS_UP_TO else ""
+    for column, name, colour, dashes in (
+        (0, "largest", NEGATIVE, "-"),
+        (1, "median", POSITIVE, DASHES[1]),
+    ):
+        shown = np.where(errors[:, column] > 0, errors[:, column], np.nan)
+        ax.plot(
+            work,
+            shown,
+            color=colour,
+            linestyle=dashes,
+            marker=dots,
+            markersize=3.5,
+            label=f"{name} block",
+        )
+    guide = errors[-1, 0] * np.sqrt(work[-1] / work)
+    ax.plot(work, guide, color=GREY, linestyle=":", label="falling with the square root", zorder=1)
+    _as_logarithms(ax)
+    ax.set_xlabel(against, size=SMALL)
+    ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
+    return _finish(ax)
+
+
+def _checked_history(history: Any) -> list[Progress]:
+    advice = "collect it with history = [] and on_round=history.append."
+    if not isinstance(history, Sequence) or not all(isinstance(p, Progress) for p in history):
+        raise TypeError(
+            f"history is of type {type(history).__name__} and no list of Progress; {advice}"
+        )
+    if not history:
+        raise ValueError(f"history is empty, so that there is nothing to draw; {advice}")
+    return [progress for progress in history if progress.moments is not None]
+
+
+def _errors(progress: Progress) -> tuple[float, float]:
+    """Largest and median standard error of the blocks for which it is known; 0 where none is."""
+    moments = progress.moments
+    errors = np.zeros(0) if moments is None else moments.standard_errors[:-1, :-1]
+    known = errors[~np.isnan(errors)]
+    return (float(known.max()), float(np.median(known))) if len(known) else (0.0, 0.0)
+
+
+def _refuse_other_curves(curves: Sequence[Any], wanted: Sequence[str], kind: str) -> None:
+    if not curves:
+        raise ValueError(f"no curve was given; give at least one {kind} curve.")
+    for curve in curves:
+        refuse_other(curve, "a curve", wanted, f"give {kind} curves, one argument each.")
+
+
+def _checked_labels(labels: Any, usual: list[str]) -> list[str]:
+    if labels is None:
+        return [text_of(name, 60) for name in usual]
+    if isinstance(labels, str) or len(labels) != len(usual):
+        raise ValueError(
+            f"labels is {labels!r}, but there are {len(usual)} curves; give a list with one text "
+            "for each."
+        )
+    return [text_of(label, 60) for label in labels]
+
+
+def _common_scoring(curves: Sequence[Any]) -> str:
+    names = dict.fromkeys(_scoring_name(curve.scoring) for curve in curves)
+    if len(names) > 1:
+        raise ValueError(
+            f"the curves are scored by {' and by '.join(names)}, which have no common axis; draw "
+            "one figure for each."
+        )
+    return next(iter(names))
+
+
+def _scoring_name(scoring: Any) -> str:
+    if scoring is None or isinstance(scoring, str):
+        return text_of(str(scoring or "").replace("_", " "), 60)
+    return text_of(getattr(scoring, "__name__", type(scoring).__name__), 60)
+
+
+def _different_baselines(curves: Sequence[Any]) -> list[Any]:
+    """Return curves with baselines that none before them has; one line is enough for equals."""
+    found: list[Any] = []
+    for curve in curves:
+        if not any(
+            np.array_equal(curve.random_scores, other.random_scores)
+            and np.array_equal(curve.shares, other.shares)
+            for other in found
+        ):
+            found.append(curve)
+    return found
+
+
+def _looks() -> Any:
+    """Colours with dashes and markers of their own: colour is never all that tells lines apart."""
+    return (
+        {"color": colour, "linestyle": dashes, "marker": marker}
+        for colour, dashes, marker in zip(cycle(LINES), cycle(DASHES), cycle(MARKERS), strict=False)
+    )
+
+
+def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **look: Any) -> None:
+    """Draw the mean over seeds and its 95 % interval."""
+    along, seen = np.asarray(shares, dtype=np.float64), np.atleast_2d(scores)
+    mean, n_seeds = seen.mean(axis=0), len(seen)
+    ax.plot(along, mean, color=color, markersize=3.5, **look)
+    if n_seeds > 1:
+        reach = student.ppf(0.975, n_seeds - 1) * seen.std(axis=0, ddof=1) / np.sqrt(n_seeds)
+        ax.fill_between(along, mean - reach, mean + reach, color=color, alpha=0.18, linewidth=0)
+
+
+def _as_percent(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def _as_logarithms(ax: Axes) -> None:
+    """Make both axes logarithmic, with numbers at 1, 2, 5, 10, 20, 50, ... as far as they fit."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda number, _: with_minus(f"{number:g}")))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _finish(ax: Axes) -> Axes:
+    ax.tick_params(which="both", labelsize=SMALL)
+    # A line may have to run behind it.
+    ax.legend(edgecolor="none", framealpha=0.85, fontsize=SMALL)
+    return ax

@@ -1,0 +1,264 @@
+from decimal import Decimal
+from itertools import combinations, permutations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+
+from cellworth import plots
+from cellworth.listing import ValueList
+from cellworth.plots.bars import undecided_groups
+from cellworth.plots.style import NEGATIVE, POSITIVE
+from drawing import assert_readable, tick_names
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def explanation_of(values, *, errors=np.nan, validation=None, error=np.nan, **changed):
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    parts = ValueList(
+        {"column": np.array([f"x{j}" for j in range(n)], dtype=object)},
+        values,
+        np.broadcast_to(errors, n).astype(float),
+        np.ones(n, dtype=int),
+        None,
+        None if validation is None else np.broadcast_to(validation, n).astype(float),
+    )
+    given = {"label": 7, "side": "row", "value": values.sum(), "standard_error": error}
+    return SimpleNamespace(**(given | {"parts": parts} | changed))
+
+
+def bars(ax):
+    """Start, end and colour of each bar, from the top."""
+    patches = sorted(ax.patches, key=lambda patch: patch.get_y())
+    return [(p.get_x(), p.get_x() + p.get_width(), p.get_facecolor()) for p in patches]
+
+
+def beside(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def whiskers(ax):
+    """Ends of all whiskers, by line."""
+    ends = {}
+    for collection in ax.collections:
+        if isinstance(collection, LineCollection):
+            for (x0, y0), (x1, y1) in collection.get_segments():
+                if y0 == y1:
+                    ends[round(y0)] = (x0, x1)
+    return ends
+
+
+VALUES = [0.1, -0.5, 0.3, 0.02]
+
+
+def test_bars_lead_from_zero_to_the_whole_the_largest_first():
+    ax = plots.waterfall(explanation_of(VALUES))
+    starts_and_ends = [(0, -0.5), (-0.5, -0.2), (-0.2, -0.1), (-0.1, -0.08), (0, -0.08)]
+    np.testing.assert_allclose([bar[:2] for bar in bars(ax)], starts_and_ends, atol=1e-12)
+    assert tick_names(ax.yaxis) == ["x1", "x2", "x0", "x3", "row 7"]
+    assert_readable(ax)
+
+
+def test_signs_are_told_by_colours_and_by_texts():
+    ax = plots.waterfall(explanation_of(VALUES))
+    signs = [NEGATIVE, POSITIVE, POSITIVE, POSITIVE, NEGATIVE]
+    assert [bar[2] for bar in bars(ax)] == [to_rgba(colour) for colour in signs]
+    assert beside(ax) == [f"{MINUS}0.500", "+0.300", "+0.100", "+0.020", f"{MINUS}0.080"]
+
+
+def test_what_has_no_bar_of_its_own_is_pooled():
+    values = np.append(np.arange(20.0, 0, -1), -0.5)
+    ax = plots.waterfall(explanation_of(values), max_bars=5)
+    assert tick_names(ax.yaxis) == ["x0", "x1", "x2", "x3", "other 17", "row 7"]
+    start, end, _ = bars(ax)[4]
+    assert end - start == pytest.approx(values[4:].sum())
+    assert bars(ax)[5][1] == pytest.approx(values.sum())
+
+
+def test_as_many_parts_as_bars_are_not_pooled():
+    assert len(bars(plots.waterfall(explanation_of(VALUES), max_bars=4))) == 5
+
+
+def test_whiskers_are_95_percent_intervals_of_what_is_known():
+    given = explanation_of([3.0, 2.0, -1.0], errors=[0.1, np.nan, 0.0], error=0.2)
+    seen = whiskers(plots.waterfall(given))
+    assert set(seen) == {0, 3}
+    assert seen[0] == pytest.approx((3.0 - 0.196, 3.0 + 0.196))
+    assert seen[3] == pytest.approx((4.0 - 0.392, 4.0 + 0.392))
+
+
+def test_validation_errors_count_as_well():
+    given = explanation_of([1.0], errors=0.3, validation=0.4, error=3.0, validation_error=4.0)
+    seen = whiskers(plots.waterfall(given))
+    assert seen[0] == pytest.approx((1 - 1.96 * 0.5, 1 + 1.96 * 0.5))
+    assert seen[1] == pytest.approx((1 - 1.96 * 5.0, 1 + 1.96 * 5.0))
+
+
+def test_pooled_parts_have_no_whisker():
+    seen = whiskers(plots.waterfall(explanation_of([3.0, 2.0, 1.0], errors=0.1), max_bars=2))
+    assert set(seen) == {0}
+
+
+def test_unvisited_cells_are_counted_and_left_out():
+    ax = plots.waterfall(explanation_of([1.0, np.nan, np.nan], value=np.nan))
+    assert tick_names(ax.yaxis) == ["x0", "row 7"]
+    assert "2 cells were not visited" in ax.get_xlabel()
+    assert beside(ax) == ["+1.00", "not known"]
+
+
+def test_a_column_is_explained_by_its_rows():
+    parts = explanation_of(VALUES).parts
+    by_row = ValueList(
+        {"row": np.arange(10, 14)}, parts.values, parts.standard_errors, parts.counts
+    )
+    ax = plots.waterfall(explanation_of(VALUES, parts=by_row, side="column", label="age"))
+    assert tick_names(ax.yaxis) == ["11", "12", "10", "13", "column age"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0.3], [0.0, 0.0], [-1e-9, -2e-9], np.arange(300.0)],
+    ids=["one", "0", "tiny", "many"],
+)
+def test_odd_explanations_are_drawn(values):
+    assert_readable(plots.waterfall(explanation_of(values)))
+
+
+def test_texts_shrink_where_the_axes_are_low():
+    figure = Figure(figsize=(4, 1.5), layout="constrained")
+    ax = figure.subplots()
+    assert plots.waterfall(explanation_of(np.arange(1.0, 13)), ax=ax) is ax
+    assert len(tick_names(ax.yaxis)) == 13
+    assert_readable(ax)
+
+
+# Owners -------------------------------------------------------------------------------------
+
+
+def payout_of(**changed):
+    given = {
+        "owners": ["North", "South", "Loss"],
+        "values": np.array([0.1, 0.3, -0.05]),
+        "intervals": np.array([[0.05, 0.2], [0.25, 0.33], [-0.09, -0.01]]),
+        "amounts": [Decimal("1250.00"), Decimal("3750.00"), Decimal("-12.50")],
+        "shares": [0.25, 0.75, -0.0025],
+        "currency": "EUR",
+        "undecided": [("South", "North")],
+    }
+    return SimpleNamespace(**(given | changed))
+
+
+def brackets(ax):
+    """Lines that the teeth of each bracket point at."""
+    drawn = [line for line in ax.lines if not line.get_clip_on()]
+    return sorted(tuple(sorted(set(line.get_ydata()))) for line in drawn)
+
+
+def test_owners_stand_by_falling_value_with_their_intervals_and_amounts():
+    ax = plots.owners(payout_of())
+    assert tick_names(ax.yaxis) == ["South", "North", "Loss"]
+    np.testing.assert_allclose([bar[:2] for bar in bars(ax)], [(0, 0.3), (0, 0.1), (0, -0.05)])
+    assert whiskers(ax) == {
+        0: pytest.approx((0.25, 0.33)),
+        1: pytest.approx((0.05, 0.2)),
+        2: pytest.approx((-0.09, -0.01)),
+    }
+    assert beside(ax) == [
+        "3,750.00 EUR (75.0 %)",
+        "1,250.00 EUR (25.0 %)",
+        f"{MINUS}12.50 EUR ({MINUS}0.2 %)",
+    ]
+    assert_readable(ax)
+
+
+def test_negative_owners_have_the_other_colour():
+    colours = [bar[2] for bar in bars(plots.owners(payout_of()))]
+    assert colours == [to_rgba(POSITIVE), to_rgba(POSITIVE), to_rgba(NEGATIVE)]
+
+
+def test_brackets_join_owners_whose_order_is_undecided_and_the_axis_says_so():
+    ax = plots.owners(payout_of())
+    assert brackets(ax) == [(0, 1)]
+    assert "brackets point at owners whose order is undecided" in ax.get_xlabel()
+    decided = plots.owners(payout_of(undecided=[]))
+    assert brackets(decided) == []
+    assert "brackets" not in decided.get_xlabel()
+
+
+def test_intervals_that_are_not_known_and_currencies_that_are_none_are_left_out():
+    ax = plots.owners(payout_of(intervals=np.full((3, 2), np.nan), currency=None))
+    assert whiskers(ax) == {}
+    assert beside(ax)[0] == "3,750.00 (75.0 %)"
+
+
+@pytest.mark.parametrize("n", [1, 2, 24])
+def test_any_number_of_owners_is_readable(n):
+    names = [f"the owners' company {i} of the north" for i in range(n)]
+    ax = plots.owners(
+        payout_of(
+            owners=names,
+            values=-np.arange(n, dtype=float),
+            intervals=np.column_stack([-np.arange(n) - 2.0, -np.arange(n) + 2.0]),
+            amounts=[Decimal("0.00")] * n,
+            shares=[0.0] * n,
+            undecided=[(names[i], names[j]) for i in range(n) for j in range(i) if i - j < 3],
+        )
+    )
+    assert len(brackets(ax)) == max(n - 2, n == 2)
+    assert_readable(ax)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_brackets_tell_all_undecided_pairs_and_no_others(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 8))
+    names = [f"o{i}" for i in range(n)]
+    # Undecided as intervals overlap: that is how most payouts come about.
+    ends = np.sort(rng.random(n))[::-1, np.newaxis] + [-1, 1] * rng.random((n, 1)) * 0.2
+    pairs = {(j, i) for i in range(n) for j in range(i) if ends[j, 0] < ends[i, 1]}
+    groups = undecided_groups(names, [(names[i], names[j]) for j, i in pairs])
+    assert {pair for group in groups for pair in combinations(group, 2)} == pairs
+    for one, other in permutations(groups, 2):
+        assert not set(one) <= set(other)
+
+
+WRONG = {
+    "no explanation": (plots.waterfall, [3.0], {}, TypeError, "explanation is of type list; give"),
+    "no bars": (
+        plots.waterfall,
+        explanation_of(VALUES),
+        {"max_bars": 0},
+        ValueError,
+        "max_bars is 0; give a whole number of at least 1",
+    ),
+    "no axes": (
+        plots.waterfall,
+        explanation_of(VALUES),
+        {"ax": "left"},
+        TypeError,
+        "ax is of type str; give matplotlib axes",
+    ),
+    "no payout": (plots.owners, {"a": 3}, {}, TypeError, "payout is of type dict; give a payout"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_get_one_sentence(case):
+    draw, given, settings, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message):
+        draw(given, **settings)
+    assert pyplot.get_fignums() == []
+
+
+def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
+    monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
+    for draw, given in ((plots.waterfall, explanation_of(VALUES)), (plots.owners, payout_of())):
+        ax = Figure(layout="constrained").subplots()
+        assert draw(given, ax=ax) is ax
+        assert_readable(ax)

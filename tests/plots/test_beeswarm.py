@@ -1,0 +1,193 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from matplotlib import pyplot
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+
+from cellworth import KNNValuer, plots
+from cellworth.plots.style import PALE_GREY, sequential
+from drawing import assert_readable, draw, normal, tick_names, valuation_of
+
+
+def points(ax):
+    return np.vstack([part.get_offsets() for part in ax.collections])
+
+
+def line(ax, i):
+    """Points of a line, by rising value."""
+    seen = points(ax)
+    mine = seen[np.abs(seen[:, 1] - i) < 0.5]
+    return mine[np.argsort(mine[:, 0], kind="stable")]
+
+
+def test_every_cell_is_a_point_at_its_value_on_its_columns_line():
+    values = normal(60, 4)
+    ax = plots.beeswarm(valuation_of(values))
+    order = np.argsort(-values.sum(axis=0))
+    for i, column in enumerate(order):
+        np.testing.assert_allclose(line(ax, i)[:, 0], np.sort(values[:, column]))
+    assert tick_names(ax.yaxis) == [f"x{j}" for j in order]
+    assert_readable(ax)
+
+
+def test_points_keep_to_their_lines_and_few_points_stay_on_them():
+    crowded = points(plots.beeswarm(valuation_of(normal(5000, 3))))
+    offsets = np.abs(crowded[:, 1] - crowded[:, 1].round())
+    assert 0.4 < offsets.max() < 0.43
+    sparse = points(plots.beeswarm(valuation_of(np.arange(12.0).reshape(4, 3) ** 2)))
+    np.testing.assert_array_equal(sparse[:, 1], sparse[:, 1].round())
+
+
+def test_points_spread_where_many_have_about_the_same_value():
+    values = np.concatenate([np.full(50, 0.2), np.linspace(-1, 1, 20)])[:, np.newaxis]
+    seen = line(plots.beeswarm(valuation_of(values)), 0)
+    crowd = np.abs(seen[:, 0] - 0.2) < 1e-9
+    assert np.ptp(seen[crowd, 1]) > 10 * np.ptp(seen[np.abs(seen[:, 0]) > 0.4, 1])
+    assert len(np.unique(seen[crowd, 1].round(6))) == crowd.sum()
+
+
+def test_the_picture_is_the_same_each_time_and_for_rows_in_another_order():
+    values = normal(300, 3)
+    mixed = np.random.default_rng(1).permutation(300)
+    first = points(plots.beeswarm(valuation_of(values)))
+    np.testing.assert_array_equal(first, points(plots.beeswarm(valuation_of(values))))
+    other = points(plots.beeswarm(valuation_of(values[mixed])))
+    np.testing.assert_allclose(other, first)
+
+
+def test_of_many_cells_some_are_drawn_evenly_by_rank_with_both_ends():
+    values = normal(10_001, 2)
+    ax = plots.beeswarm(valuation_of(values), max_points=101)
+    top = np.argmax(values.sum(axis=0))
+    np.testing.assert_allclose(line(ax, 0)[:, 0], np.sort(values[:, top])[::100])
+    assert "101 of 10,001 cells per column, evenly by rank" in ax.get_xlabel()
+
+
+def test_of_many_columns_those_of_largest_value_are_drawn():
+    values = np.array([[1.0, -5.0, 0.1, 3.0, -0.2]])
+    ax = plots.beeswarm(valuation_of(values), max_columns=3)
+    assert tick_names(ax.yaxis) == ["x3", "x0", "x1"]
+    assert "3 of 5 columns, those of largest value" in ax.get_xlabel()
+
+
+def test_a_whole_table_needs_no_note():
+    ax = plots.beeswarm(valuation_of(normal(5, 2)))
+    assert ax.get_xlabel() == "value of a cell (units of the score)"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros((6, 2)), np.full((3, 2), np.nan), [[0.3]], -np.ones((4, 1)), [[np.nan, 1.0]]],
+    ids=["zero", "unvisited", "one cell", "negative", "one unvisited"],
+)
+def test_odd_tables_are_drawn(values):
+    ax = plots.beeswarm(valuation_of(values))
+    assert len(points(ax)) == np.count_nonzero(~np.isnan(values))
+    assert ("not visited" in ax.get_xlabel()) == np.isnan(values).any()
+    assert_readable(ax)
+
+
+# What stands in the cells ---------------------------------------------------------------------
+
+
+COLUMNS = {
+    "age": [30.0, 20.0, np.nan, 40.0, 20.0],
+    "town": ["Ulm", "Bonn", "Ulm", None, "Bonn"],
+    "day": pd.to_datetime(["2026-01-03", "2026-01-01", "2026-01-02", "2026-01-05", "2026-01-04"]),
+}
+TABLES = {
+    "pandas": pd.DataFrame(COLUMNS),
+    "polars": pl.DataFrame(COLUMNS, nan_to_null=True),
+    "pyarrow": pa.table(pd.DataFrame(COLUMNS)),
+}
+MIXED = valuation_of(normal(5, 3), columns=["age", "town", "day"])
+
+
+def colour_of(ax, value):
+    for part in ax.collections:
+        places = part.get_offsets()[:, 0]
+        # One colour may stand for all.
+        colours = np.broadcast_to(part.get_facecolors(), (len(places), 4))
+        if np.isclose(places, value).any():
+            return tuple(colours[np.isclose(places, value)][0])
+    return None
+
+
+@pytest.mark.parametrize("library", TABLES)
+def test_numbers_and_dates_are_coloured_by_rank_all_else_is_grey(library):
+    ax = plots.beeswarm(MIXED, X=TABLES[library])
+    assert_readable(ax)
+    # Of the ages two share the lowest: their ranks are 1.5, 1.5, 3 and 4, one has none.
+    ranks = {"age": [0.6, 0.0, None, 1.0, 0.0], "day": [0.5, 0.0, 0.25, 1.0, 0.75]}
+    for j, name in enumerate(["age", "town", "day"]):
+        for i, rank in enumerate(ranks.get(name, [None] * 5)):
+            expected = to_rgba(PALE_GREY) if rank is None else sequential()(rank)
+            assert colour_of(ax, MIXED.values[i, j]) == pytest.approx(expected)
+
+
+def test_the_colour_bar_says_what_colours_mean():
+    ax = plots.beeswarm(MIXED, X=TABLES["pandas"])
+    bar = ax.figure.axes[1]
+    assert [text.get_text() for text in bar.get_yticklabels()] == ["low", "high"]
+    assert "rank within its column" in bar.get_ylabel()
+    assert "grey: category or gap" in bar.get_ylabel()
+
+
+def test_columns_are_found_by_name_and_the_label_column_is_grey():
+    X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [5.0, 5.0, 1.0, 0.0]})
+    valuer = KNNValuer(n_neighbors=1, value_labels=True, progress=False)
+    y = [0, 0, 1, 1]
+    valuation = valuer.fit(X, y, X_val=X, y_val=y).valuation_
+    one, other = plots.beeswarm(valuation, X=X), plots.beeswarm(valuation, X=X[["b", "a"]])
+    for first, second in zip(one.collections, other.collections, strict=True):
+        np.testing.assert_array_equal(first.get_facecolors(), second.get_facecolors())
+    assert len(one.collections[0].get_offsets()) == 4
+    assert len(one.collections[1].get_offsets()) == 8
+
+
+def test_a_column_of_equal_numbers_is_neither_low_nor_high():
+    ax = plots.beeswarm(valuation_of([[1.0], [2.0]]), X=np.ones((2, 1)))
+    draw(ax)
+    np.testing.assert_allclose(ax.collections[1].get_array(), 0.5)
+
+
+WRONG = {
+    "no valuation": ({"valuation": [1]}, TypeError, "valuation is of type list; give a Valuation"),
+    "fewer rows": ({"X": np.ones((4, 3))}, ValueError, "X has 4 rows that are not the 5 rows"),
+    "fewer columns": ({"X": np.ones((5, 2))}, ValueError, "X lacks the columns 'day'"),
+    "other columns": ({"X": pd.DataFrame(np.ones((5, 3)))}, ValueError, "X lacks the columns 'age"),
+    "other order": (
+        {"X": TABLES["pandas"][::-1]},
+        ValueError,
+        "in their order; give the table that was valued",
+    ),
+    "groups": (
+        {
+            "valuation": valuation_of(normal(2, 3), rows=range(4), row_groups=[0, 0, 1, 1]),
+            "X": np.ones((4, 3)),
+        },
+        ValueError,
+        "a valuation of groups, whose blocks hold many cells each; leave X out",
+    ),
+    "no points": ({"max_points": 0}, ValueError, "max_points is 0; give a whole number"),
+    "no columns": ({"max_columns": 1.5}, ValueError, "max_columns is 1.5; give a whole number"),
+    "no axes": ({"ax": 3}, TypeError, "ax is of type int; give matplotlib axes"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_get_one_sentence(case):
+    given, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message):
+        plots.beeswarm(**({"valuation": MIXED} | given))
+    assert pyplot.get_fignums() == []
+
+
+def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
+    monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
+    ax = Figure(layout="constrained").subplots()
+    assert plots.beeswarm(MIXED, X=TABLES["pandas"], ax=ax) is ax
+    assert_readable(ax)

@@ -1,0 +1,272 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from scipy import stats
+
+from cellworth import AfterTasks, KNNValuer, LeverageSubsets, Progress, TableGame, plots, value_game
+from cellworth.plots.style import GREY
+from drawing import assert_readable, normal, tick_names
+
+SHARES = np.array([0.0, 0.1, 0.3, 0.5])
+
+
+def removal_of(seed=0, n_seeds=5, **changed):
+    rng = np.random.default_rng(seed)
+    given = {
+        "shares": SHARES,
+        "scores": 0.9 - SHARES + rng.normal(scale=0.02, size=(n_seeds, 4)),
+        "random_scores": 0.9 - SHARES / 4 + rng.normal(scale=0.02, size=(n_seeds, 4)),
+        "order": "highest",
+        "refill": "draw",
+        "scoring": "balanced_accuracy",
+    }
+    return SimpleNamespace(**(given | changed))
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def band(collection):
+    """Lower and upper ends of a band at each share."""
+    corners = collection.get_paths()[0].vertices
+    return np.array(
+        [
+            (corners[np.isclose(corners[:, 0], x), 1].min(), corners[corners[:, 0] == x, 1].max())
+            for x in SHARES
+        ]
+    )
+
+
+def test_lines_are_means_over_seeds_and_bands_their_95_percent_intervals():
+    curve = removal_of()
+    ax = plots.removal(curve)
+    for line, collection, scores in zip(
+        ax.lines, ax.collections, (curve.scores, curve.random_scores), strict=True
+    ):
+        np.testing.assert_allclose(line.get_ydata(), scores.mean(axis=0))
+        expected = stats.t.interval(0.95, 4, scores.mean(axis=0), stats.sem(scores, axis=0))
+        np.testing.assert_allclose(band(collection), np.transpose(expected))
+    assert_readable(ax)
+
+
+def test_the_random_baseline_is_grey_and_dashed():
+    line = plots.removal(removal_of()).lines[-1]
+    assert to_rgba(line.get_color()) == to_rgba(GREY)
+    assert line.is_dashed()
+
+
+def test_one_seed_has_no_band():
+    ax = plots.removal(removal_of(n_seeds=1))
+    assert len(ax.collections) == 0
+    assert len(ax.lines) == 2
+
+
+def test_curves_are_named_by_order_and_refill_or_as_asked():
+    curves = removal_of(), removal_of(1, order="lowest", refill="mean")
+    usual = ["highest first, refill: draw", "lowest first, refill: mean", "at random"]
+    assert legend(plots.removal(*curves)) == usual
+    named = plots.removal(*curves, labels=["a", "$b$"])
+    assert legend(named) == ["a", r"\$b\$", "at random"]
+    assert named.get_ylabel() == "score (balanced accuracy)"
+    assert named.get_xlabel() == "share of cells removed"
+
+
+def test_curves_that_share_their_baseline_show_it_once():
+    one = removal_of()
+    same = removal_of(1, random_scores=one.random_scores)
+    assert len(plots.removal(one, same).lines) == 3
+    assert len(plots.removal(one, removal_of(1)).lines) == 4
+
+
+def test_lines_differ_in_more_than_colour():
+    ax = plots.removal(*(removal_of(i) for i in range(7)), labels=list("abcdefg"))
+    looks = {(line.get_linestyle(), line.get_marker()) for line in ax.lines[:7]}
+    assert len(looks) == 7
+    assert len({line.get_color() for line in ax.lines[:7]}) == 7
+
+
+# Detection ----------------------------------------------------------------------------------
+
+
+def detection_of(power=0.3, n=200):
+    x = np.linspace(0, 1, n)
+    area = 1 / (1 + power)
+    return SimpleNamespace(inspected=x, found=x**power, area=area, average_precision=0.4567)
+
+
+def test_found_stands_over_inspected_beside_the_diagonal():
+    curve = detection_of()
+    ax = plots.detection(curve)
+    np.testing.assert_array_equal(ax.lines[0].get_xydata()[:, 1], curve.found)
+    np.testing.assert_array_equal(ax.lines[0].get_xydata()[:, 0], curve.inspected)
+    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0, 0], [1, 1]])
+    assert legend(ax) == ["ranking (area 0.769, average precision 0.457)", "at random"]
+    assert_readable(ax)
+
+
+def test_detection_curves_are_numbered_or_named():
+    curves = detection_of(), detection_of(0.6, n=5)
+    assert [name[:9] for name in legend(plots.detection(*curves))[:2]] == ["ranking 1", "ranking 2"]
+    named = plots.detection(*curves, labels=["values", "residuals"])
+    assert legend(named)[1].startswith("residuals (area 0.625")
+    assert_readable(named)
+
+
+# Convergence --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def history():
+    seen = []
+    game = TableGame(np.random.default_rng(8).normal(size=(16, 8)))
+    value_game(game, (4, 3), stop=AfterTasks(120), random_state=0, on_round=seen.append)
+    return seen
+
+
+def test_errors_of_every_round_are_drawn_against_tasks(history):
+    ax = plots.convergence(history)
+    errors = [progress.moments.standard_errors[:-1, :-1] for progress in history]
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [p.tasks for p in history])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [block.max() for block in errors])
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), [np.median(block) for block in errors])
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert ax.get_xlabel() == "tasks"
+    assert_readable(ax)
+
+
+def test_the_guide_falls_with_the_square_root_to_the_last_error(history):
+    guide = plots.convergence(history).lines[2]
+    assert guide.get_linestyle() == ":"
+    work, height = guide.get_xdata(), guide.get_ydata()
+    np.testing.assert_allclose(height * np.sqrt(work), height[0] * np.sqrt(work[0]))
+    assert height[-1] == pytest.approx(history[-1].largest_standard_error)
+
+
+def test_errors_can_be_drawn_against_what_they_cost(history):
+    ax = plots.convergence(history, against="utilities")
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [p.utilities for p in history])
+    assert ax.get_xlabel() == "utilities"
+
+
+def test_rounds_of_sweeps_whose_error_is_not_known_yet_are_left_out():
+    X, seen = normal(30, 8), []
+    valuer = KNNValuer(
+        2,
+        design=LeverageSubsets(40),
+        sweeps=4,
+        random_state=0,
+        progress=False,
+        on_round=seen.append,
+    )
+    valuer.fit(X, (X[:, 0] > 0).astype(int))
+    ax = plots.convergence(seen)
+    assert len(seen) == 4
+    assert len(ax.lines[0].get_xdata()) == 3
+    assert_readable(ax)
+
+
+@pytest.mark.parametrize("n_rounds", [2, 3, 10])
+def test_few_rounds_have_readable_axes_too(history, n_rounds):
+    ax = plots.convergence(history[:n_rounds])
+    assert_readable(ax)
+    assert len(tick_names(ax.xaxis)) >= 2
+    assert len(tick_names(ax.yaxis)) >= 2
+
+
+def test_a_single_round_is_a_point(history):
+    ax = plots.convergence(history[-1:])
+    assert ax.lines[0].get_marker() == "o"
+    assert_readable(ax)
+
+
+# Wrong inputs -------------------------------------------------------------------------------
+
+WRONG = {
+    "no removal": (lambda: plots.removal(), ValueError, "no curve was given; give at least one"),
+    "no detection": (lambda: plots.detection(), ValueError, "no curve was given; give at least"),
+    "a list of curves": (
+        lambda: plots.removal([removal_of()]),
+        TypeError,
+        "a curve is of type list; give removal curves, one argument each",
+    ),
+    "the other kind": (
+        lambda: plots.detection(removal_of()),
+        TypeError,
+        "a curve is of type SimpleNamespace; give detection curves",
+    ),
+    "too few labels": (
+        lambda: plots.detection(detection_of(), detection_of(), labels=["a"]),
+        ValueError,
+        r"labels is \['a'\], but there are 2 curves; give a list with one text for each",
+    ),
+    "a text as labels": (
+        lambda: plots.removal(removal_of(), labels="a"),
+        ValueError,
+        "labels is 'a', but there are 1 curves",
+    ),
+    "two scorings": (
+        lambda: plots.removal(removal_of(), removal_of(scoring="r2")),
+        ValueError,
+        "scored by balanced accuracy and by r2, which have no common axis; draw one figure",
+    ),
+    "empty history": (
+        lambda: plots.convergence([]),
+        ValueError,
+        "history is empty, so that there is nothing to draw; collect it with history = ",
+    ),
+    "no history": (
+        lambda: plots.convergence(value_game(TableGame(np.ones((4, 4))), (2, 2))),
+        TypeError,
+        "history is of type Valuation and no list of Progress; collect it with",
+    ),
+    "no errors": (
+        lambda: plots.convergence([Progress(0, 0.0, None)]),
+        ValueError,
+        "no round of the history has a standard error above 0",
+    ),
+    "unknown work": (
+        lambda: plots.convergence([Progress(0, 0.0, None)], against="seconds"),
+        ValueError,
+        "against is 'seconds'; give 'tasks' or 'utilities'",
+    ),
+    "no axes": (lambda: plots.detection(detection_of(), ax=1), TypeError, "ax is of type int; giv"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_get_one_sentence(case):
+    draw, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message):
+        draw()
+    assert pyplot.get_fignums() == []
+
+
+def test_exact_runs_have_no_errors_to_draw():
+    seen = []
+    value_game(TableGame(normal(4, 4)), (2, 2), on_round=seen.append)
+    assert seen
+    with pytest.raises(ValueError, match="no round of the history has a standard error above 0"):
+        plots.convergence(seen)
+
+
+def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch, history):
+    monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
+    for draw, given in (
+        (plots.removal, removal_of()),
+        (plots.detection, detection_of()),
+        (plots.convergence, history),
+    ):
+        ax = Figure(layout="constrained").subplots()
+        assert draw(given, ax=ax) is ax
+        assert_readable(ax)
+
+
+def test_scorings_that_are_functions_are_named():
+    ax = plots.removal(removal_of(scoring=np.mean))
+    assert ax.get_ylabel() == "score (mean)"
+    assert plots.removal(removal_of(scoring=None)).get_ylabel() == "score"

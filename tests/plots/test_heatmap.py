@@ -1,0 +1,425 @@
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+
+from cellworth import RandomValuer, plots
+from cellworth.plots import grids
+from cellworth.plots.borders import borders, largest_rectangles
+from cellworth.plots.grids import SEVERAL, Grid
+from cellworth.plots.style import NEGATIVE, POSITIVE, ZERO, diverging
+from drawing import assert_readable, draw, normal, tick_names, valuation_of
+
+TO = "\N{EN DASH}"
+HOLES = np.array([[1.0, np.nan, -1.0], [0.0, 0.5, np.nan]])
+
+
+def painted(ax):
+    return np.asarray(ax.images[0].get_array())
+
+
+def colour_bar(ax):
+    return next(other for other in ax.figure.axes if other is not ax)
+
+
+def test_every_cell_has_the_colour_of_its_value():
+    values = normal(9, 5)
+    limit = np.abs(values).max()
+    expected = diverging()(0.5 + values / (2 * limit))
+    np.testing.assert_allclose(painted(plots.heatmap(valuation_of(values))), expected)
+
+
+def test_zero_is_the_colour_in_the_middle_and_ends_are_those_of_the_bar():
+    colours = painted(plots.heatmap(valuation_of([[-0.2, 0.0, 0.2]])))[0]
+    np.testing.assert_allclose(colours[1], to_rgba(ZERO), atol=1e-6)
+    np.testing.assert_allclose(colours[0], diverging()(0.0))
+    np.testing.assert_allclose(colours[2], diverging()(1.0))
+
+
+def test_colours_lean_to_blue_above_zero_and_to_orange_below_also_where_all_are_negative():
+    colours = painted(plots.heatmap(valuation_of(-1e-9 * np.arange(1.0, 7).reshape(3, 2))))
+    assert (colours[..., 0] > colours[..., 2]).all()
+    above = painted(plots.heatmap(valuation_of([[1.0, 3.0]])))
+    assert (above[..., 0] < above[..., 2]).all()
+
+
+def test_unvisited_cells_are_see_through_before_hatches_and_a_legend_says_so():
+    ax = plots.heatmap(valuation_of(HOLES))
+    np.testing.assert_array_equal(painted(ax)[..., 3], ~np.isnan(HOLES))
+    assert ax.patch.get_hatch()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not visited"]
+    assert_readable(ax)
+
+
+def test_hatches_can_be_seen_in_unvisited_cells_alone():
+    ax = plots.heatmap(valuation_of(HOLES))
+    figure = draw(ax)
+    pixels = np.asarray(figure.canvas.buffer_rgba())[::-1, :, :3].astype(int)
+    for (i, j), value in np.ndenumerate(HOLES):
+        (x0, y0), (x1, y1) = ax.transData.transform([(j - 0.4, i + 0.4), (j + 0.4, i - 0.4)])
+        inside = pixels[round(y0) : round(y1), round(x0) : round(x1)].reshape(-1, 3)
+        assert (len(np.unique(inside, axis=0)) > 1) == np.isnan(value)
+
+
+def test_without_unvisited_cells_there_is_no_legend():
+    ax = plots.heatmap(valuation_of(normal(3, 3)))
+    assert ax.get_legend() is None
+    assert not ax.patch.get_hatch()
+
+
+@pytest.mark.parametrize(
+    ("error", "opacity"), [(0.0, 1.0), (0.4, 1.0), (1.0, 0.5), (2.0, 0.25), (99.0, 0.15)]
+)
+def test_values_are_paler_the_closer_they_are_to_zero_in_errors(error, opacity):
+    ax = plots.heatmap(valuation_of([[1.0, -1.0]], errors=[[error, 0.1]]))
+    expected = opacity * np.array(diverging()(1.0)) + (1 - opacity) * np.array(to_rgba(ZERO))
+    np.testing.assert_allclose(painted(ax)[0, 0], expected)
+    np.testing.assert_allclose(painted(ax)[0, 1], diverging()(0.0))
+
+
+def test_standard_and_validation_errors_count_together():
+    both = plots.heatmap(valuation_of([[5.0]], errors=3.0, validation=4.0))
+    one = plots.heatmap(valuation_of([[5.0]], validation=5.0))
+    other = plots.heatmap(valuation_of([[5.0]], errors=5.0))
+    np.testing.assert_allclose(painted(both), painted(one))
+    np.testing.assert_allclose(painted(both), painted(other))
+    assert "pale" in colour_bar(both).get_ylabel()
+
+
+def test_values_keep_their_colour_where_no_error_is_known_or_none_is_asked_for():
+    plain = painted(plots.heatmap(valuation_of([[1.0, -0.5]])))
+    asked = plots.heatmap(valuation_of([[1.0, -0.5]], errors=9.0), uncertainty=False)
+    np.testing.assert_allclose(painted(asked), plain)
+    assert "pale" not in colour_bar(asked).get_ylabel()
+
+
+def test_a_single_outlier_does_not_wash_out_all_others():
+    values = np.linspace(-1, 1, 1000).reshape(100, 10)
+    values[0, 0] = 1000.0
+    ax = plots.heatmap(valuation_of(values))
+    np.testing.assert_allclose(painted(ax)[-1, -1], diverging()(1.0))
+    assert colour_bar(ax).get_ylim()[1] < 1.1
+    assert len(colour_bar(ax).patches) == 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros((3, 2)), np.full((3, 2), np.nan), [[0.3]], [[np.nan]], -np.ones((4, 1))],
+    ids=["zero", "unvisited", "one cell", "one unvisited", "negative"],
+)
+def test_odd_tables_are_drawn(values):
+    ax = plots.heatmap(valuation_of(values))
+    assert painted(ax).shape[:2] == np.shape(values)
+    assert_readable(ax)
+
+
+# Names --------------------------------------------------------------------------------------
+
+
+LONG_ROWS = [f"customer-{i:012d}-of-the-northern-region" for i in range(120)]
+LONG_COLUMNS = [f"income of person {j} of the household in euro" for j in range(33)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (178, 13), (1000, 60), (40, 1), (1, 40), (5, 300)])
+def test_labels_never_overlap_and_nothing_leaves_the_figure(shape):
+    ax = plots.heatmap(valuation_of(normal(*shape)))
+    assert_readable(ax)
+    ax.figure.set_size_inches(4, 3)
+    draw(ax)
+    assert_readable(ax)
+
+
+def test_long_names_stay_apart_from_each_other():
+    ax = plots.heatmap(valuation_of(normal(120, 33), rows=LONG_ROWS, columns=LONG_COLUMNS))
+    assert_readable(ax)
+    for axis in (ax.xaxis, ax.yaxis):
+        names = tick_names(axis)
+        assert len(names) > 10
+        assert len(set(names)) == len(names)
+        assert max(map(len, names)) <= 28
+
+
+def test_labels_stand_beside_their_cells_the_first_row_on_top():
+    ax = plots.heatmap(valuation_of(normal(3, 2), rows=["a", "b", "c"], columns=["u", "v"]))
+    draw(ax)
+    assert tick_names(ax.yaxis) == ["a", "b", "c"]
+    assert tick_names(ax.xaxis) == ["u", "v"]
+    assert ax.transData.transform((0, 0))[1] > ax.transData.transform((0, 2))[1]
+
+
+def test_dollars_in_names_are_no_formulas():
+    ax = plots.heatmap(valuation_of(normal(2, 2), columns=["$a$ {", r"b $ \frac"]))
+    assert_readable(ax)
+    assert tick_names(ax.xaxis) == [r"\$a\$ {", r"b \$ \frac"]
+
+
+def test_dates_are_written_as_dates():
+    days = np.arange("2026-01-01", "2026-01-04", dtype="M8[D]")
+    ax = plots.heatmap(valuation_of(normal(3, 2), rows=days))
+    draw(ax)
+    assert tick_names(ax.yaxis) == ["2026-01-01", "2026-01-02", "2026-01-03"]
+
+
+def test_the_colour_bar_says_what_values_are():
+    ax = plots.heatmap(valuation_of(normal(3, 2)))
+    assert colour_bar(ax).get_ylabel() == "value (units of the score)"
+    assert ax.get_ylabel() == "row"
+    grouped = valuation_of(normal(2, 2), rows=range(2), row_groups=["a", "b"])
+    assert plots.heatmap(grouped).get_ylabel() == "row group"
+
+
+# Tall tables --------------------------------------------------------------------------------
+
+
+def test_tall_tables_are_drawn_as_means_of_bins(monkeypatch):
+    monkeypatch.setattr(grids, "_ROWS_AT_ONCE", 10)
+    values = normal(50, 3)
+    values[4:9, 1] = np.nan
+    grid = Grid.of(valuation_of(values, errors=np.abs(values)), 12)
+    assert grid.rows_per_bin == 5
+    means = [np.nanmean(values[i : i + 5], axis=0) for i in range(0, 45, 5)]
+    np.testing.assert_allclose(grid.values[:9], means)
+    sizes = [np.nanmean(np.abs(values[i : i + 5]), axis=0) for i in range(0, 45, 5)]
+    np.testing.assert_allclose(grid.errors[:9], sizes)
+    assert grid.row_names[:2] == ["0" + TO + "4", "5" + TO + "9"]
+
+
+def test_a_bin_without_any_visited_cell_is_not_visited():
+    values = normal(10, 2)
+    values[:5, 0] = np.nan
+    grid = Grid.of(valuation_of(values), 2)
+    np.testing.assert_array_equal(np.isnan(grid.values), [[True, False], [False, False]])
+
+
+def test_the_last_bin_may_have_fewer_rows_and_the_axis_says_how_many_others_have():
+    ax = plots.heatmap(valuation_of(normal(11, 2)), max_rows=3)
+    draw(ax)
+    assert ax.get_ylabel() == "rows (mean of 4 rows each)"
+    assert tick_names(ax.yaxis) == ["0" + TO + "3", "4" + TO + "7", "8" + TO + "10"]
+
+
+def test_32_561_rows_are_drawn_within_seconds():
+    X = np.zeros((32_561, 14))
+    valuation = RandomValuer(random_state=0).fit(X, np.arange(32_561) % 2).valuation_
+    began = time.perf_counter()
+    ax = plots.heatmap(valuation)
+    assert_readable(ax)
+    assert time.perf_counter() - began < 5
+    assert 200 < len(painted(ax)) <= 300
+    assert ax.get_ylabel() == "rows (mean of 109 rows each)"
+
+
+# Owners -------------------------------------------------------------------------------------
+
+
+def owners_of(codes, names=None):
+    codes = np.asarray(codes)
+    return SimpleNamespace(names=names or [f"owner {i}" for i in range(9)], codes=codes)
+
+
+def edges(start, end):
+    """Edges of cells that a line covers, each as its middle."""
+    (x0, y0), (x1, y1) = start, end
+    n = round(abs(x1 - x0) + abs(y1 - y0))
+    steps = (np.arange(n) + 0.5) / n
+    return {(round(x0 + (x1 - x0) * s, 6), round(y0 + (y1 - y0) * s, 6)) for s in steps}
+
+
+def edges_between(codes):
+    n_rows, n_columns = codes.shape
+    across = {
+        (j + 0.5, float(i))
+        for i in range(n_rows)
+        for j in range(n_columns - 1)
+        if codes[i, j] != codes[i, j + 1]
+    }
+    down = {
+        (float(j), i + 0.5)
+        for i in range(n_rows - 1)
+        for j in range(n_columns)
+        if codes[i, j] != codes[i + 1, j]
+    }
+    return across | down
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (7, 9), (30, 4)])
+def test_lines_lie_between_owners_and_nowhere_else(shape):
+    codes = np.random.default_rng(3).integers(-1, 3, size=shape)
+    lines = [edges(line.start, line.end) for line in borders(codes)]
+    assert set().union(*lines) == edges_between(codes)
+    assert sum(map(len, lines)) == len(edges_between(codes))
+
+
+def test_lines_are_drawn_on_the_heat_map():
+    codes = np.repeat([[0, 0, 1]], 4, axis=0)
+    ax = plots.heatmap(valuation_of(normal(4, 3)), owners=owners_of(codes))
+    collections = [c for c in ax.collections if isinstance(c, LineCollection)]
+    for drawn in collections:
+        np.testing.assert_allclose(drawn.get_segments(), [[(1.5, -0.5), (1.5, 3.5)]])
+    assert len(collections) == 2
+    assert_readable(ax)
+
+
+def best_by_trying(codes, code):
+    n_rows, n_columns = codes.shape
+    return max(
+        (b - t) * (r - left)
+        for t in range(n_rows)
+        for b in range(t + 1, n_rows + 1)
+        for left in range(n_columns)
+        for r in range(left + 1, n_columns + 1)
+        if (codes[t:b, left:r] == code).all()
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_largest_rectangle_of_each_owner_is_found(seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 2 + seed % 2, size=(rng.integers(1, 7), rng.integers(1, 7)))
+    found = largest_rectangles(codes)
+    assert set(found) == set(np.unique(codes).tolist())
+    for code, box in found.items():
+        assert (codes[box.top : box.bottom, box.left : box.right] == code).all()
+        assert box.n_cells == best_by_trying(codes, code)
+
+
+def test_names_stand_inside_their_owners_largest_rectangles():
+    codes = np.full((30, 8), -1)
+    codes[:20, :6], codes[20:, :3], codes[:, 7] = 0, 1, 2
+    names = ["North", "South", "a narrow one"]
+    ax = plots.heatmap(valuation_of(normal(30, 8)), owners=owners_of(codes, names))
+    assert_readable(ax)
+    assert {text.get_text() for text in ax.texts} == set(names)
+    for text in ax.texts:
+        box = largest_rectangles(codes)[names.index(text.get_text())]
+        corners = [(box.left - 0.5, box.bottom - 0.5), (box.right - 0.5, box.top - 0.5)]
+        (x0, y0), (x1, y1) = ax.transData.transform(corners)
+        seen = text.get_window_extent()
+        assert x0 <= seen.x0 < seen.x1 <= x1
+        assert y0 <= seen.y0 < seen.y1 <= y1
+
+
+def test_names_without_room_are_left_out_and_lines_get_thin():
+    codes = np.repeat(np.arange(178)[:, np.newaxis] % 6, 13, axis=1)
+    ax = plots.heatmap(valuation_of(normal(178, 13)), owners=owners_of(codes))
+    assert len(ax.texts) == 0
+    assert max(ax.collections[-1].get_linewidths()) < 0.5
+
+
+def test_a_bin_belongs_to_whoever_has_two_thirds_of_it():
+    grid = Grid.of(valuation_of(normal(6, 3)), 2)
+    codes = np.array([[0, 0, 1], [0, 1, 2], [1, 1, 0], [2, 2, 2], [2, 0, 2], [2, 0, 2]])
+    np.testing.assert_array_equal(grid.owners(codes), [[0, 1, SEVERAL], [2, 0, 2]])
+
+
+# Axes and wrong inputs ----------------------------------------------------------------------
+
+
+def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
+    monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
+    ax = Figure(figsize=(6, 4), layout="constrained").subplots()
+    owners = owners_of(np.zeros((9, 4), dtype=int))
+    assert plots.heatmap(valuation_of(normal(9, 4)), owners=owners, ax=ax) is ax
+    assert pyplot.get_fignums() == []
+    assert_readable(ax)
+
+
+def test_a_part_of_a_figure_can_be_drawn_on():
+    part = Figure(figsize=(8, 4), layout="constrained").subfigures(1, 2)[0]
+    ax = part.subplots()
+    codes = np.zeros((9, 4), dtype=int)
+    assert plots.heatmap(valuation_of(normal(9, 4)), owners=owners_of(codes), ax=ax) is ax
+    assert [text.get_text() for text in ax.texts] == ["owner 0"]
+
+
+def test_without_axes_one_figure_is_made():
+    ax = plots.heatmap(valuation_of(normal(9, 4)))
+    assert pyplot.get_fignums() == [ax.figure.number]
+
+
+def test_a_missing_matplotlib_gets_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    with pytest.raises(ImportError, match=r"plots need matplotlib; pip install 'cellworth\[plots"):
+        plots.heatmap(valuation_of(normal(2, 2)))
+
+
+VALUATION = valuation_of(normal(3, 2))
+WRONG = {
+    "an array": ((np.ones((2, 2)),), {}, TypeError, "valuation is of type ndarray; give a Val"),
+    "no rows": ((VALUATION,), {"max_rows": 0}, ValueError, "max_rows is 0; give a whole number"),
+    "no axes": ((VALUATION,), {"ax": "left"}, TypeError, "ax is of type str; give matplotlib axes"),
+    "no owners": ((VALUATION,), {"owners": ["a"]}, TypeError, "owners is of type list; give an"),
+    "owners of other cells": (
+        (VALUATION,),
+        {"owners": owners_of(np.zeros((2, 2), dtype=int))},
+        ValueError,
+        r"owners.codes has shape \(2, 2\) and type int64, but the valuation has 3 x 2 cells",
+    ),
+    "owners in between": (
+        (VALUATION,),
+        {"owners": owners_of(np.zeros((3, 2)))},
+        ValueError,
+        "type float64.*give one whole number for each",
+    ),
+    "unknown owner": (
+        (VALUATION,),
+        {"owners": owners_of(np.full((3, 2), 9))},
+        ValueError,
+        "owners.codes runs from 9 to 9 but there are 9 names; give an index into names",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_get_one_sentence(case):
+    arguments, settings, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message):
+        plots.heatmap(*arguments, **settings)
+    assert pyplot.get_fignums() == []
+
+
+# Colours ------------------------------------------------------------------------------------
+
+# From linear red, green and blue to what the long, middle and short cones see, and how those who
+# lack one of them see instead (Viénot, Brettel and Mollon 1999).
+TO_CONES = np.array(
+    [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
+)
+LACKING = {
+    "protanopia": np.array([[0, 2.02344, -2.52581], [0, 1, 0], [0, 0, 1]]),
+    "deuteranopia": np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]]),
+}
+
+
+def seen_by(kind, colour):
+    """Linear red, green and blue as people with this colour blindness see them."""
+    linear = np.array(to_rgba(colour)[:3]) ** 2.2
+    return np.linalg.inv(TO_CONES) @ LACKING[kind] @ TO_CONES @ linear
+
+
+def distance(kind, one, other):
+    ends = [np.clip(seen_by(kind, colour), 0, 1) ** (1 / 2.2) for colour in (one, other)]
+    return np.linalg.norm(ends[0] - ends[1])
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_signs_can_be_told_apart_without_red_or_green_cones(kind):
+    for size in (0.4, 0.6, 0.8):
+        below, above = diverging()(0.5 - size / 2), diverging()(0.5 + size / 2)
+        assert distance(kind, below, above) > 0.35
+    assert distance(kind, NEGATIVE, POSITIVE) > 0.5
+    # The check itself can fail: these two are the ones that are confused.
+    assert distance(kind, "#b05a1e", "#6b7a1e") < 0.35
+
+
+def test_colours_get_darker_evenly_on_both_sides_of_zero():
+    lightness = diverging()(np.linspace(0, 1, 101))[:, :3] @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness[:51]) > 0).all()
+    assert (np.diff(lightness[50:]) < 0).all()
+    np.testing.assert_allclose(lightness[:50], lightness[:50:-1], atol=0.12)
