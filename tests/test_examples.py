@@ -1,0 +1,33 @@
+"""The examples run as they stand, and leave what they say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT.parent / "shared" / "data"
+INSTITUTIONS = ROOT / "examples" / "plot_institutions.py"
+
+
+def test_from_the_table_to_a_saved_audit_takes_fewer_than_25_lines():
+    code = INSTITUTIONS.read_text()
+    steps = code[code.index("# From the table") : code.index("# What came out")].splitlines()
+    assert sum(bool(line.strip()) and not line.startswith("#") for line in steps) < 25
+
+
+@pytest.mark.slow
+def test_four_institutions_share_what_a_table_earns(tmp_path):
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
+        [sys.executable, INSTITUTIONS, DATA],
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Payout of 100,000.00 EUR to 4 owners; negative: signed"
+    assert lines[-1] == "yes: files, split, agreement, data, values agree"
+    amounts = [line.split()[-1].replace(",", "") for line in lines[2:6]]
+    assert sum(round(float(amount) * 100) for amount in amounts) == 10_000_000
+    assert (tmp_path / "payout.png").stat().st_size > 5_000
+    assert (tmp_path / "cells.png").stat().st_size > 20_000
+    assert (tmp_path / "audit" / "agreement.toml").is_file()
