@@ -71,7 +71,9 @@ def test_the_public_names_are_these():
         "TensorLeastSquares",
         "Threads",
         "Valuation",
+        "cell_suspicion",
         "merge",
+        "suspect_cells",
         "value_game",
     ]
 

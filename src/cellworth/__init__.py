@@ -3,6 +3,7 @@
 import logging
 from importlib.metadata import version
 
+from cellworth.applications import cell_suspicion, suspect_cells
 from cellworth.blocks import Blocks
 from cellworth.caches import FileCache, MemoryCache
 from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
@@ -86,6 +87,8 @@ __all__ = [
     "TensorLeastSquares",
     "Threads",
     "Valuation",
+    "cell_suspicion",
     "merge",
+    "suspect_cells",
     "value_game",
 ]
