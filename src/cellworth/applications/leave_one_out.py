@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from cellworth.applications.features import Column, Features, Levels
 from cellworth.blocks import Mask
@@ -105,13 +105,13 @@ def _taught(
 ) -> tuple[Floats, list[Floats]]:
     """Inverse of the penalised Gram matrix, and sums of features times responses."""
     gram = np.diag(penalties(len(features)))
-    sums = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
+    sums: list[Floats] = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
     for rows, strip in features.strips():
         teaching = strip * known[rows][:, None]
         gram += teaching.T @ teaching
         for response, total in zip(asked, sums, strict=True):
             total[:] += _sums_by_level(response, rows, teaching, len(total))
-    return linalg.inv(gram), sums
+    return _inverse(gram), sums
 
 
 def penalties(n_features: int) -> Floats:
@@ -123,6 +123,10 @@ def _sums_by_level(response: Response, rows: slice, strip: Floats, n_levels: int
     places = (response.levels[rows], np.arange(len(strip)))
     shape = (n_levels, len(strip))
     return np.asarray(sparse.csr_matrix((response.heights[rows], places), shape=shape) @ strip)
+
+
+def _inverse(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +143,7 @@ class _Fit:
 
     @classmethod
     def of(cls, inverse: Floats, own: slice, sums: Floats) -> _Fit:
-        own_inverse = linalg.inv(inverse[own, own])
+        own_inverse = _inverse(inverse[own, own])
         projected = sums @ inverse
         taken_off = projected[:, own] @ own_inverse @ inverse[own]
         return cls(own, own_inverse, projected - taken_off)
