@@ -116,6 +116,7 @@ def test_residuals_are_those_of_regressions_refitted_without_the_row():
 
 def test_scores_of_levels_are_those_of_regressions_refitted_without_the_row():
     table, y = mixed_table()
+    table.loc[[3, 11], "colour"] = ["mauve", "teal"]
     columns, made = columns_and_features(table, y)
     found = level_scores(made, columns)
     assert sorted(found) == [1, 2, 3, 4]

@@ -26,7 +26,7 @@ Levels = NDArray[np.intp]
 # A level with fewer rows teaches nothing that would hold for a row left out.
 FEWEST_ROWS_OF_A_LEVEL = 5
 # All columns together; the cost of a regression grows with its square.
-MOST_LEVELS = 1000
+MOST_LEVELS = 300
 _ROWS_AT_ONCE = 16_384
 
 

@@ -38,8 +38,14 @@ class Response:
 
     @classmethod
     def of_levels(cls, place: int, column: Column) -> Response:
-        """One regression per level, which should give 1 for its own rows."""
-        return cls(place, column.levels, np.ones(len(column.levels)))
+        """One regression per level, which should give 1 for its own rows.
+
+        A level of one row has no witnesses left without it, and so a score of 0: all of these share
+        a regression that has nothing to give.
+        """
+        single = column.counts[column.levels] == 1
+        levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
+        return cls(place, levels.reshape(-1), np.where(single, 0.0, 1.0))
 
     @classmethod
     def of_numbers(cls, place: int, scores: Floats) -> Response:

@@ -47,7 +47,8 @@ def suspect_cells(
     y : array of shape (n_rows,)
         Its labels.
     k : int, default=100
-        How many cells to list.
+        How many cells to list. What is typical takes a look at all rows for each of them; for the
+        suspicion of all cells, call :func:`cell_suspicion`.
     by : {"suspicion", "worth"}, default="suspicion"
         What to rank by. ``"worth"`` puts cells first that are worth less than others of their
         column and label, counted in standard deviations from the median.

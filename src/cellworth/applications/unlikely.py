@@ -17,7 +17,7 @@ from cellworth.neighbours.columns import Distance, Floats, Kind
 from cellworth.problem import read_target
 from cellworth.tables import Table
 
-Counts = NDArray[np.int64]
+Counts = NDArray[np.int32]
 
 # Beyond these, sums that were made in another order differ.
 DIGITS = 9
@@ -128,5 +128,5 @@ def _counted(scores: list[Floats]) -> Counts:
 
 
 def _at_least_as_low(scores: Floats) -> Counts:
-    counts: Counts = rankdata(np.round(scores, DIGITS), method="max").astype(np.int64)
+    counts: Counts = rankdata(np.round(scores, DIGITS), method="max").astype(np.int32)
     return counts
