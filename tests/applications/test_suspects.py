@@ -1,5 +1,6 @@
 """suspect_cells: the list, its reasons, the worth beside it, and what it finds."""
 
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,22 @@ def test_numbers_stay_numbers_in_every_library():
     as_pandas = suspect_cells(None, X, [0, 1, 0, 1], backend="pandas")
     assert as_pandas["cell"].dtype == object
     assert {type(cell) for cell in as_pandas["cell"]} == {int, float, type(None)}
+
+
+def test_dates_stay_dates_where_there_is_nothing_else():
+    X = pl.DataFrame({"when": [date(2020, 1, 1), date(2020, 1, 3), None, date(2031, 1, 1)]})
+    cells = suspect_cells(None, X, [0, 1, 0, 1])
+    assert cells["cell"].dtype.is_temporal()
+    assert cells["cell"].null_count() == 1
+
+
+def test_worth_is_read_strip_by_strip(valued, monkeypatch):
+    X, y, _, valuation = valued
+    expected = {by: suspect_cells(valuation, X, y, by=by) for by in ("suspicion", "worth")}
+    strips = valuation.strips
+    monkeypatch.setattr(type(valuation), "strips", lambda self: strips(7))
+    for by, cells in expected.items():
+        pd.testing.assert_frame_equal(suspect_cells(valuation, X, y, by=by), cells)
 
 
 def test_reasons_tell_gaps_targets_and_lone_rows():

@@ -204,6 +204,13 @@ def test_kinds_overrule_the_guess():
     assert as_number < as_category
 
 
+def test_a_column_with_a_distance_of_its_own_is_read_as_levels():
+    X = pd.DataFrame({"tag": ["a", "b"] * 20, "x": np.arange(40.0)})
+    y = [0, 1] * 20
+    own = cell_suspicion(X, y, kinds={"tag": lambda one, other: float(one != other)})
+    np.testing.assert_allclose(own, cell_suspicion(X, y))
+
+
 # What must not matter.
 
 

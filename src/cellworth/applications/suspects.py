@@ -165,9 +165,9 @@ def _as_objects(cells: list[Any]) -> NDArray[Any]:
 
 
 def _of_one_type(table: Table) -> Callable[[list[Any]], list[Any]]:
-    """How cells of this table become a column of one type: numbers if all are, else text."""
+    """How cells of this table become a column of one type; text where columns differ too much."""
     kinds = {table.column(place).dtype.kind for place in range(table.shape[1])}
-    if kinds <= set("iu"):
+    if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
         return list
     if kinds <= set("iuf"):
         return lambda cells: [None if cell is None else float(cell) for cell in cells]

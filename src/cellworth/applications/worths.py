@@ -51,19 +51,17 @@ class CellWorths:
 
     def at(self, rows: Positions, columns: Positions) -> dict[str, list[float]]:
         """Worth of some cells, with its errors as far as these are known."""
-        wanted = self.row_blocks[rows], self.column_blocks[columns]
-        names = ["worth", "standard_error"]
-        if self.valuation.validation_errors is not None:
-            names.append("validation_error")
-        found = np.empty((len(names), len(rows)))
+        found: dict[str, Floats] = {}
+        in_row, in_column = self.row_blocks[rows], self.column_blocks[columns]
         for strip in self.valuation.strips():
-            arrays = (strip.values, strip.standard_errors, strip.validation_errors)
-            inside = (wanted[0] >= strip.rows.start) & (wanted[0] < strip.rows.stop)
-            cells = wanted[0][inside] - strip.rows.start, wanted[1][inside]
-            for line, array in zip(found, arrays, strict=False):
-                if array is not None:
-                    line[inside] = array[cells]
-        return dict(zip(names, found.tolist(), strict=True))
+            inside = (in_row >= strip.rows.start) & (in_row < strip.rows.stop)
+            cells = in_row[inside] - strip.rows.start, in_column[inside]
+            figures = {"worth": strip.values, "standard_error": strip.standard_errors}
+            if strip.validation_errors is not None:
+                figures["validation_error"] = strip.validation_errors
+            for name, figure in figures.items():
+                found.setdefault(name, np.empty(len(rows)))[inside] = figure[cells]
+        return {name: figure.tolist() for name, figure in found.items()}
 
     def all(self) -> Floats:
         """Worth of all cells, shape (n_rows, n_columns)."""
