@@ -67,6 +67,17 @@ def test_a_density_is_that_of_the_other_rows_of_the_class():
     np.testing.assert_allclose(found, twin, rtol=1e-9, atol=1e-9)
 
 
+def test_a_density_holds_where_numbers_are_farther_apart_than_powers_can_tell():
+    numbers = np.concatenate([np.linspace(0, 1, 3000), [40.0, 40.1, 3e3, 3e3 + 0.5]])
+    groups = np.zeros(len(numbers), dtype=np.intp)
+    spread = np.std(numbers)
+    assert (numbers.max() - numbers.min()) / densities.bandwidth(numbers, spread) > 1000
+    found = log_densities(Column.of_numbers(numbers), groups)
+    for row in (0, 1500, 2999, 3000, 3001, 3002, 3003):
+        twin = np.log(kernel_twin(numbers, groups, row))
+        np.testing.assert_allclose(found[row], twin, rtol=1e-9, atol=1e-9)
+
+
 def test_gaps_among_numbers_have_the_share_of_gaps_in_the_class():
     rng = np.random.default_rng(2)
     numbers, groups = rng.normal(size=30), rng.integers(0, 2, 30)
