@@ -18,6 +18,10 @@ _FILES = {
     "electricity": ("electricity", "class", []),
     "heart": ("heart", "target", []),
     "adult": ("adult_train", "income", []),
+    "lawschool": ("lawschool", "ugpagt3", ["ugpa"]),
+    "pol": ("pol", "binaryClass", ["target"]),
+    "fried": ("fried", "binaryClass", ["target"]),
+    "2dplanes": ("2dplanes", "binaryClass", ["target"]),
 }
 
 

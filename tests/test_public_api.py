@@ -82,6 +82,7 @@ def test_the_public_names_are_these():
         "Valuation",
         "Verdict",
         "before_and_after",
+        "cell_suspicion",
         "check_owners",
         "detection_curve",
         "explain_column",
@@ -91,6 +92,7 @@ def test_the_public_names_are_these():
         "removal_curve",
         "repair",
         "split",
+        "suspect_cells",
         "value_game",
         "verify",
     ]

@@ -15,6 +15,7 @@ from cellworth.applications import (
     RemovalCurve,
     Verdict,
     before_and_after,
+    cell_suspicion,
     check_owners,
     detection_curve,
     explain_column,
@@ -22,6 +23,7 @@ from cellworth.applications import (
     removal_curve,
     repair,
     split,
+    suspect_cells,
     verify,
 )
 from cellworth.blocks import Blocks
@@ -119,6 +121,7 @@ __all__ = [
     "Valuation",
     "Verdict",
     "before_and_after",
+    "cell_suspicion",
     "check_owners",
     "detection_curve",
     "explain_column",
@@ -128,6 +131,7 @@ __all__ = [
     "removal_curve",
     "repair",
     "split",
+    "suspect_cells",
     "value_game",
     "verify",
 ]

@@ -124,11 +124,15 @@ class ValueList:
         return replace(best, labels=ranks | dict(best.labels) | ranks)
 
 
-def frame(columns: Mapping[str, list[Any]], backend: str | None) -> Any:
-    """Make a native data frame of columns."""
-    name = backend or next(
-        (lib for lib in ("pandas", "polars") if importlib.util.find_spec(lib)), "pyarrow"
-    )
+def default_backend() -> str:
+    """Name of the first data-frame library that is installed."""
+    known = (lib for lib in ("pandas", "polars") if importlib.util.find_spec(lib))
+    return next(known, "pyarrow")
+
+
+def frame(columns: Mapping[str, Any], backend: str | None) -> Any:
+    """Make a native data frame of columns, which are lists or arrays."""
+    name = backend or default_backend()
     try:
         return nw.from_dict(dict(columns), backend=name).to_native()  # type: ignore[arg-type]
     except (ValueError, TypeError, ModuleNotFoundError, AssertionError) as error:

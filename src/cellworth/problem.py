@@ -152,6 +152,20 @@ class Problem:
         return {"X": self.table.types, "validation": validation}
 
 
+def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Labels of a table's rows, checked, and their classes; None for a numeric target.
+
+    Numbers with a fraction, or more than 50 different ones, are a numeric target. One class is
+    enough here: nothing is judged.
+    """
+    if y is None:
+        raise ValueError("y is None; give one label per row of X.")
+    target = _target(y, table, "y", "X")
+    if _is_measured(target):
+        return _numeric(target, "y"), None
+    return target, _classes(target, "y", least=1)
+
+
 def checked_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
     """Weights of the training rows, one each: finite, none below 0, not all of them 0."""
     called = "sample_weight"

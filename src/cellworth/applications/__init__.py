@@ -9,6 +9,8 @@ from cellworth.applications.gate import Finding, check_owners
 from cellworth.applications.payouts import Payout, Policy, split
 from cellworth.applications.removal import RemovalCurve, removal_curve
 from cellworth.applications.repairs import repair
+from cellworth.applications.suspects import suspect_cells
+from cellworth.applications.unlikely import cell_suspicion
 
 __all__ = [
     "Agreement",
@@ -21,6 +23,7 @@ __all__ = [
     "RemovalCurve",
     "Verdict",
     "before_and_after",
+    "cell_suspicion",
     "check_owners",
     "detection_curve",
     "explain_column",
@@ -28,5 +31,6 @@ __all__ = [
     "removal_curve",
     "repair",
     "split",
+    "suspect_cells",
     "verify",
 ]
