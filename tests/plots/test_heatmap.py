@@ -316,6 +316,9 @@ def test_a_bin_belongs_to_whoever_has_two_thirds_of_it():
     grid = Grid.of(valuation_of(normal(6, 3)), 2)
     codes = np.array([[0, 0, 1], [0, 1, 2], [1, 1, 0], [2, 2, 2], [2, 0, 2], [2, 0, 2]])
     np.testing.assert_array_equal(grid.owners(codes), [[0, 1, SEVERAL], [2, 0, 2]])
+    ten = Grid.of(valuation_of(normal(10, 2)), 1)
+    six_and_seven = np.arange(10)[:, np.newaxis] >= [6, 7]
+    np.testing.assert_array_equal(ten.owners(six_and_seven.astype(int)), [[SEVERAL, 0]])
 
 
 # Axes and wrong inputs ----------------------------------------------------------------------
