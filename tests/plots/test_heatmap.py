@@ -13,7 +13,7 @@ from cellworth import RandomValuer, plots
 from cellworth.plots import grids
 from cellworth.plots.borders import borders, largest_rectangles
 from cellworth.plots.grids import SEVERAL, Grid
-from cellworth.plots.style import NEGATIVE, POSITIVE, ZERO, diverging
+from cellworth.plots.style import NEGATIVE, POSITIVE, ZERO, diverging, texts_of
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
 TO = "\N{EN DASH}"
@@ -143,6 +143,22 @@ def test_long_names_stay_apart_from_each_other():
         assert len(names) > 10
         assert len(set(names)) == len(names)
         assert max(map(len, names)) <= 28
+
+
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (["ab", 3.50, 7], ["ab", "3.5", "7"]),
+        (["two\nlines", "a\tb"], ["two lines", "a b"]),
+        (["abcdefghijklmnop"], ["abcdef…nop"]),
+        (["x-1-is-quite-long", "x-2-is-quite-long"], ["x-1-is…ong", "x-2-is…ong"]),
+        (["a-row-#1-is-quite-long", "a-row-#2-is-quite-long"], ["a-row-#1…", "a-row-#2…"]),
+        (["quite-long-is-1-it", "quite-long-is-2-it"], ["quite-l…1…", "quite-l…2…"]),
+        (["same-same-same", "same-same-same"], ["same-s…ame"] * 2),
+    ],
+)
+def test_texts_are_short_and_differ_where_labels_do(labels, texts):
+    assert texts_of(labels, 10) == texts
 
 
 def test_labels_stand_beside_their_cells_the_first_row_on_top():
