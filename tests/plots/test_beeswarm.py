@@ -136,6 +136,13 @@ def test_the_colour_bar_says_what_colours_mean():
     assert "grey: category or gap" in bar.get_ylabel()
 
 
+def test_a_table_of_categories_alone_is_grey_without_a_colour_bar():
+    valuation = valuation_of(normal(5, 1), columns=["town"])
+    ax = plots.beeswarm(valuation, X=TABLES["polars"])
+    assert len(ax.figure.axes) == 1
+    assert colour_of(ax, valuation.values[0, 0]) == to_rgba(PALE_GREY)
+
+
 def test_columns_are_found_by_name_and_the_label_column_is_grey():
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [5.0, 5.0, 1.0, 0.0]})
     valuer = KNNValuer(n_neighbors=1, value_labels=True, progress=False)

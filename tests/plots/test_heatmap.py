@@ -13,7 +13,7 @@ from cellworth import RandomValuer, plots
 from cellworth.plots import grids
 from cellworth.plots.borders import borders, largest_rectangles
 from cellworth.plots.grids import SEVERAL, Grid
-from cellworth.plots.style import NEGATIVE, POSITIVE, ZERO, diverging
+from cellworth.plots.style import ZERO, diverging
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
 TO = "\N{EN DASH}"
@@ -316,6 +316,9 @@ def test_a_bin_belongs_to_whoever_has_two_thirds_of_it():
     grid = Grid.of(valuation_of(normal(6, 3)), 2)
     codes = np.array([[0, 0, 1], [0, 1, 2], [1, 1, 0], [2, 2, 2], [2, 0, 2], [2, 0, 2]])
     np.testing.assert_array_equal(grid.owners(codes), [[0, 1, SEVERAL], [2, 0, 2]])
+    ten = Grid.of(valuation_of(normal(10, 2)), 1)
+    six_and_seven = np.arange(10)[:, np.newaxis] >= [6, 7]
+    np.testing.assert_array_equal(ten.owners(six_and_seven.astype(int)), [[SEVERAL, 0]])
 
 
 # Axes and wrong inputs ----------------------------------------------------------------------
@@ -382,44 +385,3 @@ def test_wrong_inputs_get_one_sentence(case):
     with pytest.raises(kind, match=message):
         plots.heatmap(*arguments, **settings)
     assert pyplot.get_fignums() == []
-
-
-# Colours ------------------------------------------------------------------------------------
-
-# From linear red, green and blue to what the long, middle and short cones see, and how those who
-# lack one of them see instead (Viénot, Brettel and Mollon 1999).
-TO_CONES = np.array(
-    [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
-)
-LACKING = {
-    "protanopia": np.array([[0, 2.02344, -2.52581], [0, 1, 0], [0, 0, 1]]),
-    "deuteranopia": np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]]),
-}
-
-
-def seen_by(kind, colour):
-    """Linear red, green and blue as people with this colour blindness see them."""
-    linear = np.array(to_rgba(colour)[:3]) ** 2.2
-    return np.linalg.inv(TO_CONES) @ LACKING[kind] @ TO_CONES @ linear
-
-
-def distance(kind, one, other):
-    ends = [np.clip(seen_by(kind, colour), 0, 1) ** (1 / 2.2) for colour in (one, other)]
-    return np.linalg.norm(ends[0] - ends[1])
-
-
-@pytest.mark.parametrize("kind", LACKING)
-def test_signs_can_be_told_apart_without_red_or_green_cones(kind):
-    for size in (0.4, 0.6, 0.8):
-        below, above = diverging()(0.5 - size / 2), diverging()(0.5 + size / 2)
-        assert distance(kind, below, above) > 0.35
-    assert distance(kind, NEGATIVE, POSITIVE) > 0.5
-    # The check itself can fail: these two are the ones that are confused.
-    assert distance(kind, "#b05a1e", "#6b7a1e") < 0.35
-
-
-def test_colours_get_darker_evenly_on_both_sides_of_zero():
-    lightness = diverging()(np.linspace(0, 1, 101))[:, :3] @ [0.2126, 0.7152, 0.0722]
-    assert (np.diff(lightness[:51]) > 0).all()
-    assert (np.diff(lightness[50:]) < 0).all()
-    np.testing.assert_allclose(lightness[:50], lightness[:50:-1], atol=0.12)

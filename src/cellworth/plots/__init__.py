@@ -1,4 +1,8 @@
-"""Plots: each takes the axes to draw on, or makes a figure, and returns the axes."""
+"""Plots: each takes the axes to draw on, or makes a figure, and returns the axes.
+
+Matplotlib is loaded when the first is drawn. Figures of your own have room for names if they are
+made with ``layout="constrained"``.
+"""
 
 from cellworth.plots.bars import owners, waterfall
 from cellworth.plots.cells import heatmap

@@ -101,8 +101,9 @@ def texts_of(labels: Iterable[Any], longest: int = _LONGEST_TEXT) -> list[str]:
         head = len(commonprefix(texts))
         tail = len(commonprefix([text[head:][::-1] for text in texts]))
         cores = [text[head : len(text) - tail] for text in texts]
-        start = texts[0][: min(head, longest // 3)]
-        short = [_shortened(f"{start}…{core}{'…' if tail else ''}", longest) for core in cores]
+        room = max(longest - 2 - max(map(len, cores)), longest // 3)
+        start = texts[0][:head] if head <= room else texts[0][:room] + "…"
+        short = [_shortened(f"{start}{core}{'…' if tail else ''}", longest) for core in cores]
     return [_escaped(text) for text in short]
 
 

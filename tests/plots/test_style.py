@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from cellworth.plots.style import NEGATIVE, POSITIVE, diverging, texts_of
+
+# From linear red, green and blue to what the long, middle and short cones see, and how those who
+# lack one of them see instead (Viénot, Brettel and Mollon 1999).
+TO_CONES = np.array(
+    [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
+)
+LACKING = {
+    "protanopia": np.array([[0, 2.02344, -2.52581], [0, 1, 0], [0, 0, 1]]),
+    "deuteranopia": np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]]),
+}
+
+
+def seen_by(kind, colour):
+    """Linear red, green and blue as people with this colour blindness see them."""
+    linear = np.array(to_rgba(colour)[:3]) ** 2.2
+    return np.linalg.inv(TO_CONES) @ LACKING[kind] @ TO_CONES @ linear
+
+
+def distance(kind, one, other):
+    ends = [np.clip(seen_by(kind, colour), 0, 1) ** (1 / 2.2) for colour in (one, other)]
+    return np.linalg.norm(ends[0] - ends[1])
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_signs_can_be_told_apart_without_red_or_green_cones(kind):
+    for size in (0.4, 0.6, 0.8):
+        below, above = diverging()(0.5 - size / 2), diverging()(0.5 + size / 2)
+        assert distance(kind, below, above) > 0.35
+    assert distance(kind, NEGATIVE, POSITIVE) > 0.5
+    # The check itself can fail: these two are the ones that are confused.
+    assert distance(kind, "#b05a1e", "#6b7a1e") < 0.35
+
+
+def test_colours_get_darker_evenly_on_both_sides_of_zero():
+    lightness = diverging()(np.linspace(0, 1, 101))[:, :3] @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness[:51]) > 0).all()
+    assert (np.diff(lightness[50:]) < 0).all()
+    np.testing.assert_allclose(lightness[:50], lightness[:50:-1], atol=0.12)
+
+
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (["ab", 3.50, 7], ["ab", "3.5", "7"]),
+        (["two\nlines", "a\tb"], ["two lines", "a b"]),
+        (["abcdefghijklmnop"], ["abcdef…nop"]),
+        (["x-1-is-quite-long", "x-2-is-quite-long"], ["x-1-is…ong", "x-2-is…ong"]),
+        (["a-row-#1-is-quite-long", "a-row-#2-is-quite-long"], ["a-row-#1…", "a-row-#2…"]),
+        (["quite-long-is-1-it", "quite-long-is-2-it"], ["quite-l…1…", "quite-l…2…"]),
+        (["same-same-same", "same-same-same"], ["same-s…ame"] * 2),
+    ],
+)
+def test_texts_are_short_and_differ_where_labels_do(labels, texts):
+    assert texts_of(labels, 10) == texts
