@@ -104,10 +104,10 @@ def test_errors_come_along():
     assert column.parts.standard_errors[place] == drawn.standard_errors[20, 1] > 0
 
 
-def unvisited():
-    """A valuation in which one cell was never seen."""
+def unvisited(cells):
+    """A valuation in which these cells of the second row were never seen."""
     counts = np.ones((5, 4), dtype=np.int64)
-    counts[1, 2] = 0
+    counts[1, cells] = 0
     mean = np.zeros((5, 4))
     mean[:-1, :-1] = CELLS
     mean[:-1, -1] = CELLS.sum(axis=1)
@@ -116,12 +116,19 @@ def unvisited():
 
 
 def test_a_cell_that_was_never_visited_stands_last_and_is_told():
-    bob = explain_row(unvisited(), "bob")
+    bob = explain_row(unvisited([2]), "bob")
     assert np.isnan(bob.parts.values).tolist() == [False, False, True]
     assert bob.residual == pytest.approx(0.1)
     assert not bob.adds_up
     assert "1 were never visited" in repr(bob)
     assert "the parts miss the value by 0.1" in repr(bob)
+
+
+def test_a_row_of_which_nothing_is_known_is_compared_with_none():
+    bob = explain_row(unvisited([0, 1, 2, 3]), "bob", n_similar=1)
+    assert np.isnan(bob.value)
+    assert "3 were never visited" in repr(bob)
+    assert bob.differences[0].endswith("cannot be compared: no part of both was visited.")
 
 
 def test_a_long_column_shows_its_largest_parts_and_sums_of_the_rest():

@@ -228,6 +228,18 @@ def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
     assert np.isfinite(curve.scores).all()
 
 
+def test_rows_that_valued_the_cells_are_warned_of_when_they_score():
+    valuer = KNNValuer(progress=False).fit(X, y, X_val=X_TEST, y_val=Y_TEST)
+    settings = {"shares": (0.1,), "n_seeds": 2}
+    with pytest.warns(UserWarning, match="are the rows that the cells were valued by") as told:
+        removal_curve(valuer.valuation_, LogisticRegression(), X, y, **TEST, **settings)
+    assert len(told) == 1
+    removal_curve(
+        valuer.valuation_, LogisticRegression(), X, y, X_test=X_TEST[1:], y_test=Y_TEST[1:],
+        **settings,
+    )  # fmt: skip
+
+
 def curve_of(scores, random_scores):
     shares = np.array([0.0, 0.1, 0.2])
     return RemovalCurve(shares, np.array(scores), np.array(random_scores), "lowest", "draw", "acc")

@@ -48,7 +48,7 @@ def cells_of(table, name):
 
 def bytes_of(table):
     sink = pa.BufferOutputStream()
-    frame = pa.table(table)
+    frame = table.to_arrow() if isinstance(table, pl.DataFrame) else pa.table(table)
     with pa.ipc.new_stream(sink, frame.schema) as writer:
         writer.write_table(frame)
     return sink.getvalue().to_pybytes()

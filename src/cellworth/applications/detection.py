@@ -22,7 +22,7 @@ from cellworth.valuation import Valuation
 Floats = NDArray[np.float64]
 Side = Literal["lowest", "highest"]
 
-_POINTS_BY_CHANCE = 1000
+_POINTS_BY_CHANCE = 200
 _SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -37,7 +37,7 @@ class DetectionCurve:
         the straight line between two points: that is the mean over all their orders.
     random_found : Band
         What a random order finds at these points: mean and 95 % interval, from the hypergeometric
-        distribution. Of more than 1,000 points the others lie on straight lines.
+        distribution. Of more than 200 points the others lie on straight lines.
     area : float
         Area under the receiver operating curve; a tie counts one half.
     average_precision : float

@@ -21,6 +21,7 @@ from cellworth.games.flattened import Fillings
 from cellworth.games.model import ModelGame, checked_model
 from cellworth.listing import frame, table_lines
 from cellworth.tables import Table
+from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
 Order = Literal["highest", "lowest"]
@@ -138,7 +139,8 @@ def removal_curve(
         Cloned for every fit; its seeds move with the seed of the curve.
     X, y : table and labels that are trained on, the table that the ranking is about
     X_test, y_test : table and labels to score on
-        Rows that neither the model nor the ranking has seen.
+        Rows that neither the model nor the ranking has seen. A warning comes where these are the
+        validation rows of the Valuation.
     order : {"highest", "lowest"}, default="highest"
         Which scores go first.
     shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -167,7 +169,8 @@ def removal_curve(
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> curve = removal_curve([[2, 1], [2, 1], [2, 1], [2, 1]], DecisionTreeClassifier(), X, y,
-    ...                       X_test=X, y_test=y, order="lowest", shares=(0, 0.5), n_seeds=3)
+    ...                       X_test=[[0.5, 5.0], [2.5, 5.0]], y_test=[0, 1], order="lowest",
+    ...                       shares=(0, 0.5), n_seeds=3)
     >>> curve.scores
     array([[1., 1.],
            [1., 1.],
@@ -185,6 +188,8 @@ def removal_curve(
     for seed in range(checked_count(n_seeds, "n_seeds")):
         rng = np.random.default_rng([random_state, seed])
         game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
+        if seed == 0:
+            _warn_of_judges(ranking, game)
         run = _Run(game, _refiller(refill, game.problem.table, rng), wanted)
         first = -scores if order == "highest" else scores
         runs.append([run.scores(_ordered(first, rng)), run.scores(rng.permutation(scores.size))])
@@ -218,6 +223,19 @@ class _Run:
                 f"the model failed with {share:.0%} of the cells removed ({cause_of(error)}); give "
                 "a model that can be trained on such a table, or another refill."
             ) from error
+
+
+def _warn_of_judges(ranking: Any, game: ModelGame) -> None:
+    """Warn where the rows that score are the rows that the values came from."""
+    if not isinstance(ranking, Valuation):
+        return
+    asked = ranking.provenance.question.get("data_sha256", {}).get("validation")
+    if asked == game.problem.question()["data_sha256"]["validation"]:
+        warnings.warn(
+            "X_test and y_test are the rows that the cells were valued by: they praise the values "
+            "for what is luck of these rows; score on rows that were set aside.",
+            stacklevel=3,
+        )
 
 
 def _refiller(refill: Refill, table: Table, rng: np.random.Generator) -> Refiller:
