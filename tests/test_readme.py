@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_readme_prints_what_it_shows():
-    assert readme.run(ROOT / "README.md") == 5
+    assert readme.run(ROOT / "README.md") == 7
 
 
 @pytest.mark.parametrize(("page", "n_blocks"), [("long-runs", 5), ("shared-folder", 2)])
