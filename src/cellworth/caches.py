@@ -124,9 +124,12 @@ class FileCache:
         """Game, coalition and utility of all that is known."""
         with self._used() as connection:
             rows = connection.execute(
-                "SELECT game, coalition, utility FROM utilities ORDER BY game, coalition"
+                "SELECT game, coalition, utility, checksum FROM utilities ORDER BY game, coalition"
             ).fetchall()
-        yield from rows
+            for *entry, checksum in rows:
+                if type(entry[2]) is not float or checksum != _checksum(*entry):
+                    raise sqlite3.DatabaseError("a utility was changed")
+        yield from ((game, coalition, utility) for game, coalition, utility, _ in rows)
 
     def close(self) -> None:
         """Close the file; it is opened again where it is used again."""

@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import LABEL, Axis, Blocks, Labels, Mask, is_missing, label_array, some
+from cellworth.counts import is_whole
 from cellworth.tables import Table
 
 Overlaps = Literal["refuse", "equal", "first"]
 Codes = NDArray[np.int32]
+
+_ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +34,11 @@ class Claim:
     columns: Mask
     cells: Mask | None = None
 
-    def of_row(self, row: int) -> Mask:
-        """Columns that are claimed in one row."""
-        if not self.rows[row]:
-            return np.zeros_like(self.columns)
-        return self.columns if self.cells is None else self.cells[row]
+    def of_rows(self, rows: NDArray[np.intp]) -> Mask:
+        """Cells that are claimed in some rows, shape (n, n_columns + 1)."""
+        if self.cells is not None:
+            return self.cells[rows]
+        return np.asarray(self.rows[rows, np.newaxis] & self.columns)
 
     def meets(self, other: Claim) -> tuple[int, int] | None:
         """One cell that both claim, or None."""
@@ -82,14 +86,12 @@ class Holdings:
         return tuple(self._key(owner) for owner in range(len(self.names)))
 
     def _key(self, owner: int) -> str:
-        shares = self.claims[:, owner] * self.claims.sum(axis=1)
-        # Lines are numbered by who else owns what; a fingerprint must not hear of that.
-        held = shares[self.lines].astype("<i8")
-        _, first, numbers = np.unique(held, axis=0, return_index=True, return_inverse=True)
-        digest = hashlib.sha256(repr(held.shape[1]).encode())
-        order = numbers.ravel()[self.row_lines]
-        digest.update(order.astype("<i8").tobytes())
-        digest.update(held[first].tobytes())
+        # Cell by cell: how lines are numbered depends on what others own.
+        held = (self.claims[:, owner] * self.claims.sum(axis=1)).astype("<u2")[self.lines]
+        digest = hashlib.sha256(repr((len(self.row_lines), held.shape[1])).encode())
+        for start in range(0, len(self.row_lines), _ROWS_AT_ONCE):
+            rows = self.row_lines[start : start + _ROWS_AT_ONCE]
+            digest.update(held[rows].tobytes())
         return digest.hexdigest()
 
 
@@ -120,6 +122,8 @@ class Owners:
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps is {overlaps!r}; give 'refuse', 'equal' or 'first'.")
         self.table = Table.of(X, called="X")
+        if LABEL in self.table.names.tolist():
+            raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
         self.overlaps = overlaps
         self._claims: tuple[Claim, ...] = ()
 
@@ -136,17 +140,8 @@ class Owners:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], X: Any, *, called: str) -> Owners:
         """Read owners from what a TOML file holds."""
-        listed = plain.get("owners")
-        if not isinstance(listed, list) or not listed:
-            raise ValueError(f"{called} names no owners; give at least one [[owners]].")
         owners = cls(X, overlaps=plain.get("overlaps", "refuse"))
-        for entry in listed:
-            unknown = set(entry) - {"name", "rows", "columns"}
-            if "name" not in entry or unknown:
-                raise ValueError(
-                    f"an owner in {called} has {', '.join(sorted(entry)) or 'nothing'}; give name, "
-                    "rows and columns."
-                )
+        for entry in checked_entries(plain.get("owners"), called):
             owners = owners.assign(
                 entry["name"], rows=entry.get("rows"), columns=entry.get("columns")
             )
@@ -161,16 +156,16 @@ class Owners:
         ----------
         name : str
         rows : default=None
-            Row ids, a boolean array, a slice of positions, or ``{"column": name, "is": value or
-            values}``; None means all rows.
+            A row id or row ids, a boolean array, a slice of positions, ``{"from": 0, "to": 500}``
+            (positions, the end not included), or ``{"column": name, "is": value or values}``;
+            None means all rows.
         columns : default=None
             A name or names of columns, ``"(label)"`` for the labels; None means all columns of the
-            table.
+            table, without the labels.
         cells : boolean array of shape (n_rows, n_columns), default=None
             Any shape, in place of rows and columns.
         """
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"the owner's name is {name!r}; give some text.")
+        _refuse_name(name)
         if cells is not None:
             if rows is not None or columns is not None:
                 raise ValueError(
@@ -205,7 +200,7 @@ class Owners:
 
     @property
     def unowned(self) -> int:
-        """How many cells nobody holds."""
+        """How many cells of the table nobody holds; labels are not counted."""
         return int(np.sum(self.codes == -1))
 
     def cells_of(self, name: str) -> Mask:
@@ -244,36 +239,43 @@ class Owners:
     def __repr__(self) -> str:
         """Say how many cells each owner has."""
         n_rows, n_columns = self.shape
-        counts = {name: int(self.cells_of(name).sum()) for name in self.names}
+        counts = [(name, int(self.cells_of(name).sum())) for name in self.names]
         if self.unowned:
-            counts["nobody"] = self.unowned
-        lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts.items()]
+            counts.append(("nobody", self.unowned))
+        lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
         return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *lines, *labels])
 
     @cached_property
     def _holdings(self) -> Holdings:
-        n_rows, n_columns = self.shape
-        kinds = np.zeros(n_rows, dtype=np.int64)
+        kinds = np.zeros(self.shape[0], dtype=np.int64)
         for claim in self._claims:
             kinds = _told_apart(kinds, claim.rows if claim.cells is None else claim.cells)
         _, first, row_lines = np.unique(kinds, return_index=True, return_inverse=True)
-        names = self.names
-        # Who claims each cell of one row of each kind, the label last.
-        claimed = np.zeros((len(first), n_columns + 1, len(names)), dtype=bool)
-        for line, row in enumerate(first.tolist()):
-            for claim in self._claims:
-                mine = claim.of_row(row)
-                if self.overlaps == "first":
-                    mine = mine & ~np.delete(claimed[line], names.index(claim.owner), 1).any(axis=1)
-                claimed[line, :, names.index(claim.owner)] |= mine
-        claims, lines = np.unique(claimed.reshape(-1, len(names)), axis=0, return_inverse=True)
+        claimed = self._claimed(first)
+        claims, codes = _distinct(claimed.reshape(-1, claimed.shape[2]))
+        # Rows that are claimed in other ways may still be held alike.
+        lines, places = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
         return Holdings(
-            tuple(names),
-            row_lines.ravel().astype(np.int32),
-            lines.reshape(len(first), n_columns + 1).astype(np.int32),
+            tuple(self.names),
+            places.ravel()[row_lines.ravel()].astype(np.int32),
+            lines.astype(np.int32),
             claims,
         )
+
+    def _claimed(self, rows: NDArray[np.intp]) -> Mask:
+        """Who claims each cell of some rows, the label last; shape (n, n_columns + 1, n_owners)."""
+        names = self.names
+        claimed = np.zeros((len(rows), self.shape[1] + 1, len(names)), dtype=bool)
+        taken = np.full(claimed.shape[:2], -1)
+        for claim in self._claims:
+            place = names.index(claim.owner)
+            mine = claim.of_rows(rows)
+            if self.overlaps == "first":
+                mine = mine & ((taken == -1) | (taken == place))
+                taken[mine] = place
+            claimed[:, :, place] |= mine
+        return claimed
 
     def _plain(self, claim: Claim) -> Iterator[dict[str, Any]]:
         names = np.append(self.table.names.astype(object), LABEL)
@@ -284,15 +286,22 @@ class Owners:
             rectangles = [(claim.cells[:, j], columns[j]) for j in np.flatnonzero(claim.columns)]
         for rows, columns in rectangles:
             entry: dict[str, Any] = {"name": claim.owner, "columns": names[columns].tolist()}
-            yield entry if rows.all() else entry | {"rows": self._plain_rows(rows)}
+            if rows.all():
+                yield entry
+            else:
+                yield from (entry | {"rows": some} for some in self._plain_rows(rows))
 
-    def _plain_rows(self, rows: Mask) -> dict[str, int] | list[Any]:
-        places = np.flatnonzero(rows)
-        first, last = int(places[0]), int(places[-1])
-        if last - first + 1 == len(places):
-            return {"from": first, "to": last + 1}
-        ids: list[Any] = self.table.row_ids[rows].tolist()
-        return ids
+    def _plain_rows(self, rows: Mask) -> Iterator[dict[str, int] | list[Any]]:
+        """Rows as one stretch of positions, or as ids; as stretches where ids do not tell."""
+        ends = np.flatnonzero(np.diff(np.pad(rows, 1).astype(np.int8))).reshape(-1, 2).tolist()
+        ids = self.table.row_ids.tolist()
+        mine = [ids[place] for place in np.flatnonzero(rows)]
+        if len(ends) == 1 or not set(mine).isdisjoint(
+            ids[place] for place in np.flatnonzero(~rows)
+        ):
+            yield from ({"from": start, "to": end} for start, end in ends)
+        else:
+            yield mine
 
     def _place(self, name: str) -> int:
         if name not in self.names:
@@ -319,6 +328,8 @@ class Owners:
         mask = np.zeros(len(ids), dtype=bool)
         if isinstance(rows, slice):
             mask[rows] = True
+        elif _is_single(rows):
+            mask = _named(ids, [rows], f"rows of owner {name!r}", "row")
         elif isinstance(rows, Mapping):
             mask = self._rows_by_rule(name, rows)
         else:
@@ -329,6 +340,7 @@ class Owners:
                         f"rows of owner {name!r} is a mask of shape {array.shape}; give one entry "
                         f"per row, {len(ids)} in all."
                     )
+                self._refuse_other_order(name, rows)
                 mask = array
             else:
                 mask = _named(ids, rows, f"rows of owner {name!r}", "row")
@@ -339,7 +351,13 @@ class Owners:
     def _rows_by_rule(self, name: str, rule: Mapping[str, Any]) -> Mask:
         mask = np.zeros(self.shape[0], dtype=bool)
         if set(rule) == {"from", "to"}:
-            mask[int(rule["from"]) : int(rule["to"])] = True
+            start, end = rule["from"], rule["to"]
+            if not (is_whole(start) and is_whole(end) and 0 <= start < end <= len(mask)):
+                raise ValueError(
+                    f"rows of owner {name!r} go from {start!r} to {end!r}; give positions with "
+                    f"0 <= from < to <= {len(mask)}, the number of rows."
+                )
+            mask[start:end] = True
             return mask
         names = self.table.names.tolist()
         if set(rule) != {"column", "is"} or rule["column"] not in names:
@@ -347,19 +365,45 @@ class Owners:
                 f"rows of owner {name!r} is {dict(rule)!r}; give {{column = ..., is = ...}} with a "
                 f"column of X ({some(names)}) or {{from = ..., to = ...}}."
             )
-        wanted = rule["is"] if isinstance(rule["is"], list | tuple) else [rule["is"]]
-        cells = self.table.column(names.index(rule["column"])).tolist()
-        return np.array([not is_missing(cell) and cell in wanted for cell in cells])
+        wanted = list(rule["is"]) if isinstance(rule["is"], list | tuple) else [rule["is"]]
+        column = self.table.column(names.index(rule["column"]))
+        if column.dtype.kind == "M":
+            # Finer units turn into bare integers where they become Python objects.
+            column, wanted = column.astype("M8[us]"), label_array(wanted, what="row").tolist()
+        cells = [None if is_missing(cell) else cell for cell in column.tolist()]
+        unseen = [value for value in wanted if value not in cells or value is None]
+        if unseen:
+            raise ValueError(
+                f"rows of owner {name!r} are those where {rule['column']!r} is {unseen[0]!r}, but "
+                "it is that nowhere; give values that the column holds."
+            )
+        return np.array([cell in wanted for cell in cells])
+
+    def _refuse_other_order(self, name: str, rows: Any) -> None:
+        """A mask that carries row ids of its own must have them in the table's order."""
+        index = getattr(rows, "index", None)
+        if index is None or callable(index):
+            return
+        if not np.array_equal(label_array(index, what="row"), self.table.row_ids):
+            raise ValueError(
+                f"rows of owner {name!r} is a mask whose row ids are not those of X in the same "
+                "order; give a mask made from X itself, or row ids."
+            )
 
     def _column_mask(self, name: str, columns: Any) -> Mask:
         names = self.table.names
         if columns is None:
             return np.append(np.ones(len(names), dtype=bool), False)
-        listed = [columns] if isinstance(columns, str) else list(columns)
+        listed = [columns] if _is_single(columns) else list(columns)
         if not listed:
             raise ValueError(f"columns of owner {name!r} is empty; leave the owner out.")
-        with_label = np.append(names.astype(object), LABEL)
-        return _named(with_label, listed, f"columns of owner {name!r}", "column")
+        # True is 1 to Python, and might be taken for the second column.
+        if any(isinstance(column, bool | np.bool_) for column in listed):
+            raise TypeError(f"columns of owner {name!r} is a mask; give names of columns.")
+        labels = [column for column in listed if isinstance(column, str) and column == LABEL]
+        others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
+        known = _named(names, others, f"columns of owner {name!r}", "column")
+        return np.append(known, bool(labels))
 
     def _refuse_overlap(self, claim: Claim) -> None:
         if self.overlaps != "refuse":
@@ -396,6 +440,48 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); mend it.") from error
+
+
+def checked_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
+    """Owners as a TOML file lists them: name, rows and columns of each holding."""
+    if not isinstance(listed, list) or not listed:
+        raise ValueError(f"{called} names no owners; give at least one [[owners]].")
+    for entry in listed:
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{called} has {entry!r} among its owners; write [[owners]] tables.")
+        if "name" not in entry or set(entry) - {"name", "rows", "columns"}:
+            raise ValueError(
+                f"an owner in {called} has {', '.join(sorted(entry)) or 'nothing'}; give name, "
+                "rows and columns."
+            )
+    return listed
+
+
+def _refuse_name(name: Any) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"the owner's name is {name!r}; give some text.")
+    # A line break would let a name write lines of its own into a payout.
+    if not name.isprintable() or name != name.strip():
+        raise ValueError(
+            f"the owner's name is {name!r}; give text without line breaks or blanks at its ends."
+        )
+
+
+def _is_single(given: Any) -> bool:
+    """Whether this is one id or name, not several."""
+    return isinstance(given, str | date | np.generic) or np.isscalar(given)
+
+
+def _distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
+    """Nobody, each owner alone, and whoever shares; and which of these holds each cell."""
+    n_owners = claimed.shape[1]
+    n_claims = claimed.sum(axis=1)
+    codes = np.where(n_claims == 1, claimed.argmax(axis=1) + 1, 0)
+    shared = n_claims > 1
+    together, places = np.unique(claimed[shared], axis=0, return_inverse=True)
+    codes[shared] = n_owners + 1 + places.ravel()
+    alone = np.eye(n_owners + 1, n_owners, k=-1, dtype=bool)
+    return np.concatenate([alone, together.reshape(-1, n_owners)]), codes
 
 
 def _named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:

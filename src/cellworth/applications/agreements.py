@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cellworth.applications.payouts import Payout, Policy, split_by
+from cellworth.counts import is_whole
 from cellworth.files import written_atomically
-from cellworth.owners import Owners, read_toml
+from cellworth.owners import Owners, checked_entries, read_toml
 from cellworth.valuation import Valuation
 
 FORMAT = "cellworth agreement"
@@ -61,13 +62,14 @@ class Agreement:
         **data
             What ``fit`` will be given: X, y, X_val, y_val.
         """
+        _refuse_other_kinds(valuer, owners, policy)
         seed = getattr(valuer, "random_state", None)
-        if hasattr(valuer, "random_state") and not isinstance(seed, int):
+        if hasattr(valuer, "random_state") and not is_whole(seed):
             raise ValueError(
                 f"random_state of the valuer is {seed!r}; give a whole number, so that the "
                 "valuation can be replayed."
             )
-        terms = _terms(valuer.question(**data), seed)
+        terms = _terms(valuer.question(**data), None if seed is None else int(seed))
         plain = {
             "format": FORMAT,
             "version": VERSION,
@@ -102,8 +104,8 @@ class Agreement:
             raise ValueError(
                 f"[policy] of {called} has {odd}; it knows {', '.join(sorted(known))}."
             )
-        owners = plain.get("owners", ())
-        return cls(tuple(owners), terms, Policy(**policy), text, plain.get("overlaps", "refuse"))
+        owners = tuple(checked_entries(plain.get("owners"), called))
+        return cls(owners, terms, Policy(**policy), text, plain.get("overlaps", "refuse"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
@@ -117,12 +119,14 @@ class Agreement:
 
     def difference(self, valuation: Valuation) -> str | None:
         """First way in which a valuation is not what was agreed, as a sentence; None if it is."""
-        provenance = valuation.provenance
-        came = _terms(provenance.question, provenance.seed)
-        for name, agreed in self.terms.items():
+        seeds = [session.seed for session in valuation.provenance.sessions]
+        came = _terms(valuation.provenance.question, seeds[0] if len(seeds) == 1 else seeds)
+        for name in sorted(set(self.terms) | set(came)):
+            if name not in self.terms:
+                return f"{name} is {came[name]!r}, but the agreement says nothing about it."
             # Exact values have no seed, whatever one was agreed on.
-            if came.get(name) != agreed and not (name == "seed" and provenance.seed is None):
-                return f"{name} is {came.get(name)!r}, but {agreed!r} was agreed on."
+            if came.get(name) != self.terms[name] and not (name == "seed" and seeds == [None]):
+                return f"{name} is {came.get(name)!r}, but {self.terms[name]!r} was agreed on."
         return None
 
     def split(
@@ -150,7 +154,18 @@ class Agreement:
         )
 
 
-def _terms(question: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
+    if isinstance(valuer, type) or not callable(getattr(valuer, "question", None)):
+        raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    if not owners.names:
+        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
+    if policy is not None and not isinstance(policy, Policy):
+        raise TypeError(f"policy is of type {type(policy).__name__}; give Policy(...) or None.")
+
+
+def _terms(question: Mapping[str, Any], seed: Any) -> dict[str, Any]:
     """What is agreed on of a question, in words that TOML has."""
     terms = {name: question[name] for name in question if name not in _LATER}
     terms = {name: "none" if term is None else term for name, term in terms.items()}

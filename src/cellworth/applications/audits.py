@@ -5,23 +5,40 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellworth.applications.agreements import Agreement
 from cellworth.applications.gate import check_owners
-from cellworth.applications.payouts import Payout, Policy, Shared, shared_out, with_label_owner
+from cellworth.applications.money import checked_money
+from cellworth.applications.payouts import (
+    Payout,
+    Policy,
+    Shared,
+    checked_carried,
+    shared_out,
+    with_label_owner,
+)
+from cellworth.applications.shares import owner_errors
 from cellworth.blocks import LABEL
+from cellworth.caches import MemoryCache
+from cellworth.counts import is_whole
 from cellworth.files import read_manifest, written_atomically
-from cellworth.owners import Holdings, Owners
+from cellworth.owners import Codes, Holdings, Owners
 from cellworth.problem import Problem
+from cellworth.tables import Table
 from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
 
 FORMAT = "cellworth audit"
 VERSION = 1
@@ -35,6 +52,10 @@ _AGREEMENT = "agreement.toml"
 _UTILITIES = "utilities.parquet"
 # Another processor may add up in another order.
 _CLOSE = 1e-9
+_CLOSE_ERROR = 1e-6
+_GIVEN = {
+    "X", "y", "X_val", "y_val", "row_groups", "column_groups", "groups", "sample_weight",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +91,7 @@ class _DifferenceError(Exception):
 
 def write_bundle(folder: str | os.PathLike[str], payout: Payout, utilities: Any) -> str:
     """Write a payout, its valuation, holdings and agreement; return the seal."""
+    log = None if utilities is None else _log(utilities)
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
@@ -82,10 +104,9 @@ def write_bundle(folder: str | os.PathLike[str], payout: Payout, utilities: Any)
     _write_json(path / _PAYOUT, _plain_payout(payout))
     if payout.agreement is not None:
         _write(path / _AGREEMENT, payout.agreement.encode())
-    if utilities is not None:
-        _write(path / _UTILITIES, _parquet(_log(utilities)))
-    manifest = {"format": FORMAT, "version": VERSION, "files": _fingerprints(path)}
-    _write_json(path / _MANIFEST, manifest)
+    if log is not None:
+        _write(path / _UTILITIES, _parquet(log))
+    _write(path / _MANIFEST, _manifest(_fingerprints(path)))
     return _seal(path)
 
 
@@ -117,9 +138,13 @@ def verify(
         True where nothing differs; else its ``difference`` says what does, and where.
     """
     path = Path(folder)
+    if data is not None:
+        _refuse_other_data(data)
     if valuer is not None and data is None:
         raise ValueError("a valuer came without data; give data={'X': X, 'y': y, ...} as well.")
-    if not (path / _MANIFEST).is_file():
+    if valuer is not None and (isinstance(valuer, type) or not hasattr(valuer, "fit")):
+        raise TypeError(f"valuer is {valuer!r}; give one with the settings of then, not fitted.")
+    if not (path / _MANIFEST).is_file() and not (path / _PAYOUT).is_file():
         raise FileNotFoundError(f"{path} holds no {_MANIFEST}; give a folder that save wrote.")
     checked: list[str] = []
     try:
@@ -128,6 +153,14 @@ def verify(
     except _DifferenceError as difference:
         return Verdict(tuple(checked), str(difference))
     return Verdict(tuple(checked))
+
+
+def _refuse_other_data(data: Any) -> None:
+    if not isinstance(data, Mapping):
+        raise TypeError(f"data is of type {type(data).__name__}; give {{'X': X, 'y': y, ...}}.")
+    if set(data) - _GIVEN or not {"X", "y"} <= set(data):
+        came = ", ".join(map(str, data)) or "nothing"
+        raise ValueError(f"data has {came}; give what fit was given: X, y, X_val, y_val.")
 
 
 def _steps(
@@ -139,28 +172,36 @@ def _steps(
     yield "files"
     with _told("the split"):
         valuation = Valuation.load(path / _VALUATION)
-        holdings, labels = _read_holdings(path)
-        saved = json.loads((path / _PAYOUT).read_bytes())
+        holdings, labels = _read_holdings(path, valuation)
+        saved = _read_json(path / _PAYOUT)
         _compare_split(saved, valuation, holdings, labels)
     yield "split"
-    if (path / _AGREEMENT).exists():
-        with _told("the agreement"):
+    agreement = None
+    with _told("the agreement"):
+        _compare_same_agreement(path, saved)
+        if (path / _AGREEMENT).exists():
             agreement = Agreement.from_toml(path / _AGREEMENT)
             _compare_agreement(agreement, saved, valuation)
+    if agreement is not None:
         yield "agreement"
     if data is None:
         return
     with _told("the data"):
-        _compare_data(data, valuation)
-        owners = _owners_again(data["X"], holdings, valuation)
-        if (path / _AGREEMENT).exists():
-            _compare_agreed_owners(agreement, data["X"], holdings, valuation)
+        table = _compare_data(data, valuation)
+        owners = _owners_again(table, holdings, valuation)
+        if agreement is not None:
+            _compare_agreed_owners(agreement, table, holdings, labels, valuation)
         if saved["policy"]["gate"] != "off":
             found = [asdict(finding) for finding in check_owners(owners, valuation)]
-            _same(_through_json(found), saved["findings"], "what the gate found")
+            _compare_findings(_through_json(found), saved["findings"])
     yield "data"
     if valuer is not None:
-        _compare_values(valuation, valuer, data)
+        again, utilities = _valued_again(valuer, data, owners, valuation)
+        _compare_values(valuation, again)
+        _compare_errors(valuation, again, holdings)
+        with _told("the utilities"):
+            if (path / _UTILITIES).exists():
+                _compare_utilities(path / _UTILITIES, utilities)
         yield "values"
 
 
@@ -174,12 +215,15 @@ class _told:  # noqa: N801 (reads as a word in "with _told(...)")
         return
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        expected = (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError)
-        if isinstance(error, expected):
-            raise _DifferenceError(f"{self._what} cannot be read ({error}).") from error
+        # A bundle may come from anyone, and hold anything: whatever goes wrong is its fault.
+        if isinstance(error, Exception) and not isinstance(error, _DifferenceError):
+            told = _short(str(error) or type(error).__name__, 600)
+            raise _DifferenceError(f"{self._what} cannot be read ({told}).") from error
 
 
 def _compare_files(path: Path, seal: str | None) -> None:
+    if not (path / _MANIFEST).is_file():
+        raise _DifferenceError(f"{_MANIFEST} is missing.")
     manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
     named, there = manifest["files"], _fingerprints(path)
     for name in sorted(set(named) | set(there)):
@@ -189,6 +233,8 @@ def _compare_files(path: Path, seal: str | None) -> None:
             raise _DifferenceError(f"{name} is there, but was not saved with the others.")
         if named[name] != there[name]:
             raise _DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
+    if (path / _MANIFEST).read_bytes() != _manifest(there):
+        raise _DifferenceError(f"{_MANIFEST} is not as it was written.")
     if seal is not None and seal != _seal(path):
         raise _DifferenceError(f"the seal is {_seal(path)}, but {seal} was given out.")
 
@@ -196,17 +242,27 @@ def _compare_files(path: Path, seal: str | None) -> None:
 def _compare_split(
     saved: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
 ) -> None:
-    shared = shared_out(
-        Policy(**saved["policy"]),
-        valuation,
-        holdings,
-        labels,
-        amount=Decimal(saved["amount"]),
-        brought=saved["brought"],
+    policy = Policy(**saved["policy"])
+    amount = checked_money(saved["amount"], "amount", Decimal(policy.unit))
+    brought = checked_carried(saved["brought"], holdings.names)
+    shared = shared_out(policy, valuation, holdings, labels, amount=amount, brought=brought)
+    again = _through_json(
+        _plain_shared(shared, valuation)
+        | _plain_provenance(valuation)
+        | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
-    again = _through_json(_plain_shared(shared, valuation))
-    for name, expected in again.items():
-        _same(expected, saved[name], f"{name} of the payout")
+    # The agreement and what the gate found are looked at on their own.
+    others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
+    for name in sorted(set(again) | set(saved)):
+        _same((again | others).get(name), saved.get(name), f"{name} of the payout")
+    if policy.gate == "off":
+        _same([], saved["findings"], "what the gate found")
+
+
+def _compare_same_agreement(path: Path, saved: Mapping[str, Any]) -> None:
+    file = path / _AGREEMENT
+    there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
+    _same(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
 
 
 def _compare_agreement(
@@ -218,16 +274,38 @@ def _compare_agreement(
         raise _DifferenceError(f"the valuation is not what was agreed: {difference}")
 
 
-def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> None:
-    unknown = set(data) - {"X", "y", "X_val", "y_val", "row_groups", "column_groups", "groups"}
-    if unknown or not {"X", "y"} <= set(data):
-        raise ValueError(f"data has {', '.join(sorted(data))}; give X, y, X_val and y_val")
-    came = Problem.of(**data, classification=None, one_class_can_judge=True).question()
-    saved = valuation.provenance.question["data_sha256"]
+def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
+    """Compare fingerprints; return the table whose columns play."""
+    held_out = data.get("X_val") is not None
     # Without validation rows the folds depend on the valuer, which looks at them itself.
-    for name in ("X", "y", *(["validation"] if data.get("X_val") is not None else [])):
-        if came["data_sha256"][name] != saved[name]:
+    given = {name: data[name] for name in data if name not in ("groups", "sample_weight")}
+    # Labels that are numbers have one fingerprint, whether they are classes or not.
+    numeric = np.asarray(data["y"]).dtype.kind in "iufb"
+    came = Problem.of(
+        **given,
+        classification=False if numeric else None,
+        one_class_can_judge=True,
+        with_validation=held_out,
+    )
+    hashes, saved = came.question()["data_sha256"], valuation.provenance.question["data_sha256"]
+    for name in ("X", "y", "blocks", *(["validation"] if held_out else [])):
+        if hashes[name] != saved[name]:
             raise _DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
+    if came.blocks.rows != valuation.blocks.rows:
+        raise _DifferenceError("the rows of X have other ids, or other groups, than in the audit.")
+    columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
+    _same(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
+    return came.table
+
+
+def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
+    """Compare what the gate finds; figures may differ where another processor adds up."""
+    for now, then in zip_longest(found, saved):
+        apart = now is None or then is None or now.keys() != then.keys()
+        if apart or any(now[key] != then[key] for key in ("kind", "owners")):
+            _same(now, then, "what the gate found")
+        if not math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9):
+            _same(now, then, "what the gate found")
 
 
 def _owners_again(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
@@ -246,23 +324,40 @@ def _owners_again(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
 
 
 def _compare_agreed_owners(
-    agreement: Agreement, X: Any, holdings: Holdings, valuation: Valuation
+    agreement: Agreement,
+    table: Table,
+    holdings: Holdings,
+    labels: Mapping[str, int],
+    valuation: Valuation,
 ) -> None:
-    owners = with_label_owner(agreement.owners_of(X), agreement.policy, valuation)
+    owners = with_label_owner(agreement.owners_of(table), agreement.policy, valuation)
     agreed = owners.on(valuation.blocks)
     _same(list(agreed.names), list(holdings.names), "the owners of the agreement")
     for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
         if one != other:
             raise _DifferenceError(f"{name} does not hold what the agreement gives to {name}.")
+    _same(owners.share_of_labels(), dict(labels), "who holds how many labels")
 
 
-def _compare_values(valuation: Valuation, valuer: Any, data: Mapping[str, Any]) -> None:
+def _valued_again(
+    valuer: Any, data: Mapping[str, Any], owners: Owners, valuation: Valuation
+) -> tuple[Valuation, MemoryCache]:
+    """Compute all values anew: nothing is taken from a cache or a checkpoint."""
     from sklearn.base import clone
 
-    again = clone(valuer).fit(**data).valuation_
+    fresh, utilities = clone(valuer), MemoryCache()
+    known = {"cache": utilities, "checkpoint": None, "shard": None}
+    fresh.set_params(**{name: known[name] for name in known if hasattr(fresh, name)})
+    more = {} if valuation.owned is None else {"owners": owners}
+    return fresh.fit(**data, **more).valuation_, utilities
+
+
+def _compare_values(valuation: Valuation, again: Valuation) -> None:
     asked, before = again.provenance.question, valuation.provenance.question
     for name in sorted(set(asked) | set(before)):
         _same(asked.get(name), before.get(name), f"{name} of the valuer")
+    seeds = [[one.seed for one in v.provenance.sessions] for v in (again, valuation)]
+    _same(seeds[0], seeds[1], "the seeds of the valuer")
     if again.blocks != valuation.blocks:
         raise _DifferenceError("the valuer gives blocks with other names.")
     scale = float(np.abs(valuation.values).max())
@@ -276,6 +371,40 @@ def _compare_values(valuation: Valuation, valuer: Any, data: Mapping[str, Any]) 
         )
 
 
+def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
+    """Compare what else is shown beside the amounts."""
+    for name in ("status", "empty"):
+        _same(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
+    if not np.isclose(again.unearned, valuation.unearned, rtol=_CLOSE, equal_nan=True):
+        _same(again.unearned, valuation.unearned, "unearned of the valuation")
+    now, then = (owner_errors(v, holdings) for v in (again, valuation))
+    _same_errors(now.sampling, then.sampling, "sampling errors of the owners")
+    _same_errors(now.validation, then.validation, "validation errors of the owners")
+
+
+def _same_errors(now: Floats | None, then: Floats | None, what: str) -> None:
+    if now is None or then is None:
+        _same(now is None, then is None, f"whether {what} are unknown")
+    elif not np.allclose(now, then, rtol=_CLOSE_ERROR, atol=1e-12, equal_nan=True):
+        _same(now.tolist(), then.tolist(), what)
+
+
+def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
+    """Each utility that is computed anew must be in the log as it is."""
+    import pyarrow.parquet as pq
+
+    log = pq.read_table(file).to_pydict()
+    lines = zip(log["game"], log["coalition"], strict=True)
+    logged = dict(zip(lines, log["utility"], strict=True))
+    # The log may hold more: the cache may have served longer runs and other games.
+    for game, coalition, utility in utilities.entries():
+        then = logged.get((game, coalition))
+        if then is None or not math.isclose(utility, then, rel_tol=_CLOSE, abs_tol=1e-12):
+            raise _DifferenceError(
+                f"a utility is {utility!r} when it is computed anew, but {then!r} in the log."
+            )
+
+
 def _same(came: Any, saved: Any, what: str) -> None:
     if came != saved:
         raise _DifferenceError(
@@ -283,21 +412,29 @@ def _same(came: Any, saved: Any, what: str) -> None:
         )
 
 
-def _short(thing: Any) -> str:
-    text = repr(thing)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _short(thing: Any, most: int = 200) -> str:
+    text = thing if isinstance(thing, str) else repr(thing)
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _plain_payout(payout: Payout) -> dict[str, Any]:
-    provenance = payout.valuation.provenance
+    agreed = payout.agreement
     return {
         **_plain_shared(payout.shared, payout.valuation),
         "amount": str(payout.amount),
         "policy": asdict(payout.policy),
         "brought": dict(payout.brought),
         "findings": [asdict(finding) for finding in payout.findings],
+        "agreement_sha256": None if agreed is None else hashlib.sha256(agreed.encode()).hexdigest(),
+        **_plain_provenance(payout.valuation),
+    }
+
+
+def _plain_provenance(valuation: Valuation) -> dict[str, Any]:
+    provenance = valuation.provenance
+    return {
         "data_sha256": provenance.question.get("data_sha256"),
-        "seed": provenance.seed,
+        "seeds": [session.seed for session in provenance.sessions],
         "versions": dict(provenance.versions),
     }
 
@@ -338,18 +475,49 @@ def _plain_holdings(holdings: Holdings) -> dict[str, Any]:
     }
 
 
-def _read_holdings(path: Path) -> tuple[Holdings, dict[str, int]]:
+def _read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str, int]]:
     import pyarrow.parquet as pq
 
-    plain = json.loads((path / _HOLDINGS).read_bytes())
+    plain = _read_json(path / _HOLDINGS)
     rows = pq.read_table(path / _ROWS)["line"].to_numpy().astype(np.int32)
     lines = np.array(plain["lines"], dtype=np.int32)
     claims = np.array(plain["claims"], dtype=bool)
-    return Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
+    holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
+    # What is read must be what would be written: no text for numbers, no 2 for a claim.
+    _same(_plain_holdings(holdings) | {"labels": labels}, plain, "what is held")
+    _refuse_misfits(holdings, labels, valuation)
+    return holdings, labels
+
+
+def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> None:
+    names, lines, claims = holdings.names, holdings.lines, holdings.claims
+    n_rows, n_columns = valuation.shape
+    fits = (
+        len(set(names)) == len(names) > 0
+        and all(isinstance(name, str) for name in names)
+        and claims.shape == (len(claims), len(names))
+        and holdings.row_lines.shape == (n_rows,)
+        and lines.shape == (len(lines), n_columns)
+        and _counts_below(lines, len(claims))
+        and _counts_below(holdings.row_lines, len(lines))
+        and isinstance(labels, dict)
+        and all(name in names and is_whole(n) and n > 0 for name, n in labels.items())
+    )
+    if not fits:
+        raise _DifferenceError(f"{_HOLDINGS} and {_ROWS} do not fit each other or the valuation.")
+
+
+def _counts_below(codes: Codes, most: int) -> bool:
+    return bool(codes.size and codes.min() >= 0 and codes.max() < most)
 
 
 def _log(utilities: Any) -> dict[str, Any]:
     """Utilities by coalition, in the order in which the cache has them."""
+    if not callable(getattr(utilities, "entries", None)):
+        raise TypeError(
+            f"utilities is {_short(repr(utilities))}; give the FileCache or MemoryCache of the "
+            "valuer."
+        )
     entries = list(utilities.entries())
     names = ("game", "coalition", "utility")
     return {name: [entry[place] for entry in entries] for place, name in enumerate(names)}
@@ -365,12 +533,19 @@ def _parquet(columns: Mapping[str, Any]) -> bytes:
 
 
 def _fingerprints(path: Path) -> dict[str, str]:
-    files = (file for file in sorted(path.rglob("*")) if file.is_file())
-    return {
-        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-        if file != path / _MANIFEST
-    }
+    """Hash of every file but the manifest; a link would lead out of the folder."""
+    found = {}
+    for file in path.rglob("*"):
+        name = file.relative_to(path).as_posix()
+        if file.is_symlink() or not (file.is_file() or file.is_dir()):
+            raise _DifferenceError(f"{name} is no file but a link or a device.")
+        if file.is_file() and name != _MANIFEST:
+            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return dict(sorted(found.items()))
+
+
+def _manifest(files: Mapping[str, str]) -> bytes:
+    return _json({"format": FORMAT, "version": VERSION, "files": files})
 
 
 def _seal(path: Path) -> str:
@@ -381,8 +556,21 @@ def _through_json(plain: Any) -> Any:
     return json.loads(json.dumps(plain))
 
 
+def _json(plain: Mapping[str, Any]) -> bytes:
+    return json.dumps(plain, indent=1).encode()
+
+
+def _read_json(path: Path) -> Any:
+    """Read what was written; a name that stands there twice would hide one of them."""
+    content = path.read_bytes()
+    plain = json.loads(content)
+    if not isinstance(plain, dict) or _json(plain) != content:
+        raise _DifferenceError(f"{path.name} is not as it was written.")
+    return plain
+
+
 def _write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    _write(path, json.dumps(plain, indent=1).encode())
+    _write(path, _json(plain))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,17 @@ Floats = NDArray[np.float64]
 
 # Rows are twins where every number is within this share of its column's spread, and all else equal.
 _NEAR = 0.02
-# Twins beyond what chance brings, as the share within one owner shows it.
-_MOST_TWINS = 0.02
+# Share of twins, beyond what chance brings, that is worth a word.
+_MOST_TWINS = 0.01
+# How many standard errors chance may bring.
+_WIDE = 4.0
 # Columns that tell as much about each other are copies.
 _MOST_ALIKE = 0.95
-# Rows that are told apart no better than this may be one party's.
-_LEAST_TOLD_APART = 0.55
+# Rows whose area under the curve is no more than this above a half may be one party's.
+_LEAST_TOLD_APART = 0.05
+_LEAST_ROWS_TOLD_APART = 20
 _MOST_ROWS = 20_000
+_LEAST_ROWS = 10
 _FEW_LEVELS = 50
 _FAR = 1e9
 _ROUNDING = 1e-12
@@ -74,11 +78,12 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
         Empty where nothing was found.
     """
     cells = _Cells(owners.table)
-    findings = [*_copied_rows(owners, cells), *_copied_columns(owners, cells)]
+    held = {name: owners.cells_of(name) for name in owners.names}
+    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
     if valuation is not None:
         findings += _below_zero(owners, valuation)
         if valuation.blocks.rows.grouped:
-            findings += _one_identity(owners, cells)
+            findings += _one_identity(held, cells)
     return findings
 
 
@@ -89,6 +94,7 @@ class _Cells:
         read = [read_column(place, [table], None, "robust") for place in range(table.shape[1])]
         self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
         self.numbers = np.column_stack([_as_numbers(column) for column in read])
+        self.names = table.names.tolist()
 
     def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
         """Cells of some rows, categories so far apart that different ones are never near."""
@@ -105,141 +111,241 @@ def _as_numbers(column: Any) -> Floats:
     return np.where(np.isnan(cells), GAP * _FAR, scaled)
 
 
-def _copied_rows(owners: Owners, cells: _Cells) -> Iterator[Finding]:
-    held = {name: owners.cells_of(name) for name in owners.names}
-    for one, other in combinations(owners.names, 2):
-        columns = np.flatnonzero(held[one].any(axis=0) & held[other].any(axis=0))
+def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    sides = _Sides(cells)
+    kept = {name: mine.any(axis=0) for name, mine in held.items()}
+    whole: dict[tuple[str, bytes], Mask] = {}
+    for one, other in combinations(held, 2):
+        columns = np.flatnonzero(kept[one] & kept[other])
         if len(columns) == 0:
             continue
-        both = (_whole_rows(held[name], columns) for name in (one, other))
-        rows = [np.flatnonzero(mine) for mine in _apart(*both)]
+        for key in ((name, columns.tobytes()) for name in (one, other)):
+            if key not in whole:
+                whole[key] = _whole_rows(held[key[0]], columns)
+        rows = _apart(*(whole[name, columns.tobytes()] for name in (one, other)))
         if min(map(len, rows)) < 2:
             continue
-        # The one with fewer rows is the one who may have copied.
-        (few, copier), (many, source) = sorted(
-            zip(rows, (one, other), strict=True), key=lambda side: len(side[0])
+        finding = _most_copied(
+            dict(zip((one, other), (sides.of(some, columns) for some in rows), strict=True))
         )
-        share, usual = _share_of_twins(cells, few, many, columns)
-        if share > usual + max(_MOST_TWINS, 3.0 * np.sqrt(usual * (1.0 - usual) / len(few))):
+        if finding is not None:
+            copier, source, share, usual = finding
             yield Finding(
                 "copied rows",
                 (copier, source),
                 share,
-                f"{share:.1%} of the rows of {copier} are copies, or nearly, of rows of {source} "
-                f"in the {len(columns)} columns that both hold (within one owner {usual:.1%} have "
-                "such a twin); copies gain at the cost of the others.",
+                f"{share:.1%} of the rows of {copier} are, or nearly are, rows of {source} too in "
+                f"the {len(columns)} columns that both hold (by chance about {usual:.1%} would "
+                "be); copies gain at the cost of the others.",
             )
+
+
+def _most_copied(sides: Mapping[str, _Side]) -> tuple[str, str, float, float] | None:
+    """Who has more rows of the other than chance brings, and how many; None if neither has.
+
+    Either may have copied, and who copies every row twice is told by the other's rows alone.
+    """
+    found = []
+    for copier, source in permutations(sides):
+        share, usual = _share_of_twins(sides[copier], sides[source])
+        n_rows = (len(sides[name]) for name in (copier, source))
+        if share > usual + _by_chance(usual, *n_rows):
+            found.append((copier, source, share, usual))
+    return max(found, key=lambda one: one[2] - one[3], default=None)
 
 
 def _whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
     return np.asarray(held[:, columns].all(axis=1))
 
 
-def _apart(one: Mask, other: Mask) -> tuple[Mask, Mask]:
+def _apart(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of each owner alone; a row that both hold is no copy."""
-    return one & ~other, other & ~one
+    return _some(np.flatnonzero(one & ~other)), _some(np.flatnonzero(other & ~one))
 
 
-def _share_of_twins(
-    cells: _Cells, few: NDArray[np.intp], many: NDArray[np.intp], columns: NDArray[np.intp]
-) -> tuple[float, float]:
-    """Share of rows that have a twin with the other owner, and how many have one at home."""
-    from scipy.spatial import KDTree
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Rows of one owner, those that are alike only once, and which of them have a twin at home."""
 
-    few, many = _some(few), _some(many)
-    a, b = cells.of(few, columns), cells.of(many, columns)
-    # Equal numbers of rows to find a twin among: more rows, more chances.
-    home = KDTree(a), KDTree(b)
-    across = home[1].query(a, p=np.inf, distance_upper_bound=_NEAR)[0] <= _NEAR
-    at_home = [
-        np.mean(tree.query(side, k=[2], p=np.inf, distance_upper_bound=_NEAR)[0] <= _NEAR)
-        for tree, side in zip(home, (a, b), strict=True)
-    ]
-    return float(np.mean(across)), float(max(at_home))
+    points: Floats
+    counts: NDArray[np.intp]
+    tree: Any
+    has_twin: Mask
+
+    @classmethod
+    def of(cls, rows: Floats) -> _Side:
+        from scipy.spatial import KDTree
+
+        points, counts = np.unique(rows, axis=0, return_counts=True)
+        tree = KDTree(points)
+        apart = tree.query(points, k=[2], p=np.inf, distance_upper_bound=_NEAR)[0].ravel()
+        return cls(points, counts, tree, np.asarray((counts > 1) | np.isfinite(apart)))
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+
+class _Sides:
+    """Sides of pairs of owners, each made once."""
+
+    def __init__(self, cells: _Cells) -> None:
+        self._cells = cells
+        self._made: dict[tuple[bytes, bytes], _Side] = {}
+
+    def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> _Side:
+        key = rows.tobytes(), columns.tobytes()
+        if key not in self._made:
+            self._made[key] = _Side.of(self._cells.of(rows, columns))
+        return self._made[key]
+
+
+def _share_of_twins(copier: _Side, source: _Side) -> tuple[float, float]:
+    """Share of rows that have a twin with the source, and how many would have one by chance.
+
+    Where the source's own rows are crowded, twins come by chance: as often as with these rows
+    themselves, or with those of them that are the copier's twins, if these are more crowded.
+    """
+    apart, nearest = source.tree.query(copier.points, p=np.inf, distance_upper_bound=_NEAR)
+    found = np.isfinite(apart)
+    crowded = np.append(source.has_twin, False)[nearest]
+    nearby = np.average(crowded, weights=copier.counts)
+    at_home = np.average(source.has_twin, weights=source.counts)
+    return float(np.average(found, weights=copier.counts)), float(max(nearby, at_home))
+
+
+def _by_chance(usual: float, n_copier: int, n_source: int) -> float:
+    """How much more than usual is still nothing to speak of."""
+    # Of few rows even none may mean that some are usual.
+    likely = (usual * n_source + 1.0) / (n_source + 2.0)
+    error = np.sqrt(likely * (1.0 - likely) * (1.0 / n_copier + 1.0 / n_source))
+    return max(_MOST_TWINS, _WIDE * float(error))
 
 
 def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """At most some thousand of many rows, evenly."""
-    return rows[:: -(-len(rows) // _MOST_ROWS)]
+    return rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
 
 
-def _copied_columns(owners: Owners, cells: _Cells) -> Iterator[Finding]:
-    rows = _some(np.arange(owners.shape[0]))
-    if len(rows) < 10:
-        return
-    names = owners.table.names.tolist()
-    holders = [
-        tuple(name for name in owners.names if owners.cells_of(name)[:, place].any())
-        for place in range(len(names))
-    ]
-    numbers = cells.numbers[rows]
-    for one, other in combinations(range(len(names)), 2):
+def _copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    holders = _holders(held)
+    everyone = {name for name, mine in held.items() if mine.any()}
+    found: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
+    for one, other, alike in _alike_columns(cells, [len(some) > 0 for some in holders]):
         concerned = tuple(dict.fromkeys(holders[one] + holders[other]))
-        if not holders[one] or not holders[other]:
-            continue
-        alike = _alikeness(numbers[:, one], numbers[:, other], cells.categorical[[one, other]])
+        # Where everybody holds both, nobody gains by it.
+        if set(holders[one]) != everyone or set(holders[other]) != everyone:
+            found.setdefault(concerned, []).append((alike, one, other))
+    for concerned, pairs in found.items():
+        alike, one, other = max(pairs, key=lambda pair: pair[0])
+        more = f", and {len(pairs) - 1} more such pairs" if len(pairs) > 1 else ""
+        yield Finding(
+            "copied columns",
+            concerned,
+            alike,
+            f"columns {cells.names[one]!r} and {cells.names[other]!r} ({listed_names(concerned)}) "
+            f"tell the same (association {alike:.3f}{more}); a copied column gains at the cost of "
+            "the others.",
+        )
+
+
+def _holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
+    kept = np.array([mine.any(axis=0) for mine in held.values()])
+    names = list(held)
+    return [tuple(names[place] for place in np.flatnonzero(column)) for column in kept.T]
+
+
+def _alike_columns(cells: _Cells, owned: list[bool]) -> Iterator[tuple[int, int, float]]:
+    """Pairs of owned columns that tell the same."""
+    rows = _some(np.arange(len(cells.numbers)))
+    if len(rows) < _LEAST_ROWS:
+        return
+    numbers = cells.numbers[rows]
+    by_rank = _rank_correlations(numbers)
+    codes = [np.unique(column, return_inverse=True)[1].ravel() for column in numbers.T]
+    for one, other in combinations(np.flatnonzero(owned).tolist(), 2):
+        if cells.categorical[[one, other]].any():
+            alike = _shared_information(codes[one], codes[other])
+        else:
+            alike = float(by_rank[one, other])
         if alike >= _MOST_ALIKE:
-            yield Finding(
-                "copied columns",
-                concerned,
-                alike,
-                f"columns {names[one]!r} and {names[other]!r} ({listed_names(concerned)}) tell the "
-                f"same (association {alike:.3f}); a copied column gains at the cost of the others.",
-            )
+            yield one, other, alike
 
 
-def _alikeness(one: Floats, other: Floats, categorical: Mask) -> float:
-    """How much two columns tell about each other: 1 where one is the other in other words."""
-    if categorical.any():
-        few = all(len(np.unique(side)) <= _FEW_LEVELS for side in (one, other))
-        return _shared_information(one, other) if few else 0.0
+def _rank_correlations(numbers: Floats) -> Floats:
     from scipy.stats import rankdata
 
-    ranks = np.array([rankdata(one), rankdata(other)])
-    if (ranks.std(axis=1) == 0).any():
-        return 0.0
-    return float(abs(np.corrcoef(ranks)[0, 1]))
+    ranks = rankdata(numbers, axis=0)
+    ranks -= ranks.mean(axis=0)
+    sizes = np.sqrt((ranks**2).sum(axis=0))
+    # A constant tells nothing.
+    ranks /= np.where(sizes > 0, sizes, np.inf)
+    found: Floats = np.abs(ranks.T @ ranks)
+    return found
 
 
-def _shared_information(one: Floats, other: Floats) -> float:
+def _shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
+    """How much two columns of codes tell about each other: 1 where one is the other renamed."""
     from sklearn.metrics import normalized_mutual_info_score
 
-    codes = [np.unique(side, return_inverse=True)[1].ravel() for side in (one, other)]
-    # Two constants tell the same, and nothing.
-    if min(code.max() for code in codes) == 0:
+    levels = [int(codes.max()) + 1 for codes in (one, other)]
+    # Two constants tell the same, and nothing; so do names that hardly any two rows share.
+    if min(levels) == 1 or max(levels) > len(one) // 2:
         return 0.0
-    return float(normalized_mutual_info_score(*codes, average_method="max"))
+    if max(levels) <= _FEW_LEVELS:
+        return float(normalized_mutual_info_score(one, other, average_method="max"))
+    # Many levels share much information by chance; none are renamed one by one by chance.
+    pairs = len(np.unique(one * levels[1] + other))
+    return 1.0 if levels[0] == levels[1] == pairs else 0.0
 
 
-def _one_identity(owners: Owners, cells: _Cells) -> Iterator[Finding]:
-    held = {name: owners.cells_of(name) for name in owners.names}
-    for one, other in combinations(owners.names, 2):
-        columns = np.flatnonzero(held[one].any(axis=0))
-        if not np.array_equal(columns, np.flatnonzero(held[other].any(axis=0))):
-            continue
-        rows = [np.flatnonzero(_whole_rows(held[name], columns)) for name in (one, other)]
-        if min(map(len, rows)) < 20:
-            continue
-        told = _told_apart(cells.numbers[:, columns], _some(rows[0]), _some(rows[1]))
-        if told <= _LEAST_TOLD_APART:
-            yield Finding(
-                "one identity",
-                (one, other),
-                told,
-                f"rows of {one} and {other} cannot be told apart (area under the curve "
-                f"{told:.2f}); if they are one party, a game of blocks pays it nearly twice.",
-            )
+def _one_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    """Pairs of owners of the same columns whose rows cannot be told apart."""
+    alike: dict[bytes, list[str]] = {}
+    for name, mine in held.items():
+        alike.setdefault(mine.any(axis=0).tobytes(), []).append(name)
+    for names in alike.values():
+        columns = np.flatnonzero(held[names[0]].any(axis=0))
+        rows = [_some(np.flatnonzero(_whole_rows(held[name], columns))) for name in names]
+        enough = [place for place, some in enumerate(rows) if len(some) >= _LEAST_ROWS_TOLD_APART]
+        told = _told_apart(cells.numbers[:, columns], [rows[place] for place in enough])
+        for (i, one), (j, other) in combinations(enumerate(enough), 2):
+            if told[i, j] <= _apart_by_chance(len(rows[one]), len(rows[other])):
+                yield Finding(
+                    "one identity",
+                    (names[one], names[other]),
+                    float(told[i, j]),
+                    f"rows of {names[one]} and {names[other]} cannot be told apart (area under the "
+                    f"curve {told[i, j]:.2f}); if they are one party, a game of blocks pays it "
+                    "nearly twice.",
+                )
 
 
-def _told_apart(numbers: Floats, one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
-    """Area under the curve of a classifier that tells whose row it is, cross-validated."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.model_selection import cross_val_score
+def _told_apart(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
+    """Area under the curve, for each two parts, of a forest that tells whose row it is."""
+    from scipy.stats import rankdata
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    X = numbers[np.concatenate([one, other])]
-    y = np.repeat([0, 1], [len(one), len(other)])
-    model = HistGradientBoostingClassifier(max_iter=50, random_state=0)
-    return float(np.mean(cross_val_score(model, X, y, cv=3, scoring="roc_auc")))
+    n_parts = len(parts)
+    areas = np.ones((n_parts, n_parts))
+    if n_parts < 2:
+        return areas
+    whose = np.repeat(np.arange(n_parts), [len(part) for part in parts])
+    forest = ExtraTreesClassifier(50, min_samples_leaf=3, random_state=0)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    chances = cross_val_predict(
+        forest, numbers[np.concatenate(parts)], whose, cv=folds, method="predict_proba"
+    )
+    for i, j in combinations(range(n_parts), 2):
+        sides = [chances[whose == k, j] - chances[whose == k, i] for k in (i, j)]
+        ranks = rankdata(np.concatenate(sides))[len(sides[0]) :]
+        areas[i, j] = (ranks.mean() - (len(ranks) + 1) / 2) / len(sides[0])
+    return areas
+
+
+def _apart_by_chance(n_one: int, n_other: int) -> float:
+    """Area under the curve up to which rows are not told apart; few rows bring more by chance."""
+    return 0.5 + max(_LEAST_TOLD_APART, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
 def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
@@ -254,6 +360,6 @@ def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
                 "below zero",
                 (name,),
                 value,
-                f"the cells of {name} are worth {value:.4f} ({sure}): the model is better without "
-                "them.",
+                f"the cells of {name} are worth {value:.4f} ({sure}): on average over "
+                "coalitions the model is better without them.",
             )

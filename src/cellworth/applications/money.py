@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
 Negative = Literal["floor", "carry", "signed"]
 
+_MOST_DIGITS = 24
+# Products of whole numbers and units are exact in it, whatever precision the caller has set.
+_EXACT = Context(prec=200)
+# A sum that is as small beside its parts is rounding, and nothing to divide by.
+_NOTHING = Fraction(1, 10**12)
 
-def checked_money(given: Any, called: str, unit: Decimal | None = None) -> Decimal:
+
+def checked_money(
+    given: Any, called: str, unit: Decimal | None = None, *, example: str = "100000.00"
+) -> Decimal:
     """An amount of at least 0, given as text, whole number or Decimal, in whole units."""
     # A float is not the amount that it prints: 0.1 is a little more.
     if isinstance(given, bool | float) or not isinstance(given, str | int | Decimal):
-        raise TypeError(f"{called} is {given!r}; give text such as '100000.00' or a Decimal.")
+        raise TypeError(f"{called} is {given!r}; give text such as {example!r} or a Decimal.")
     try:
         amount = Decimal(given)
     except InvalidOperation as error:
-        raise ValueError(f"{called} is {given!r}, which is no number; give '100000.00'.") from error
+        raise ValueError(f"{called} is {given!r}, which is no number; give {example!r}.") from error
     if not amount.is_finite() or amount < 0:
         raise ValueError(f"{called} is {given!r}; give an amount of at least 0.")
-    if unit is not None and amount % unit:
-        raise ValueError(f"{called} is {given!r}, which is no multiple of the unit {unit}.")
-    return amount
+    # Also what is of no use: a number of a million digits takes its time.
+    if amount and (_exponent(amount) < -_MOST_DIGITS or amount.adjusted() >= _MOST_DIGITS):
+        raise ValueError(
+            f"{called} is {_short(given)}; give a number of at most {_MOST_DIGITS} digits before "
+            "and after the point."
+        )
+    if unit is not None and Fraction(amount) % Fraction(unit):
+        raise ValueError(
+            f"{called} is {given!r}, which is no multiple of the unit {unit}; round it, or give "
+            "another unit."
+        )
+    return amount.copy_abs()
+
+
+def _exponent(amount: Decimal) -> int:
+    return int(amount.as_tuple().exponent)
+
+
+def _short(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def checked_negative(negative: Any) -> Negative:
@@ -40,7 +66,7 @@ def checked_negative(negative: Any) -> Negative:
 def weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
     """What the amount is shared by: values, those below zero as the policy says."""
     counted = [value if negative == "signed" else max(value, Fraction(0)) for value in values]
-    if sum(counted) <= 0:
+    if sum(counted) <= _NOTHING * sum(map(abs, counted)):
         what = "all owners together are" if negative == "signed" else "every owner is"
         raise ValueError(
             f"{what} worth nothing or less, so that there is nothing to share by; look at the "
@@ -69,8 +95,7 @@ def quotas(
         rest = [i for i in range(n_owners) if i not in at_minimum]
         left = amount - minimum * len(at_minimum)
         total = sum(counted[i] for i in rest)
-        if not rest or total <= 0:
-            return [amount / n_owners] * n_owners
+        # What is left is at least the minimum for each of the rest, so that one of them has it.
         shares = {i: left * counted[i] / total for i in rest}
         below = {i for i in rest if shares[i] < minimum}
         if not below:
@@ -90,4 +115,10 @@ def in_units(shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]) ->
     by_remainder = sorted(range(len(counts)), key=lambda i: (whole[i] - counts[i], order[i]))
     for i in by_remainder[:left]:
         whole[i] += 1
-    return [count * unit for count in whole]
+    return [_times(count, unit) for count in whole]
+
+
+def _times(count: int, unit: Decimal) -> Decimal:
+    amount = _EXACT.multiply(Decimal(count), unit)
+    # Thousands are written in full, not as 5E+3.
+    return amount.quantize(Decimal(1), context=_EXACT) if _exponent(amount) > 0 else amount

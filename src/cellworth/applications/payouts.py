@@ -37,6 +37,8 @@ Gate = Literal["warn", "refuse", "off"]
 _WIDTH = 1.959963984540054
 
 _ROUNDING = 1e-12
+_LINES_SHOWN = 20
+_MOST_CARRIED = 1e100
 
 PER_HEAD = (
     "whole blocks are the players here, and such a game pays nearly per head: an owner of twice as "
@@ -80,7 +82,13 @@ class Policy:
     def __post_init__(self) -> None:
         """Refuse what is no policy."""
         checked_negative(self.negative)
-        smallest = checked_money(self.unit, "unit")
+        for name in ("currency", "label_owner"):
+            text = getattr(self, name)
+            if text is None and name == "label_owner":
+                continue
+            if not isinstance(text, str) or not text.strip() or not text.isprintable():
+                raise ValueError(f"{name} is {text!r}; give some text on one line.")
+        smallest = checked_money(self.unit, "unit", example="0.01")
         if smallest == 0:
             raise ValueError("unit is 0; give the smallest amount that is paid, such as '0.01'.")
         checked_money(self.minimum, "minimum", smallest)
@@ -88,8 +96,13 @@ class Policy:
             if getattr(self, name) not in allowed:
                 choices = " or ".join(map(repr, allowed))
                 raise ValueError(f"{name} is {getattr(self, name)!r}; give {choices}.")
-        if self.label_share is not None and checked_money(self.label_share, "label_share") >= 1:
-            raise ValueError(f"label_share is {self.label_share!r}; give a share below 1.")
+        share = self.label_share
+        if share is not None and checked_money(share, "label_share", example="0.10") >= 1:
+            raise ValueError(f"label_share is {share!r}; give a share below 1.")
+        # A file holds text: 5, Decimal(5) and "5" are one policy.
+        for name in ("unit", "minimum", "label_share"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +241,7 @@ class Payout:
         """What may be shown to one owner: totals, and its own cells only."""
         if owner not in self.owners:
             raise KeyError(f"no owner is called {owner!r}; owners are {listed_names(self.owners)}.")
-        return Statement(owner, self)
+        return Statement.of(self, owner)
 
     def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
         """Write a bundle that :func:`verify` can replay, and return its seal.
@@ -257,66 +270,89 @@ class Payout:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """What one owner may see of a payout: totals, and its own cells only."""
+    """What one owner may see of a payout: totals, and its own cells only.
+
+    Nothing else is in it, so that it can be sent to its owner as it is.
+
+    Parameters
+    ----------
+    owner : str
+    amount : Decimal
+        What the owner gets.
+    value : float
+        What its cells are worth together, with what was carried over.
+    totals : mapping
+        The other figures of :meth:`to_dict`.
+    cells : mapping of str to list
+        Row, column, value, standard error and share of each of its cells.
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+    """
 
     owner: str
-    payout: Payout = field(repr=False)
+    amount: Decimal
+    value: float
+    totals: Mapping[str, Any] = field(repr=False)
+    cells: Mapping[str, list[Any]] = field(repr=False)
+    backend: str | None = None
 
-    @property
-    def amount(self) -> Decimal:
-        """What the owner gets."""
-        return self.payout.amounts[self._place]
-
-    @property
-    def value(self) -> float:
-        """What its cells are worth together."""
-        return float(self.payout.values[self._place])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Totals, as plain values."""
-        payout, place = self.payout, self._place
-        low, high = payout.intervals[place].tolist()
-        return {
-            "owner": self.owner,
-            "amount": str(self.amount),
+    @classmethod
+    def of(cls, payout: Payout, owner: str) -> Statement:
+        """Copy what one owner may see."""
+        place = payout.owners.index(owner)
+        held = payout.ownership
+        totals = {
             "share": float(payout.shares[place]),
-            "value": self.value,
-            "interval": [low, high],
-            "carried": payout.carried.get(self.owner, 0.0),
-            "cells": int(payout.ownership.cells_of(self.owner).sum()),
+            "interval": payout.intervals[place].tolist(),
+            "carried": payout.carried.get(owner, 0.0),
+            "cells": int(held.cells_of(owner).sum()),
+            "labels": held.share_of_labels().get(owner, 0),
             "total_amount": str(payout.amount),
             "total_value": float(payout.values.sum()),
             "currency": payout.currency,
             "owners": len(payout.owners),
         }
+        cells = _own_cells(payout.valuation, held.on(payout.valuation.blocks), place)
+        amount, value = payout.amounts[place], float(payout.values[place])
+        return cls(owner, amount, value, totals, cells, payout.valuation.backend)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals, as plain values."""
+        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
+        return mine | dict(self.totals)
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return the values of the owner's own cells, one line each."""
-        valuation = self.payout.valuation
-        holdings = self.payout.ownership.on(valuation.blocks)
-        held = holdings.claims[:, self._place][holdings.codes()]
-        places = np.argwhere(held)
-        columns = {
-            "row": valuation.row_labels[places[:, 0]].tolist(),
-            "column": valuation.column_labels[places[:, 1]].tolist(),
-            "value": valuation.values[held].tolist(),
-            "standard_error": valuation.standard_errors[held].tolist(),
-        }
-        return frame(columns, backend or valuation.backend)
+        """Return the values of the owner's own cells, one line each.
+
+        ``share`` is the owner's part of a cell that several claim, else 1.
+        """
+        return frame(self.cells, backend or self.backend)
 
     def __repr__(self) -> str:
         """Say what the owner gets, and for what."""
         told = self.to_dict()
         low, high = told["interval"]
+        held = f"{told['cells']:,} cells"
+        if told["labels"]:
+            held += f" and {told['labels']:,} labels"
         return (
             f"{self.owner} gets {self.amount:,} {told['currency']}, {told['share']:.2%} of "
-            f"{self.payout.amount:,}: its {told['cells']:,} cells are worth {self.value:.4g} of "
+            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
             f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g})."
         )
 
-    @property
-    def _place(self) -> int:
-        return self.payout.owners.index(self.owner)
+
+def _own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+    codes = holdings.codes()
+    held = holdings.claims[:, place][codes]
+    rows, columns = np.nonzero(held)
+    return {
+        "row": valuation.row_labels[rows].tolist(),
+        "column": valuation.column_labels[columns].tolist(),
+        "value": valuation.values[held].tolist(),
+        "standard_error": valuation.standard_errors[held].tolist(),
+        "share": (1.0 / holdings.claims.sum(axis=1)[codes[held]]).tolist(),
+    }
 
 
 def split(
@@ -325,7 +361,7 @@ def split(
     *,
     amount: str | int | Decimal,
     currency: str = "EUR",
-    unit: str = "0.01",
+    unit: str | int | Decimal = "0.01",
     negative: Negative = "floor",
     minimum: str | int | Decimal = "0",
     label_owner: str | None = None,
@@ -346,7 +382,7 @@ def split(
     amount : str, int or Decimal
         Such as "100000.00".
     currency : str, default="EUR"
-    unit : str, default="0.01"
+    unit : str, int or Decimal, default="0.01"
         Smallest amount that is paid.
     negative : {"floor", "carry", "signed"}, default="floor"
         What becomes of owners whose cells are worth less than nothing: they get nothing; or nothing
@@ -390,15 +426,19 @@ def split(
     """
     policy = Policy(
         currency,
-        str(unit),
+        _as_text(unit, "unit"),
         negative,
-        str(checked_money(minimum, "minimum")),
+        _as_text(minimum, "minimum"),
         label_owner,
-        None if label_share is None else str(checked_money(label_share, "label_share")),
+        None if label_share is None else _as_text(label_share, "label_share"),
         game,
         gate,
     )
     return split_by(policy, valuation, owners, amount=amount, carried=carried)
+
+
+def _as_text(given: str | int | Decimal, called: str) -> str:
+    return given if isinstance(given, str) else str(checked_money(given, called, example="0.10"))
 
 
 def split_by(
@@ -416,7 +456,7 @@ def split_by(
     owners = with_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
     _refuse_other_game(valuation, policy)
-    brought = _checked_carried(carried, holdings.names)
+    brought = checked_carried(carried, holdings.names)
     shared = shared_out(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
     )
@@ -464,8 +504,10 @@ def _refuse_other_kinds(valuation: Any, owners: Any) -> None:
             f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
             "valuation_."
         )
-    if not isinstance(owners, Owners) or not owners.names:
-        raise TypeError("owners must be Owners(X).assign(...) with at least one owner.")
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    if not owners.names:
+        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
 
 
 def _has_labels(valuation: Valuation) -> bool:
@@ -512,23 +554,33 @@ def _refuse_other_game(valuation: Valuation, policy: Policy) -> None:
         )
 
 
-def _checked_carried(
+def checked_carried(
     carried: Mapping[str, float] | None, names: tuple[str, ...]
 ) -> dict[str, float]:
-    brought = {name: float(value) for name, value in (carried or {}).items()}
+    """What an earlier payout carried over, as it says itself."""
+    if carried is not None and not isinstance(carried, Mapping):
+        raise TypeError(
+            f"carried is of type {type(carried).__name__}; give payout.carried of the payout "
+            "before."
+        )
+    brought = dict(carried or {})
+    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in brought.values()):
+        raise TypeError(
+            "carried holds what is no number; give payout.carried of the payout before."
+        )
     unknown = [name for name in brought if name not in names]
     if unknown:
         raise ValueError(
             f"carried names {unknown[0]!r}, who owns nothing here; owners are "
             f"{listed_names(names)}."
         )
-    wrong = [name for name, value in brought.items() if not -np.inf < value <= 0]
+    wrong = [name for name, value in brought.items() if not -_MOST_CARRIED < value <= 0]
     if wrong:
         raise ValueError(
             f"carried has {brought[wrong[0]]} for {wrong[0]!r}; give payout.carried of the payout "
             "before, whose values are at most 0."
         )
-    return brought
+    return {name: float(value) for name, value in brought.items()}
 
 
 def _left_over(policy: Policy, names: tuple[str, ...], values: Floats) -> dict[str, float]:
@@ -577,7 +629,12 @@ def _summary(payout: Payout) -> Iterator[str]:
         "share": [f"{share:.2%}" for share in payout.shares],
         "amount": [f"{amount:,}" for amount in payout.amounts],
     }
-    yield from table_lines(columns)
+    lines = table_lines({name: column[:_LINES_SHOWN] for name, column in columns.items()})
+    yield from lines
+    if n_owners > _LINES_SHOWN:
+        yield f"... and {n_owners - _LINES_SHOWN:,} more, in to_frame()"
+    if payout.valuation.status == "interrupted":
+        yield "The valuation was broken off before its time; run it to its end before you pay."
     if payout.errors.bounded:
         yield (
             "Intervals are bounds, wider than need be: errors of sums are known only if fit gets "
@@ -586,8 +643,9 @@ def _summary(payout: Payout) -> Iterator[str]:
     if payout.errors.validation is None:
         yield "Intervals leave out the choice of validation rows, whose error is not known here."
     if payout.undecided:
-        pairs = "; ".join(" and ".join(pair) for pair in payout.undecided)
-        yield f"Ranking undecided (intervals overlap): {pairs}."
+        pairs = [" and ".join(pair) for pair in payout.undecided]
+        more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
+        yield f"Ranking undecided (intervals overlap): {'; '.join(pairs[:_LINES_SHOWN])}{more}."
     if payout.nobody:
         yield f"Cells that nobody owns are worth {payout.nobody:.4f}; nobody is paid for them."
     if not np.isnan(payout.valuation.unearned):

@@ -108,6 +108,8 @@ def _unit(valuation: Valuation) -> int:
                 f"{unseen} blocks or more were never visited and have no value; run the valuer "
                 "longer before anything is split."
             )
+        if np.isinf(strip.values).any():
+            raise ValueError("some blocks have an infinite value; nothing can be shared by it.")
         largest = max(largest, float(np.abs(strip.values).max()))
     return math.frexp(largest)[1] - _DIGITS
 

@@ -1,0 +1,508 @@
+"""Audit bundles: untouched ones verify anywhere, and no tampering stays unseen."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LinearRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import (
+    AfterTasks,
+    Agreement,
+    ExactValuer,
+    FileCache,
+    KNNValuer,
+    MemoryCache,
+    MonteCarloValuer,
+    Owners,
+    Permutations,
+    Policy,
+    Valuation,
+    split,
+    verify,
+)
+
+X, y = load_wine(return_X_y=True, as_frame=True)
+ORDER = np.random.default_rng(0).permutation(len(X))[:90]
+X = X.iloc[ORDER, [0, 6, 9, 12]].reset_index(drop=True)
+y = y.iloc[ORDER].reset_index(drop=True)
+DATA = {"X": X[:60], "y": y[:60], "X_val": X[60:], "y_val": y[60:]}
+NAMES = list(X.columns)
+OWNERS = (
+    Owners(DATA["X"])
+    .assign("ann", rows=slice(0, 30), columns=NAMES[:2])
+    .assign("bob", rows=slice(30, None), columns=NAMES[:2])
+    .assign("eve", columns=NAMES[2])
+)
+SETTINGS = {"design": Permutations(3), "sweeps": 3, "random_state": 7, "progress": False}
+VALUER = KNNValuer(3, **SETTINGS)
+ALL = ("files", "split", "agreement", "data", "values")
+
+
+def paid(owners=OWNERS):
+    agreement = Agreement.draft(VALUER, owners, Policy(negative="carry"), **DATA)
+    valuation = KNNValuer(3, **SETTINGS).fit(**DATA, owners=owners).valuation_
+    return agreement.split(valuation, DATA["X"], amount="1000.00")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audit") / "bundle"
+    cache = MemoryCache()
+    cache.keep("game", {b"01": 0.5})
+    seal = paid().save(folder, utilities=cache)
+    return folder, seal
+
+
+@pytest.fixture
+def copy(bundle, tmp_path):
+    shutil.copytree(bundle[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def rehashed(folder):
+    """Write the manifest anew, as a forger would."""
+    files = {
+        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file != folder / "manifest.json"
+    }
+    manifest = json.loads((folder / "manifest.json").read_bytes()) | {
+        "files": dict(sorted(files.items()))
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def changed(folder, name, change):
+    """Change a JSON file, and the manifest with it."""
+    plain = json.loads((folder / name).read_bytes())
+    plain = change(plain) or plain
+    (folder / name).write_text(json.dumps(plain, indent=1))
+    rehashed(folder)
+
+
+def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
+    for folder in (bundle[0], copy):
+        verdict = verify(folder, data=DATA, valuer=VALUER, seal=bundle[1])
+        assert verdict, verdict
+        assert verdict.checked == ALL
+        assert repr(verdict) == "yes: files, split, agreement, data, values agree"
+
+
+@pytest.mark.parametrize("kind", [pl.from_pandas, pa.Table.from_pandas, lambda table: table])
+def test_the_library_of_the_data_does_not_matter(bundle, kind):
+    data = DATA | {"X": kind(DATA["X"]), "X_val": kind(DATA["X_val"].reset_index(drop=True))}
+    data["y_val"] = y[60:].to_numpy()
+    assert verify(bundle[0], data=data, valuer=VALUER)
+
+
+def test_without_data_the_verdict_says_what_was_left_out(bundle):
+    verdict = verify(bundle[0])
+    assert verdict.checked == ALL[:3]
+    assert repr(verdict).endswith("values were not computed anew")
+
+
+def test_another_process_gives_the_same_verdict(bundle):
+    code = f"from cellworth import verify; print(verify({str(bundle[0])!r}, seal={bundle[1]!r}))"
+    done = subprocess.run(  # noqa: S603 (our own line)
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("yes: files, split, agreement agree")
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def all_files(folder):
+    return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
+
+
+def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, tmp_path):
+    names = all_files(bundle[0])
+    assert len(names) == 10
+    for place, name in enumerate(names):
+        for tampering in ("changed", "removed", "swapped"):
+            folder = tmp_path / f"{place} {tampering}"
+            shutil.copytree(bundle[0], folder)
+            if tampering == "changed":
+                flip(folder / name)
+            elif tampering == "removed":
+                (folder / name).unlink()
+            else:
+                other = names[place - 1]
+                shutil.copy(bundle[0] / other, folder / name)
+            verdict = verify(folder)
+            assert not verdict, (name, tampering)
+            # A bit of the manifest is the name or the hash of some other file.
+            named = names if (name, tampering) == ("manifest.json", "changed") else [name]
+            assert any(one in repr(verdict) for one in named), (name, tampering, verdict)
+            assert verdict.checked == ()
+
+
+@pytest.mark.parametrize("name", ["more.txt", "valuation/rows-0.parquet", ".hidden"])
+def test_a_file_that_is_added_is_named(copy, name):
+    (copy / name).write_bytes(b"x")
+    assert name in repr(verify(copy))
+
+
+def set_amounts(plain):
+    one, two = plain["owners"][0], plain["owners"][1]
+    one["amount"], two["amount"] = two["amount"], one["amount"]
+
+
+def set_owner(place, key, value):
+    def change(plain):
+        plain["owners"][place][key] = value
+
+    return change
+
+
+def set_key(key, value):
+    return lambda plain: plain | {key: value}
+
+
+def set_policy(key, value):
+    return lambda plain: plain | {"policy": plain["policy"] | {key: value}}
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (set_amounts, "owners of the payout"),
+        (set_owner(0, "amount", "999.99"), "owners of the payout"),
+        (set_owner(0, "value", 0.9), "owners of the payout"),
+        (set_owner(1, "name", "zoe"), "owners of the payout"),
+        (set_owner(2, "holds", "0" * 64), "owners of the payout"),
+        (set_owner(2, "standard_error", 0.0), "owners of the payout"),
+        (set_owner(2, "validation_error", 0.0), "owners of the payout"),
+        (set_key("amount", "2000.00"), "owners of the payout"),
+        (set_key("nobody", 0.0), "nobody of the payout"),
+        (set_key("unearned", 0.0), "unearned of the payout"),
+        (set_key("carried", {"ann": -0.1}), "carried of the payout"),
+        (set_key("brought", {"ann": -0.1}), "of the payout"),
+        (set_key("errors_are_bounds", True), "errors_are_bounds of the payout"),
+        (set_key("versions", {"python": "2.7"}), "versions of the payout"),
+        (set_key("seeds", [8]), "seeds of the payout"),
+        (set_key("data_sha256", {}), "data_sha256 of the payout"),
+        (set_key("agreement_sha256", None), "agreement_sha256 of the payout"),
+        (set_key("note", "paid"), "note of the payout"),
+        (set_policy("negative", "floor"), "policy of the agreement"),
+        (set_policy("currency", "USD"), "policy of the agreement"),
+        (set_policy("gate", "off"), "policy of the agreement"),
+    ],
+)
+def test_numbers_that_are_changed_with_their_hashes_do_not_add_up(copy, change, where):
+    changed(copy, "payout.json", change)
+    verdict = verify(copy)
+    assert not verdict
+    assert where in verdict.difference
+
+
+def test_a_name_that_stands_twice_in_a_file_is_found(copy):
+    text = (copy / "payout.json").read_text()
+    (copy / "payout.json").write_text(text.replace('{\n "owners"', '{\n "nobody": 1,\n "owners"'))
+    rehashed(copy)
+    assert "payout.json is not as it was written" in verify(copy).difference
+
+
+def test_holdings_that_are_changed_with_all_that_follows_break_the_agreement(tmp_path):
+    stolen = (
+        Owners(DATA["X"])
+        .assign("ann", rows=slice(0, 40), columns=NAMES[:2])
+        .assign("bob", rows=slice(40, None), columns=NAMES[:2])
+        .assign("eve", columns=NAMES[2])
+    )
+    honest = paid()
+    forged = split(honest.valuation, stolen, amount="1000.00", negative="carry")
+    replace(forged, agreement=honest.agreement).save(tmp_path / "a")
+    assert verify(tmp_path / "a")
+    verdict = verify(tmp_path / "a", data=DATA)
+    assert verdict.difference == "ann does not hold what the agreement gives to ann."
+
+
+def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path):
+    honest = paid()
+    moments = honest.valuation.moments
+    mean = moments.mean.copy()
+    mean[3, 1] += 0.01
+    other = replace(honest.valuation, moments=replace(moments, mean=mean), owned=None)
+    forged = split(other, OWNERS, amount="1000.00", negative="carry")
+    seal = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
+    assert verify(tmp_path / "a", data=DATA, seal=seal)
+    verdict = verify(tmp_path / "a", data=DATA, valuer=VALUER)
+    assert "1 values differ when they are computed anew, the first at (3, flavanoids)" in repr(
+        verdict
+    )
+
+
+@pytest.mark.parametrize("figure", ["unearned", "validation", "spread", "status"])
+def test_errors_and_what_nobody_earned_are_computed_anew_too(tmp_path, figure):
+    valuation = paid().valuation
+    owned = valuation.owned
+    changes = {
+        "unearned": {"unearned": 0.1},
+        "validation": {"owned": replace(owned, validation=owned.validation / 9)},
+        "spread": {
+            "owned": replace(owned, moments=replace(owned.moments, spread=owned.moments.spread / 9))
+        },
+        "status": {"status": "interrupted"},
+    }
+    forged = replace(valuation, **changes[figure])
+    split(forged, OWNERS, amount="1000.00").save(tmp_path / "a")
+    assert verify(tmp_path / "a", data=DATA)
+    verdict = verify(tmp_path / "a", data=DATA, valuer=VALUER)
+    where = {"validation": "validation errors", "spread": "sampling errors"}.get(figure, figure)
+    assert where in verdict.difference
+
+
+def test_an_older_valid_valuation_in_place_of_the_valuation_is_found(copy, tmp_path):
+    other = KNNValuer(3, **(SETTINGS | {"random_state": 8})).fit(**DATA, owners=OWNERS).valuation_
+    shutil.rmtree(copy / "valuation")
+    other.save(copy / "valuation")
+    rehashed(copy)
+    assert "of the payout should be" in verify(copy).difference
+
+
+def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
+    rows = pd.concat([DATA["X"][:30], DATA["X"][:30]], ignore_index=True)
+    labels = pd.concat([DATA["y"][:30], DATA["y"][:30]], ignore_index=True)
+    data = DATA | {"X": rows, "y": labels}
+    owners = Owners(rows).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, None))
+    valuation = KNNValuer(3).fit(**data).valuation_
+    with pytest.warns(UserWarning, match=r"100.0% of the rows"):
+        payout = split(valuation, owners, amount="10.00")
+    payout.save(tmp_path / "a")
+    assert verify(tmp_path / "a", data=data)
+    changed(tmp_path / "a", "payout.json", set_key("findings", []))
+    assert verify(tmp_path / "a")
+    assert "what the gate found" in verify(tmp_path / "a", data=data).difference
+
+
+def test_an_agreement_that_is_taken_away_leaves_its_trace(copy):
+    (copy / "agreement.toml").unlink()
+    rehashed(copy)
+    assert "agreement_sha256" in verify(copy).difference
+
+
+def test_an_agreement_that_is_changed_leaves_its_trace(copy):
+    text = (copy / "agreement.toml").read_text()
+    (copy / "agreement.toml").write_text(text.replace('"carry"', '"floor"'))
+    rehashed(copy)
+    assert "agreement_sha256" in verify(copy).difference
+
+
+def test_what_no_replay_can_tell_the_seal_tells(bundle, tmp_path):
+    payout = paid()
+    seal = replace(payout, agreement=None).save(tmp_path / "a")
+    assert seal != bundle[1]
+    assert verify(tmp_path / "a", data=DATA, valuer=VALUER, seal=seal)
+    assert "agreement" not in verify(tmp_path / "a").checked
+    assert "the seal is" in verify(tmp_path / "a", seal=bundle[1]).difference
+
+
+@pytest.mark.parametrize("name", ["X", "y", "X_val", "y_val"])
+def test_other_data_is_named(bundle, name):
+    table = DATA[name].copy()
+    if table.ndim == 2:
+        table.iloc[0, 0] += 1e-9
+    else:
+        table.iloc[0] = 2 - table.iloc[0] // 2
+    where = "validation" if name.endswith("val") else name
+    verdict = verify(bundle[0], data=DATA | {name: table})
+    assert verdict.difference.startswith(f"{where} is not the data that was valued")
+
+
+def test_rows_under_other_ids_are_found(bundle):
+    renamed = DATA["X"].set_axis(range(100, 160))
+    labels = DATA["y"].set_axis(range(100, 160))
+    verdict = verify(bundle[0], data=DATA | {"X": renamed, "y": labels})
+    assert "other ids" in verdict.difference
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"random_state": 8}, "seeds of the valuer"),
+        ({"n_neighbors": 5}, "n_neighbors of the valuer"),
+        ({"sweeps": 2}, "values differ"),
+    ],
+)
+def test_a_valuer_with_other_settings_is_named(bundle, settings, where):
+    valuer = KNNValuer(**({"n_neighbors": 3} | SETTINGS | settings))
+    assert where in verify(bundle[0], data=DATA, valuer=valuer).difference
+
+
+def small_model_bundle(folder, cache):
+    table, labels = DATA["X"][::6], DATA["y"][::6]
+    owners = Owners(table).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
+    data = DATA | {"X": table, "y": labels}
+    valuer = MonteCarloValuer(
+        DecisionTreeClassifier(max_depth=2, random_state=0),
+        stop=AfterTasks(2), random_state=0, cache=cache, progress=False,
+    )  # fmt: skip
+    valuation = valuer.fit(**data).valuation_
+    split(valuation, owners, amount="10.00", gate="off", negative="floor").save(
+        folder, utilities=cache
+    )
+    return data, valuer
+
+
+def test_the_log_of_utilities_is_computed_anew(tmp_path):
+    cache = FileCache(tmp_path / "cache.sqlite")
+    data, valuer = small_model_bundle(tmp_path / "a", cache)
+    assert verify(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
+    file = tmp_path / "a" / "utilities.parquet"
+    log = pq.read_table(file).to_pydict()
+    log["utility"][0] += 0.01
+    pq.write_table(pa.table(log), file)
+    rehashed(tmp_path / "a")
+    assert "a utility is" in verify(tmp_path / "a", data=data, valuer=valuer).difference
+
+
+def test_a_replay_takes_nothing_from_a_cache(tmp_path):
+    data, valuer = small_model_bundle(tmp_path / "a", MemoryCache())
+    poisoned = MemoryCache()
+    for game, coalition, _ in valuer.cache.entries():
+        poisoned.keep(game, {coalition: 99.0})
+    valuer = valuer.set_params(cache=poisoned, checkpoint=tmp_path / "nowhere")
+    assert verify(tmp_path / "a", data=data, valuer=valuer)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
+    table = pd.DataFrame({"a": np.arange(20.0) % 7, "b": np.arange(20.0) % 3, "c": [0, 1] * 10})
+    target = (2 * table["a"] + table["b"]).astype(int)
+    owners = Owners(table[["a", "b"]]).assign("ann", columns="a").assign("bob", columns="b")
+    data = {"X": table, "y": target, "row_groups": "c"}
+    valuer = ExactValuer(LinearRegression(), cv=4)
+    valuation = valuer.fit(**data).valuation_
+    split(valuation, owners, amount="10", game="blocks", gate="off", negative="signed").save(
+        tmp_path / "a"
+    )
+    verdict = verify(tmp_path / "a", data=data, valuer=valuer)
+    assert verdict, verdict
+
+
+def test_whole_number_targets_that_the_training_rows_lack_are_no_difference(tmp_path):
+    table = pd.DataFrame({"a": np.arange(12.0), "b": np.arange(12.0) % 5})
+    data = {"X": table[:8], "y": np.arange(8), "X_val": table[8:], "y_val": np.arange(8, 12)}
+    owners = Owners(data["X"]).assign("ann", columns="a").assign("bob", columns="b")
+    valuer = ExactValuer(LinearRegression())
+    split(
+        valuer.fit(**data).valuation_, owners, amount="10", gate="off", negative="signed"
+    ).save(tmp_path / "a")  # fmt: skip
+    assert verify(tmp_path / "a", data=data, valuer=valuer)
+
+
+EVIL = {
+    "codes below zero": ("holdings.json", lambda p: p | {"lines": [[-1] * 4, [-1] * 4]}),
+    "codes too high": ("holdings.json", lambda p: p | {"lines": [[99] * 4, [99] * 4]}),
+    "no lines": ("holdings.json", lambda p: p | {"lines": []}),
+    "claims of text": ("holdings.json", lambda p: p | {"claims": "all"}),
+    "claims of two": (
+        "holdings.json",
+        lambda p: p | {"claims": [[2 * c for c in line] for line in p["claims"]]},
+    ),
+    "no names": ("holdings.json", lambda p: p | {"names": []}),
+    "one name twice": ("holdings.json", lambda p: p | {"names": ["ann", "ann", "eve"]}),
+    "a list for names": ("holdings.json", lambda p: p | {"names": [["ann"], ["bob"], ["eve"]]}),
+    "labels of nobody": ("holdings.json", lambda p: p | {"labels": {"zoe": 1}}),
+    "labels below zero": ("holdings.json", lambda p: p | {"labels": {"ann": -1}}),
+    "labels of text": ("holdings.json", lambda p: p | {"labels": "ann"}),
+    "not a number": ("payout.json", set_key("amount", "NaN")),
+    "infinite": ("payout.json", set_key("amount", "Infinity")),
+    "no amount": ("payout.json", set_key("amount", "much")),
+    "a million digits": ("payout.json", set_key("amount", "1E+1000000")),
+    "a float": ("payout.json", set_key("amount", 1000.0)),
+    "a list": ("payout.json", set_key("amount", [])),
+    "a tiny unit": ("payout.json", set_policy("unit", "1E-1000000")),
+    "a unit of nothing": ("payout.json", set_policy("unit", "0")),
+    "no policy": ("payout.json", set_key("policy", None)),
+    "another policy": ("payout.json", set_policy("colour", "red")),
+    "brought NaN": ("payout.json", set_key("brought", {"ann": float("nan")})),
+    "brought infinity": ("payout.json", set_key("brought", {"ann": float("-inf")})),
+    "brought text": ("payout.json", set_key("brought", {"ann": "much"})),
+    "brought list": ("payout.json", set_key("brought", [1])),
+    "no owners": ("payout.json", set_key("owners", 5)),
+    "findings of text": ("payout.json", set_key("findings", "none")),
+    "values NaN": ("payout.json", set_owner(0, "value", float("nan"))),
+    "a path": (
+        "valuation/manifest.json",
+        lambda p: p | {"files": p["files"] | {"rows": {"file": "../x.parquet", "sha256": ""}}},
+    ),
+    "unearned of text": ("valuation/manifest.json", set_key("unearned", "all")),
+    "no provenance": ("valuation/manifest.json", set_key("provenance", {})),
+    "owned by nobody": ("valuation/manifest.json", set_key("owned", {"names": 1})),
+}
+
+
+@pytest.mark.parametrize("what", EVIL)
+def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
+    changed(copy, *EVIL[what])
+    verdict = verify(copy, data=DATA)
+    assert not verdict
+    assert len(verdict.difference) < 1000
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b"[" * 100_000, b"\xff\xfe", b'{"files": 1e999}', b"1" * 9999]
+)
+@pytest.mark.parametrize("name", ["manifest.json", "payout.json", "holdings.json"])
+def test_json_that_is_none_is_a_difference(copy, name, content):
+    (copy / name).write_bytes(content)
+    if name != "manifest.json":
+        rehashed(copy)
+    assert not verify(copy)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(copy, tmp_path):
+    outside = tmp_path / "payout.json"
+    shutil.move(copy / "payout.json", outside)
+    (copy / "payout.json").symlink_to(outside)
+    assert verify(copy).difference == "payout.json is no file but a link or a device."
+
+
+def test_names_that_lead_out_of_the_folder_are_only_names(copy):
+    manifest = json.loads((copy / "manifest.json").read_bytes())
+    manifest["files"]["../../secret"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    assert verify(copy).difference == "../../secret is missing."
+
+
+def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no manifest.json; give a folder that save"):
+        verify(tmp_path)
+    with pytest.raises(ValueError, match="a valuer came without data; give data="):
+        verify(bundle[0], valuer=VALUER)
+    with pytest.raises(TypeError, match="data is of type DataFrame; give"):
+        verify(bundle[0], data=X)
+    with pytest.raises(ValueError, match="data has X, z; give what fit was given"):
+        verify(bundle[0], data={"X": X, "z": y})
+    with pytest.raises(TypeError, match=r"valuer is <class .*>; give one with the settings"):
+        verify(bundle[0], data=DATA, valuer=KNNValuer)
+    with pytest.raises(FileExistsError, match="is not empty; give a new folder"):
+        paid().save(copy)
+    with pytest.raises(TypeError, match="utilities is 'log'; give the FileCache"):
+        paid().save(tmp_path / "new", utilities="log")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_saved_bundle_can_be_read_with_ordinary_tools(bundle):
+    plain = json.loads((bundle[0] / "payout.json").read_bytes())
+    assert [owner["name"] for owner in plain["owners"]] == ["ann", "bob", "eve"]
+    assert Valuation.load(bundle[0] / "valuation").shape == (60, 4)
+    assert pq.read_table(bundle[0] / "utilities.parquet").to_pydict()["utility"] == [0.5]

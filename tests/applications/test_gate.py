@@ -1,0 +1,230 @@
+"""The gate: copies and bad cells are found, honest tables pass."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+
+from cellworth import ExactValuer, KNNValuer, Owners, check_owners, split
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
+ORDER = np.random.default_rng(0).permutation(len(WINE))
+WINE, LABELS = (part.iloc[ORDER].reset_index(drop=True) for part in (WINE, LABELS))
+
+
+def rows_of(table, whose):
+    owners = Owners(table)
+    for name in dict.fromkeys(whose):
+        owners = owners.assign(str(name), rows=np.asarray(whose) == name)
+    return owners
+
+
+def kinds(findings):
+    return [finding.kind for finding in findings]
+
+
+def with_copies(table, copies):
+    both = pd.concat([table, copies], ignore_index=True)
+    return rows_of(both, ["source"] * len(table) + ["copier"] * len(copies))
+
+
+def test_wine_in_halves_passes():
+    for seed in range(20):
+        half = np.random.default_rng(seed).permutation(len(WINE)) % 2
+        assert check_owners(rows_of(WINE, half)) == []
+    by_columns = Owners(WINE).assign("a", columns=WINE.columns[:6])
+    assert check_owners(by_columns.assign("b", columns=WINE.columns[6:])) == []
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-9, 0.005])
+@pytest.mark.parametrize("share", [0.15, 1.0])
+def test_copied_rows_are_found_exact_or_jittered(jitter, share):
+    rng = np.random.default_rng(1)
+    source, honest = WINE[:89], WINE[89:]
+    n_copied = int(share * len(honest))
+    copies = honest.copy()
+    noise = rng.normal(size=(n_copied, WINE.shape[1])) * jitter * WINE.std().to_numpy()
+    copies.iloc[:n_copied] = source.iloc[:n_copied].to_numpy() + noise
+    (finding,) = check_owners(with_copies(source, copies))
+    assert finding.kind == "copied rows"
+    assert set(finding.owners) == {"source", "copier"}
+    assert finding.figure == pytest.approx(n_copied / 89, abs=0.03)
+    assert f"{finding.figure:.1%} of the rows" in finding.sentence
+
+
+def test_who_copies_every_row_twice_is_found():
+    source = WINE[:60]
+    assert kinds(check_owners(with_copies(source, pd.concat([source, source])))) == ["copied rows"]
+    assert kinds(check_owners(with_copies(source, pd.concat([source[:20]] * 2)))) == ["copied rows"]
+
+
+def test_rows_that_both_hold_are_no_copies():
+    owners = Owners(WINE, overlaps="equal").assign("a").assign("b")
+    assert check_owners(owners) == []
+
+
+def test_a_crowded_table_is_no_copy():
+    few = WINE.round(-2)[["magnesium", "proline"]].assign(kind=LABELS.astype(str))
+    assert few.duplicated().mean() > 0.5
+    assert check_owners(rows_of(few, np.arange(len(few)) % 2)) == []
+
+
+def test_a_crowded_corner_is_no_copy():
+    """One owner's rows lie where the other's are crowded, though most of the other's are not."""
+    rng = np.random.default_rng(0)
+    corner = rng.integers(0, 3, (300, 2)).astype(float)
+    elsewhere = rng.normal(size=(3000, 2)) * 100
+    table = pd.DataFrame(np.vstack([corner, elsewhere]))
+    assert check_owners(rows_of(table, ["a"] * 100 + ["b"] * 3200)) == []
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda column: column * 2.54 + 1,
+        lambda column: -np.exp(column / column.max()),
+        lambda column: column + np.random.default_rng(0).normal(size=len(column)) * 0.01,
+    ],
+)
+def test_a_copied_column_is_found_whatever_its_scale(copy):
+    table = WINE.assign(again=copy(WINE["flavanoids"]))
+    owners = Owners(table).assign("a", columns=list(WINE)).assign("b", columns="again")
+    (finding,) = check_owners(owners)
+    assert (finding.kind, finding.owners) == ("copied columns", ("a", "b"))
+    assert "'flavanoids' and 'again' (a and b)" in finding.sentence
+    assert finding.figure > 0.95
+
+
+@pytest.mark.parametrize("n_levels", [4, 60])
+def test_a_category_under_other_names_is_found(n_levels):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, n_levels, 500)
+    renamed = rng.permutation(n_levels)[codes]
+    table = pd.DataFrame({"x": rng.normal(size=500), "a": [f"a{c}" for c in codes], "b": renamed})
+    table["c"] = [f"c{c}" for c in renamed]
+    owners = Owners(table).assign("one", columns=["x", "a"]).assign("two", columns=["b", "c"])
+    found = check_owners(owners)
+    assert kinds(found) == ["copied columns"] * 2
+    assert [finding.owners for finding in found] == [("one", "two"), ("two",)]
+
+
+def test_who_pads_the_table_with_own_copies_is_found():
+    table = WINE.assign(again=WINE["ash"] * 2)
+    owners = Owners(table).assign("a", columns=["ash", "again"])
+    owners = owners.assign("b", columns=[c for c in WINE if c != "ash"])
+    (finding,) = check_owners(owners)
+    assert finding.owners == ("a",)
+
+
+def test_columns_that_everybody_holds_cost_nobody():
+    table = WINE.assign(again=WINE["ash"] * 2)
+    assert check_owners(rows_of(table, np.arange(len(table)) % 3)) == []
+
+
+def test_many_alike_columns_are_one_finding():
+    table = load_breast_cancer(as_frame=True).data
+    owners = Owners(table).assign("a", columns=table.columns[:15])
+    findings = check_owners(owners.assign("b", columns=table.columns[15:]))
+    assert len(findings) == len({finding.owners for finding in findings}) <= 3
+    assert "more such pairs" in findings[0].sentence
+
+
+def test_constants_and_identifiers_are_no_copies():
+    table = pd.DataFrame({"one": ["a"] * 40, "two": ["b"] * 40, "id": [f"r{i}" for i in range(40)]})
+    table["code"] = [f"s{i}" for i in range(40)]
+    table["nothing"] = None
+    owners = Owners(table)
+    for name in table:
+        owners = owners.assign(name, columns=name)
+    assert check_owners(owners) == []
+
+
+def test_gaps_are_like_gaps_and_like_nothing_else():
+    gapped = WINE.mask(np.random.default_rng(0).random(WINE.shape) < 0.3)
+    assert check_owners(rows_of(gapped, np.arange(len(gapped)) % 2)) == []
+    assert kinds(check_owners(with_copies(gapped[:80], gapped[:40]))) == ["copied rows"]
+
+
+def test_an_owner_below_zero_is_named_with_its_value():
+    labels = LABELS.copy()
+    labels[:40] = (labels[:40] + 1) % 3
+    data = {"X": WINE[:120], "y": labels[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
+    owners = rows_of(WINE[:120], ["bad"] * 40 + ["good"] * 80)
+    valuation = KNNValuer(5, sweeps=2, random_state=0).fit(**data, owners=owners).valuation_
+    (finding,) = check_owners(owners, valuation)
+    assert (finding.kind, finding.owners) == ("below zero", ("bad",))
+    assert finding.figure == pytest.approx(valuation.owners().values[0], rel=1e-9)
+    assert "(surely)" in finding.sentence
+    with pytest.raises(ValueError, match=r"nothing is split: the cells of bad .* pass gate='warn'"):
+        split(valuation, owners, amount="1.00", gate="refuse")
+    with pytest.warns(UserWarning, match="the cells of bad are worth -"):
+        split(valuation, owners, amount="1.00")
+
+
+def blocks_valued(table, labels, whose):
+    from sklearn.tree import DecisionTreeClassifier
+
+    groups = {str(name): np.flatnonzero(np.asarray(whose) == name) for name in set(whose)}
+    valuer = ExactValuer(DecisionTreeClassifier(max_depth=2, random_state=0))
+    return valuer.fit(
+        table, labels, X_val=WINE[120:], y_val=LABELS[120:], row_groups=groups,
+        column_groups={"all": list(table)},
+    ).valuation_  # fmt: skip
+
+
+def test_one_identity_under_two_names_is_found_in_a_game_of_blocks():
+    table, labels = WINE[:120], LABELS[:120]
+    # One owner's rows are of another kind; the other's are dealt out to two names.
+    other = np.asarray(labels == 0)
+    whose = np.where(other, "other", np.where(np.arange(120) % 2, "me", "me too"))
+    owners = rows_of(table, whose)
+    found = check_owners(owners, blocks_valued(table, labels, whose))
+    identities = [finding for finding in found if finding.kind == "one identity"]
+    assert [set(finding.owners) for finding in identities] == [{"me", "me too"}]
+    assert identities[0].figure < 0.65
+
+
+def test_in_the_game_of_cells_two_names_are_no_finding():
+    valuation = KNNValuer(3).fit(WINE.iloc[:, :5], LABELS).valuation_
+    owners = rows_of(WINE.iloc[:, :5], np.arange(len(WINE)) % 2)
+    assert "one identity" not in kinds(check_owners(owners, valuation))
+
+
+def test_findings_tell_no_row_and_no_cell():
+    table = WINE.set_axis([f"patient {i}" for i in range(len(WINE))])
+    table["name"] = [f"secret {i}" for i in range(len(WINE))]
+    both = pd.concat([table, table.set_axis([f"again {i}" for i in range(len(WINE))])])
+    found = check_owners(rows_of(both, ["a"] * len(WINE) + ["b"] * len(WINE)))
+    assert found
+    for finding in found:
+        assert not any(word in finding.sentence for word in ("patient", "secret", "again"))
+
+
+@pytest.mark.alone
+def test_a_hundred_owners_are_looked_at_in_seconds():
+    table = np.random.default_rng(0).normal(size=(10_000, 20))
+    begin = time.perf_counter()
+    assert check_owners(rows_of(table, np.arange(10_000) % 100)) == []
+    assert time.perf_counter() - begin < 20
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the data sets")
+@pytest.mark.parametrize(
+    "group", ["race", "sex", "education", "native_country", "workclass", "columns"]
+)
+def test_the_census_by_region_and_by_columns_passes(group):
+    table = pd.read_csv(DATA / "adult_train.csv.gz").iloc[:8000, :-1]
+    if group == "columns":
+        owners = Owners(table)
+        for place, name in enumerate(table):
+            # Two columns that say the same are with one owner, and named.
+            owners = owners.assign(f"owner {0 if 'education' in name else place}", columns=name)
+        (finding,) = check_owners(owners)
+        assert finding.owners == ("owner 0",)
+        assert "'education' and 'education_num'" in finding.sentence
+    else:
+        assert check_owners(rows_of(table.drop(columns=group), table[group])) == []
