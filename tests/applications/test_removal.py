@@ -149,12 +149,10 @@ def test_cells_of_a_group_take_the_value_of_their_block():
 
 def test_the_table_must_be_the_one_that_was_valued():
     valuation = value_game(Sum(CELLS[:3, :2]), Blocks.cut([5, 6, 7], ["x0", "x1"]))
-    with pytest.raises(
-        ValueError, match=r"the valuation has 3 rows .* give the table that was val"
-    ):
+    with pytest.raises(ValueError, match="the valuation 3 with 5, 6, 7; give the table that was"):
         removal_curve(valuation, Witness(), **GIVEN)
     valuation = value_game(Sum(CELLS[:, :2]), Blocks.cut(range(10), ["x0", "b"]))
-    with pytest.raises(ValueError, match="X has the column 'x1', which was not valued"):
+    with pytest.raises(ValueError, match="X lacks the column 'b' of the valuation"):
         removal_curve(valuation, Witness(), **GIVEN)
 
 

@@ -10,6 +10,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.applications.worths import CellWorths
 from cellworth.blocks import Labels, Mask, Positions, label_array, some
 from cellworth.tables import Table, series_array
 from cellworth.valuation import Valuation
@@ -83,28 +84,10 @@ def as_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
 
 
 def scores_of_cells(ranking: Any, table: Table) -> Floats:
-    """Score every cell of a table: an array as it is, a Valuation by the ids of the table.
-
-    Cells of a group take the value of their block. Columns that were valued but that the table
-    does not have (such as the label) are left out.
-    """
-    if not isinstance(ranking, Valuation):
-        return as_scores(ranking, table.shape)
-    rows, columns = ranking.blocks.rows, ranking.blocks.columns
-    if not np.array_equal(rows.ids, table.row_ids):
-        raise ValueError(
-            f"the valuation has {len(rows.ids)} rows ({some(rows.ids)}) and X has "
-            f"{len(table.row_ids)} ({some(table.row_ids)}); give the table that was valued."
-        )
-    known = {name: place for place, name in enumerate(columns.ids.tolist())}
-    unknown = [name for name in table.names.tolist() if name not in known]
-    if unknown:
-        raise ValueError(
-            f"X has the column {unknown[0]!r}, which was not valued; valued are "
-            f"{some(columns.ids)}. Give the table that was valued."
-        )
-    places = [known[name] for name in table.names.tolist()]
-    return ranking.values[np.ix_(rows.codes, columns.codes[places])]
+    """Score every cell of a table: an array as it is, a Valuation by the worth of its cells."""
+    if isinstance(ranking, Valuation):
+        return CellWorths.of(ranking, table).all()
+    return as_scores(ranking, table.shape)
 
 
 def as_scores(ranking: Any, shape: tuple[int, int] | None = None) -> Floats:

@@ -12,6 +12,7 @@ from cellworth.applications.held_out import cause_of, held_out_game, named_scori
 from cellworth.applications.lookups import Keep
 from cellworth.blocks import Positions
 from cellworth.counts import checked_count
+from cellworth.execution import steps_bar
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
 from cellworth.listing import frame, table_lines
 from cellworth.tables import Table
@@ -96,6 +97,7 @@ def before_and_after(
     n_repeats: int = 1,
     n_bootstrap: int = 1000,
     random_state: Any = 0,
+    progress: bool = True,
 ) -> Comparison:
     """Train a model on a table before and after a repair and score both on held-out rows.
 
@@ -119,6 +121,8 @@ def before_and_after(
         How often held-out rows, and repeats, are drawn again.
     random_state : int, Generator or None, default=0
         Seed of the bootstrap.
+    progress : bool, default=True
+        Whether a bootstrap longer than two seconds shows a bar.
 
     Returns
     -------
@@ -161,9 +165,11 @@ def before_and_after(
     )
     rng = np.random.default_rng(random_state)
     strata = None if game.problem.classes is None else fold.target
-    changes = [
-        pairs.change(_resampled(strata, rng, len(everyone)), rng) for _ in range(n_bootstrap)
-    ]
+    changes = []
+    with steps_bar("bootstrap", n_bootstrap, shown=progress) as bar:
+        for _ in range(n_bootstrap):
+            changes.append(pairs.change(_resampled(strata, rng, len(everyone)), rng))
+            bar.update()
     low, high = np.quantile(changes, (0.025, 0.975))
     return Comparison(
         before,

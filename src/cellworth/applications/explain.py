@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Axis, Positions
+from cellworth.applications.worths import refuse_other_rows
+from cellworth.blocks import Positions
 from cellworth.counts import is_whole
 from cellworth.listing import ValueList
 from cellworth.neighbours.distances import Distances
@@ -216,17 +217,12 @@ def _nearest_in_table(table: Table, place: int, order: Positions) -> Positions:
 
 def _checked_table(X: Any, valuation: Valuation) -> Table:
     table = Table.of(X, called="X")
-    rows: Axis = valuation.blocks.rows
-    if rows.grouped:
+    if valuation.blocks.rows.grouped:
         raise ValueError(
             "X came, but the rows of this valuation are groups, which have no distance; leave it "
             "out."
         )
-    if not np.array_equal(rows.ids, table.row_ids):
-        raise ValueError(
-            f"X has {len(table.row_ids)} rows and the valuation {len(rows.ids)}, or their ids "
-            "differ; give the table that was valued."
-        )
+    refuse_other_rows(valuation, table)
     return table
 
 

@@ -16,6 +16,7 @@ from cellworth.applications.held_out import cause_of, held_out_game, named_scori
 from cellworth.applications.refills import drawn, emptied, known_cells
 from cellworth.blocks import Mask
 from cellworth.counts import checked_count
+from cellworth.execution import steps_bar
 from cellworth.games.fitting import seeded
 from cellworth.games.flattened import Fillings
 from cellworth.games.model import ModelGame, checked_model
@@ -127,6 +128,7 @@ def removal_curve(
     scoring: Any = None,
     n_seeds: int = 5,
     random_state: int = 0,
+    progress: bool = True,
 ) -> RemovalCurve:
     """Take cells away in the order of a ranking, and as many at random, and train on the rest.
 
@@ -153,6 +155,8 @@ def removal_curve(
     n_seeds : int, default=5
         Repetitions, each with its own draws, random order and seed of the model.
     random_state : int, default=0
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
 
     Returns
     -------
@@ -185,14 +189,18 @@ def removal_curve(
     if refill != "draw":
         warnings.warn(_leak(refill), stacklevel=2)
     runs = []
-    for seed in range(checked_count(n_seeds, "n_seeds")):
-        rng = np.random.default_rng([random_state, seed])
-        game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
-        if seed == 0:
-            _warn_of_judges(ranking, game)
-        run = _Run(game, _refiller(refill, game.problem.table, rng), wanted)
-        first = -scores if order == "highest" else scores
-        runs.append([run.scores(_ordered(first, rng)), run.scores(rng.permutation(scores.size))])
+    n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
+    with steps_bar("removal curve", n_fits, shown=progress) as bar:
+        for seed in range(n_seeds):
+            rng = np.random.default_rng([random_state, seed])
+            game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
+            if seed == 0:
+                _warn_of_judges(ranking, game)
+            run = _Run(game, _refiller(refill, game.problem.table, rng), wanted, bar.update)
+            first = -scores if order == "highest" else scores
+            runs.append(
+                [run.scores(_ordered(first, rng)), run.scores(rng.permutation(scores.size))]
+            )
     ranked, random = np.moveaxis(np.array(runs), 1, 0)
     named = named_scoring(scoring, game)
     return RemovalCurve(wanted, ranked, random, order, refill, named, table.backend)
@@ -205,6 +213,7 @@ class _Run:
     game: ModelGame
     refiller: Refiller
     shares: Floats
+    tick: Callable[[], Any]
 
     def scores(self, order: NDArray[np.intp]) -> list[float]:
         """Scores after more and more cells are removed, in this order of all cells."""
@@ -217,12 +226,14 @@ class _Run:
         game = self.game.on(self.refiller(mask))
         everything = (np.ones(n, dtype=bool) for n in shape)
         try:
-            return float(game.value(*everything))
+            score = float(game.value(*everything))
         except RuntimeError as error:
             raise RuntimeError(
                 f"the model failed with {share:.0%} of the cells removed ({cause_of(error)}); give "
                 "a model that can be trained on such a table, or another refill."
             ) from error
+        self.tick()
+        return score
 
 
 def _warn_of_judges(ranking: Any, game: ModelGame) -> None:

@@ -38,13 +38,8 @@ class CellWorths:
                 f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
                 "valuer, or None."
             )
-        rows = valuation.blocks.rows
-        if not np.array_equal(rows.ids, table.row_ids):
-            raise ValueError(
-                f"X has {len(table.row_ids)} rows with the ids {some(table.row_ids)}, the "
-                f"valuation {len(rows.ids)} with {some(rows.ids)}; give the table that was valued."
-            )
-        return cls(valuation, rows.codes, _column_blocks(valuation, table))
+        refuse_other_rows(valuation, table)
+        return cls(valuation, valuation.blocks.rows.codes, _column_blocks(valuation, table))
 
     def at(self, rows: Positions, columns: Positions) -> dict[str, list[float]]:
         """Worth of some cells, with its errors as far as these are known."""
@@ -69,6 +64,16 @@ class CellWorths:
             cells = np.ix_(self.row_blocks[inside] - start, self.column_blocks)
             worths[inside] = strip.values[cells]
         return worths
+
+
+def refuse_other_rows(valuation: Valuation, table: Table) -> None:
+    """Refuse a table that has other rows than the one that was valued."""
+    ids = valuation.blocks.rows.ids
+    if not np.array_equal(ids, table.row_ids):
+        raise ValueError(
+            f"X has {len(table.row_ids)} rows with the ids {some(table.row_ids)}, the "
+            f"valuation {len(ids)} with {some(ids)}; give the table that was valued."
+        )
 
 
 def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:

@@ -1,6 +1,6 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
-from cellworth.execution.bars import count_tasks
+from cellworth.execution.bars import count_tasks, steps_bar
 from cellworth.execution.books import Bookkeeper, Ready, TaskBook, Work
 from cellworth.execution.checkpoints import DirectoryJournal, merge
 from cellworth.execution.cluster import Dask
@@ -50,4 +50,5 @@ __all__ = [
     "merge",
     "run",
     "run_shard",
+    "steps_bar",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -15,6 +16,17 @@ _SECONDS_BEFORE_BAR = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.2
 # Errors of some estimates take seconds; looking at them may take this share of the time.
 _SHARE_OF_TIME = 0.02
+
+
+def steps_bar(title: str, n_steps: int, *, shown: bool) -> Any:
+    """A bar for a known number of like steps, with the time left; it appears once they take long."""
+    return tqdm(
+        total=n_steps,
+        desc=title,
+        disable=not shown,
+        delay=_SECONDS_BEFORE_BAR,
+        bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left",
+    )
 
 
 def count_tasks(progress: Progress) -> str:
