@@ -19,7 +19,7 @@ _SHARE_OF_TIME = 0.02
 
 
 def steps_bar(title: str, n_steps: int, *, shown: bool) -> Any:
-    """A bar for a known number of like steps, with the time left; it appears once they take long."""
+    """A bar for so many like steps, with the time left; it appears once they take long."""
     return tqdm(
         total=n_steps,
         desc=title,
