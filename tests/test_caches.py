@@ -398,3 +398,22 @@ def test_a_file_without_its_end_is_refused(tmp_path, sound_file, share):
     path = tmp_path / "utilities.sqlite"
     path.write_bytes(sound_file[: int(share * len(sound_file))])
     assert is_clear(found_in(path), path)
+
+
+def test_all_utilities_can_be_listed(tmp_path):
+    for cache in (MemoryCache(), FileCache(tmp_path / "cache")):
+        cache.keep("b", {b"2": 0.5, b"1": -1.0})
+        cache.keep("a", {b"3": 2.0})
+        expected = [("a", b"3", 2.0), ("b", b"1", -1.0), ("b", b"2", 0.5)]
+        assert sorted(cache.entries()) == expected
+
+
+def test_a_utility_that_was_changed_on_disk_is_not_listed(tmp_path):
+    cache = FileCache(tmp_path / "cache")
+    cache.keep("a", {b"1": 0.5})
+    cache.close()
+    with sqlite3.connect(tmp_path / "cache") as connection:
+        connection.execute("UPDATE utilities SET utility = 0.6")
+    connection.close()
+    with pytest.raises(ValueError, match=r"is damaged \(a utility was changed\)"):
+        list(cache.entries())

@@ -19,7 +19,7 @@ FORMAT = "cellworth agreement"
 VERSION = 1
 
 # Fingerprints of what is delivered after the agreement.
-_LATER = ("data_sha256", "distances_sha256", "validation")
+_LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation")
 
 
 @dataclass(frozen=True, eq=False)

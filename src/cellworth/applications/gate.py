@@ -217,7 +217,8 @@ def _by_chance(usual: float, n_copier: int, n_source: int) -> float:
     """How much more than usual is still nothing to speak of."""
     # Of few rows even none may mean that some are usual.
     likely = (usual * n_source + 1.0) / (n_source + 2.0)
-    error = np.sqrt(likely * (1.0 - likely) * (1.0 / n_copier + 1.0 / n_source))
+    # Rows that are alike fare alike: of n rows only about half as many tell of chance.
+    error = np.sqrt(likely * (1.0 - likely) * (2.0 / n_copier + 2.0 / n_source))
     return max(_MOST_TWINS, _WIDE * float(error))
 
 

@@ -185,6 +185,30 @@ class ModelValuer(Valuer):
             groups=groups, sample_weight=sample_weight,
         )  # fmt: skip
 
+    def question(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> dict[str, Any]:
+        """Say what ``fit`` with these arguments would answer, without doing it.
+
+        Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
+        in ``valuation_.provenance.question``: what an agreement fixes beforehand.
+        """
+        return self._question(
+            self._game(
+                X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups,
+                column_groups=column_groups, groups=groups, sample_weight=sample_weight,
+            )
+        )  # fmt: skip
+
     def plan(
         self,
         X: Any,

@@ -1,0 +1,189 @@
+"""Agreements: fixed beforehand, kept to the letter, read with one sentence for each mistake."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import (
+    AfterTasks,
+    Agreement,
+    ExactValuer,
+    FlattenedValuer,
+    KNNValuer,
+    LeaveOneOutValuer,
+    MonteCarloValuer,
+    OutOfBagValuer,
+    Owners,
+    Permutations,
+    Policy,
+    RandomValuer,
+    split,
+    verify,
+)
+
+X, y = load_wine(return_X_y=True, as_frame=True)
+ORDER = np.random.default_rng(0).permutation(len(X))[:90]
+X, y = (part.iloc[ORDER].reset_index(drop=True) for part in (X.iloc[:, [0, 6, 9, 12]], y))
+DATA = {"X": X[:60], "y": y[:60], "X_val": X[60:], "y_val": y[60:]}
+NAMES = list(X)
+OWNERS = Owners(X[:60]).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
+SETTINGS = {"design": Permutations(3), "sweeps": 2, "random_state": 7, "progress": False}
+POLICY = Policy(negative="signed", minimum="5", currency="CHF")
+
+
+def drafted(valuer=None, owners=OWNERS, policy=POLICY, data=DATA):
+    return Agreement.draft(valuer or KNNValuer(3, **SETTINGS), owners, policy, **data)
+
+
+def valued(data=DATA, **changed):
+    settings = {"n_neighbors": 3} | SETTINGS | changed
+    return KNNValuer(**settings).fit(**data, owners=Owners(data["X"]).assign("all")).valuation_
+
+
+def test_a_draft_is_saved_read_and_kept(tmp_path):
+    agreement = drafted()
+    agreement.save(tmp_path / "agreement.toml")
+    again = Agreement.from_toml(tmp_path / "agreement.toml")
+    assert (again.text, again.policy, again.terms) == (agreement.text, POLICY, agreement.terms)
+    valuation = valued()
+    assert again.difference(valuation) is None
+    payout = again.split(valuation, X[:60], amount="100.00")
+    alone = split(valuation, OWNERS, amount="100.00", negative="signed", minimum="5")
+    assert payout.amounts == alone.amounts
+    assert (payout.currency, payout.agreement) == ("CHF", agreement.text)
+    payout.save(tmp_path / "audit")
+    assert verify(tmp_path / "audit", data=DATA).checked == ("files", "split", "agreement", "data")
+
+
+def test_rows_may_be_delivered_after_the_agreement():
+    placeholder = DATA | {"X": X[:10], "y": y[:10]}
+    owners = Owners(X[:10]).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
+    agreement = drafted(owners=owners, data=placeholder)
+    assert agreement.difference(valued()) is None
+    assert agreement.split(valued(), X[:60], amount="10").owners == ("ann", "bob")
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({"n_neighbors": 5}, "n_neighbors is 5, but 3 was agreed on"),
+        ({"scoring": "balanced_accuracy"}, "scoring is 'balanced_accuracy', but 'accuracy'"),
+        ({"scale": None}, "scale is 'none', but 'robust' was agreed on"),
+        ({"empty": "zero"}, "empty is 'zero', but 'prior' was agreed on"),
+        ({"random_state": 8}, "seed is 8, but 7 was agreed on"),
+        ({"value_labels": True}, "value_labels is True, but False was agreed on"),
+        ({"kinds": {NAMES[0]: "categorical"}}, "kinds is"),
+    ],
+)
+def test_a_valuation_that_answers_another_question_is_refused(changed, where):
+    with pytest.raises(ValueError, match=f"this valuation is not what was agreed: {where}"):
+        drafted().split(valued(**changed), X[:60], amount="100.00")
+
+
+def test_other_validation_rows_are_refused():
+    other = DATA | {"X_val": X[61:], "y_val": y[61:]}
+    assert drafted().difference(valued(other)).startswith("validation_sha256 is ")
+
+
+def test_runs_that_were_picked_and_merged_are_refused():
+    merged = valued().merge(valued(random_state=8))
+    assert drafted().difference(merged) == "seed is [7, 8], but 7 was agreed on."
+
+
+def test_exact_values_have_no_seed_to_differ_in():
+    agreement = drafted(KNNValuer(3, random_state=0))
+    assert agreement.difference(KNNValuer(3, random_state=1).fit(**DATA).valuation_) is None
+
+
+def test_what_an_agreement_leaves_open_is_not_agreed(tmp_path):
+    text = drafted().text.replace("n_neighbors = 3\n", "")
+    (tmp_path / "a.toml").write_text(text)
+    difference = Agreement.from_toml(tmp_path / "a.toml").difference(valued())
+    assert difference == "n_neighbors is 3, but the agreement says nothing about it."
+
+
+HEAD = 'format = "cellworth agreement"\nversion = 1\n'
+TERMS = '[valuation]\nvalidation_sha256 = "0"\n'
+SOMEBODY = "[[owners]]\nname = 'ann'\n"
+WRONG = {
+    "": "is no agreement of format 'cellworth agreement', version 1; write it with",
+    HEAD.replace("1", "2"): "is no agreement of format",
+    HEAD: r"does not say what is valued; give \[valuation\] with validation_sha256",
+    HEAD + "valuation = 5": "does not say what is valued",
+    HEAD + TERMS + SOMEBODY + "[policy]\ncolour = 'red'": r"\[policy\] of .* has colour; it knows",
+    HEAD + "policy = 5\n" + TERMS + SOMEBODY: r"\[policy\] of .* has 5; it knows",
+    HEAD + TERMS + SOMEBODY + "[policy]\nnegative = 'no'": "negative is 'no'; give 'floor'",
+    HEAD + TERMS + SOMEBODY + "[policy]\nunit = 0.01": "unit is 0.01; give text such as '0.01'",
+    HEAD + TERMS: "names no owners; give at least one",
+    HEAD + "owners = 5\n" + TERMS: "names no owners; give at least one",
+    HEAD + "owners = [5]\n" + TERMS: "has 5 among its owners; write",
+    "[": "is not valid TOML",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_mistake_in_a_file_gets_one_sentence(text, tmp_path):
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises((ValueError, TypeError), match=WRONG[text]):
+        Agreement.from_toml(tmp_path / "a.toml")
+
+
+def test_wrong_arguments_get_one_sentence():
+    with pytest.raises(ValueError, match="random_state of the valuer is None; give a whole number"):
+        drafted(KNNValuer(3))
+    with pytest.raises(TypeError, match="valuer is 'knn'; give one such as"):
+        drafted("knn")
+    with pytest.raises(TypeError, match=r"owners is of type dict; give Owners\(X\)"):
+        drafted(owners={"ann": [0]})
+    with pytest.raises(ValueError, match="owners names nobody"):
+        drafted(owners=Owners(X[:60]))
+    with pytest.raises(TypeError, match="policy is of type str; give Policy"):
+        drafted(policy="floor")
+
+
+def test_holdings_of_every_shape_survive_the_file(tmp_path):
+    ids = [f"r{i % 30}" for i in range(60)]
+    table = X[:60].set_axis(ids).set_axis([3, 1, 4, 2], axis=1)
+    cells = np.random.default_rng(0).random(table.shape) < 0.3
+    owners = Owners(table, overlaps="equal").assign("ann", cells=cells)
+    owners = owners.assign("bob", columns=[1, "(label)"])
+    data = {"X": table, "y": y[:60].set_axis(ids)}
+    valuer = KNNValuer(3, value_labels=True, random_state=0)
+    agreement = Agreement.draft(valuer, owners, **data)
+    agreement.save(tmp_path / "a.toml")
+    again = Agreement.from_toml(tmp_path / "a.toml").owners_of(table)
+    assert np.array_equal(again.codes, owners.codes)
+    valuation = valuer.fit(**data).valuation_
+    agreement.split(valuation, table, amount="10").save(tmp_path / "audit")
+    assert verify(tmp_path / "audit", data=data, valuer=valuer)
+
+
+SMALL = {name: part[:12] if name in ("X", "y") else part for name, part in DATA.items()}
+NO_VALIDATION = {"X": SMALL["X"], "y": SMALL["y"]}
+TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
+VALUERS = [
+    (KNNValuer(3, random_state=0), DATA),
+    (KNNValuer(3, value_labels=True, cv=3), {"X": X, "y": y}),
+    (KNNValuer(3, kinds={NAMES[0]: "categorical"}), DATA | {"row_groups": [0, 1] * 30}),
+    (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4}),
+    (MonteCarloValuer(TREE, stop=AfterTasks(1), random_state=0), SMALL),
+    (MonteCarloValuer(LogisticRegression(), scoring="neg_log_loss", stop=AfterTasks(1)), SMALL),
+    (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4, "sample_weight": range(12)}),
+    (LeaveOneOutValuer(TREE), SMALL),
+    (FlattenedValuer(TREE, stop=AfterTasks(1), random_state=0), SMALL),
+    (OutOfBagValuer(random_state=0, n_trees=20), {"X": X, "y": y}),
+    (RandomValuer(random_state=0), NO_VALIDATION),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("valuer", "data"), VALUERS, ids=[f"{i} {type(v).__name__}" for i, (v, _) in enumerate(VALUERS)]
+)
+def test_the_question_told_beforehand_is_the_one_that_fit_answers(valuer, data):
+    before = valuer.question(**data)
+    assert before == dict(valuer.fit(**data).valuation_.provenance.question)
+    assert not pd.isna(before["data_sha256"]["X"])
