@@ -23,7 +23,7 @@ from cellworth.valuation import Valuation
 
 CENT = Decimal("0.01")
 thousand = settings(max_examples=1000, derandomize=True, deadline=None)
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
 
 def valued(cells, *, errors=None, table=None, status="exact", **blocks):

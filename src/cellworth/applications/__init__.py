@@ -3,7 +3,8 @@
 from cellworth.applications.agreements import Agreement
 from cellworth.applications.audits import Verdict, verify
 from cellworth.applications.gate import Finding, check_owners
-from cellworth.applications.payouts import Payout, Policy, split
+from cellworth.applications.payouts import Payout, split
+from cellworth.applications.policies import Policy
 
 __all__ = [
     "Agreement",
