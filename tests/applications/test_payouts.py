@@ -396,6 +396,7 @@ WRONG = [
     ({"carried": {"owner 0": 1.0}}, "carried has 1.0 for 'owner 0'; give payout.carried"),
     ({"carried": {"owner 0": "much"}}, "carried holds what is no number; give payout.carried"),
     ({"carried": {"owner 0": float("nan")}}, "carried has nan for 'owner 0'; give"),
+    ({"carried": {"owner 0": float("-inf")}}, "carried has -inf for 'owner 0'; give"),
     ({"valuation": valued([[np.nan, 1.0]])}, "1 blocks or more were never visited"),
     ({"valuation": valued([[np.inf, 1.0]])}, "some blocks have an infinite value"),
     ({"valuation": valued([[-1.0, 0.0]])}, "every owner is worth nothing or less"),
