@@ -456,6 +456,9 @@ def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
     verdict = verify(copy, data=DATA)
     assert not verdict
     assert len(verdict.difference) < 1000
+    if what.startswith("codes"):
+        # Python counts from the end below zero; nobody's codes may do so.
+        assert "do not fit each other or the valuation" in verdict.difference
 
 
 @pytest.mark.parametrize(

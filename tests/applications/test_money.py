@@ -15,6 +15,7 @@ values = st.lists(st.integers(-(10**9), 10**9).map(Fraction), min_size=1, max_si
 parts_of_one = st.integers(0, 1000).map(lambda n: Fraction(n, 1000))
 units = st.sampled_from(["0.01", "1", "0.05", "1000", "0.001"])
 thousand = settings(max_examples=1000, derandomize=True, deadline=None)
+hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 
 def shared(worth, amount, unit=CENT, negative="floor", minimum=0):
@@ -35,7 +36,7 @@ def test_amounts_add_up_to_the_unit_and_are_never_a_unit_off(worth, n_units, uni
         assert Fraction(amount) % Fraction(unit) == 0
 
 
-@thousand
+@hundreds
 @given(values, st.integers(1, 10**9))
 def test_no_owner_of_a_negative_value_gets_anything_with_floor_and_pays_with_signed(worth, cents):
     assume(sum(worth) > 100)
@@ -50,7 +51,7 @@ def test_no_owner_of_a_negative_value_gets_anything_with_floor_and_pays_with_sig
         assert due == Fraction(amount) * value / sum(worth)
 
 
-@thousand
+@hundreds
 @given(values, st.integers(0, 10**6), st.integers(0, 10**6))
 def test_nobody_gets_less_than_the_minimum_and_those_above_keep_their_proportions(
     worth, least, spare
@@ -65,7 +66,7 @@ def test_nobody_gets_less_than_the_minimum_and_those_above_keep_their_proportion
         assert shares[i] * worth[above[0]] == shares[above[0]] * worth[i]
 
 
-@thousand
+@hundreds
 @given(values, parts_of_one, st.integers(1, 10**9))
 def test_splitting_an_identity_moves_no_share_of_another_and_at_most_a_cent(worth, part, cents):
     """Signed: any split. Whole cents compete for remainders, so that one cent may move."""
@@ -78,7 +79,7 @@ def test_splitting_an_identity_moves_no_share_of_another_and_at_most_a_cent(wort
         assert abs(one - other) <= CENT
 
 
-@thousand
+@hundreds
 @given(values, parts_of_one, st.integers(1, 10**9))
 def test_with_floor_too_as_long_as_no_part_is_negative(worth, part, cents):
     assume(worth[-1] >= 0 and max(worth) > 0)

@@ -9,7 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cellworth.applications.payouts import Payout, Policy, split_by
+from cellworth.applications.payouts import Payout, split_by
+from cellworth.applications.policies import Policy
 from cellworth.counts import is_whole
 from cellworth.files import written_atomically
 from cellworth.owners import Owners, checked_entries, read_toml

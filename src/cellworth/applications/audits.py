@@ -1,10 +1,8 @@
-"""Audits: a payout on disk, with all that it takes to replay it years later."""
+"""Audits: replay a payout that was saved, years later, and say yes or no."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -18,38 +16,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.applications.agreements import Agreement
+from cellworth.applications.bundles import (
+    AGREEMENT,
+    FORMAT,
+    MANIFEST,
+    PAYOUT,
+    UTILITIES,
+    VALUATION,
+    VERSION,
+    DifferenceError,
+    fingerprints,
+    manifest_of,
+    plain_provenance,
+    plain_shared,
+    read_holdings,
+    read_json,
+    same,
+    seal_of,
+    short,
+    through_json,
+)
 from cellworth.applications.gate import check_owners
 from cellworth.applications.money import checked_money
-from cellworth.applications.payouts import (
-    Payout,
-    Policy,
-    Shared,
-    checked_carried,
-    shared_out,
-    with_label_owner,
-)
+from cellworth.applications.payouts import shared_out
+from cellworth.applications.policies import Policy, checked_carried, with_label_owner
 from cellworth.applications.shares import owner_errors
 from cellworth.blocks import LABEL
 from cellworth.caches import MemoryCache
-from cellworth.counts import is_whole
-from cellworth.files import read_manifest, written_atomically
-from cellworth.owners import Codes, Holdings, Owners
+from cellworth.files import read_manifest
+from cellworth.owners import Holdings, Owners
 from cellworth.problem import Problem
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
 
-FORMAT = "cellworth audit"
-VERSION = 1
-
-_MANIFEST = "manifest.json"
-_VALUATION = "valuation"
-_HOLDINGS = "holdings.json"
-_ROWS = "holdings.parquet"
-_PAYOUT = "payout.json"
-_AGREEMENT = "agreement.toml"
-_UTILITIES = "utilities.parquet"
 # Another processor may add up in another order.
 _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6
@@ -83,31 +84,6 @@ class Verdict:
             return f"no: {self.difference}"
         left = "" if "values" in self.checked else "; values were not computed anew"
         return f"yes: {', '.join(self.checked)} agree{left}"
-
-
-class _DifferenceError(Exception):
-    """The first difference."""
-
-
-def write_bundle(folder: str | os.PathLike[str], payout: Payout, utilities: Any) -> str:
-    """Write a payout, its valuation, holdings and agreement; return the seal."""
-    log = None if utilities is None else _log(utilities)
-    path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
-    path.mkdir(parents=True, exist_ok=True)
-    payout.valuation.save(path / _VALUATION)
-    holdings = payout.ownership.on(payout.valuation.blocks)
-    _write(path / _ROWS, _parquet({"line": holdings.row_lines}))
-    labels = payout.ownership.share_of_labels()
-    _write_json(path / _HOLDINGS, _plain_holdings(holdings) | {"labels": labels})
-    _write_json(path / _PAYOUT, _plain_payout(payout))
-    if payout.agreement is not None:
-        _write(path / _AGREEMENT, payout.agreement.encode())
-    if log is not None:
-        _write(path / _UTILITIES, _parquet(log))
-    _write(path / _MANIFEST, _manifest(_fingerprints(path)))
-    return _seal(path)
 
 
 def verify(
@@ -144,13 +120,13 @@ def verify(
         raise ValueError("a valuer came without data; give data={'X': X, 'y': y, ...} as well.")
     if valuer is not None and (isinstance(valuer, type) or not hasattr(valuer, "fit")):
         raise TypeError(f"valuer is {valuer!r}; give one with the settings of then, not fitted.")
-    if not (path / _MANIFEST).is_file() and not (path / _PAYOUT).is_file():
-        raise FileNotFoundError(f"{path} holds no {_MANIFEST}; give a folder that save wrote.")
+    if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
+        raise FileNotFoundError(f"{path} holds no {MANIFEST}; give a folder that save wrote.")
     checked: list[str] = []
     try:
         for step in _steps(path, data, valuer, seal):
             checked.append(step)
-    except _DifferenceError as difference:
+    except DifferenceError as difference:
         return Verdict(tuple(checked), str(difference))
     return Verdict(tuple(checked))
 
@@ -171,16 +147,16 @@ def _steps(
         _compare_files(path, seal)
     yield "files"
     with _told("the split"):
-        valuation = Valuation.load(path / _VALUATION)
-        holdings, labels = _read_holdings(path, valuation)
-        saved = _read_json(path / _PAYOUT)
+        valuation = Valuation.load(path / VALUATION)
+        holdings, labels = read_holdings(path, valuation)
+        saved = read_json(path / PAYOUT)
         _compare_split(saved, valuation, holdings, labels)
     yield "split"
     agreement = None
     with _told("the agreement"):
         _compare_same_agreement(path, saved)
-        if (path / _AGREEMENT).exists():
-            agreement = Agreement.from_toml(path / _AGREEMENT)
+        if (path / AGREEMENT).exists():
+            agreement = Agreement.from_toml(path / AGREEMENT)
             _compare_agreement(agreement, saved, valuation)
     if agreement is not None:
         yield "agreement"
@@ -193,15 +169,15 @@ def _steps(
             _compare_agreed_owners(agreement, table, holdings, labels, valuation)
         if saved["policy"]["gate"] != "off":
             found = [asdict(finding) for finding in check_owners(owners, valuation)]
-            _compare_findings(_through_json(found), saved["findings"])
+            _compare_findings(through_json(found), saved["findings"])
     yield "data"
     if valuer is not None:
         again, utilities = _valued_again(valuer, data, owners, valuation)
         _compare_values(valuation, again)
         _compare_errors(valuation, again, holdings)
         with _told("the utilities"):
-            if (path / _UTILITIES).exists():
-                _compare_utilities(path / _UTILITIES, utilities)
+            if (path / UTILITIES).exists():
+                _compare_utilities(path / UTILITIES, utilities)
         yield "values"
 
 
@@ -216,27 +192,27 @@ class _told:  # noqa: N801 (reads as a word in "with _told(...)")
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         # A bundle may come from anyone, and hold anything: whatever goes wrong is its fault.
-        if isinstance(error, Exception) and not isinstance(error, _DifferenceError):
-            told = _short(str(error) or type(error).__name__, 600)
-            raise _DifferenceError(f"{self._what} cannot be read ({told}).") from error
+        if isinstance(error, Exception) and not isinstance(error, DifferenceError):
+            told = short(str(error) or type(error).__name__, 600)
+            raise DifferenceError(f"{self._what} cannot be read ({told}).") from error
 
 
 def _compare_files(path: Path, seal: str | None) -> None:
-    if not (path / _MANIFEST).is_file():
-        raise _DifferenceError(f"{_MANIFEST} is missing.")
-    manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
-    named, there = manifest["files"], _fingerprints(path)
+    if not (path / MANIFEST).is_file():
+        raise DifferenceError(f"{MANIFEST} is missing.")
+    manifest = read_manifest(path / MANIFEST, FORMAT, VERSION)
+    named, there = manifest["files"], fingerprints(path)
     for name in sorted(set(named) | set(there)):
         if name not in there:
-            raise _DifferenceError(f"{name} is missing.")
+            raise DifferenceError(f"{name} is missing.")
         if name not in named:
-            raise _DifferenceError(f"{name} is there, but was not saved with the others.")
+            raise DifferenceError(f"{name} is there, but was not saved with the others.")
         if named[name] != there[name]:
-            raise _DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
-    if (path / _MANIFEST).read_bytes() != _manifest(there):
-        raise _DifferenceError(f"{_MANIFEST} is not as it was written.")
-    if seal is not None and seal != _seal(path):
-        raise _DifferenceError(f"the seal is {_seal(path)}, but {seal} was given out.")
+            raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
+    if (path / MANIFEST).read_bytes() != manifest_of(there):
+        raise DifferenceError(f"{MANIFEST} is not as it was written.")
+    if seal is not None and seal != seal_of(path):
+        raise DifferenceError(f"the seal is {seal_of(path)}, but {seal} was given out.")
 
 
 def _compare_split(
@@ -246,32 +222,32 @@ def _compare_split(
     amount = checked_money(saved["amount"], "amount", Decimal(policy.unit))
     brought = checked_carried(saved["brought"], holdings.names)
     shared = shared_out(policy, valuation, holdings, labels, amount=amount, brought=brought)
-    again = _through_json(
-        _plain_shared(shared, valuation)
-        | _plain_provenance(valuation)
+    again = through_json(
+        plain_shared(shared, valuation)
+        | plain_provenance(valuation)
         | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
     # The agreement and what the gate found are looked at on their own.
     others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
     for name in sorted(set(again) | set(saved)):
-        _same((again | others).get(name), saved.get(name), f"{name} of the payout")
+        same((again | others).get(name), saved.get(name), f"{name} of the payout")
     if policy.gate == "off":
-        _same([], saved["findings"], "what the gate found")
+        same([], saved["findings"], "what the gate found")
 
 
 def _compare_same_agreement(path: Path, saved: Mapping[str, Any]) -> None:
-    file = path / _AGREEMENT
+    file = path / AGREEMENT
     there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
-    _same(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
+    same(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
 
 
 def _compare_agreement(
     agreement: Agreement, saved: Mapping[str, Any], valuation: Valuation
 ) -> None:
-    _same(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
+    same(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
     difference = agreement.difference(valuation)
     if difference is not None:
-        raise _DifferenceError(f"the valuation is not what was agreed: {difference}")
+        raise DifferenceError(f"the valuation is not what was agreed: {difference}")
 
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
@@ -290,11 +266,11 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     hashes, saved = came.question()["data_sha256"], valuation.provenance.question["data_sha256"]
     for name in ("X", "y", "blocks", *(["validation"] if held_out else [])):
         if hashes[name] != saved[name]:
-            raise _DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
+            raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
     if came.blocks.rows != valuation.blocks.rows:
-        raise _DifferenceError("the rows of X have other ids, or other groups, than in the audit.")
+        raise DifferenceError("the rows of X have other ids, or other groups, than in the audit.")
     columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
-    _same(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
+    same(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
     return came.table
 
 
@@ -303,9 +279,9 @@ def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) 
     for now, then in zip_longest(found, saved):
         apart = now is None or then is None or now.keys() != then.keys()
         if apart or any(now[key] != then[key] for key in ("kind", "owners")):
-            _same(now, then, "what the gate found")
+            same(now, then, "what the gate found")
         if not math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9):
-            _same(now, then, "what the gate found")
+            same(now, then, "what the gate found")
 
 
 def _owners_again(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
@@ -332,11 +308,11 @@ def _compare_agreed_owners(
 ) -> None:
     owners = with_label_owner(agreement.owners_of(table), agreement.policy, valuation)
     agreed = owners.on(valuation.blocks)
-    _same(list(agreed.names), list(holdings.names), "the owners of the agreement")
+    same(list(agreed.names), list(holdings.names), "the owners of the agreement")
     for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
         if one != other:
-            raise _DifferenceError(f"{name} does not hold what the agreement gives to {name}.")
-    _same(owners.share_of_labels(), dict(labels), "who holds how many labels")
+            raise DifferenceError(f"{name} does not hold what the agreement gives to {name}.")
+    same(owners.share_of_labels(), dict(labels), "who holds how many labels")
 
 
 def _valued_again(
@@ -355,16 +331,16 @@ def _valued_again(
 def _compare_values(valuation: Valuation, again: Valuation) -> None:
     asked, before = again.provenance.question, valuation.provenance.question
     for name in sorted(set(asked) | set(before)):
-        _same(asked.get(name), before.get(name), f"{name} of the valuer")
+        same(asked.get(name), before.get(name), f"{name} of the valuer")
     seeds = [[one.seed for one in v.provenance.sessions] for v in (again, valuation)]
-    _same(seeds[0], seeds[1], "the seeds of the valuer")
+    same(seeds[0], seeds[1], "the seeds of the valuer")
     if again.blocks != valuation.blocks:
-        raise _DifferenceError("the valuer gives blocks with other names.")
+        raise DifferenceError("the valuer gives blocks with other names.")
     scale = float(np.abs(valuation.values).max())
     apart = np.argwhere(~(np.abs(again.values - valuation.values) <= _CLOSE * scale))
     if len(apart):
         i, j = apart[0]
-        raise _DifferenceError(
+        raise DifferenceError(
             f"{len(apart)} values differ when they are computed anew, the first at "
             f"({valuation.row_labels[i]}, {valuation.column_labels[j]}): "
             f"{again.values[i, j]:.9g}, but {valuation.values[i, j]:.9g} was saved."
@@ -374,9 +350,9 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
 def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
     """Compare what else is shown beside the amounts."""
     for name in ("status", "empty"):
-        _same(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
+        same(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
     if not np.isclose(again.unearned, valuation.unearned, rtol=_CLOSE, equal_nan=True):
-        _same(again.unearned, valuation.unearned, "unearned of the valuation")
+        same(again.unearned, valuation.unearned, "unearned of the valuation")
     now, then = (owner_errors(v, holdings) for v in (again, valuation))
     _same_errors(now.sampling, then.sampling, "sampling errors of the owners")
     _same_errors(now.validation, then.validation, "validation errors of the owners")
@@ -384,9 +360,9 @@ def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) 
 
 def _same_errors(now: Floats | None, then: Floats | None, what: str) -> None:
     if now is None or then is None:
-        _same(now is None, then is None, f"whether {what} are unknown")
+        same(now is None, then is None, f"whether {what} are unknown")
     elif not np.allclose(now, then, rtol=_CLOSE_ERROR, atol=1e-12, equal_nan=True):
-        _same(now.tolist(), then.tolist(), what)
+        same(now.tolist(), then.tolist(), what)
 
 
 def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
@@ -400,179 +376,6 @@ def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
     for game, coalition, utility in utilities.entries():
         then = logged.get((game, coalition))
         if then is None or not math.isclose(utility, then, rel_tol=_CLOSE, abs_tol=1e-12):
-            raise _DifferenceError(
+            raise DifferenceError(
                 f"a utility is {utility!r} when it is computed anew, but {then!r} in the log."
             )
-
-
-def _same(came: Any, saved: Any, what: str) -> None:
-    if came != saved:
-        raise _DifferenceError(
-            f"{what} should be {_short(came)}, but the audit has {_short(saved)}."
-        )
-
-
-def _short(thing: Any, most: int = 200) -> str:
-    text = thing if isinstance(thing, str) else repr(thing)
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
-def _plain_payout(payout: Payout) -> dict[str, Any]:
-    agreed = payout.agreement
-    return {
-        **_plain_shared(payout.shared, payout.valuation),
-        "amount": str(payout.amount),
-        "policy": asdict(payout.policy),
-        "brought": dict(payout.brought),
-        "findings": [asdict(finding) for finding in payout.findings],
-        "agreement_sha256": None if agreed is None else hashlib.sha256(agreed.encode()).hexdigest(),
-        **_plain_provenance(payout.valuation),
-    }
-
-
-def _plain_provenance(valuation: Valuation) -> dict[str, Any]:
-    provenance = valuation.provenance
-    return {
-        "data_sha256": provenance.question.get("data_sha256"),
-        "seeds": [session.seed for session in provenance.sessions],
-        "versions": dict(provenance.versions),
-    }
-
-
-def _plain_shared(shared: Shared, valuation: Valuation) -> dict[str, Any]:
-    """What follows from values, holdings and policy."""
-    errors = shared.errors
-    validation = errors.validation
-    return {
-        "owners": [
-            {
-                "name": name,
-                "holds": key,
-                "value": float(shared.values[i]),
-                "standard_error": _known(errors.sampling[i]),
-                "validation_error": None if validation is None else _known(validation[i]),
-                "amount": str(shared.amounts[i]),
-            }
-            for i, (name, key) in enumerate(zip(shared.owners, shared.keys, strict=True))
-        ],
-        "errors_are_bounds": errors.bounded,
-        "carried": dict(shared.carried),
-        "nobody": shared.nobody,
-        "unearned": _known(valuation.unearned),
-    }
-
-
-def _known(number: float) -> float | None:
-    # JSON knows no NaN.
-    return None if np.isnan(number) else float(number)
-
-
-def _plain_holdings(holdings: Holdings) -> dict[str, Any]:
-    return {
-        "names": list(holdings.names),
-        "lines": holdings.lines.tolist(),
-        "claims": holdings.claims.astype(int).tolist(),
-    }
-
-
-def _read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str, int]]:
-    import pyarrow.parquet as pq
-
-    plain = _read_json(path / _HOLDINGS)
-    rows = pq.read_table(path / _ROWS)["line"].to_numpy().astype(np.int32)
-    lines = np.array(plain["lines"], dtype=np.int32)
-    claims = np.array(plain["claims"], dtype=bool)
-    holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
-    # What is read must be what would be written: no text for numbers, no 2 for a claim.
-    _same(_plain_holdings(holdings) | {"labels": labels}, plain, "what is held")
-    _refuse_misfits(holdings, labels, valuation)
-    return holdings, labels
-
-
-def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> None:
-    names, lines, claims = holdings.names, holdings.lines, holdings.claims
-    n_rows, n_columns = valuation.shape
-    fits = (
-        len(set(names)) == len(names) > 0
-        and all(isinstance(name, str) for name in names)
-        and claims.shape == (len(claims), len(names))
-        and holdings.row_lines.shape == (n_rows,)
-        and lines.shape == (len(lines), n_columns)
-        and _counts_below(lines, len(claims))
-        and _counts_below(holdings.row_lines, len(lines))
-        and isinstance(labels, dict)
-        and all(name in names and is_whole(n) and n > 0 for name, n in labels.items())
-    )
-    if not fits:
-        raise _DifferenceError(f"{_HOLDINGS} and {_ROWS} do not fit each other or the valuation.")
-
-
-def _counts_below(codes: Codes, most: int) -> bool:
-    return bool(codes.size and codes.min() >= 0 and codes.max() < most)
-
-
-def _log(utilities: Any) -> dict[str, Any]:
-    """Utilities by coalition, in the order in which the cache has them."""
-    if not callable(getattr(utilities, "entries", None)):
-        raise TypeError(
-            f"utilities is {_short(repr(utilities))}; give the FileCache or MemoryCache of the "
-            "valuer."
-        )
-    entries = list(utilities.entries())
-    names = ("game", "coalition", "utility")
-    return {name: [entry[place] for entry in entries] for place, name in enumerate(names)}
-
-
-def _parquet(columns: Mapping[str, Any]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(pa.table(dict(columns)), sink, compression="zstd")
-    return sink.getvalue()
-
-
-def _fingerprints(path: Path) -> dict[str, str]:
-    """Hash of every file but the manifest; a link would lead out of the folder."""
-    found = {}
-    for file in path.rglob("*"):
-        name = file.relative_to(path).as_posix()
-        if file.is_symlink() or not (file.is_file() or file.is_dir()):
-            raise _DifferenceError(f"{name} is no file but a link or a device.")
-        if file.is_file() and name != _MANIFEST:
-            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return dict(sorted(found.items()))
-
-
-def _manifest(files: Mapping[str, str]) -> bytes:
-    return _json({"format": FORMAT, "version": VERSION, "files": files})
-
-
-def _seal(path: Path) -> str:
-    return hashlib.sha256((path / _MANIFEST).read_bytes()).hexdigest()
-
-
-def _through_json(plain: Any) -> Any:
-    return json.loads(json.dumps(plain))
-
-
-def _json(plain: Mapping[str, Any]) -> bytes:
-    return json.dumps(plain, indent=1).encode()
-
-
-def _read_json(path: Path) -> Any:
-    """Read what was written; a name that stands there twice would hide one of them."""
-    content = path.read_bytes()
-    plain = json.loads(content)
-    if not isinstance(plain, dict) or _json(plain) != content:
-        raise _DifferenceError(f"{path.name} is not as it was written.")
-    return plain
-
-
-def _write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    _write(path, _json(plain))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with written_atomically(path) as file:
-        file.write(content)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,91 +18,32 @@ from cellworth.applications.gate import Finding, check_owners
 from cellworth.applications.money import (
     Negative,
     checked_money,
-    checked_negative,
     in_units,
     quotas,
     weights,
 )
+from cellworth.applications.policies import (
+    PER_HEAD,
+    Game,
+    Gate,
+    Policy,
+    checked_carried,
+    refuse_other_game,
+    with_label_owner,
+)
 from cellworth.applications.shares import OwnerErrors, owner_errors, owner_values
-from cellworth.blocks import LABEL
+from cellworth.applications.statements import Statement
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Holdings, Owners, listed_names
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
-Game = Literal["cells", "blocks"]
-Gate = Literal["warn", "refuse", "off"]
 
 # Half the width of a 95 % interval, in standard errors.
 _WIDTH = 1.959963984540054
 
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
-_MOST_CARRIED = 1e100
-
-PER_HEAD = (
-    "whole blocks are the players here, and such a game pays nearly per head: an owner of twice as "
-    "many rows gets hardly more, and one who appears under two names gets nearly twice as much"
-)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How an amount is shared: what was agreed, apart from the values.
-
-    Parameters
-    ----------
-    currency : str, default="EUR"
-    unit : str, default="0.01"
-        Smallest amount that is paid.
-    negative : {"floor", "carry", "signed"}, default="floor"
-        An owner whose cells are worth less than nothing gets nothing; or nothing now, and the
-        shortfall is set against later payouts; or pays.
-    minimum : str, default="0"
-        What every owner gets at least.
-    label_owner : str or None, default=None
-        Who holds the labels.
-    label_share : str or None, default=None
-        Agreed share of the amount for labels, such as "0.10", where they are no players.
-    game : {"cells", "blocks"}, default="cells"
-        Whether values of single cells are added up, or owners' blocks were the players.
-    gate : {"warn", "refuse", "off"}, default="warn"
-        What happens if something is found that should be looked at before money is paid.
-    """
-
-    currency: str = "EUR"
-    unit: str = "0.01"
-    negative: Negative = "floor"
-    minimum: str = "0"
-    label_owner: str | None = None
-    label_share: str | None = None
-    game: Game = "cells"
-    gate: Gate = "warn"
-
-    def __post_init__(self) -> None:
-        """Refuse what is no policy."""
-        checked_negative(self.negative)
-        for name in ("currency", "label_owner"):
-            text = getattr(self, name)
-            if text is None and name == "label_owner":
-                continue
-            if not isinstance(text, str) or not text.strip() or not text.isprintable():
-                raise ValueError(f"{name} is {text!r}; give some text on one line.")
-        smallest = checked_money(self.unit, "unit", example="0.01")
-        if smallest == 0:
-            raise ValueError("unit is 0; give the smallest amount that is paid, such as '0.01'.")
-        checked_money(self.minimum, "minimum", smallest)
-        for name, allowed in (("game", get_args(Game)), ("gate", get_args(Gate))):
-            if getattr(self, name) not in allowed:
-                choices = " or ".join(map(repr, allowed))
-                raise ValueError(f"{name} is {getattr(self, name)!r}; give {choices}.")
-        share = self.label_share
-        if share is not None and checked_money(share, "label_share", example="0.10") >= 1:
-            raise ValueError(f"label_share is {share!r}; give a share below 1.")
-        # A file holds text: 5, Decimal(5) and "5" are one policy.
-        for name in ("unit", "minimum", "label_share"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, str(getattr(self, name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,100 +200,13 @@ class Payout:
             Fingerprint of the whole bundle. Give it to all owners: who has it can tell whether
             anything was changed since.
         """
-        from cellworth.applications.audits import write_bundle
+        from cellworth.applications.bundles import write_bundle
 
         return write_bundle(folder, self, utilities)
 
     def __repr__(self) -> str:
         """Show a table, and what to know about it."""
         return "\n".join(_summary(self))
-
-
-@dataclass(frozen=True, eq=False)
-class Statement:
-    """What one owner may see of a payout: totals, and its own cells only.
-
-    Nothing else is in it, so that it can be sent to its owner as it is.
-
-    Parameters
-    ----------
-    owner : str
-    amount : Decimal
-        What the owner gets.
-    value : float
-        What its cells are worth together, with what was carried over.
-    totals : mapping
-        The other figures of :meth:`to_dict`.
-    cells : mapping of str to list
-        Row, column, value, standard error and share of each of its cells.
-    backend : str or None
-        Data-frame library for :meth:`to_frame`.
-    """
-
-    owner: str
-    amount: Decimal
-    value: float
-    totals: Mapping[str, Any] = field(repr=False)
-    cells: Mapping[str, list[Any]] = field(repr=False)
-    backend: str | None = None
-
-    @classmethod
-    def of(cls, payout: Payout, owner: str) -> Statement:
-        """Copy what one owner may see."""
-        place = payout.owners.index(owner)
-        held = payout.ownership
-        totals = {
-            "share": float(payout.shares[place]),
-            "interval": payout.intervals[place].tolist(),
-            "carried": payout.carried.get(owner, 0.0),
-            "cells": int(held.cells_of(owner).sum()),
-            "labels": held.share_of_labels().get(owner, 0),
-            "total_amount": str(payout.amount),
-            "total_value": float(payout.values.sum()),
-            "currency": payout.currency,
-            "owners": len(payout.owners),
-        }
-        cells = _own_cells(payout.valuation, held.on(payout.valuation.blocks), place)
-        amount, value = payout.amounts[place], float(payout.values[place])
-        return cls(owner, amount, value, totals, cells, payout.valuation.backend)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Totals, as plain values."""
-        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
-        return mine | dict(self.totals)
-
-    def to_frame(self, backend: str | None = None) -> Any:
-        """Return the values of the owner's own cells, one line each.
-
-        ``share`` is the owner's part of a cell that several claim, else 1.
-        """
-        return frame(self.cells, backend or self.backend)
-
-    def __repr__(self) -> str:
-        """Say what the owner gets, and for what."""
-        told = self.to_dict()
-        low, high = told["interval"]
-        held = f"{told['cells']:,} cells"
-        if told["labels"]:
-            held += f" and {told['labels']:,} labels"
-        return (
-            f"{self.owner} gets {self.amount:,} {told['currency']}, {told['share']:.2%} of "
-            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
-            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g})."
-        )
-
-
-def _own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
-    codes = holdings.codes()
-    held = holdings.claims[:, place][codes]
-    rows, columns = np.nonzero(held)
-    return {
-        "row": valuation.row_labels[rows].tolist(),
-        "column": valuation.column_labels[columns].tolist(),
-        "value": valuation.values[held].tolist(),
-        "standard_error": valuation.standard_errors[held].tolist(),
-        "share": (1.0 / holdings.claims.sum(axis=1)[codes[held]]).tolist(),
-    }
 
 
 def split(
@@ -455,7 +309,7 @@ def split_by(
     money = checked_money(amount, "amount", Decimal(policy.unit))
     owners = with_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
-    _refuse_other_game(valuation, policy)
+    refuse_other_game(valuation, policy)
     brought = checked_carried(carried, holdings.names)
     shared = shared_out(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
@@ -508,79 +362,6 @@ def _refuse_other_kinds(valuation: Any, owners: Any) -> None:
         raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
     if not owners.names:
         raise ValueError("owners names nobody; give cells to somebody with assign(...).")
-
-
-def _has_labels(valuation: Valuation) -> bool:
-    return LABEL in valuation.blocks.columns.ids.tolist()
-
-
-def with_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Owners:
-    """Owners, with the one who holds the labels as the policy says."""
-    if policy.label_share is not None and _has_labels(valuation):
-        raise ValueError(
-            "label_share came, but labels were players and have values of their own; leave it out."
-        )
-    if policy.label_owner is not None:
-        owners = owners.assign(policy.label_owner, columns=[LABEL])
-    if not _has_labels(valuation):
-        held = owners.share_of_labels()
-        if held and policy.label_share is None:
-            raise ValueError(
-                f"{listed_names(list(held))} hold labels, but labels were no players; value them "
-                "with KNNValuer(value_labels=True), or agree on a label_share."
-            )
-        if policy.label_share is not None and not held:
-            raise ValueError(
-                f"label_share is {policy.label_share}, but nobody holds the labels; give "
-                "label_owner."
-            )
-    return owners
-
-
-def _refuse_other_game(valuation: Valuation, policy: Policy) -> None:
-    blocks = valuation.blocks
-    # Row groups of neighbours are worth the sum of their cells: they do not join as a whole.
-    summed = valuation.provenance.method["name"] == "KNNValuer"
-    joins = blocks.columns.grouped or (blocks.rows.grouped and not summed)
-    if joins and policy.game == "cells":
-        raise ValueError(
-            f"this valuation is of groups, not of single cells: {PER_HEAD}; value single cells, or "
-            "pass game='blocks' if that is what was agreed."
-        )
-    if not joins and policy.game == "blocks":
-        raise ValueError(
-            "game is 'blocks', but this valuation is of single cells; leave game out, or value "
-            "groups (row_groups, column_groups) along the owners."
-        )
-
-
-def checked_carried(
-    carried: Mapping[str, float] | None, names: tuple[str, ...]
-) -> dict[str, float]:
-    """What an earlier payout carried over, as it says itself."""
-    if carried is not None and not isinstance(carried, Mapping):
-        raise TypeError(
-            f"carried is of type {type(carried).__name__}; give payout.carried of the payout "
-            "before."
-        )
-    brought = dict(carried or {})
-    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in brought.values()):
-        raise TypeError(
-            "carried holds what is no number; give payout.carried of the payout before."
-        )
-    unknown = [name for name in brought if name not in names]
-    if unknown:
-        raise ValueError(
-            f"carried names {unknown[0]!r}, who owns nothing here; owners are "
-            f"{listed_names(names)}."
-        )
-    wrong = [name for name, value in brought.items() if not -_MOST_CARRIED < value <= 0]
-    if wrong:
-        raise ValueError(
-            f"carried has {brought[wrong[0]]} for {wrong[0]!r}; give payout.carried of the payout "
-            "before, whose values are at most 0."
-        )
-    return {name: float(value) for name, value in brought.items()}
 
 
 def _left_over(policy: Policy, names: tuple[str, ...], values: Floats) -> dict[str, float]:

@@ -1,0 +1,104 @@
+"""Statements: what one owner may see of a payout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellworth.listing import frame
+from cellworth.owners import Holdings
+from cellworth.valuation import Valuation
+
+if TYPE_CHECKING:
+    from cellworth.applications.payouts import Payout
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """What one owner may see of a payout: totals, and its own cells only.
+
+    Nothing else is in it, so that it can be sent to its owner as it is.
+
+    Parameters
+    ----------
+    owner : str
+    amount : Decimal
+        What the owner gets.
+    value : float
+        What its cells are worth together, with what was carried over.
+    totals : mapping
+        The other figures of :meth:`to_dict`.
+    cells : mapping of str to list
+        Row, column, value, standard error and share of each of its cells.
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+    """
+
+    owner: str
+    amount: Decimal
+    value: float
+    totals: Mapping[str, Any] = field(repr=False)
+    cells: Mapping[str, list[Any]] = field(repr=False)
+    backend: str | None = None
+
+    @classmethod
+    def of(cls, payout: Payout, owner: str) -> Statement:
+        """Copy what one owner may see."""
+        place = payout.owners.index(owner)
+        held = payout.ownership
+        totals = {
+            "share": float(payout.shares[place]),
+            "interval": payout.intervals[place].tolist(),
+            "carried": payout.carried.get(owner, 0.0),
+            "cells": int(held.cells_of(owner).sum()),
+            "labels": held.share_of_labels().get(owner, 0),
+            "total_amount": str(payout.amount),
+            "total_value": float(payout.values.sum()),
+            "currency": payout.currency,
+            "owners": len(payout.owners),
+        }
+        cells = _own_cells(payout.valuation, held.on(payout.valuation.blocks), place)
+        amount, value = payout.amounts[place], float(payout.values[place])
+        return cls(owner, amount, value, totals, cells, payout.valuation.backend)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals, as plain values."""
+        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
+        return mine | dict(self.totals)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return the values of the owner's own cells, one line each.
+
+        ``share`` is the owner's part of a cell that several claim, else 1.
+        """
+        return frame(self.cells, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """Say what the owner gets, and for what."""
+        told = self.to_dict()
+        low, high = told["interval"]
+        held = f"{told['cells']:,} cells"
+        if told["labels"]:
+            held += f" and {told['labels']:,} labels"
+        return (
+            f"{self.owner} gets {self.amount:,} {told['currency']}, {told['share']:.2%} of "
+            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
+            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g})."
+        )
+
+
+def _own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+    codes = holdings.codes()
+    held = holdings.claims[:, place][codes]
+    rows, columns = np.nonzero(held)
+    return {
+        "row": valuation.row_labels[rows].tolist(),
+        "column": valuation.column_labels[columns].tolist(),
+        "value": valuation.values[held].tolist(),
+        "standard_error": valuation.standard_errors[held].tolist(),
+        "share": (1.0 / holdings.claims.sum(axis=1)[codes[held]]).tolist(),
+    }
