@@ -60,8 +60,8 @@ class LoggedTasks(QueryTasks):
 class LoggedKNN(KNNValuer):
     """Values cells by tasks that tell when they begin."""
 
-    def _tasks(self, game, settings):
-        tasks = super()._tasks(game, settings)
+    def _tasks(self, game, settings, holdings):
+        tasks = super()._tasks(game, settings, holdings)
         tasks.__class__ = LoggedTasks
         tasks.log, tasks.seconds = self.log, self.seconds
         return tasks

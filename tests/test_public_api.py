@@ -165,6 +165,7 @@ def complaints(results):
     return [r for r in results if r["status"] not in ("passed", "skipped", "xfail")]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learn_accepts_the_monte_carlo_valuer():

@@ -397,6 +397,7 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
     assert verdict, verdict
 
 
+@pytest.mark.slow
 def test_whole_number_targets_that_the_training_rows_lack_are_no_difference(tmp_path):
     table = pd.DataFrame({"a": np.arange(12.0), "b": np.arange(12.0) % 5})
     data = {"X": table[:8], "y": np.arange(8), "X_val": table[8:], "y_val": np.arange(8, 12)}

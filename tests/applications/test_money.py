@@ -23,6 +23,7 @@ def shared(worth, amount, unit=CENT, negative="floor", minimum=0):
     return shares, in_units(shares, unit, range(len(worth)))
 
 
+@pytest.mark.slow
 @thousand
 @given(values, st.integers(0, 10**12), units, st.sampled_from(["floor", "carry", "signed"]))
 def test_amounts_add_up_to_the_unit_and_are_never_a_unit_off(worth, n_units, unit, negative):
@@ -79,6 +80,7 @@ def test_splitting_an_identity_moves_no_share_of_another_and_at_most_a_cent(wort
         assert abs(one - other) <= CENT
 
 
+@pytest.mark.slow
 @hundreds
 @given(values, parts_of_one, st.integers(1, 10**9))
 def test_with_floor_too_as_long_as_no_part_is_negative(worth, part, cents):

@@ -71,6 +71,7 @@ def sums(cells, whose):
     return {code: Fraction(float(cells[whose == code].sum())) for code in np.unique(whose)}
 
 
+@pytest.mark.slow
 @thousand
 @given(tables(), st.integers(0, 10**9), st.sampled_from(["floor", "carry", "signed"]))
 def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negative):
@@ -92,6 +93,7 @@ def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negati
     assert payout.nobody == sums(cells, whose).get(-1, 0)
 
 
+@pytest.mark.slow
 @hundreds
 @given(tables(), st.randoms(use_true_random=False), st.integers(1, 10**6))
 def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, random, cents):

@@ -41,6 +41,7 @@ def test_a_random_state_object_gives_a_seed():
     np.testing.assert_array_equal(runs[0].values_, runs[1].values_)
 
 
+@pytest.mark.slow
 def test_the_default_budget_is_fifty_utilities_a_block_or_ten_looks_at_each():
     groups = {"row_groups": np.arange(150) % 6, "column_groups": np.arange(4)}
     valuation = MonteCarloValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_

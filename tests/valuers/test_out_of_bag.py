@@ -111,6 +111,7 @@ def test_more_trees_go_on_where_fewer_ended():
         np.testing.assert_array_equal(one.columns, other.columns)
 
 
+@pytest.mark.slow
 def test_standard_errors_tell_how_runs_differ():
     runs = [
         OutOfBagValuer(n_trees=200, random_state=seed, progress=False).fit(WINE, CULTIVAR)
@@ -327,6 +328,7 @@ def test_a_row_that_trees_tell_wrongly_is_worth_least():
 # The authors' altered cells -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @with_data
 def test_low_values_find_the_altered_cells_of_the_breast_cancer_table():
     given = altered_cells.load(DATA)
