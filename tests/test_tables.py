@@ -4,7 +4,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth.tables import Table
+from cellworth.tables import Table, entries_per_cell
 
 COLUMNS = {
     "age": [31, 42, 53],
@@ -122,3 +122,15 @@ def test_columns_are_aligned_by_name():
 def test_a_table_that_was_read_is_not_read_again():
     table = Table.of([[1, 2]], called="X")
     assert Table.of(table, called="X") is table
+
+
+def test_entries_of_cells_are_taken_only_from_frames_that_are_labelled_alike():
+    table = Table.of(pd.DataFrame({"a": [1, 2], "b": [3, 4]}, index=["r", "s"]), called="X")
+    marks = pd.DataFrame({"a": [True, False], "b": [False, False]}, index=["r", "s"])
+    labels = table.names, table.row_ids
+    assert entries_per_cell(marks, *labels, called="marks").tolist() == [[True, False], [False] * 2]
+    assert entries_per_cell([[1, 2], [3, 4]], *labels, called="marks").tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(ValueError, match="marks has the columns 'b', 'a', but the table has 'a'"):
+        entries_per_cell(marks[["b", "a"]], *labels, called="marks")
+    with pytest.raises(ValueError, match="marks has the row ids 's', 'r', but the table has 'r'"):
+        entries_per_cell(marks[::-1], *labels, called="marks")

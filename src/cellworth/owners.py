@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import LABEL, Axis, Blocks, Labels, Mask, is_missing, label_array, some
 from cellworth.counts import is_whole
-from cellworth.tables import Table
+from cellworth.tables import Table, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]
 Codes = NDArray[np.int32]
@@ -309,7 +309,8 @@ class Owners:
         return self.names.index(name)
 
     def _any_shape(self, name: str, cells: Any) -> Claim:
-        marked = np.asarray(cells)
+        called = f"cells of owner {name!r}"
+        marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
         if marked.dtype.kind != "b" or marked.shape != self.shape:
             raise ValueError(
                 f"cells of owner {name!r} is an array of {marked.dtype} of shape {marked.shape}; "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cellworth.blocks import Labels, Positions, is_missing, label_array
+from cellworth.blocks import Labels, Positions, is_missing, label_array, some
 
 # Whole numbers up to here are exact in float64, so that 1 and 1.0 get one fingerprint.
 LARGEST_EXACT = 2**53
@@ -142,6 +142,29 @@ def array_as_given(data: Any) -> NDArray[Any]:
     # NumPy turns the 1 of ["no", 1] into "1" without a word.
     mixed_up = array.dtype.kind == "U" and not isinstance(data, np.ndarray)
     return np.asarray(data, dtype=object) if mixed_up else array
+
+
+def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str) -> NDArray[Any]:
+    """One entry per cell of a table: an array as it is, a data frame only if it is labelled alike.
+
+    Entries in another order of rows or columns would be taken for those of other cells.
+    """
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return np.asarray(given)
+    wanted = [str(name) for name in names.tolist()]
+    if [str(name) for name in frame.columns] != wanted:
+        raise ValueError(
+            f"{called} has the columns {some(frame.columns)}, but the table has {some(wanted)}; "
+            "give both the same columns in the same order, or an array."
+        )
+    index = nw.maybe_get_index(frame)
+    if index is not None and not np.array_equal(label_array(index, what="row"), row_ids):
+        raise ValueError(
+            f"{called} has the row ids {some(index)}, but the table has {some(row_ids)}; give both "
+            "the same rows in the same order, or an array."
+        )
+    return frame.to_numpy()
 
 
 def series_array(series: nw.Series[Any]) -> NDArray[Any]:
