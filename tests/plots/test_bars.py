@@ -262,3 +262,16 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
         ax = Figure(layout="constrained").subplots()
         assert draw(given, ax=ax) is ax
         assert_readable(ax)
+
+
+def test_brackets_that_nobody_could_read_become_a_number():
+    names = [f"owner {i:02}" for i in range(25)]
+    rng = np.random.default_rng(3)
+    pairs = [pair for pair in combinations(names, 2) if rng.random() < 0.7]
+    many = payout_of(
+        owners=names, values=np.linspace(1, 0, 25), amounts=[Decimal(4)] * 25, shares=[0.04] * 25,
+        intervals=np.tile([0.0, 1.0], (25, 1)), undecided=pairs,
+    )  # fmt: skip
+    ax = plots.owners(many)
+    assert brackets(ax) == []
+    assert f"the order of {len(pairs)} of 300 pairs is undecided" in ax.get_xlabel()

@@ -1,5 +1,6 @@
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from cellworth import RandomValuer, plots
+from cellworth import KNNValuer, Owners, RandomValuer, plots
 from cellworth.plots import grids
 from cellworth.plots.borders import borders, largest_rectangles
 from cellworth.plots.grids import SEVERAL, Grid
@@ -385,3 +386,28 @@ def test_wrong_inputs_get_one_sentence(case):
     with pytest.raises(kind, match=message):
         plots.heatmap(*arguments, **settings)
     assert pyplot.get_fignums() == []
+
+
+def test_owners_who_share_cells_are_named_together():
+    X = np.arange(12.0).reshape(4, 3)
+    shared = Owners(X, overlaps="equal").assign("ann", columns=["x0", "x1"])
+    ax = plots.heatmap(valuation_of(np.ones((4, 3))), owners=shared.assign("bob", columns="x1"))
+    assert {text.get_text() for text in ax.texts} == {"ann", "ann + bob"}
+
+
+def test_owners_of_labels_and_of_groups_are_drawn():
+    X, y = np.arange(16.0).reshape(8, 2), np.arange(8) % 2
+    owners = Owners(X).assign("ann", columns="x0").assign("bob", columns=["x1", "(label)"])
+    labelled = KNNValuer(1, value_labels=True).fit(X, y, X_val=X, y_val=y).valuation_
+    assert {text.get_text() for text in plots.heatmap(labelled, owners=owners).texts} >= {"bob"}
+    groups = [f"g{i // 4}" for i in range(8)]
+    grouped = KNNValuer(1).fit(X, y, X_val=X, y_val=y, row_groups=groups).valuation_
+    ax = plots.heatmap(grouped, owners=Owners(X).assign("ann", rows=slice(0, 4)))
+    assert [text.get_text() for text in ax.texts] == ["ann"]
+
+
+def test_what_rounding_leaves_is_no_colour():
+    dust = replace(valuation_of([[1e-17, -1e-17]]), expected_total=0.0, unearned=0.6)
+    np.testing.assert_allclose(
+        painted(plots.heatmap(dust))[0, :, :3], [to_rgba(ZERO)[:3]] * 2, atol=0.01
+    )

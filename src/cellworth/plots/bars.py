@@ -33,6 +33,8 @@ from cellworth.plots.style import (
 )
 
 _THICKNESS = 0.7
+# Brackets side by side that can still be told apart.
+_MOST_LANES = 5
 _LANE = 8.0
 _WHISKER: dict[str, Any] = {
     "ecolor": "black",
@@ -153,7 +155,8 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
 def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     """Draw each owner's value with its interval, by falling value, and what each gets.
 
-    Brackets point at owners whose order among each other is undecided.
+    Brackets point at owners whose order among each other is undecided; where these would be too
+    many to read, the number of such pairs is told instead.
 
     Parameters
     ----------
@@ -180,8 +183,14 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     intervals = np.asarray(payout.intervals, dtype=np.float64).reshape(-1, 2)[order]
     _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
     names = [payout.owners[place] for place in order.tolist()]
-    away = _draw_brackets(ax, undecided_groups(names, payout.undecided))
+    groups = undecided_groups(names, payout.undecided)
+    lanes = _lanes(groups)
+    few = max(lanes, default=0) < _MOST_LANES
+    away = _draw_brackets(ax, groups, lanes) if few else 0.0
     note = "\nbrackets point at owners whose order is undecided" if away else ""
+    if not few:
+        n_pairs = len(names) * (len(names) - 1) // 2
+        note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
     amounts = [_amount(payout, place) for place in order.tolist()]
     write_lines(ax, texts_of(names), amounts, away=away)
@@ -211,19 +220,27 @@ def undecided_groups(
         if end > first + 1 and not (groups and groups[-1][-1] >= end - 1):
             groups.append(tuple(range(first, end)))
     told = {pair for group in groups for pair in combinations(group, 2)}
-    return groups + sorted(undecided - told)
+    return sorted(groups + list(undecided - told))
 
 
-def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]]) -> float:
-    """Draw a bracket beside each group, those that meet side by side; return the points it takes.
+def _lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
+    """How far out each bracket must be drawn, so that no two meet."""
+    lanes: list[int] = []
+    ends: list[int] = []
+    for group in groups:
+        lane = next((i for i, end in enumerate(ends) if end < group[0]), len(ends))
+        ends[lane : lane + 1] = [group[-1]]
+        lanes.append(lane)
+    return lanes
+
+
+def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[int]) -> float:
+    """Draw a bracket beside each group; return the points that all of them take.
 
     Its teeth are at the members: it may pass by others.
     """
-    lane_ends: list[int] = []
     step = _LANE / points_across(ax)[0]
-    for group in sorted(groups):
-        lane = next((i for i, end in enumerate(lane_ends) if end < group[0]), len(lane_ends))
-        lane_ends[lane : lane + 1] = [group[-1]]
+    for group, lane in zip(groups, lanes, strict=True):
         right = 1.0 + step * (lane + 1)
         across, down = [], []
         for line in group:
@@ -237,4 +254,4 @@ def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]]) -> float:
             transform=ax.get_yaxis_transform(),
             clip_on=False,
         )
-    return _LANE * len(lane_ends) + 2.0 if lane_ends else 0.0
+    return _LANE * (max(lanes) + 1) + 2.0 if lanes else 0.0

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.counts import checked_count
+from cellworth.owners import Owners
 from cellworth.plots.borders import draw_owners
-from cellworth.plots.grids import Grid
+from cellworth.plots.grids import NOBODY, Grid
 from cellworth.plots.style import (
     PALE_GREY,
     SCORE_UNITS,
@@ -28,6 +29,7 @@ from cellworth.valuation import Valuation
 _CERTAIN = 2.0
 _LEAST_OPACITY = 0.15
 _INCHES_PER_LETTER = 0.07
+_ROUNDING = 1e-12
 
 
 def heatmap(
@@ -46,10 +48,10 @@ def heatmap(
     Parameters
     ----------
     valuation : Valuation
-    owners : object, default=None
-        Who holds which cells, with ``names`` (list of str) and ``codes`` (array of whole numbers of
-        shape (n_rows, n_columns): an index into names, -1 for nobody). Lines are drawn between
-        cells of different owners, and each name into its owner's largest rectangle, where it fits.
+    owners : Owners, default=None
+        Who holds which cells (or any object with ``names`` and ``codes``, an index into names for
+        each cell, -1 for nobody). Lines are drawn between cells of different owners, and each name
+        into its owner's largest rectangle, where it fits.
     uncertainty : bool, default=True
         Whether values below two errors from zero are paler. The error joins standard and
         validation error; that of a mean of rows is taken as the mean of their errors, which it
@@ -74,10 +76,10 @@ def heatmap(
     ['x0', 'x1']
     """
     refuse_what_is_no_valuation(valuation)
-    codes = None if owners is None else _checked_codes(owners, valuation.shape)
+    held = None if owners is None else _held(owners, valuation)
     grid = Grid.of(valuation, checked_count(max_rows, "max_rows"))
     ax = axes_for(ax, _figure_size(grid))
-    limit = _limit(grid.values)
+    limit = _limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
     ax.imshow(
         _painted(grid, limit, pales=pales),
@@ -90,8 +92,9 @@ def heatmap(
     name_lines(ax, grid.row_names)
     ax.set_ylabel(_row_title(valuation, grid.rows_per_bin), size=SMALL)
     _show_unvisited(ax, np.isnan(grid.values))
-    if codes is not None:
-        draw_owners(ax, grid.owners(codes), list(owners.names))
+    if held is not None:
+        names, codes = held
+        draw_owners(ax, grid.owners(codes), names)
     return ax
 
 
@@ -102,6 +105,20 @@ def refuse_what_is_no_valuation(valuation: Any) -> None:
             f"valuation is of type {type(valuation).__name__}; give a Valuation, such as "
             "valuer.valuation_ of a fitted valuer."
         )
+
+
+def _held(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
+    """Names of owners, and of those who share cells, and which of them holds each block."""
+    if not isinstance(owners, Owners):
+        codes = _checked_codes(owners, valuation.shape)
+        return list(owners.names), codes
+    holdings = owners.on(valuation.blocks)
+    names = [
+        " + ".join(holdings.names[place] for place in np.flatnonzero(line))
+        for line in holdings.claims
+    ]
+    nobody = holdings.claims.sum(axis=1) == 0
+    return names, np.where(nobody[holdings.codes()], NOBODY, holdings.codes())
 
 
 def _checked_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
@@ -133,13 +150,15 @@ def _figure_size(grid: Grid) -> tuple[float, float]:
     return float(width), float(height)
 
 
-def _limit(values: Floats) -> float:
+def _limit(values: Floats, valuation: Valuation) -> float:
     """Return the size of the values that are darkest; beyond it is at most one cell in 100."""
     sizes = np.abs(values[~np.isnan(values)])
     if not sizes.any():
         return 1.0
     usual = float(np.quantile(sizes, 0.99, method="higher"))
-    return usual if usual > 0 else float(sizes.max())
+    # What is left by rounding must not look like a value.
+    score = np.nansum(np.abs([valuation.expected_total, valuation.unearned]))
+    return max(usual if usual > 0 else float(sizes.max()), float(_ROUNDING * score))
 
 
 def _painted(grid: Grid, limit: float, *, pales: bool) -> Floats:

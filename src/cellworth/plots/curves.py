@@ -7,8 +7,8 @@ from itertools import cycle
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import t as student
 
+from cellworth.applications.bands import Band
 from cellworth.execution import Progress
 from cellworth.plots.style import (
     DASHES,
@@ -259,11 +259,10 @@ def _looks() -> Any:
 def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **look: Any) -> None:
     """Draw the mean over seeds and its 95 % interval."""
     along, seen = np.asarray(shares, dtype=np.float64), np.atleast_2d(scores)
-    mean, n_seeds = seen.mean(axis=0), len(seen)
-    ax.plot(along, mean, color=color, markersize=3.5, **look)
-    if n_seeds > 1:
-        reach = student.ppf(0.975, n_seeds - 1) * seen.std(axis=0, ddof=1) / np.sqrt(n_seeds)
-        ax.fill_between(along, mean - reach, mean + reach, color=color, alpha=0.18, linewidth=0)
+    band = Band.over_seeds(seen)
+    ax.plot(along, band.mean, color=color, markersize=3.5, **look)
+    if len(seen) > 1:
+        ax.fill_between(along, band.low, band.high, color=color, alpha=0.18, linewidth=0)
 
 
 def _as_percent(axis: Any) -> None:

@@ -112,8 +112,10 @@ def _contents(X: Any, valuation: Valuation) -> list[Floats | None]:
             f"X has {table.shape[0]} rows that are not the {n_rows} rows of the valuation, in "
             "their order; give the table that was valued."
         )
-    labels = valuation.column_labels.tolist()
-    names = labels[: table.shape[1]] if table.backend is None else table.names.tolist()
+    # Where labels were valued, all names are text.
+    labels = [str(label) for label in valuation.column_labels.tolist()]
+    named = table.backend is not None
+    names = [str(name) for name in table.names.tolist()] if named else labels[: table.shape[1]]
     lacking = [label for label in labels if label not in names and label != LABEL]
     if lacking:
         raise ValueError(
@@ -123,8 +125,8 @@ def _contents(X: Any, valuation: Valuation) -> list[Floats | None]:
 
 
 def _has_other_ids(table: Table, valuation: Valuation) -> bool:
-    ids, labels = table.row_ids.tolist(), valuation.row_labels.tolist()
-    return table.backend == "pandas" and ids != labels and set(ids) == set(labels)
+    # Tables of other libraries have no ids of their own.
+    return table.backend == "pandas" and table.row_ids.tolist() != valuation.row_labels.tolist()
 
 
 def _ranks(table: Table, place: int) -> Floats | None:
