@@ -232,6 +232,14 @@ class Owners:
             raise _split_block("row", rows.labels[rows.codes[split[0]]])
         return replace(holdings, row_lines=of_players, lines=lines[:, first])
 
+    def refuse_other_cells(self, sha256: str | None) -> None:
+        """Refuse a table with other cells than that of a fingerprint, where there is one."""
+        if sha256 is not None and sha256 != self.table.sha256():
+            raise ValueError(
+                "owners are of a table with other cells than the one that is valued (its sha256 "
+                "differs); give Owners the very table that fit gets."
+            )
+
     def to_plain(self) -> list[dict[str, Any]]:
         """Every holding as name, rows and columns, as :meth:`from_toml` reads them."""
         return [entry for claim in self._claims for entry in self._plain(claim)]

@@ -167,6 +167,12 @@ def test_a_minimum_is_for_every_owner():
     assert list(map(str, signed.amounts)) == ["80.00", "20.00"]
 
 
+def test_who_is_worth_less_than_nothing_pays_and_its_statement_says_so():
+    payout = split(valued([[3.0, -1.0]]), TWO, amount="100", negative="signed", gate="off")
+    assert str(payout.statement("owner 1")).startswith("owner 1 pays 50.00 EUR, -50.00% of 100")
+    assert str(payout.statement("owner 0")).startswith("owner 0 gets 150.00 EUR")
+
+
 def test_a_shortfall_is_carried_until_it_is_made_good():
     periods = [[3.0, -2.0], [3.0, 1.0], [3.0, 1.5]]
     carried, seen = None, []

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.applications.shares import owner_errors, owner_values
+from cellworth.applications.policies import rows_join
+from cellworth.applications.shares import (
+    owner_errors,
+    owner_values,
+    refuse_other_table,
+    rounding,
+)
 from cellworth.blocks import Mask
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Owners, listed_names
@@ -34,7 +40,8 @@ _MOST_ROWS = 20_000
 _LEAST_ROWS = 10
 _FEW_LEVELS = 50
 _FAR = 1e9
-_ROUNDING = 1e-12
+# Half the width of a 95 % interval, in standard errors.
+_WIDTH = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,11 @@ class Finding:
     Parameters
     ----------
     kind : str
-        "copied rows", "copied columns", "one identity" or "below zero".
+        "copied rows", "copied columns", "one identity", "below zero" or "within noise".
     owners : tuple of str
         Whom it concerns.
     figure : float
-        How much: a share of rows, an association, an area under the curve, a value.
+        How much: a share of rows, an association, an area under the curve, a value, a total.
     sentence : str
     """
 
@@ -63,9 +70,10 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
 
     Copies gain under every value that is symmetric and efficient, so they must be found before
     anything is valued: rows of one owner that are (nearly) those of another, columns that tell the
-    same. With a valuation, owners whose cells are worth less than nothing are named as well; and
-    where whole blocks were the players, pairs of owners whose rows cannot be told apart, because
-    one who comes under two names is paid nearly twice there.
+    same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
+    a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
+    whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
+    comes under two names is paid nearly twice there.
 
     Parameters
     ----------
@@ -77,14 +85,29 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
     list of Finding
         Empty where nothing was found.
     """
+    _refuse_other_kinds(owners, valuation)
     cells = _Cells(owners.table)
     held = {name: owners.cells_of(name) for name in owners.names}
     findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
     if valuation is not None:
         findings += _below_zero(owners, valuation)
-        if valuation.blocks.rows.grouped:
+        findings += _within_noise(owners, valuation)
+        if rows_join(valuation):
             findings += _one_identity(held, cells)
     return findings
+
+
+def _refuse_other_kinds(owners: Any, valuation: Any) -> None:
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    if valuation is None:
+        return
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
+            "valuation_."
+        )
+    refuse_other_table(owners, valuation)
 
 
 class _Cells:
@@ -353,9 +376,8 @@ def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
     holdings = owners.on(valuation.blocks)
     errors = owner_errors(valuation, holdings).together
     values = [float(exact) for exact in owner_values(valuation, holdings)[0]]
-    nothing = _ROUNDING * max(map(abs, values))
     for name, value, error in zip(holdings.names, values, errors, strict=True):
-        if value < -nothing:
+        if value < 0:
             sure = "surely" if value + 2.0 * error < 0 else "perhaps by chance"
             yield Finding(
                 "below zero",
@@ -364,3 +386,17 @@ def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
                 f"the cells of {name} are worth {value:.4f} ({sure}): on average over "
                 "coalitions the model is better without them.",
             )
+
+
+def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
+    total, error = valuation.total, valuation.total_error
+    # An error that is not known tells nothing.
+    if abs(total) <= _WIDTH * error + rounding(valuation):
+        low, high = total - _WIDTH * error, total + _WIDTH * error
+        yield Finding(
+            "within noise",
+            tuple(owners.names),
+            total,
+            f"all cells together are worth {total:.4g} (95 % interval {low:.4g} to {high:.4g}), "
+            "which cannot be told from nothing; shares of it are noise.",
+        )

@@ -31,7 +31,12 @@ from cellworth.applications.policies import (
     refuse_other_game,
     with_label_owner,
 )
-from cellworth.applications.shares import OwnerErrors, owner_errors, owner_values
+from cellworth.applications.shares import (
+    OwnerErrors,
+    owner_errors,
+    owner_values,
+    refuse_other_table,
+)
 from cellworth.applications.statements import Statement
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Holdings, Owners, listed_names
@@ -309,6 +314,7 @@ def split_by(
     money = checked_money(amount, "amount", Decimal(policy.unit))
     owners = with_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
+    refuse_other_table(owners, valuation)
     refuse_other_game(valuation, policy)
     brought = checked_carried(carried, holdings.names)
     shared = shared_out(

@@ -137,12 +137,16 @@ def _has_labels(valuation: Valuation) -> bool:
     return LABEL in valuation.blocks.columns.ids.tolist()
 
 
-def refuse_other_game(valuation: Valuation, policy: Policy) -> None:
-    """Refuse groups where cells were agreed on, and cells where groups were."""
-    blocks = valuation.blocks
+def rows_join(valuation: Valuation) -> bool:
+    """Whether groups of rows were players as a whole."""
     # Row groups of neighbours are worth the sum of their cells: they do not join as a whole.
     summed = valuation.provenance.method["name"] == "KNNValuer"
-    joins = blocks.columns.grouped or (blocks.rows.grouped and not summed)
+    return valuation.blocks.rows.grouped and not summed
+
+
+def refuse_other_game(valuation: Valuation, policy: Policy) -> None:
+    """Refuse groups where cells were agreed on, and cells where groups were."""
+    joins = valuation.blocks.columns.grouped or rows_join(valuation)
     if joins and policy.game == "cells":
         raise ValueError(
             f"this valuation is of groups, not of single cells: {PER_HEAD}; value single cells, or "

@@ -238,7 +238,10 @@ class KNNValuer(Valuer):
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         if _checked_flag(self.value_labels, "value_labels"):
             blocks = _with_label(blocks)
-        tasks = self._tasks(game, settings, None if owners is None else owners.on(blocks))
+        holdings = None if owners is None else owners.on(blocks)
+        if owners is not None:
+            owners.refuse_other_cells(game.problem.table.sha256())
+        tasks = self._tasks(game, settings, holdings)
         sweeps = _checked_sweeps(self.sweeps, once=not tasks.draws, limited=self.stop is not None)
         question = self._question(game)
         method = {
