@@ -393,7 +393,7 @@ WRONG = [
     ({"minimum": "5"}, "a minimum of 5.00 for each of 2 owners is more than the amount of 1.00"),
     ({"minimum": 5.0}, "minimum is 5.0; give text such as"),
     ({"label_owner": 5}, "label_owner is 5; give some text on one line"),
-    ({"label_owner": "lab"}, r"lab hold labels, but labels were no players; value them with"),
+    ({"label_owner": "lab"}, r"lab holds labels, but labels were no players; value them with"),
     ({"label_share": "0.1"}, "label_share is 0.1, but nobody holds the labels; give label_owner"),
     ({"label_share": 0.1, "label_owner": "lab"}, "label_share is 0.1; give text such as '0.10'"),
     ({"label_share": "1", "label_owner": "lab"}, "label_share is '1'; give a share below 1"),
@@ -405,6 +405,7 @@ WRONG = [
     ({"carried": {"owner 0": "much"}}, "carried holds what is no number; give payout.carried"),
     ({"carried": {"owner 0": float("nan")}}, "carried has nan for 'owner 0'; give"),
     ({"carried": {"owner 0": float("-inf")}}, "carried has -inf for 'owner 0'; give"),
+    ({"carried": {"owner 0": -1.0}}, "carried came with negative='floor', which would forget"),
     ({"valuation": valued([[np.nan, 1.0]])}, "1 blocks or more were never visited"),
     ({"valuation": valued([[np.inf, 1.0]])}, "some blocks have an infinite value"),
     ({"valuation": valued([[-1.0, 0.0]])}, "every owner is worth nothing or less"),
@@ -415,6 +416,16 @@ WRONG = [
 def test_a_mistake_gets_one_sentence(changed, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         split(**(GOOD | changed))
+
+
+def test_an_amount_is_a_whole_number_of_any_type_and_shown_in_full():
+    assert split(**(GOOD | {"amount": np.int64(100)})).amount == 100
+    assert str(split(**(GOOD | {"amount": "1e5"}))).startswith("Payout of 100,000 EUR")
+
+
+def test_a_payout_is_saved_in_a_folder_alone():
+    with pytest.raises(TypeError, match="folder is None; give the path of a new folder"):
+        split(**GOOD).save(None)
 
 
 def test_labels_that_play_need_no_agreed_share():

@@ -220,7 +220,7 @@ def _compare_split(
 ) -> None:
     policy = Policy(**saved["policy"])
     amount = checked_money(saved["amount"], "amount", Decimal(policy.unit))
-    brought = checked_carried(saved["brought"], holdings.names)
+    brought = checked_carried(saved["brought"], holdings.names, policy.negative)
     shared = shared_out(policy, valuation, holdings, labels, amount=amount, brought=brought)
     again = through_json(
         plain_shared(shared, valuation)

@@ -264,7 +264,7 @@ def split(
         Whether copies of rows or columns across owners, and owners worth less than nothing, are
         warned of, refused, or not looked for; see :func:`check_owners`.
     carried : mapping of str to float, default=None
-        What an earlier payout carried over.
+        What an earlier payout carried over; only with ``negative="carry"``.
 
     Returns
     -------
@@ -316,7 +316,7 @@ def split_by(
     holdings = owners.on(valuation.blocks)
     refuse_other_table(owners, valuation)
     refuse_other_game(valuation, policy)
-    brought = checked_carried(carried, holdings.names)
+    brought = checked_carried(carried, holdings.names, policy.negative)
     shared = shared_out(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
     )

@@ -82,7 +82,7 @@ class Policy:
 
 
 def checked_carried(
-    carried: Mapping[str, float] | None, names: tuple[str, ...]
+    carried: Mapping[str, float] | None, names: tuple[str, ...], negative: Negative
 ) -> dict[str, float]:
     """What an earlier payout carried over, as it says itself."""
     if carried is not None and not isinstance(carried, Mapping):
@@ -107,6 +107,11 @@ def checked_carried(
             f"carried has {brought[wrong[0]]} for {wrong[0]!r}; give payout.carried of the payout "
             "before, whose values are at most 0."
         )
+    if brought and negative != "carry":
+        raise ValueError(
+            f"carried came with negative={negative!r}, which would forget what is still owed; pass "
+            "negative='carry'."
+        )
     return {name: float(value) for name, value in brought.items()}
 
 
@@ -121,8 +126,9 @@ def with_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Ow
     if not _has_labels(valuation):
         held = owners.share_of_labels()
         if held and policy.label_share is None:
+            verb = "holds" if len(held) == 1 else "hold"
             raise ValueError(
-                f"{listed_names(list(held))} hold labels, but labels were no players; value them "
+                f"{listed_names(list(held))} {verb} labels, but labels were no players; value them "
                 "with KNNValuer(value_labels=True), or agree on a label_share."
             )
         if policy.label_share is not None and not held:
