@@ -81,6 +81,17 @@ class Holdings:
         return found
 
     @cached_property
+    def hold_blocks(self) -> Mask:
+        """Whether each owner holds any block; one who holds labels that do not play has none."""
+        kinds = np.unique(self.lines[np.unique(self.row_lines)])
+        return np.asarray(self.claims[kinds].any(axis=0))
+
+    def of_nobody(self) -> Mask:
+        """Columns in which some block is nobody's."""
+        free = self.claims.sum(axis=1) == 0
+        return np.asarray(free[self.lines[np.unique(self.row_lines)]].any(axis=0))
+
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Fingerprint of what each owner holds, whatever its name is."""
         return tuple(self._key(owner) for owner in range(len(self.names)))

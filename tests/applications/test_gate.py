@@ -19,6 +19,7 @@ from cellworth import (
     split,
     value_game,
 )
+from cellworth.applications.gate import _rank_correlations
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
@@ -173,6 +174,41 @@ def test_an_owner_below_zero_is_named_with_its_value():
         split(valuation, owners, amount="1.00", gate="refuse")
     with pytest.warns(UserWarning, match="the cells of bad are worth -"):
         split(valuation, owners, amount="1.00")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_a_copied_column_is_found_whatever_its_sign_and_its_gaps(share):
+    rng = np.random.default_rng(0)
+    table = WINE[["alcohol", "ash"]].assign(copy=-WINE["alcohol"])
+    table["letter"] = np.array(list("abcd"))[np.arange(len(table)) % 4]
+    table["renamed"] = table["letter"].map(dict(zip("abcd", "wxyz", strict=True)))
+    for name in table:
+        table.loc[rng.random(len(table)) < share, name] = None
+    owners = Owners(table).assign("a", columns=["alcohol", "ash", "letter"])
+    found = check_owners(owners.assign("b", columns=["copy", "renamed"]))
+    (finding,) = (finding for finding in found if finding.kind == "copied columns")
+    assert finding.figure == pytest.approx(1.0)
+    assert "and 1 more such pairs" in finding.sentence
+
+
+def test_columns_that_have_their_gaps_in_common_are_no_copies():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(400, 3))
+    table[:320, :2] = np.nan
+    table[:200, 2] = np.nan
+    owners = Owners(table).assign("a", columns="x0").assign("b", columns=["x1", "x2"])
+    assert check_owners(owners) == []
+
+
+def test_the_correlation_of_ranks_leaves_gaps_out_in_pairs():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 4))
+    known = rng.random(numbers.shape) > 0.1
+    found = _rank_correlations(numbers, known)
+    expected = pd.DataFrame(np.where(known, numbers, np.nan)).corr("spearman").abs()
+    assert np.allclose(found, expected, atol=0.02)
+    whole = _rank_correlations(numbers, np.ones(numbers.shape, dtype=bool))
+    assert np.allclose(whole, pd.DataFrame(numbers).corr("spearman").abs(), atol=1e-12)
 
 
 def judged(X, y, n_neighbors=5, n_judges=100, seed=0):

@@ -15,7 +15,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_wine
 
-from cellworth import Blocks, KNNValuer, Owners, Payout, Policy, TableGame, split, value_game
+from cellworth import (
+    Blocks,
+    KNNValuer,
+    Owners,
+    Payout,
+    Permutations,
+    Policy,
+    TableGame,
+    split,
+    value_game,
+)
 from cellworth.applications.shares import owner_values
 from cellworth.moments import Moments, Tally, with_margins
 from cellworth.provenance import Provenance, Session
@@ -435,6 +445,28 @@ def test_labels_that_play_need_no_agreed_share():
         split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
     unowned = split(valuation, owners, amount="1", gate="off")
     assert unowned.nobody == pytest.approx(valuation.columns().values[-1], rel=1e-12)
+    assert "\nLabels that nobody owns are worth" in repr(unowned)
+    some = Owners(WINE).assign("ann", columns=WINE.columns[1:])
+    both = repr(split(valuation, some, amount="1", gate="off"))
+    assert "\nCells and labels that nobody owns are worth" in both
+    named = repr(split(valuation, some, amount="1", label_owner="lab", gate="off"))
+    assert "\nCells that nobody owns are worth" in named
+
+
+def test_who_holds_labels_alone_takes_no_known_errors_away():
+    owners = Owners(WINE).assign("ann", columns=WINE.columns[0])
+    owners = owners.assign("bob", columns=WINE.columns[1:])
+    settings = {"design": Permutations(2), "sweeps": 3, "random_state": 0}
+    valuation = KNNValuer(3, **settings).fit(WINE, LABELS, owners=owners).valuation_
+    plain = split(valuation, owners, amount="1", gate="off")
+    shared = split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
+    assert shared.owners == ("ann", "bob", "lab")
+    assert not shared.errors.bounded
+    for name in ("sampling", "validation"):
+        one, other = (getattr(payout.errors, name) for payout in (plain, shared))
+        assert other.tolist() == [*one.tolist(), 0.0]
+    assert not any("lab" in pair for pair in shared.undecided)
+    assert shared.undecided == plain.undecided
 
 
 def test_a_policy_is_text_whatever_it_was_given_as():

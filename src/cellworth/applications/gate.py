@@ -117,6 +117,7 @@ class _Cells:
         read = [read_column(place, [table], None, "robust") for place in range(table.shape[1])]
         self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
         self.numbers = np.column_stack([_as_numbers(column) for column in read])
+        self.known = np.column_stack([_is_known(column) for column in read])
         self.names = table.names.tolist()
 
     def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
@@ -132,6 +133,13 @@ def _as_numbers(column: Any) -> Floats:
     scaled = cells * np.sqrt(column.weight)
     # A gap is like a gap and like nothing else.
     return np.where(np.isnan(cells), GAP * _FAR, scaled)
+
+
+def _is_known(column: Any) -> Mask:
+    cells = column.cells[0]
+    if isinstance(column, CategoricalColumn | CodedColumn):
+        return np.asarray(cells != GAP)
+    return np.asarray(~np.isnan(cells.astype(np.float64)))
 
 
 def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
@@ -283,27 +291,47 @@ def _alike_columns(cells: _Cells, owned: list[bool]) -> Iterator[tuple[int, int,
     rows = _some(np.arange(len(cells.numbers)))
     if len(rows) < _LEAST_ROWS:
         return
-    numbers = cells.numbers[rows]
-    by_rank = _rank_correlations(numbers)
+    numbers, known = cells.numbers[rows], cells.known[rows]
+    by_rank = _rank_correlations(numbers, known)
+    comparable = _comparable(known)
     codes = [np.unique(column, return_inverse=True)[1].ravel() for column in numbers.T]
     for one, other in combinations(np.flatnonzero(owned).tolist(), 2):
+        if not comparable[one, other]:
+            continue
         if cells.categorical[[one, other]].any():
-            alike = _shared_information(codes[one], codes[other])
+            both = known[:, one] & known[:, other]
+            alike = _shared_information(codes[one][both], codes[other][both])
         else:
             alike = float(by_rank[one, other])
         if alike >= _MOST_ALIKE:
             yield one, other, alike
 
 
-def _rank_correlations(numbers: Floats) -> Floats:
+def _comparable(known: Mask) -> Mask:
+    """Pairs of columns of which enough rows know both: half of those that know the emptier one."""
+    counts = known.astype(np.float64)
+    both = counts.T @ counts
+    fewer = np.minimum.outer(np.diag(both), np.diag(both))
+    return np.asarray((both >= _LEAST_ROWS) & (both >= fewer / 2))
+
+
+def _rank_correlations(numbers: Floats, known: Mask) -> Floats:
+    """Of each two columns, over the rows in which neither has a gap."""
     from scipy.stats import rankdata
 
-    ranks = rankdata(numbers, axis=0)
-    ranks -= ranks.mean(axis=0)
-    sizes = np.sqrt((ranks**2).sum(axis=0))
-    # A constant tells nothing.
-    ranks /= np.where(sizes > 0, sizes, np.inf)
-    found: Floats = np.abs(ranks.T @ ranks)
+    ranks = rankdata(np.where(known, numbers, np.nan), axis=0, nan_policy="omit")
+    counts = np.maximum(known.sum(axis=0), 1)
+    ranks = np.where(known, ranks - np.nansum(ranks, axis=0) / counts, 0.0)
+    inside = known.astype(np.float64)
+    both = np.maximum(inside.T @ inside, 1.0)
+    # Means and sizes of a column's ranks over the rows in which the other has no gap either.
+    sums = ranks.T @ inside
+    squares = (ranks**2).T @ inside
+    sizes = squares - sums**2 / both
+    products = ranks.T @ ranks - sums * sums.T / both
+    # A constant tells nothing; what rounding leaves of it is not a size.
+    sizes = np.where(sizes > 1e-9 * squares, sizes, np.inf)
+    found: Floats = np.abs(products) / np.sqrt(sizes * sizes.T)
     return found
 
 
@@ -311,6 +339,7 @@ def _shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float
     """How much two columns of codes tell about each other: 1 where one is the other renamed."""
     from sklearn.metrics import normalized_mutual_info_score
 
+    one, other = (np.unique(codes, return_inverse=True)[1].ravel() for codes in (one, other))
     levels = [int(codes.max()) + 1 for codes in (one, other)]
     # Two constants tell the same, and nothing; so do names that hardly any two rows share.
     if min(levels) == 1 or max(levels) > len(one) // 2:

@@ -94,15 +94,9 @@ def refuse_other_table(owners: Owners, valuation: Valuation) -> None:
 
 def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     """Errors of the sums: as observed in the run, of single blocks, or bounds."""
-    if valuation.owned is not None and set(holdings.keys) <= set(valuation.owned.keys):
-        places = [valuation.owned.keys.index(key) for key in holdings.keys]
-        seen = valuation.owners()
-        validation = seen.validation_errors
-        return OwnerErrors(
-            seen.standard_errors[places],
-            None if validation is None else validation[places],
-            bounded=False,
-        )
+    seen = _seen_errors(valuation, holdings)
+    if seen is not None:
+        return seen
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
     n_blocks = np.zeros(shares.shape[1])
@@ -118,6 +112,22 @@ def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     return OwnerErrors(
         sampling, validation if known else None, bounded=inexact and bool((n_blocks > 1).any())
     )
+
+
+def _seen_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
+    """Errors that the run observed, where it did so for all who hold blocks; others have none."""
+    held = holdings.hold_blocks
+    mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
+    if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
+        return None
+    places = [valuation.owned.keys.index(key) for key in mine]
+    seen = valuation.owners()
+    sampling, validation = np.zeros(len(held)), np.zeros(len(held))
+    sampling[held] = seen.standard_errors[places]
+    if seen.validation_errors is None:
+        return OwnerErrors(sampling, None, bounded=False)
+    validation[held] = seen.validation_errors[places]
+    return OwnerErrors(sampling, validation, bounded=False)
 
 
 def _rounding(valuation: Valuation, largest: float) -> float:
