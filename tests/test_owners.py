@@ -38,11 +38,6 @@ def test_assigning_changes_no_owners_that_are_there():
     assert masks(OWNERS) == before
 
 
-def test_an_owner_may_be_called_nobody():
-    owners = Owners(TABLE).assign("nobody", columns="age")
-    assert "  nobody  4 cells\n  nobody  8 cells" in repr(owners)
-
-
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -226,7 +221,11 @@ WRONG = [
     ({"rows": "r9"}, "rows of owner 'eve' names 'r9'"),
     ({"rows": 0}, "rows of owner 'eve' names 0"),
     ({"rows": []}, "rows of owner 'eve' holds no row of X; leave the owner out"),
-    ({"rows": slice(9, 12)}, "holds no row of X"),
+    ({"rows": slice(2, 2)}, "holds no row of X"),
+    ({"rows": slice(2, 9)}, "rows of owner 'eve' go from 2 to 9; give positions up to 4"),
+    ({"rows": slice("r1", "r3")}, "rows of owner 'eve' go from 'r1' to 'r3'; give positions"),
+    ({"rows": pl.col("region") == "n"}, "rows of owner 'eve' is of type Expr; give row ids, or a"),
+    ({"name": "nobody"}, "the owner's name is 'nobody', which stands for cells that no one holds"),
     ({"rows": [True]}, r"is a mask of shape \(1,\); give one entry per row, 4 in all"),
     ({"rows": (TABLE["age"] > 25)[::-1]}, "is a mask whose row ids are not those of X in the same"),
     ({"columns": "size"}, "columns of owner 'eve' names 'size', which X does not have"),

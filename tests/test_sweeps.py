@@ -62,3 +62,15 @@ def test_one_query_tells_nothing_of_that_error():
         part([1.0], spread=Spread(1, 1.0, np.ones((1, 1)), np.ones((1, 1)))).validation_errors(1)
         is None
     )
+
+
+def test_that_error_is_never_nothing_because_few_sweeps_differ_much():
+    values = np.array([1.0, 4.0, 2.0, 5.0])
+    spread = Spread(4, 4.0, np.array([[values.sum()]]), np.array([[(values**2).sum()]]))
+    first = [part([v / 4]) for v in values[:3]] + [part([values[3] / 4], spread=spread)]
+    for shift, kept in ((0.1, None), (4.0, 0.25)):
+        seen = folded([*first, *(part([(v + shift) / 4]) for v in values)])
+        middle = values.mean() + shift / 2
+        variance = ((values - middle) ** 2).mean() / 4
+        expected = variance - shift**2 / 2 if kept is None else kept * variance
+        assert seen.validation_errors(4)[0, 0] == pytest.approx(np.sqrt(expected))

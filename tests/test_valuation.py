@@ -13,6 +13,7 @@ from cellworth import (
     AfterTasks,
     Banzhaf,
     Blocks,
+    KNNValuer,
     PlainGrids,
     TableGame,
     Valuation,
@@ -410,3 +411,20 @@ def test_strips_go_through_all_values_from_top_to_bottom(estimate):
 def test_strips_without_rows_are_refused(estimate):
     with pytest.raises(ValueError, match="n_rows is 0; give a whole number of at least 1"):
         next(estimate.strips(0))
+
+
+def test_the_error_of_the_total_joins_both_kinds():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    y = (X[:, 0] > 0).astype(int)
+    data = {"X": X[:20], "y": y[:20], "X_val": X[20:], "y_val": y[20:]}
+    exact = KNNValuer(3).fit(**data).valuation_
+    scores = [
+        KNNValuer(3).fit(X[:20], y[:20], X_val=X[[q]], y_val=y[[q]]).valuation_.total
+        for q in range(20, 30)
+    ]
+    assert exact.total_error == pytest.approx(np.std(scores) / np.sqrt(10), rel=1e-9)
+    bare = replace(exact, validation=None)
+    assert bare.total_error == 0.0
+    moments = replace(exact.moments, count=exact.moments.count + 1, spread=np.ones((21, 4)))
+    drawn = replace(exact, moments=moments, status="estimated")
+    assert drawn.total_error == pytest.approx(np.hypot(np.sqrt(0.5), exact.total_error))

@@ -81,6 +81,17 @@ class Holdings:
         return found
 
     @cached_property
+    def hold_blocks(self) -> Mask:
+        """Whether each owner holds any block; one who holds labels that do not play has none."""
+        kinds = np.unique(self.lines[np.unique(self.row_lines)])
+        return np.asarray(self.claims[kinds].any(axis=0))
+
+    def of_nobody(self) -> Mask:
+        """Columns in which some block is nobody's."""
+        free = self.claims.sum(axis=1) == 0
+        return np.asarray(free[self.lines[np.unique(self.row_lines)]].any(axis=0))
+
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Fingerprint of what each owner holds, whatever its name is."""
         return tuple(self._key(owner) for owner in range(len(self.names)))
@@ -232,6 +243,14 @@ class Owners:
             raise _split_block("row", rows.labels[rows.codes[split[0]]])
         return replace(holdings, row_lines=of_players, lines=lines[:, first])
 
+    def refuse_other_cells(self, sha256: str | None) -> None:
+        """Refuse a table with other cells than that of a fingerprint, where there is one."""
+        if sha256 is not None and sha256 != self.table.sha256():
+            raise ValueError(
+                "owners are of a table with other cells than the one that is valued (its sha256 "
+                "differs); give Owners the very table that fit gets."
+            )
+
     def to_plain(self) -> list[dict[str, Any]]:
         """Every holding as name, rows and columns, as :meth:`from_toml` reads them."""
         return [entry for claim in self._claims for entry in self._plain(claim)]
@@ -328,6 +347,7 @@ class Owners:
             return np.ones(len(ids), dtype=bool)
         mask = np.zeros(len(ids), dtype=bool)
         if isinstance(rows, slice):
+            _refuse_outside(name, rows, len(ids))
             mask[rows] = True
         elif _is_single(rows):
             mask = _named(ids, [rows], f"rows of owner {name!r}", "row")
@@ -335,6 +355,12 @@ class Owners:
             mask = self._rows_by_rule(name, rows)
         else:
             array = np.asarray(rows)
+            # A polars expression, say, which knows no table.
+            if array.ndim == 0 and not isinstance(rows, Iterable):
+                raise TypeError(
+                    f"rows of owner {name!r} is of type {type(rows).__name__}; give row ids, or a "
+                    "mask made from the table, such as X['sex'] == 'Male'."
+                )
             if array.dtype.kind == "b":
                 if array.shape != mask.shape:
                     raise ValueError(
@@ -437,6 +463,8 @@ class Owners:
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file, or say in one sentence why not."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}; give the path of a TOML file.")
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -461,10 +489,23 @@ def checked_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
 def _refuse_name(name: Any) -> None:
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"the owner's name is {name!r}; give some text.")
+    if name == "nobody":
+        raise ValueError(
+            "the owner's name is 'nobody', which stands for cells that no one holds; give another."
+        )
     # A line break would let a name write lines of its own into a payout.
     if not name.isprintable() or name != name.strip():
         raise ValueError(
             f"the owner's name is {name!r}; give text without line breaks or blanks at its ends."
+        )
+
+
+def _refuse_outside(name: str, rows: slice, n_rows: int) -> None:
+    ends = [end for end in (rows.start, rows.stop) if end is not None]
+    if any(not is_whole(end) or not -n_rows <= end <= n_rows for end in ends):
+        raise ValueError(
+            f"rows of owner {name!r} go from {rows.start!r} to {rows.stop!r}; give positions up to "
+            f"{n_rows}, the number of rows."
         )
 
 

@@ -134,6 +134,15 @@ class Valuation:
         return float(self._values[-1, -1])
 
     @property
+    def total_error(self) -> float:
+        """Error of the total: of sampled coalitions and of the choice of validation rows together.
+
+        The latter is left out where it is not known; NaN where the former is not known.
+        """
+        judged = 0.0 if self.validation is None else float(self.validation[-1, -1])
+        return math.hypot(float(self._errors[-1, -1]), judged)
+
+    @property
     def efficiency_residual(self) -> float:
         """Total minus expected total; 0 up to rounding for Shapley rows and columns only.
 

@@ -1,5 +1,7 @@
 """Agreements: fixed beforehand, kept to the letter, read with one sentence for each mistake."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +22,7 @@ from cellworth import (
     Permutations,
     Policy,
     RandomValuer,
+    Serial,
     split,
     verify,
 )
@@ -76,6 +79,9 @@ def test_rows_may_be_delivered_after_the_agreement():
         ({"random_state": 8}, "seed is 8, but 7 was agreed on"),
         ({"value_labels": True}, "value_labels is True, but False was agreed on"),
         ({"kinds": {NAMES[0]: "categorical"}}, "kinds is"),
+        ({"design": Permutations(4)}, r"design of the valuer is Permutations\(.*=4\), but Permut"),
+        ({"sweeps": 3}, "sweeps of the valuer is 3, but 2 was agreed on"),
+        ({"stop": AfterTasks(1)}, r"stop of the valuer is AfterTasks\(n_tasks=1\), but None was"),
     ],
 )
 def test_a_valuation_that_answers_another_question_is_refused(changed, where):
@@ -96,6 +102,23 @@ def test_runs_that_were_picked_and_merged_are_refused():
 def test_exact_values_have_no_seed_to_differ_in():
     agreement = drafted(KNNValuer(3, random_state=0))
     assert agreement.difference(KNNValuer(3, random_state=1).fit(**DATA).valuation_) is None
+
+
+def test_where_a_valuer_runs_and_what_type_its_numbers_have_is_not_agreed_on(tmp_path):
+    changed = {"executor": Serial(), "checkpoint": tmp_path / "run", "n_neighbors": np.int64(3)}
+    assert drafted().difference(valued(**changed)) is None
+
+
+def test_a_valuation_that_does_not_tell_its_valuer_is_refused():
+    bare = valued()
+    method = {name: told for name, told in bare.provenance.method.items() if name != "valuer"}
+    unknown = replace(bare, provenance=replace(bare.provenance, method=method))
+    assert "of the valuer is not known, but" in drafted().difference(unknown)
+
+
+def test_runs_of_other_seeds_still_merge():
+    merged = valued().merge(valued(random_state=8, sweeps=3))
+    assert merged.counts.max() == 5
 
 
 def test_what_an_agreement_leaves_open_is_not_agreed(tmp_path):
@@ -120,6 +143,7 @@ WRONG = {
     HEAD + TERMS: "names no owners; give at least one",
     HEAD + "owners = 5\n" + TERMS: "names no owners; give at least one",
     HEAD + "owners = [5]\n" + TERMS: "has 5 among its owners; write",
+    HEAD + TERMS + "valuer = 'knn'\n" + SOMEBODY: "has 'knn' as the valuer; give",
     "[": "is not valid TOML",
 }
 
@@ -142,6 +166,12 @@ def test_wrong_arguments_get_one_sentence():
         drafted(owners=Owners(X[:60]))
     with pytest.raises(TypeError, match="policy is of type str; give Policy"):
         drafted(policy="floor")
+    with pytest.raises(ValueError, match="the draft came without X and y; give what fit will be"):
+        drafted(data={})
+    with pytest.raises(FileNotFoundError, match=r"there is no file nope\.toml; give the path of"):
+        Agreement.from_toml("nope.toml")
+    with pytest.raises(ValueError, match="owners are of a table with other cells"):
+        drafted().split(valued(), X[:60].assign(alcohol=1.0), amount="1")
 
 
 def test_holdings_of_every_shape_survive_the_file(tmp_path):

@@ -182,18 +182,18 @@ def set_policy(key, value):
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (set_amounts, "owners of the payout"),
-        (set_owner(0, "amount", "999.99"), "owners of the payout"),
-        (set_owner(0, "value", 0.9), "owners of the payout"),
+        (set_amounts, "ann should get "),
+        (set_owner(0, "amount", "999.99"), "EUR, but the audit has 999.99."),
+        (set_owner(0, "value", 0.9), "value of ann should be "),
         (set_owner(1, "name", "zoe"), "owners of the payout"),
-        (set_owner(2, "holds", "0" * 64), "owners of the payout"),
-        (set_owner(2, "standard_error", 0.0), "owners of the payout"),
-        (set_owner(2, "validation_error", 0.0), "owners of the payout"),
-        (set_key("amount", "2000.00"), "owners of the payout"),
+        (set_owner(2, "holds", "0" * 64), "holds of eve should be "),
+        (set_owner(2, "standard_error", 0.0), "standard_error of eve should"),
+        (set_owner(2, "validation_error", 0.0), "validation_error of eve should"),
+        (set_key("amount", "2000.00"), "ann should get "),
         (set_key("nobody", 0.0), "nobody of the payout"),
         (set_key("unearned", 0.0), "unearned of the payout"),
         (set_key("carried", {"ann": -0.1}), "carried of the payout"),
-        (set_key("brought", {"ann": -0.1}), "of the payout"),
+        (set_key("brought", {"ann": -0.1}), "ann should get "),
         (set_key("errors_are_bounds", True), "errors_are_bounds of the payout"),
         (set_key("versions", {"python": "2.7"}), "versions of the payout"),
         (set_key("seeds", [8]), "seeds of the payout"),
@@ -274,7 +274,7 @@ def test_an_older_valid_valuation_in_place_of_the_valuation_is_found(copy, tmp_p
     shutil.rmtree(copy / "valuation")
     other.save(copy / "valuation")
     rehashed(copy)
-    assert "of the payout should be" in verify(copy).difference
+    assert "ann should get " in verify(copy).difference
 
 
 def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
@@ -290,6 +290,22 @@ def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
     changed(tmp_path / "a", "payout.json", set_key("findings", []))
     assert verify(tmp_path / "a")
     assert "what the gate found" in verify(tmp_path / "a", data=data).difference
+
+
+def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundle, tmp_path):
+    own = tmp_path / "mine.toml"
+    text = (bundle[0] / "agreement.toml").read_bytes()
+    own.write_bytes(text)
+    assert verify(bundle[0], agreement=own)
+    own.write_bytes(text.replace(b"carry", b"floor"))
+    expected = "the agreement of the audit is not the one that was given."
+    assert verify(bundle[0], agreement=own).difference == expected
+    split(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
+    expected = "the audit holds no agreement, but one was given."
+    assert verify(tmp_path / "bare", agreement=own).difference == expected
+    for wrong in (tmp_path / "nope.toml", 5):
+        with pytest.raises(FileNotFoundError, match="which is no file; give the path of your copy"):
+            verify(bundle[0], agreement=wrong)
 
 
 def test_an_agreement_that_is_taken_away_leaves_its_trace(copy):
@@ -336,9 +352,9 @@ def test_rows_under_other_ids_are_found(bundle):
 @pytest.mark.parametrize(
     ("settings", "where"),
     [
-        ({"random_state": 8}, "seeds of the valuer"),
-        ({"n_neighbors": 5}, "n_neighbors of the valuer"),
-        ({"sweeps": 2}, "values differ"),
+        ({"random_state": 8}, "the valuer has seeds [8], but the audit was made with [7]."),
+        ({"n_neighbors": 5}, "the valuer has n_neighbors 5, but the audit was made with 3."),
+        ({"sweeps": 2}, "the valuer has sweeps 2, but the audit was made with 3."),
     ],
 )
 def test_a_valuer_with_other_settings_is_named(bundle, settings, where):

@@ -5,10 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.datasets import load_breast_cancer, load_wine
 
-from cellworth import ExactValuer, KNNValuer, Owners, check_owners, split
+from cellworth import (
+    Blocks,
+    ExactValuer,
+    KNNValuer,
+    Owners,
+    TableGame,
+    check_owners,
+    split,
+    value_game,
+)
+from cellworth.applications.gate import _rank_correlations
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
@@ -163,6 +174,123 @@ def test_an_owner_below_zero_is_named_with_its_value():
         split(valuation, owners, amount="1.00", gate="refuse")
     with pytest.warns(UserWarning, match="the cells of bad are worth -"):
         split(valuation, owners, amount="1.00")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_a_copied_column_is_found_whatever_its_sign_and_its_gaps(share):
+    rng = np.random.default_rng(0)
+    table = WINE[["alcohol", "ash"]].assign(copy=-WINE["alcohol"])
+    table["letter"] = np.array(list("abcd"))[np.arange(len(table)) % 4]
+    table["renamed"] = table["letter"].map(dict(zip("abcd", "wxyz", strict=True)))
+    for name in table:
+        table.loc[rng.random(len(table)) < share, name] = None
+    owners = Owners(table).assign("a", columns=["alcohol", "ash", "letter"])
+    found = check_owners(owners.assign("b", columns=["copy", "renamed"]))
+    (finding,) = (finding for finding in found if finding.kind == "copied columns")
+    assert finding.figure == pytest.approx(1.0)
+    assert "and 1 more such pairs" in finding.sentence
+
+
+def test_columns_that_have_their_gaps_in_common_are_no_copies():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(400, 3))
+    table[:320, :2] = np.nan
+    table[:200, 2] = np.nan
+    owners = Owners(table).assign("a", columns="x0").assign("b", columns=["x1", "x2"])
+    assert check_owners(owners) == []
+
+
+def test_the_correlation_of_ranks_leaves_gaps_out_in_pairs():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 4))
+    known = rng.random(numbers.shape) > 0.1
+    found = _rank_correlations(numbers, known)
+    expected = pd.DataFrame(np.where(known, numbers, np.nan)).corr("spearman").abs()
+    assert np.allclose(found, expected, atol=0.02)
+    whole = _rank_correlations(numbers, np.ones(numbers.shape, dtype=bool))
+    assert np.allclose(whole, pd.DataFrame(numbers).corr("spearman").abs(), atol=1e-12)
+
+
+def judged(X, y, n_neighbors=5, n_judges=100, seed=0):
+    """Neighbours' values of two columns, one per owner, judged by rows of pure chance."""
+    rng = np.random.default_rng(seed)
+    owners = Owners(X).assign("a", columns="x0").assign("b", columns="x1")
+    X_val, y_val = rng.normal(size=(n_judges, 2)), np.arange(n_judges) % 2
+    valuer = KNNValuer(n_neighbors, progress=False)
+    return owners, valuer.fit(X, y, X_val=X_val, y_val=y_val, owners=owners).valuation_
+
+
+def test_rounding_is_worth_nothing_to_anybody():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="no column can matter"):
+        owners, valuation = judged(rng.normal(size=(400, 2)), np.arange(400) % 2, 400)
+    # This is what money was paid by.
+    assert 0 < np.abs(valuation.values).max() < 1e-15
+    assert kinds(check_owners(owners, valuation)) == ["within noise"]
+    with pytest.raises(ValueError, match="every owner is worth nothing or less"):
+        split(valuation, owners, amount="100", gate="off")
+    owners, valuation = judged(np.ones((50, 2)), np.arange(50) % 2)
+    with pytest.raises(ValueError, match="nothing to share by"):
+        split(valuation, owners, amount="100", negative="signed", gate="off")
+
+
+def test_values_that_are_small_because_the_score_is_count_as_they_are():
+    owners = Owners(np.zeros((2, 2))).assign("a", columns="x0").assign("b", columns="x1")
+    sizes = np.array([0, 1, 1, 2])
+    game = TableGame(1e-9 * np.outer(sizes, sizes))
+    valuation = value_game(game, shape=Blocks.cut([0, 1], ["x0", "x1"]))
+    payout = split(valuation, owners, amount="100", gate="off")
+    assert list(map(str, payout.amounts)) == ["50.00", "50.00"]
+
+
+def test_a_total_that_may_be_nothing_is_found_and_refused():
+    rng = np.random.default_rng(1)
+    owners, noise = judged(rng.normal(size=(400, 2)), rng.integers(2, size=400))
+    finding = check_owners(owners, noise)[-1]
+    assert (finding.kind, finding.owners) == ("within noise", ("a", "b"))
+    assert abs(finding.figure) < 1.96 * noise.total_error
+    with pytest.raises(ValueError, match=r"nothing is split: .* shares of it are noise"):
+        split(noise, owners, amount="1000", gate="refuse")
+    rows = rng.normal(size=(100, 2))
+    owners = Owners(rows).assign("a", columns="x0").assign("b", columns="x1")
+    labels = (rows.sum(axis=1) > 0).astype(int)
+    sound = KNNValuer(3).fit(rows, labels, owners=owners).valuation_
+    assert check_owners(owners, sound) == []
+
+
+def test_the_gate_cannot_be_shown_another_table():
+    data = {"X": WINE[:120], "y": LABELS[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
+    other = WINE[:120].assign(alcohol=1.0)
+    valuation = KNNValuer(3, sweeps=1, random_state=0).fit(**data).valuation_
+    for refused in (
+        lambda: split(valuation, Owners(other).assign("a"), amount="1", gate="off"),
+        lambda: check_owners(Owners(other).assign("a"), valuation),
+        lambda: KNNValuer(3, sweeps=1).fit(**data, owners=Owners(other).assign("a")),
+    ):
+        with pytest.raises(ValueError, match="other cells than the one that is valued"):
+            refused()
+    assert split(valuation, Owners(pl.from_pandas(WINE[:120])).assign("a"), amount="1").amounts
+
+
+def test_a_column_of_row_groups_is_no_cell_of_the_owners_table():
+    table = WINE[:120].iloc[:, :4].assign(region=["n", "s"] * 60)
+    data = {"y": LABELS[:120], "X_val": WINE[120:].iloc[:, :4], "y_val": LABELS[120:]}
+    owners = Owners(table.drop(columns="region")).assign("n", rows=slice(0, None, 2))
+    owners = owners.assign("s", rows=slice(1, None, 2))
+    valuer = KNNValuer(3).fit(table, **data, row_groups="region", owners=owners)
+    assert split(valuer.valuation_, owners, amount="1").owners == ("n", "s")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ((WINE,), r"owners is of type DataFrame; give Owners\(X\)"),
+        ((rows_of(WINE, [0] * len(WINE)), WINE), "valuation is of type DataFrame; give what a"),
+    ],
+)
+def test_what_is_no_owners_and_no_valuation_gets_one_sentence(given, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        check_owners(*given)
 
 
 def blocks_valued(table, labels, whose):

@@ -131,3 +131,13 @@ def test_without_owners_in_fit_a_split_has_bounds_that_hold():
     assert not watched.errors.bounded
     assert (bounded.errors.together >= watched.errors.together).all()
     assert "Intervals are bounds" in repr(bounded)
+
+
+def test_few_sweeps_never_tell_that_the_choice_of_validation_rows_does_not_matter():
+    data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
+    owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])
+    exact = KNNValuer(3).fit(**data, owners=owners).valuation_.owners().validation_errors
+    for seed in range(20):
+        valuer = KNNValuer(3, design=Permutations(1), sweeps=2, random_state=seed, progress=False)
+        told = valuer.fit(**data, owners=owners).valuation_.owners().validation_errors
+        assert (told > 0.4 * exact).all()

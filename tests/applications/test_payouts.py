@@ -15,7 +15,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_wine
 
-from cellworth import Blocks, KNNValuer, Owners, Payout, Policy, TableGame, split, value_game
+from cellworth import (
+    Blocks,
+    KNNValuer,
+    Owners,
+    Payout,
+    Permutations,
+    Policy,
+    TableGame,
+    split,
+    value_game,
+)
 from cellworth.applications.shares import owner_values
 from cellworth.moments import Moments, Tally, with_margins
 from cellworth.provenance import Provenance, Session
@@ -165,6 +175,12 @@ def test_a_minimum_is_for_every_owner():
         valued([[9.0, -1.0]]), TWO, amount="100", minimum="20", negative="signed", gate="off"
     )
     assert list(map(str, signed.amounts)) == ["80.00", "20.00"]
+
+
+def test_who_is_worth_less_than_nothing_pays_and_its_statement_says_so():
+    payout = split(valued([[3.0, -1.0]]), TWO, amount="100", negative="signed", gate="off")
+    assert str(payout.statement("owner 1")).startswith("owner 1 pays 50.00 EUR, -50.00% of 100")
+    assert str(payout.statement("owner 0")).startswith("owner 0 gets 150.00 EUR")
 
 
 def test_a_shortfall_is_carried_until_it_is_made_good():
@@ -387,7 +403,7 @@ WRONG = [
     ({"minimum": "5"}, "a minimum of 5.00 for each of 2 owners is more than the amount of 1.00"),
     ({"minimum": 5.0}, "minimum is 5.0; give text such as"),
     ({"label_owner": 5}, "label_owner is 5; give some text on one line"),
-    ({"label_owner": "lab"}, r"lab hold labels, but labels were no players; value them with"),
+    ({"label_owner": "lab"}, r"lab holds labels, but labels were no players; value them with"),
     ({"label_share": "0.1"}, "label_share is 0.1, but nobody holds the labels; give label_owner"),
     ({"label_share": 0.1, "label_owner": "lab"}, "label_share is 0.1; give text such as '0.10'"),
     ({"label_share": "1", "label_owner": "lab"}, "label_share is '1'; give a share below 1"),
@@ -399,6 +415,7 @@ WRONG = [
     ({"carried": {"owner 0": "much"}}, "carried holds what is no number; give payout.carried"),
     ({"carried": {"owner 0": float("nan")}}, "carried has nan for 'owner 0'; give"),
     ({"carried": {"owner 0": float("-inf")}}, "carried has -inf for 'owner 0'; give"),
+    ({"carried": {"owner 0": -1.0}}, "carried came with negative='floor', which would forget"),
     ({"valuation": valued([[np.nan, 1.0]])}, "1 blocks or more were never visited"),
     ({"valuation": valued([[np.inf, 1.0]])}, "some blocks have an infinite value"),
     ({"valuation": valued([[-1.0, 0.0]])}, "every owner is worth nothing or less"),
@@ -411,6 +428,16 @@ def test_a_mistake_gets_one_sentence(changed, sentence):
         split(**(GOOD | changed))
 
 
+def test_an_amount_is_a_whole_number_of_any_type_and_shown_in_full():
+    assert split(**(GOOD | {"amount": np.int64(100)})).amount == 100
+    assert str(split(**(GOOD | {"amount": "1e5"}))).startswith("Payout of 100,000 EUR")
+
+
+def test_a_payout_is_saved_in_a_folder_alone():
+    with pytest.raises(TypeError, match="folder is None; give the path of a new folder"):
+        split(**GOOD).save(None)
+
+
 def test_labels_that_play_need_no_agreed_share():
     valuation = KNNValuer(3, value_labels=True).fit(WINE, LABELS).valuation_
     owners = Owners(WINE).assign("ann")
@@ -418,6 +445,28 @@ def test_labels_that_play_need_no_agreed_share():
         split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
     unowned = split(valuation, owners, amount="1", gate="off")
     assert unowned.nobody == pytest.approx(valuation.columns().values[-1], rel=1e-12)
+    assert "\nLabels that nobody owns are worth" in repr(unowned)
+    some = Owners(WINE).assign("ann", columns=WINE.columns[1:])
+    both = repr(split(valuation, some, amount="1", gate="off"))
+    assert "\nCells and labels that nobody owns are worth" in both
+    named = repr(split(valuation, some, amount="1", label_owner="lab", gate="off"))
+    assert "\nCells that nobody owns are worth" in named
+
+
+def test_who_holds_labels_alone_takes_no_known_errors_away():
+    owners = Owners(WINE).assign("ann", columns=WINE.columns[0])
+    owners = owners.assign("bob", columns=WINE.columns[1:])
+    settings = {"design": Permutations(2), "sweeps": 3, "random_state": 0}
+    valuation = KNNValuer(3, **settings).fit(WINE, LABELS, owners=owners).valuation_
+    plain = split(valuation, owners, amount="1", gate="off")
+    shared = split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
+    assert shared.owners == ("ann", "bob", "lab")
+    assert not shared.errors.bounded
+    for name in ("sampling", "validation"):
+        one, other = (getattr(payout.errors, name) for payout in (plain, shared))
+        assert other.tolist() == [*one.tolist(), 0.0]
+    assert not any("lab" in pair for pair in shared.undecided)
+    assert shared.undecided == plain.undecided
 
 
 def test_a_policy_is_text_whatever_it_was_given_as():

@@ -20,6 +20,7 @@ from cellworth import (
     LeaveOneOut,
     LeverageSubsets,
     MemoryJournal,
+    OutOfBagValuer,
     Permutations,
     Processes,
     QuadratureSubsets,
@@ -481,3 +482,24 @@ def test_a_column_of_mixed_objects_is_of_one_kind_in_all_folds():
     for cv in (2, 4, 8):
         folds = [(np.delete(np.arange(8), part), part) for part in np.array_split(np.arange(8), cv)]
         assert np.isfinite(KNNValuer(2, cv=folds).fit(X, np.arange(8) % 2).values_).all()
+
+
+def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():
+    table, y = larger_problem()[:2]
+    valuer = KNNValuer(sweeps=1, random_state=0).fit(table, y)
+    with pytest.raises(ValueError, match="y has"):
+        valuer.fit(table, y[:-1])
+    assert not [name for name in vars(valuer) if name.endswith("_")]
+    model = OutOfBagValuer(n_trees=20, random_state=0).fit(table, y)
+    with pytest.raises(ValueError, match="y has"):
+        model.fit(table, y[:-1])
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, -1, np.random.default_rng(0)])
+def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
+    X = [[0.0], [1.0], [2.0], [3.0]]
+    with pytest.raises((TypeError, ValueError), match=r"random_state is .*; give a whole number"):
+        KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
+    for good in (None, np.int64(3), np.random.RandomState(0)):
+        KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])

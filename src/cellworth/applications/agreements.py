@@ -33,7 +33,7 @@ class Agreement:
         Name, rows and columns of each holding, as in the file.
     terms : mapping
         What the valuation must answer: game or model, metric, fingerprint of the validation rows,
-        seed.
+        seed; and the name and all parameters of the valuer, such as design, sweeps and stop.
     policy : Policy
     text : str
         The file as it was written.
@@ -70,7 +70,10 @@ class Agreement:
                 f"random_state of the valuer is {seed!r}; give a whole number, so that the "
                 "valuation can be replayed."
             )
-        terms = _terms(valuer.question(**data), None if seed is None else int(seed))
+        _refuse_no_data(data)
+        terms = _terms(
+            valuer.question(**data), valuer.described(), None if seed is None else int(seed)
+        )
         plain = {
             "format": FORMAT,
             "version": VERSION,
@@ -99,6 +102,11 @@ class Agreement:
                 f"{called} does not say what is valued; give [valuation] with validation_sha256, "
                 "scoring, game and seed."
             )
+        if not isinstance(terms.get("valuer", {}), Mapping):
+            raise ValueError(
+                f"{called} has {terms['valuer']!r} as the valuer; give [valuation.valuer] with its "
+                "name and its parameters."
+            )
         known = {field.name for field in fields(Policy)}
         if not isinstance(policy, Mapping) or set(policy) - known:
             odd = ", ".join(sorted(set(policy) - known)) if isinstance(policy, Mapping) else policy
@@ -121,14 +129,18 @@ class Agreement:
     def difference(self, valuation: Valuation) -> str | None:
         """First way in which a valuation is not what was agreed, as a sentence; None if it is."""
         seeds = [session.seed for session in valuation.provenance.sessions]
-        came = _terms(valuation.provenance.question, seeds[0] if len(seeds) == 1 else seeds)
+        provenance = valuation.provenance
+        valuer = provenance.method.get("valuer", {})
+        came = _terms(provenance.question, valuer, seeds[0] if len(seeds) == 1 else seeds)
         for name in sorted(set(self.terms) | set(came)):
+            if name == "valuer":
+                continue
             if name not in self.terms:
                 return f"{name} is {came[name]!r}, but the agreement says nothing about it."
             # Exact values have no seed, whatever one was agreed on.
             if came.get(name) != self.terms[name] and not (name == "seed" and seeds == [None]):
                 return f"{name} is {came.get(name)!r}, but {self.terms[name]!r} was agreed on."
-        return None
+        return _other_setting(valuer, self.terms.get("valuer", {}))
 
     def split(
         self,
@@ -156,7 +168,8 @@ class Agreement:
 
 
 def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
-    if isinstance(valuer, type) or not callable(getattr(valuer, "question", None)):
+    asked = ("question", "described")
+    if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in asked):
         raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
     if not isinstance(owners, Owners):
         raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
@@ -166,12 +179,31 @@ def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
         raise TypeError(f"policy is of type {type(policy).__name__}; give Policy(...) or None.")
 
 
-def _terms(question: Mapping[str, Any], seed: Any) -> dict[str, Any]:
+def _refuse_no_data(data: Mapping[str, Any]) -> None:
+    missing = [name for name in ("X", "y") if data.get(name) is None]
+    if missing:
+        raise ValueError(
+            f"the draft came without {' and '.join(missing)}; give what fit will be given: "
+            "Agreement.draft(valuer, owners, X=X, y=y, X_val=X_val, y_val=y_val)."
+        )
+
+
+def _other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | None:
+    """First parameter of the valuer that is not as agreed, as a sentence."""
+    for name in sorted(set(came) | set(agreed)):
+        if came.get(name) != agreed.get(name):
+            one, other = (side.get(name, "not known") for side in (came, agreed))
+            return f"{name} of the valuer is {one}, but {other} was agreed on."
+    return None
+
+
+def _terms(question: Mapping[str, Any], valuer: Mapping[str, str], seed: Any) -> dict[str, Any]:
     """What is agreed on of a question, in words that TOML has."""
     terms = {name: question[name] for name in question if name not in _LATER}
     terms = {name: "none" if term is None else term for name, term in terms.items()}
     validation = question.get("data_sha256", {}).get("validation", "none")
-    return terms | {"validation_sha256": validation, "seed": "none" if seed is None else seed}
+    seed = "none" if seed is None else seed
+    return terms | {"validation_sha256": validation, "seed": seed, "valuer": dict(valuer)}
 
 
 def _without_none(plain: Mapping[str, Any]) -> dict[str, Any]:

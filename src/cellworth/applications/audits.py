@@ -92,6 +92,7 @@ def verify(
     data: Mapping[str, Any] | None = None,
     valuer: Any = None,
     seal: str | None = None,
+    agreement: str | os.PathLike[str] | None = None,
 ) -> Verdict:
     """Replay an audit bundle and tell whether it holds what it says.
 
@@ -107,6 +108,8 @@ def verify(
     seal : str, default=None
         What ``payout.save`` returned. Who changes a file and all that follows from it cannot
         change the seal in other people's hands.
+    agreement : path, default=None
+        An owner's own copy of the agreement, which must be the one in the bundle.
 
     Returns
     -------
@@ -122,13 +125,22 @@ def verify(
         raise TypeError(f"valuer is {valuer!r}; give one with the settings of then, not fitted.")
     if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
         raise FileNotFoundError(f"{path} holds no {MANIFEST}; give a folder that save wrote.")
+    own = None if agreement is None else _own_agreement(agreement)
     checked: list[str] = []
     try:
-        for step in _steps(path, data, valuer, seal):
+        for step in _steps(path, data, valuer, seal, own):
             checked.append(step)
     except DifferenceError as difference:
         return Verdict(tuple(checked), str(difference))
     return Verdict(tuple(checked))
+
+
+def _own_agreement(agreement: Any) -> bytes:
+    if not isinstance(agreement, str | os.PathLike) or not Path(agreement).is_file():
+        raise FileNotFoundError(
+            f"agreement is {short(repr(agreement))}, which is no file; give the path of your copy."
+        )
+    return Path(agreement).read_bytes()
 
 
 def _refuse_other_data(data: Any) -> None:
@@ -140,7 +152,11 @@ def _refuse_other_data(data: Any) -> None:
 
 
 def _steps(
-    path: Path, data: Mapping[str, Any] | None, valuer: Any, seal: str | None
+    path: Path,
+    data: Mapping[str, Any] | None,
+    valuer: Any,
+    seal: str | None,
+    own: bytes | None,
 ) -> Iterator[str]:
     """Look at one thing after the other; names what was found to agree."""
     with _told("the files"):
@@ -154,7 +170,7 @@ def _steps(
     yield "split"
     agreement = None
     with _told("the agreement"):
-        _compare_same_agreement(path, saved)
+        _compare_same_agreement(path, saved, own)
         if (path / AGREEMENT).exists():
             agreement = Agreement.from_toml(path / AGREEMENT)
             _compare_agreement(agreement, saved, valuation)
@@ -220,7 +236,7 @@ def _compare_split(
 ) -> None:
     policy = Policy(**saved["policy"])
     amount = checked_money(saved["amount"], "amount", Decimal(policy.unit))
-    brought = checked_carried(saved["brought"], holdings.names)
+    brought = checked_carried(saved["brought"], holdings.names, policy.negative)
     shared = shared_out(policy, valuation, holdings, labels, amount=amount, brought=brought)
     again = through_json(
         plain_shared(shared, valuation)
@@ -229,13 +245,33 @@ def _compare_split(
     )
     # The agreement and what the gate found are looked at on their own.
     others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
+    _compare_owners(again["owners"], saved["owners"], policy.currency)
     for name in sorted(set(again) | set(saved)):
         same((again | others).get(name), saved.get(name), f"{name} of the payout")
     if policy.gate == "off":
         same([], saved["findings"], "what the gate found")
 
 
-def _compare_same_agreement(path: Path, saved: Mapping[str, Any]) -> None:
+def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
+    """Compare owner by owner; a sentence names the one whose figures differ."""
+    if [one["name"] for one in now] != [one["name"] for one in then]:
+        return
+    for one, other in zip(now, then, strict=True):
+        if one["amount"] != other["amount"]:
+            raise DifferenceError(
+                f"{one['name']} should get {one['amount']} {currency}, but the audit has "
+                f"{short(other['amount'])}."
+            )
+        for figure in one:
+            same(one[figure], other.get(figure), f"{figure} of {one['name']}")
+
+
+def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
+    if own is not None:
+        if not (path / AGREEMENT).exists():
+            raise DifferenceError("the audit holds no agreement, but one was given.")
+        if (path / AGREEMENT).read_bytes() != own:
+            raise DifferenceError("the agreement of the audit is not the one that was given.")
     file = path / AGREEMENT
     there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
     same(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
@@ -328,12 +364,25 @@ def _valued_again(
     return fresh.fit(**data, **more).valuation_, utilities
 
 
+def _settings_of(valuation: Valuation) -> dict[str, Any]:
+    """What a valuation answers, its seeds, and what its valuer was told."""
+    provenance = valuation.provenance
+    question, told = provenance.question, provenance.method.get("valuer", {})
+    return (
+        {name: question[name] for name in sorted(question)}
+        | {"seeds": [session.seed for session in provenance.sessions]}
+        | {name: told[name] for name in sorted(told) if name not in question}
+    )
+
+
 def _compare_values(valuation: Valuation, again: Valuation) -> None:
-    asked, before = again.provenance.question, valuation.provenance.question
-    for name in sorted(set(asked) | set(before)):
-        same(asked.get(name), before.get(name), f"{name} of the valuer")
-    seeds = [[one.seed for one in v.provenance.sessions] for v in (again, valuation)]
-    same(seeds[0], seeds[1], "the seeds of the valuer")
+    now, then = (_settings_of(v) for v in (again, valuation))
+    for name in dict.fromkeys([*now, *then]):
+        if now.get(name) != then.get(name):
+            one, other = (short(side.get(name)) for side in (now, then))
+            raise DifferenceError(
+                f"the valuer has {name} {one}, but the audit was made with {other}."
+            )
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
     scale = float(np.abs(valuation.values).max())

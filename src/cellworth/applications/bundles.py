@@ -37,6 +37,8 @@ class DifferenceError(Exception):
 
 def write_bundle(folder: str | os.PathLike[str], payout: Payout, utilities: Any) -> str:
     """Write a payout, its valuation, holdings and agreement; return the seal."""
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder is {folder!r}; give the path of a new folder for the audit.")
     log = None if utilities is None else _log(utilities)
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.applications.shares import owner_errors, owner_values
+from cellworth.applications.policies import rows_join
+from cellworth.applications.shares import (
+    owner_errors,
+    owner_values,
+    refuse_other_table,
+    rounding,
+)
 from cellworth.blocks import Mask
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Owners, listed_names
@@ -34,7 +40,8 @@ _MOST_ROWS = 20_000
 _LEAST_ROWS = 10
 _FEW_LEVELS = 50
 _FAR = 1e9
-_ROUNDING = 1e-12
+# Half the width of a 95 % interval, in standard errors.
+_WIDTH = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,11 @@ class Finding:
     Parameters
     ----------
     kind : str
-        "copied rows", "copied columns", "one identity" or "below zero".
+        "copied rows", "copied columns", "one identity", "below zero" or "within noise".
     owners : tuple of str
         Whom it concerns.
     figure : float
-        How much: a share of rows, an association, an area under the curve, a value.
+        How much: a share of rows, an association, an area under the curve, a value, a total.
     sentence : str
     """
 
@@ -63,9 +70,10 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
 
     Copies gain under every value that is symmetric and efficient, so they must be found before
     anything is valued: rows of one owner that are (nearly) those of another, columns that tell the
-    same. With a valuation, owners whose cells are worth less than nothing are named as well; and
-    where whole blocks were the players, pairs of owners whose rows cannot be told apart, because
-    one who comes under two names is paid nearly twice there.
+    same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
+    a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
+    whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
+    comes under two names is paid nearly twice there.
 
     Parameters
     ----------
@@ -77,14 +85,29 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
     list of Finding
         Empty where nothing was found.
     """
+    _refuse_other_kinds(owners, valuation)
     cells = _Cells(owners.table)
     held = {name: owners.cells_of(name) for name in owners.names}
     findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
     if valuation is not None:
         findings += _below_zero(owners, valuation)
-        if valuation.blocks.rows.grouped:
+        findings += _within_noise(owners, valuation)
+        if rows_join(valuation):
             findings += _one_identity(held, cells)
     return findings
+
+
+def _refuse_other_kinds(owners: Any, valuation: Any) -> None:
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    if valuation is None:
+        return
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
+            "valuation_."
+        )
+    refuse_other_table(owners, valuation)
 
 
 class _Cells:
@@ -94,6 +117,7 @@ class _Cells:
         read = [read_column(place, [table], None, "robust") for place in range(table.shape[1])]
         self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
         self.numbers = np.column_stack([_as_numbers(column) for column in read])
+        self.known = np.column_stack([_is_known(column) for column in read])
         self.names = table.names.tolist()
 
     def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
@@ -109,6 +133,13 @@ def _as_numbers(column: Any) -> Floats:
     scaled = cells * np.sqrt(column.weight)
     # A gap is like a gap and like nothing else.
     return np.where(np.isnan(cells), GAP * _FAR, scaled)
+
+
+def _is_known(column: Any) -> Mask:
+    cells = column.cells[0]
+    if isinstance(column, CategoricalColumn | CodedColumn):
+        return np.asarray(cells != GAP)
+    return np.asarray(~np.isnan(cells.astype(np.float64)))
 
 
 def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
@@ -260,27 +291,47 @@ def _alike_columns(cells: _Cells, owned: list[bool]) -> Iterator[tuple[int, int,
     rows = _some(np.arange(len(cells.numbers)))
     if len(rows) < _LEAST_ROWS:
         return
-    numbers = cells.numbers[rows]
-    by_rank = _rank_correlations(numbers)
+    numbers, known = cells.numbers[rows], cells.known[rows]
+    by_rank = _rank_correlations(numbers, known)
+    comparable = _comparable(known)
     codes = [np.unique(column, return_inverse=True)[1].ravel() for column in numbers.T]
     for one, other in combinations(np.flatnonzero(owned).tolist(), 2):
+        if not comparable[one, other]:
+            continue
         if cells.categorical[[one, other]].any():
-            alike = _shared_information(codes[one], codes[other])
+            both = known[:, one] & known[:, other]
+            alike = _shared_information(codes[one][both], codes[other][both])
         else:
             alike = float(by_rank[one, other])
         if alike >= _MOST_ALIKE:
             yield one, other, alike
 
 
-def _rank_correlations(numbers: Floats) -> Floats:
+def _comparable(known: Mask) -> Mask:
+    """Pairs of columns of which enough rows know both: half of those that know the emptier one."""
+    counts = known.astype(np.float64)
+    both = counts.T @ counts
+    fewer = np.minimum.outer(np.diag(both), np.diag(both))
+    return np.asarray((both >= _LEAST_ROWS) & (both >= fewer / 2))
+
+
+def _rank_correlations(numbers: Floats, known: Mask) -> Floats:
+    """Of each two columns, over the rows in which neither has a gap."""
     from scipy.stats import rankdata
 
-    ranks = rankdata(numbers, axis=0)
-    ranks -= ranks.mean(axis=0)
-    sizes = np.sqrt((ranks**2).sum(axis=0))
-    # A constant tells nothing.
-    ranks /= np.where(sizes > 0, sizes, np.inf)
-    found: Floats = np.abs(ranks.T @ ranks)
+    ranks = rankdata(np.where(known, numbers, np.nan), axis=0, nan_policy="omit")
+    counts = np.maximum(known.sum(axis=0), 1)
+    ranks = np.where(known, ranks - np.nansum(ranks, axis=0) / counts, 0.0)
+    inside = known.astype(np.float64)
+    both = np.maximum(inside.T @ inside, 1.0)
+    # Means and sizes of a column's ranks over the rows in which the other has no gap either.
+    sums = ranks.T @ inside
+    squares = (ranks**2).T @ inside
+    sizes = squares - sums**2 / both
+    products = ranks.T @ ranks - sums * sums.T / both
+    # A constant tells nothing; what rounding leaves of it is not a size.
+    sizes = np.where(sizes > 1e-9 * squares, sizes, np.inf)
+    found: Floats = np.abs(products) / np.sqrt(sizes * sizes.T)
     return found
 
 
@@ -288,6 +339,7 @@ def _shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float
     """How much two columns of codes tell about each other: 1 where one is the other renamed."""
     from sklearn.metrics import normalized_mutual_info_score
 
+    one, other = (np.unique(codes, return_inverse=True)[1].ravel() for codes in (one, other))
     levels = [int(codes.max()) + 1 for codes in (one, other)]
     # Two constants tell the same, and nothing; so do names that hardly any two rows share.
     if min(levels) == 1 or max(levels) > len(one) // 2:
@@ -353,9 +405,8 @@ def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
     holdings = owners.on(valuation.blocks)
     errors = owner_errors(valuation, holdings).together
     values = [float(exact) for exact in owner_values(valuation, holdings)[0]]
-    nothing = _ROUNDING * max(map(abs, values))
     for name, value, error in zip(holdings.names, values, errors, strict=True):
-        if value < -nothing:
+        if value < 0:
             sure = "surely" if value + 2.0 * error < 0 else "perhaps by chance"
             yield Finding(
                 "below zero",
@@ -364,3 +415,17 @@ def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
                 f"the cells of {name} are worth {value:.4f} ({sure}): on average over "
                 "coalitions the model is better without them.",
             )
+
+
+def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
+    total, error = valuation.total, valuation.total_error
+    # An error that is not known tells nothing.
+    if abs(total) <= _WIDTH * error + rounding(valuation):
+        low, high = total - _WIDTH * error, total + _WIDTH * error
+        yield Finding(
+            "within noise",
+            tuple(owners.names),
+            total,
+            f"all cells together are worth {total:.4g} (95 % interval {low:.4g} to {high:.4g}), "
+            "which cannot be told from nothing; shares of it are noise.",
+        )

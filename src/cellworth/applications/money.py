@@ -7,6 +7,8 @@ from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 Negative = Literal["floor", "carry", "signed"]
 
 _MOST_DIGITS = 24
@@ -20,6 +22,8 @@ def checked_money(
     given: Any, called: str, unit: Decimal | None = None, *, example: str = "100000.00"
 ) -> Decimal:
     """An amount of at least 0, given as text, whole number or Decimal, in whole units."""
+    if isinstance(given, np.integer):
+        given = int(given)
     # A float is not the amount that it prints: 0.1 is a little more.
     if isinstance(given, bool | float) or not isinstance(given, str | int | Decimal):
         raise TypeError(f"{called} is {given!r}; give text such as {example!r} or a Decimal.")
@@ -40,7 +44,7 @@ def checked_money(
             f"{called} is {given!r}, which is no multiple of the unit {unit}; round it, or give "
             "another unit."
         )
-    return amount.copy_abs()
+    return _in_full(amount.copy_abs())
 
 
 def _exponent(amount: Decimal) -> int:
@@ -119,6 +123,9 @@ def in_units(shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]) ->
 
 
 def _times(count: int, unit: Decimal) -> Decimal:
-    amount = _EXACT.multiply(Decimal(count), unit)
-    # Thousands are written in full, not as 5E+3.
+    return _in_full(_EXACT.multiply(Decimal(count), unit))
+
+
+def _in_full(amount: Decimal) -> Decimal:
+    """Thousands are written in full, not as 5E+3."""
     return amount.quantize(Decimal(1), context=_EXACT) if _exponent(amount) > 0 else amount

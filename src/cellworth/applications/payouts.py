@@ -31,8 +31,14 @@ from cellworth.applications.policies import (
     refuse_other_game,
     with_label_owner,
 )
-from cellworth.applications.shares import OwnerErrors, owner_errors, owner_values
+from cellworth.applications.shares import (
+    OwnerErrors,
+    owner_errors,
+    owner_values,
+    refuse_other_table,
+)
 from cellworth.applications.statements import Statement
+from cellworth.blocks import LABEL
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Holdings, Owners, listed_names
 from cellworth.valuation import Valuation
@@ -154,13 +160,17 @@ class Payout:
 
     @property
     def undecided(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of owners whose intervals overlap: who is worth more cannot be told."""
+        """Pairs of owners whose intervals overlap: who is worth more cannot be told.
+
+        Who holds nothing but labels that did not play is in none: its share was agreed on.
+        """
         intervals = self.intervals
+        held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
         # What differs by rounding alone is equal.
         intervals = intervals + _ROUNDING * np.abs(self.values).max() * np.array([-1.0, 1.0])
         return tuple(
             (self.owners[i], self.owners[j])
-            for i, j in combinations(range(len(self.owners)), 2)
+            for i, j in combinations(held, 2)
             # An unknown error decides nothing.
             if not (intervals[i, 0] > intervals[j, 1] or intervals[j, 0] > intervals[i, 1])
         )
@@ -259,7 +269,7 @@ def split(
         Whether copies of rows or columns across owners, and owners worth less than nothing, are
         warned of, refused, or not looked for; see :func:`check_owners`.
     carried : mapping of str to float, default=None
-        What an earlier payout carried over.
+        What an earlier payout carried over; only with ``negative="carry"``.
 
     Returns
     -------
@@ -309,8 +319,9 @@ def split_by(
     money = checked_money(amount, "amount", Decimal(policy.unit))
     owners = with_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
+    refuse_other_table(owners, valuation)
     refuse_other_game(valuation, policy)
-    brought = checked_carried(carried, holdings.names)
+    brought = checked_carried(carried, holdings.names, policy.negative)
     shared = shared_out(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
     )
@@ -397,6 +408,14 @@ def _passed(policy: Policy, owners: Owners, valuation: Valuation) -> tuple[Findi
     return findings
 
 
+def _free(payout: Payout) -> str:
+    """What it is that nobody owns."""
+    free = payout.ownership.on(payout.valuation.blocks).of_nobody()
+    is_label = payout.valuation.blocks.columns.labels == LABEL
+    kinds = [("cells", ~is_label), ("labels", is_label)]
+    return " and ".join(name for name, here in kinds if free[here].any()).capitalize()
+
+
 def _summary(payout: Payout) -> Iterator[str]:
     n_owners, policy = len(payout.owners), payout.policy
     people = "1 owner" if n_owners == 1 else f"{n_owners} owners"
@@ -428,7 +447,10 @@ def _summary(payout: Payout) -> Iterator[str]:
         more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
         yield f"Ranking undecided (intervals overlap): {'; '.join(pairs[:_LINES_SHOWN])}{more}."
     if payout.nobody:
-        yield f"Cells that nobody owns are worth {payout.nobody:.4f}; nobody is paid for them."
+        yield (
+            f"{_free(payout)} that nobody owns are worth {payout.nobody:.4f}; nobody is paid for "
+            "them."
+        )
     if not np.isnan(payout.valuation.unearned):
         yield (
             f"Of the score, {payout.valuation.unearned:.4f} is there before any cell is used "

@@ -82,7 +82,7 @@ class Policy:
 
 
 def checked_carried(
-    carried: Mapping[str, float] | None, names: tuple[str, ...]
+    carried: Mapping[str, float] | None, names: tuple[str, ...], negative: Negative
 ) -> dict[str, float]:
     """What an earlier payout carried over, as it says itself."""
     if carried is not None and not isinstance(carried, Mapping):
@@ -107,6 +107,11 @@ def checked_carried(
             f"carried has {brought[wrong[0]]} for {wrong[0]!r}; give payout.carried of the payout "
             "before, whose values are at most 0."
         )
+    if brought and negative != "carry":
+        raise ValueError(
+            f"carried came with negative={negative!r}, which would forget what is still owed; pass "
+            "negative='carry'."
+        )
     return {name: float(value) for name, value in brought.items()}
 
 
@@ -121,8 +126,9 @@ def with_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Ow
     if not _has_labels(valuation):
         held = owners.share_of_labels()
         if held and policy.label_share is None:
+            verb = "holds" if len(held) == 1 else "hold"
             raise ValueError(
-                f"{listed_names(list(held))} hold labels, but labels were no players; value them "
+                f"{listed_names(list(held))} {verb} labels, but labels were no players; value them "
                 "with KNNValuer(value_labels=True), or agree on a label_share."
             )
         if policy.label_share is not None and not held:
@@ -137,12 +143,16 @@ def _has_labels(valuation: Valuation) -> bool:
     return LABEL in valuation.blocks.columns.ids.tolist()
 
 
-def refuse_other_game(valuation: Valuation, policy: Policy) -> None:
-    """Refuse groups where cells were agreed on, and cells where groups were."""
-    blocks = valuation.blocks
+def rows_join(valuation: Valuation) -> bool:
+    """Whether groups of rows were players as a whole."""
     # Row groups of neighbours are worth the sum of their cells: they do not join as a whole.
     summed = valuation.provenance.method["name"] == "KNNValuer"
-    joins = blocks.columns.grouped or (blocks.rows.grouped and not summed)
+    return valuation.blocks.rows.grouped and not summed
+
+
+def refuse_other_game(valuation: Valuation, policy: Policy) -> None:
+    """Refuse groups where cells were agreed on, and cells where groups were."""
+    joins = valuation.blocks.columns.grouped or rows_join(valuation)
     if joins and policy.game == "cells":
         raise ValueError(
             f"this valuation is of groups, not of single cells: {PER_HEAD}; value single cells, or "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.owners import Holdings
+from cellworth.owners import Holdings, Owners
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 # then exact, so that the order of rows and the way that cells are shared out cannot matter.
 _DIGITS = 52
 _HALF = 26
+# What is as small beside the scores that values are differences of is rounding, and worth nothing.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +50,13 @@ class OwnerErrors:
 
 
 def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
-    """Sums over each owner's blocks, exact, and over the blocks that nobody owns."""
-    unit = _unit(valuation)
+    """Sums over each owner's blocks, exact, and over the blocks that nobody owns.
+
+    What is nothing but rounding of the scores is 0.
+    """
+    largest = _largest(valuation)
+    # Binary exponent of the last digit that is kept of every value.
+    unit = math.frexp(largest)[1] - _DIGITS
     sums = [0] * len(holdings.claims)
     for strip in valuation.strips():
         whole = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
@@ -67,20 +74,29 @@ def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fractio
             Fraction(0))
         for mine in holdings.claims.T
     ]  # fmt: skip
-    return values, nobody
+    nothing = Fraction(_rounding(valuation, largest))
+    values = [Fraction(0) if abs(value) <= nothing else value for value in values]
+    return values, Fraction(0) if abs(nobody) <= nothing else nobody
+
+
+def rounding(valuation: Valuation) -> float:
+    """Up to where a value, or a sum of values, is nothing but rounding of the scores."""
+    return _rounding(valuation, _largest(valuation))
+
+
+def refuse_other_table(owners: Owners, valuation: Valuation) -> None:
+    """Refuse owners of a table with other cells than those that were valued, where these are known.
+
+    The gate looks at the owners' table, and must not be shown another one.
+    """
+    owners.refuse_other_cells(valuation.provenance.question.get("data_sha256", {}).get("X"))
 
 
 def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     """Errors of the sums: as observed in the run, of single blocks, or bounds."""
-    if valuation.owned is not None and set(holdings.keys) <= set(valuation.owned.keys):
-        places = [valuation.owned.keys.index(key) for key in holdings.keys]
-        seen = valuation.owners()
-        validation = seen.validation_errors
-        return OwnerErrors(
-            seen.standard_errors[places],
-            None if validation is None else validation[places],
-            bounded=False,
-        )
+    seen = _seen_errors(valuation, holdings)
+    if seen is not None:
+        return seen
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
     n_blocks = np.zeros(shares.shape[1])
@@ -98,8 +114,30 @@ def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     )
 
 
-def _unit(valuation: Valuation) -> int:
-    """Binary exponent of the last digit that is kept of every value."""
+def _seen_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
+    """Errors that the run observed, where it did so for all who hold blocks; others have none."""
+    held = holdings.hold_blocks
+    mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
+    if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
+        return None
+    places = [valuation.owned.keys.index(key) for key in mine]
+    seen = valuation.owners()
+    sampling, validation = np.zeros(len(held)), np.zeros(len(held))
+    sampling[held] = seen.standard_errors[places]
+    if seen.validation_errors is None:
+        return OwnerErrors(sampling, None, bounded=False)
+    validation[held] = seen.validation_errors[places]
+    return OwnerErrors(sampling, validation, bounded=False)
+
+
+def _rounding(valuation: Valuation, largest: float) -> float:
+    # A score of the whole table that is not known tells nothing of its size.
+    sizes = [valuation.unearned, valuation.expected_total, largest]
+    return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
+
+
+def _largest(valuation: Valuation) -> float:
+    """Size of the largest value; all of them must be known."""
     largest = 0.0
     for strip in valuation.strips():
         unseen = int(np.isnan(strip.values).sum())
@@ -111,7 +149,7 @@ def _unit(valuation: Valuation) -> int:
         if np.isinf(strip.values).any():
             raise ValueError("some blocks have an infinite value; nothing can be shared by it.")
         largest = max(largest, float(np.abs(strip.values).max()))
-    return math.frexp(largest)[1] - _DIGITS
+    return largest
 
 
 def _weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:

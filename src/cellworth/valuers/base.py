@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from cellworth.blocks import Blocks, Groups
 from cellworth.games import Game, ModelGame
+from cellworth.provenance import described
 from cellworth.valuation import Valuation
 from cellworth.valuers.methods import corners
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.settings import Settings
 
 _RESULTS = ("valuation_", "values_", "standard_errors_", "row_values_", "column_values_")
+_NAMES = ("n_features_in_", "feature_names_in_")
 _SETTINGS = ("executor", "checkpoint", "shard", "progress", "on_round", "cache")
 
 
@@ -82,17 +86,34 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             )
         )  # fmt: skip
 
+    def described(self) -> dict[str, str]:
+        """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
+
+        Left out are the seed, which is fixed as a number, and what says where a run takes place and
+        what is seen or kept of it: executor, checkpoint, shard, progress, on_round and cache.
+        """
+        given = self.get_params(deep=False)
+        told = sorted(set(given) - {*_SETTINGS, "random_state"})
+        return {"name": type(self).__name__} | {name: _spelled_out(given[name]) for name in told}
+
     def _fit(self, **given: Any) -> Self:
+        self._forget()
         game = self._game(**given)
         return self._keep(game, self._value(game, game.blocks))
 
-    def _keep(self, game: Any, valuation: Valuation | None) -> Self:
-        for name in _RESULTS:
+    def _forget(self) -> None:
+        """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
+        for name in (*_RESULTS, *_NAMES):
             self.__dict__.pop(name, None)
+
+    def _keep(self, game: Any, valuation: Valuation | None) -> Self:
         self._keep_names(game)
         if valuation is None:
             return self
-        self.valuation_ = valuation
+        method = {**valuation.provenance.method, "valuer": self.described()}
+        self.valuation_ = replace(
+            valuation, provenance=replace(valuation.provenance, method=method)
+        )
         self.values_ = self.valuation_.values
         self.standard_errors_ = self.valuation_.standard_errors
         self.row_values_ = self.valuation_.rows().values
@@ -129,8 +150,6 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         self.n_features_in_ = len(names)
         if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
             self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
@@ -139,6 +158,11 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         return tags
+
+
+def _spelled_out(parameter: Any) -> str:
+    # 5 is 5, whatever type of number it is held in.
+    return described(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
 class ModelValuer(Valuer):

@@ -145,17 +145,24 @@ def checked_seed(random_state: Any, checkpoint: Any) -> int:
             "a checkpoint needs random_state to be a whole number, so that a later session draws "
             "the same tasks."
         )
+    refuse_other_seed(random_state)
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
+    return int(random_state)
+
+
+def refuse_other_seed(random_state: Any) -> None:
+    """Refuse what no seed can be had from, also where nothing is drawn."""
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return
     if not is_whole(random_state):
         raise TypeError(
             f"random_state is {random_state!r}; give a whole number, None or a RandomState."
         )
     if random_state < 0:
         raise ValueError(f"random_state is {random_state}; give a whole number of at least 0.")
-    return int(random_state)
 
 
 def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
