@@ -316,3 +316,8 @@ def test_a_model_that_takes_no_gaps_says_so():
         removal_curve(
             BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0.2,), refill="missing"
         )
+
+
+def test_the_training_rows_cannot_score():
+    with pytest.raises(ValueError, match="X_test has the rows of X; give rows that were set aside"):
+        removal_curve(X, LogisticRegression(), X, y, X_test=X.copy(), y_test=y)

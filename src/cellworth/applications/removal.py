@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.applications.bands import Band
 from cellworth.applications.cells import scores_of_cells
-from cellworth.applications.held_out import cause_of, held_out_game, named_scoring
+from cellworth.applications.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
 from cellworth.applications.refills import drawn, emptied, known_cells
 from cellworth.blocks import Mask
 from cellworth.counts import checked_count
@@ -141,8 +141,8 @@ def removal_curve(
         Cloned for every fit; its seeds move with the seed of the curve.
     X, y : table and labels that are trained on, the table that the ranking is about
     X_test, y_test : table and labels to score on
-        Rows that neither the model nor the ranking has seen. A warning comes where these are the
-        validation rows of the Valuation.
+        Rows that neither the model nor the ranking has seen. The rows of X are refused; a warning
+        comes where some are among them, or where these are the validation rows of the Valuation.
     order : {"highest", "lowest"}, default="highest"
         Which scores go first.
     shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -195,6 +195,8 @@ def removal_curve(
             rng = np.random.default_rng([random_state, seed])
             game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
             if seed == 0:
+                judges, problem = game.problem.folds[0], game.problem
+                refuse_own_rows(X_test, {"X": X}, judges.target, problem.target)
                 _warn_of_judges(ranking, game)
             run = _Run(game, _refiller(refill, game.problem.table, rng), wanted, bar.update)
             first = -scores if order == "highest" else scores
