@@ -43,7 +43,16 @@ def test_ties_are_the_mean_over_all_their_orders():
     )
     at = np.interp(np.arange(1, 6) / 5, curve.inspected, curve.found) * 3
     np.testing.assert_allclose(at, mean)
-    assert curve.cells_to_find(2) == 4
+
+
+@pytest.mark.parametrize("wrong", [[1, 1, 0, 0, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
+def test_cells_to_find_among_ties_are_the_mean_over_all_their_orders(wrong):
+    suspicion, wrong = [[3, 1, 1, 1, 0]], np.array(wrong, dtype=bool)
+    curve = detection_curve(suspicion, wrong[None])
+    orders = [wrong[[0, *order, 4]] for order in permutations((1, 2, 3))]
+    for n in range(1, wrong.sum() + 1):
+        mean = np.mean([np.flatnonzero(order)[n - 1] + 1 for order in orders])
+        assert curve.cells_to_find(n) == np.ceil(mean)
 
 
 def test_the_area_is_the_share_of_pairs_in_the_right_order():

@@ -65,9 +65,11 @@ class DetectionCurve:
             )
         found, looked = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
         end = int(np.searchsorted(found, n))
-        share = (n - found[end - 1]) / (found[end] - found[end - 1])
+        tied, wrong = looked[end] - looked[end - 1], found[end] - found[end - 1]
+        # Of w wrong ones among t tied cells the i-th stands, in the mean over orders, here:
+        place = (n - found[end - 1]) * (tied + 1) / (wrong + 1)
         # A third of three cells is one cell, whatever rounding says.
-        return math.ceil(float(np.interp(share, (0, 1), looked[end - 1 : end + 1])) - 1e-9)
+        return math.ceil(float(looked[end - 1] + place) - 1e-9)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per point."""
