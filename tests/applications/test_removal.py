@@ -319,5 +319,14 @@ def test_a_model_that_takes_no_gaps_says_so():
 
 
 def test_the_training_rows_cannot_score():
+    given = GIVEN | {"X_test": CELLS.copy(), "y_test": TARGET}
     with pytest.raises(ValueError, match="X_test has the rows of X; give rows that were set aside"):
-        removal_curve(X, LogisticRegression(), X, y, X_test=X.copy(), y_test=y)
+        removal_curve(CELLS, Witness(), **given)
+
+
+def test_scores_in_another_order_are_refused():
+    X = pd.DataFrame(CELLS, columns=list("abcd"))
+    given = GIVEN | {"X": X, "X_test": X[:2] + 0.5}
+    for other in (X[list("dcba")], X[::-1]):
+        with pytest.raises(ValueError, match=r"ranking has the (columns|row ids) "):
+            removal_curve(other, Witness(), **given)

@@ -141,8 +141,11 @@ def test_a_mask_may_be_a_frame_with_the_columns_of_the_table():
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     mask = pd.DataFrame({"a": [True, False], "b": [False, False]})
     assert repair(table, mask, how="missing").isna().equals(mask)
-    with pytest.raises(ValueError, match="give it the columns of X, in the same order"):
-        repair(table, mask[["b", "a"]], how="missing")
+    for other in (mask[["b", "a"]], mask[::-1]):
+        with pytest.raises(ValueError, match="in the same order, or an array"):
+            repair(table, other, how="missing")
+    array = repair(table.to_numpy(), mask, how="missing")
+    np.testing.assert_array_equal(np.isnan(array), mask)
 
 
 def test_a_mask_may_be_a_list_of_rows():
