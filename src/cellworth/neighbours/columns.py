@@ -169,6 +169,7 @@ def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
     """All sides of a column as floats that can be subtracted from each other."""
     try:
         sides = [_unboxed(side) if side.dtype.kind == "O" else side for side in sides]
+        sides = _with_gaps_of_one_kind(sides)
         kinds = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
         if len(kinds) > 1:
             raise TypeError("dates or durations on one side only")
@@ -184,6 +185,20 @@ def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
             "a number or a gap."
         )
     return numbers
+
+
+def _with_gaps_of_one_kind(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Sides of gaps alone have no say: their gaps become dates where others hold dates."""
+    bare = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
+    times = [
+        side.dtype
+        for side, gaps in zip(sides, bare, strict=True)
+        if not gaps and side.dtype.kind in "Mm"
+    ]
+    if not times:
+        return sides
+    gap = np.array("NaT", dtype=times[0])
+    return [np.full(len(s), gap) if gaps else s for s, gaps in zip(sides, bare, strict=True)]
 
 
 def _unboxed(cells: NDArray[Any]) -> NDArray[Any]:
