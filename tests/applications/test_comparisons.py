@@ -12,7 +12,7 @@ from sklearn.metrics import balanced_accuracy_score, get_scorer, make_scorer, ro
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import before_and_after
+from cellworth import before_and_after, repair
 
 
 class Sure(ClassifierMixin, BaseEstimator):
@@ -197,6 +197,16 @@ def test_the_training_rows_cannot_judge(same):
     label = y[::-1] if np.array_equal(same, X[::-1]) else y
     with pytest.raises(ValueError, match="looks good to itself"):
         before_and_after(LogisticRegression(), X, y, X + 0.5, X_test=same, y_test=label)
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_the_rows_of_a_table_with_one_repaired_cell_cannot_judge(library):
+    table = library({name: X[:, place] for place, name in enumerate("abc")})
+    repaired = repair(table, [(3, "b")], how="values", values=[0.25])
+    for rows in (table, repaired):
+        for test in (rows, rows[["c", "a", "b"]]):
+            with pytest.raises(ValueError, match="looks good to itself"):
+                before_and_after(LogisticRegression(), table, y, repaired, X_test=test, y_test=y)
 
 
 def test_some_shared_rows_are_counted_in_a_warning():

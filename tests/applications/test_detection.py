@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import auc, average_precision_score, roc_auc_score
 
-from cellworth import Blocks, detection_curve, value_game
+from cellworth import Blocks, KNNValuer, detection_curve, value_game
 from cellworth.applications.bands import Band
 
 
@@ -43,7 +43,16 @@ def test_ties_are_the_mean_over_all_their_orders():
     )
     at = np.interp(np.arange(1, 6) / 5, curve.inspected, curve.found) * 3
     np.testing.assert_allclose(at, mean)
-    assert curve.cells_to_find(2) == 4
+
+
+@pytest.mark.parametrize("wrong", [[1, 1, 0, 0, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
+def test_cells_to_find_among_ties_are_the_mean_over_all_their_orders(wrong):
+    suspicion, wrong = [[3, 1, 1, 1, 0]], np.array(wrong, dtype=bool)
+    curve = detection_curve(suspicion, wrong[None])
+    orders = [wrong[[0, *order, 4]] for order in permutations((1, 2, 3))]
+    for n in range(1, wrong.sum() + 1):
+        mean = np.mean([np.flatnonzero(order)[n - 1] + 1 for order in orders])
+        assert curve.cells_to_find(n) == np.ceil(mean)
 
 
 def test_the_area_is_the_share_of_pairs_in_the_right_order():
@@ -110,7 +119,7 @@ def test_random_orders_stay_within_their_band():
     np.testing.assert_allclose(drawn.mean(axis=0), curve.random_found.mean[1:], atol=0.06)
 
 
-def test_many_points_are_quick():
+def test_many_points_have_a_band_each():
     rng = np.random.default_rng(3)
     curve = detection_curve(rng.normal(size=(3000, 10)), rng.random((3000, 10)) < 0.01)
     assert len(curve.inspected) == len(curve.random_found.low) == 30_001
@@ -163,3 +172,35 @@ def test_what_is_no_ranking_and_no_mask_is_refused():
         detection_curve(SUSPICION, WRONG, most_suspicious="worst")
     with pytest.raises(ValueError, match="n is 4; 3 cells are wrong"):
         detection_curve(SUSPICION, WRONG).cells_to_find(4)
+
+
+def shuffled(table):
+    return table[["b", "a"]], table[::-1]
+
+
+def test_frames_in_another_order_are_refused():
+    X = pd.DataFrame(SUSPICION, columns=["a", "b"], index=[5, 6, 7])
+    wrong = pd.DataFrame(WRONG, columns=["a", "b"], index=[5, 6, 7])
+    assert detection_curve(X, wrong).area == detection_curve(SUSPICION, WRONG).area
+    for other in shuffled(wrong):
+        with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
+            detection_curve(X, other)
+
+
+@pytest.mark.parametrize("value_labels", [False, True])
+def test_the_mask_of_a_valued_table_leaves_labels_out(value_labels):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(20, 2)), columns=["a", "b"])
+    y = rng.integers(2, size=20)
+    valuer = KNNValuer(3, value_labels=value_labels, random_state=0, progress=False)
+    valuation = valuer.fit(X, y, X_val=X + 0.1, y_val=y).valuation_
+    wrong = pd.DataFrame(rng.random((20, 2)) < 0.3, columns=["a", "b"])
+    curve = detection_curve(valuation, wrong)
+    expected = detection_curve(valuation.values[:, :2], wrong, most_suspicious="lowest")
+    assert curve.area == expected.area
+    assert detection_curve(valuation, wrong.to_numpy()).area == expected.area
+    for other in shuffled(wrong):
+        with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
+            detection_curve(valuation, other)
+    whole = rng.random(valuation.shape) < 0.3
+    assert detection_curve(valuation, whole).n_cells == whole.size

@@ -59,9 +59,17 @@ def test_a_gap_is_typical_where_most_like_rows_have_one():
 
 
 def test_among_equally_frequent_levels_the_nearest_is_typical():
-    X = pd.DataFrame({"c": ["a", "b", "a", "b", "x"], "m": [1.0, 2.0, 7.0, 9.0, 2.5]})
+    X = pd.DataFrame({"c": ["a", "b", "a", "b", "x"], "m": [1.0, 2.5, 7.0, 9.0, 2.5]})
     evidence = evidence_of(X, [0] * 5)
     assert typical_rows(evidence, np.array([4]), np.array([0])).tolist() == [1]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3]])
+def test_among_equally_near_levels_content_decides_and_not_the_order_of_rows(order):
+    cells = np.array(["m", "b", "a", "b", "a"])[order]
+    X = pd.DataFrame({"c": cells, "m": [1.0] * 5})
+    like = typical_rows(evidence_of(X, [0] * 5), np.flatnonzero(cells == "m"), np.array([0]))
+    assert cells[like[0]] == "a"
 
 
 def test_a_row_alone_in_its_class_is_like_nobody():

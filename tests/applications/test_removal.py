@@ -13,6 +13,8 @@ from sklearn.metrics import get_scorer
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import Blocks, KNNValuer, RemovalCurve, removal_curve, value_game
+from cellworth.applications.removal import _refiller
+from cellworth.tables import Table
 
 SEEN = []
 
@@ -316,3 +318,38 @@ def test_a_model_that_takes_no_gaps_says_so():
         removal_curve(
             BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0.2,), refill="missing"
         )
+
+
+def test_the_training_rows_cannot_score():
+    given = GIVEN | {"X_test": CELLS.copy(), "y_test": TARGET}
+    with pytest.raises(ValueError, match="X_test has the rows of X; give rows that were set aside"):
+        removal_curve(CELLS, Witness(), **given)
+
+
+def test_scores_in_another_order_are_refused():
+    X = pd.DataFrame(CELLS, columns=list("abcd"))
+    given = GIVEN | {"X": X, "X_test": X[:2] + 0.5}
+    for other in (X[list("dcba")], X[::-1]):
+        with pytest.raises(ValueError, match=r"ranking has the (columns|row ids) "):
+            removal_curve(other, Witness(), **given)
+
+
+@pytest.mark.parametrize("seed", [None, -1, "x", 1.5])
+def test_a_seed_that_is_no_whole_number_gets_a_sentence(seed):
+    with pytest.raises(ValueError, match=r"random_state is .*; give a whole number of at least 0"):
+        removal_curve(CELLS, Witness(), **GIVEN, random_state=seed)
+
+
+def test_means_leave_gaps_and_whole_columns_as_they_are():
+    table = Table.of(
+        pl.DataFrame({"a": [1, 2, 3, None], "b": [4, 5, 6, 7], "c": ["x", None, "x", "y"]}),
+        called="X",
+    )
+    refill = _refiller("mean", table, np.random.default_rng(0))
+    nothing = np.zeros((4, 3), dtype=bool)
+    assert refill(nothing).native.equals(table.native, null_equal=True)
+    mask = nothing.copy()
+    mask[0, 0] = True
+    filled = refill(mask).native
+    assert filled["a"].to_list() == [2.5, 2, 3, None]
+    assert filled[["b", "c"]].equals(table.native[["b", "c"]], null_equal=True)

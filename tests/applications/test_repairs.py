@@ -8,7 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import repair
+from cellworth import repair, suspect_cells
+from cellworth.blocks import is_missing
 from cellworth.listing import ValueList
 
 COLUMNS = {
@@ -141,8 +142,11 @@ def test_a_mask_may_be_a_frame_with_the_columns_of_the_table():
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     mask = pd.DataFrame({"a": [True, False], "b": [False, False]})
     assert repair(table, mask, how="missing").isna().equals(mask)
-    with pytest.raises(ValueError, match="give it the columns of X, in the same order"):
-        repair(table, mask[["b", "a"]], how="missing")
+    for other in (mask[["b", "a"]], mask[::-1]):
+        with pytest.raises(ValueError, match="in the same order, or an array"):
+            repair(table, other, how="missing")
+    array = repair(table.to_numpy(), mask, how="missing")
+    np.testing.assert_array_equal(np.isnan(array), mask)
 
 
 def test_a_mask_may_be_a_list_of_rows():
@@ -293,3 +297,79 @@ def test_nothing_is_done_unasked():
     with pytest.raises(TypeError, match="how"):
         repair(SMALL, [(0, "a")])
     assert repair(SMALL, [], how="neighbours").equals(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (pa.array(["x", "y", "z"], pa.large_string()), "new"),
+        (pa.array(["x", "y", "z"]).dictionary_encode(), "new"),
+        (pa.array([dt.timedelta(1)] * 3), dt.timedelta(2)),
+        (pa.array([1, 2, 3], pa.int8()), 7),
+    ],
+)
+def test_arrow_keeps_its_own_types(column, value):
+    repaired = repair(pa.table({"a": column}), [(1, "a")], how="values", values=[value])
+    old = column.to_pylist()
+    assert repaired["a"].to_pylist() == [old[0], value, old[2]]
+    assert repaired["a"].type == column.type
+
+
+def test_dates_of_python_are_filled_from_neighbours():
+    days = [dt.date(2020, 1, day) for day in range(1, 15)]
+    table = pd.DataFrame({"day": days, "size": np.arange(14.0)})
+    repaired = repair(table, [(0, "day")], how="neighbours")
+    assert repaired["day"].tolist() == [days[5], *days[1:]]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_list_of_suspects_that_was_saved_and_edited_is_read_back(library, tmp_path):
+    rng = np.random.default_rng(0)
+    size = rng.normal(50, 10, 60).round(1)
+    columns = {
+        "size": size,
+        "count": (size / 5).astype(int),
+        "kind": np.where(size > 50, "big", "small"),
+        "tall": size > 50,
+    }
+    table = pd.DataFrame(columns) if library == "pandas" else pl.DataFrame(columns)
+    suspects = suspect_cells(None, table, columns["kind"], k=40)
+    file = tmp_path / "suspects.csv"
+    if library == "pandas":
+        suspects.to_csv(file, index=False)
+        seen = pd.read_csv(file)
+        fixed = seen.assign(fix=["31.5" if c == "size" else None for c in seen["column"]])
+    else:
+        suspects.write_csv(file)
+        seen = pl.read_csv(file)
+        fix = ["31.5" if c == "size" else None for c in seen["column"]]
+        fixed = seen.with_columns(pl.Series("fix", fix))
+    named = list(zip(seen["row"], seen["column"], strict=True))
+    assert {column for _, column in named} >= {"size", "count"}
+    by_hand, by_rule = (
+        repair(table, fixed, how="values", values=values) for values in ("fix", "typical")
+    )
+    for row, column in named:
+        given = cells_of(by_hand, column)[row]
+        assert given == 31.5 if column == "size" else is_missing(given)
+    typical = suspects["typical"].to_list()
+    for (row, column), expected in zip(named, typical, strict=True):
+        found = cells_of(by_rule, column)[row]
+        assert str(found) == str(expected) or float(found) == float(expected)
+    assert list(by_rule.dtypes) == list(table.dtypes)
+
+
+@pytest.mark.parametrize("table", [SMALL, pl.from_pandas(SMALL), SMALL[["a"]].to_numpy()])
+@pytest.mark.parametrize("value", ["9 ", "nine", "nan", "1_000", "inf", np.inf])
+def test_only_text_that_is_exactly_a_number_is_a_number(table, value):
+    name = "a" if hasattr(table, "columns") else "x0"
+    with pytest.raises(ValueError, match=f"for column '{name}'"):
+        repair(table, [(0, name)], how="values", values=[value])
+    for text, number in (("9", 9), ("-31.5", -31.5), ("2e3", 2000)):
+        repaired = repair(table, [(0, name)], how="values", values=[text])
+        assert np.asarray(repaired)[0, 0] == number
+
+
+def test_a_seed_that_is_none_gets_a_sentence():
+    with pytest.raises(ValueError, match="random_state is 'x'; give a whole number"):
+        repair(SMALL, [(0, "a")], how="draw", random_state="x")

@@ -1,5 +1,6 @@
 """suspect_cells: the list, its reasons, the worth beside it, and what it finds."""
 
+import re
 from datetime import date
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from cellworth import (
     suspect_cells,
     value_game,
 )
+from cellworth.applications.densities import log_densities
+from cellworth.applications.features import Column
 from cellworth.applications.worths import relative_worth
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -68,8 +71,8 @@ def test_the_list_says_where_what_and_why(valued):
     assert first["typical"] in range(65, 90)
     assert first["worth"] == valuation.loc[wrong, "age"]
     assert first["reason"] == (
-        f"age is 7 where rows like it (label 'pension') have about {first['typical']}; of 80 cells "
-        "of age, no other is as rare for its label and no other fits its row as badly."
+        f"age is 7 where rows like it (label 'pension') have about {first['typical']}; of the 79 "
+        "other cells of age, none is as rare for its label and none fits its row as badly."
     )
 
 
@@ -121,6 +124,22 @@ def test_relative_worth_is_told_within_class_and_column():
     np.testing.assert_allclose(relative[:3, 0], np.array([-2, 0, 5]) / spread)
     np.testing.assert_array_equal(relative[:3, 1], 0)
     np.testing.assert_array_equal(relative[3:], [[np.nan, 0], [0, np.nan]])
+
+
+def test_rounding_is_no_difference_in_worth():
+    worths = np.full((6, 2), 0.1)
+    worths[2, 0] += 1e-17 * 2
+    worths[:, 1] = 3.0, 1.0, 2.0, 5.0, 4.0, 6.0
+    relative = relative_worth(worths, np.zeros(6))
+    np.testing.assert_array_equal(relative[:, 0], 0)
+    assert relative[:, 1].argmax() == 5
+
+
+def test_a_worth_that_is_not_low_is_not_called_low(valued):
+    X, y, _, valuation = valued
+    cells = suspect_cells(valuation, X, y, by="worth", k=X.size)
+    assert "standard deviations above the median" in cells["reason"].iloc[-1]
+    assert not cells["reason"].str.contains(" -").any()
 
 
 def test_blocks_that_nobody_visited_are_not_listed_by_worth():
@@ -227,20 +246,56 @@ def test_reasons_tell_gaps_targets_and_lone_rows():
     reasons = suspect_cells(None, X, rng.normal(size=60), k=200)
     reasons = reasons.set_index(["row", "column"])["reason"]
     assert reasons[7, "kind"].startswith("kind is a gap where rows like it (near target ")
-    assert "no other is as rare for its target" in reasons[7, "kind"]
+    assert "none is as rare for its target" in reasons[7, "kind"]
     assert reasons[9, "when"].startswith("when is a gap where rows like it (near target ")
     assert " have about 2020-0" in reasons[9, "when"]
     labels = ["one"] * 59 + ["other"]
     alone = suspect_cells(None, X.iloc[[59, *range(59)]], labels[::-1], k=200)
     alone = alone[alone["row"] == 59].iloc[0]
     assert alone["typical"] is None
-    assert ", and no other row has the label 'other'; of 60 cells of" in alone["reason"]
+    assert ", and no other row has the label 'other'; of the 59 other cells of" in alone["reason"]
 
 
 def test_what_rows_like_it_have_too_is_said_so():
     X = pd.DataFrame({"a": [1.25] * 10, "b": ["x"] * 10})
     cells = suspect_cells(None, X, ["one", "two"] * 5, k=1)
-    assert cells["reason"][0].startswith("a is 1.25, as in rows like it (label 'one'); of 10 cells")
+    assert cells["reason"][0] == (
+        "a is 1.25, as in rows like it (label 'one'); of the 9 other cells of a, 9 are as rare or "
+        "rarer for their label and 9 fit their row as badly or worse."
+    )
+
+
+def test_reasons_count_other_cells():
+    X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 9.0, 9.0, 9.0, 9.0]})
+    cells = suspect_cells(None, X, [0] * 8, k=8)
+    counts = {}
+    for row, reason in zip(cells["row"], cells["reason"], strict=True):
+        told = re.search(r"of the 7 other cells of a, (\S+) (is|are) as rare", reason)
+        counts[row] = 0 if told[1] == "none" else int(told[1])
+        assert told[2] == ("are" if counts[row] > 1 else "is")
+        assert ("as rare or rarer for" in reason) == (counts[row] > 0)
+    densities = log_densities(Column.of_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)).round(9)
+    for row, count in counts.items():
+        assert count == (densities <= densities[row]).sum() - 1
+    assert {0, 1} < set(counts.values())
+
+
+def test_a_single_row_has_nothing_to_be_compared_with():
+    cells = suspect_cells(None, [[5.0]], ["a"])
+    assert cells["suspicion"].tolist() == [0.0]
+    assert cells["reason"][0].endswith("there is no other cell of x0 to compare it with.")
+
+
+@pytest.mark.parametrize(("impossible", "row"), [(1e6, 4), (-40.0, 11)])
+def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 10))
+    X[row, 3] = impossible
+    first = suspect_cells(None, X, rng.integers(2, size=200), k=1).iloc[0]
+    assert (first["row"], first["column"]) == (row, "x3")
+    others = np.delete(X[:, 3], row)
+    nearest = others[np.abs(others - impossible).argmin()]
+    assert first["reason"].endswith(f"; the nearest of them is {nearest:.6g}.")
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_strips_of_rows_give_what_the_whole_table_gives(monkeypatch):
 
 
 def test_suspicion_counts_cells_of_the_column_that_are_as_unlikely():
-    X = np.array([[0.0], [0.1], [0.2], [0.3], [9.0]])
+    X = np.array([[0.0], [0.1], [0.2], [0.3], [0.8]])
     suspicion = cell_suspicion(X, np.zeros(5, dtype=int))
     assert suspicion.shape == (5, 1)
     # No other is as rare; the lowest and the highest are as far from the middle.
@@ -280,6 +280,32 @@ def test_no_cell_of_a_constant_column_is_suspicious(column):
     np.testing.assert_array_equal(
         suspicion[:, 1], cell_suspicion(X[["other"]], ["a", "b"] * 6)[:, 0]
     )
+
+
+def test_suspicion_grows_with_the_distance_from_all_others():
+    X = np.array([[0.0], [0.1], [0.2], [0.3], [9.0]])
+    suspicion = cell_suspicion(X, np.zeros(5, dtype=int))
+    away = 8.7 / (0.2 / 1.349)
+    assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + 3 * np.log(away / 4))
+    twice = cell_suspicion(np.append(X, [[9.0]], axis=0), np.zeros(6, dtype=int))
+    assert twice.max() <= 2 * np.log(6)
+
+
+@pytest.mark.parametrize("column", [[3.5] * 30, ["same"] * 30, [np.nan] * 30, [0.0] * 30])
+def test_no_cell_of_a_constant_column_is_suspicious_where_classes_differ_in_size(column):
+    X = pd.DataFrame({"constant": column, "other": np.arange(30.0)})
+    np.testing.assert_array_equal(cell_suspicion(X, ["a"] * 22 + ["b"] * 8)[:, 0], 0)
+
+
+@pytest.mark.parametrize("huge", [1e200, np.finfo(float).max, -np.finfo(float).max])
+def test_numbers_whose_squares_are_endless_are_suspicious(huge):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[7, 1] = huge
+    suspicion = cell_suspicion(X, np.arange(60) % 2)
+    assert np.isfinite(suspicion).all()
+    assert suspicion.argmax() == 7 * 3 + 1
+    with pytest.raises(ValueError, match=r"'x0' has a spread of .* rescale it"):
+        cell_suspicion([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.applications.worths import CellWorths
 from cellworth.blocks import Labels, Mask, Positions, label_array, some
-from cellworth.tables import Table, series_array
+from cellworth.tables import Table, entries_per_cell, series_array
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
@@ -43,8 +43,8 @@ class NamedCells:
             rows, columns = _pairs(cells)
             return cls(*_places(rows, columns, table))
         if all(isinstance(dtype, nw.Boolean) for dtype in frame.schema.values()):
-            _refuse_other_names(frame.columns, table, "cells")
-            return cls.of_mask(as_mask(frame.to_numpy(), table.shape, called="cells"))
+            mask = entries(cells, table, called="cells")
+            return cls.of_mask(as_mask(mask, table.shape, called="cells"))
         if not {"row", "column"} <= set(frame.columns):
             raise ValueError(
                 f"cells has the columns {some(frame.columns)}; give a data frame with columns "
@@ -83,15 +83,28 @@ def as_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
     return array
 
 
+def entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
+    """One entry per cell of a table, by its names and row ids where it has any."""
+    frame = _frame(given) if not isinstance(given, np.ndarray) else None
+    if frame is None:
+        return np.asarray(given)
+    if table.backend is None:
+        return frame.to_numpy()
+    return entries_per_cell(frame.to_native(), table.names, table.row_ids, called=called)
+
+
 def scores_of_cells(ranking: Any, table: Table) -> Floats:
     """Score every cell of a table: an array as it is, a Valuation by the worth of its cells."""
     if isinstance(ranking, Valuation):
         return CellWorths.of(ranking, table).all()
-    return as_scores(ranking, table.shape)
+    return as_scores(ranking, table)
 
 
-def as_scores(ranking: Any, shape: tuple[int, int] | None = None) -> Floats:
-    """Check that this is a number for every cell, NaN where none is known."""
+def as_scores(ranking: Any, table: Table | None = None) -> Floats:
+    """Check that this is a number for every cell (of a table), NaN where none is known."""
+    shape = None if table is None else table.shape
+    if table is not None:
+        ranking = entries(ranking, table, called="ranking")
     frame = _frame(ranking) if not isinstance(ranking, np.ndarray) else None
     try:
         scores = np.asarray(ranking if frame is None else frame.to_numpy(), dtype=np.float64)
@@ -165,11 +178,3 @@ def _found(named: Sequence[Any], labels: Labels, what: str) -> Positions:
                 "boolean mask of X's shape, or ids that differ."
             )
     return np.array([places[key][0] for key in keys], dtype=np.intp)
-
-
-def _refuse_other_names(names: Sequence[Any], table: Table, called: str) -> None:
-    if table.backend is not None and list(names) != table.names.tolist():
-        raise ValueError(
-            f"{called} is a mask with the columns {some(names)}, and X has {some(table.names)}; "
-            "give it the columns of X, in the same order."
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cellworth.applications.features import Column, Levels
+from cellworth.applications.isolation import at_most_one
 from cellworth.neighbours.columns import Floats
 
 # What the whole column weighs beside the rows of the same label, counted in rows.
@@ -50,6 +51,9 @@ def _shares(levels: Levels, groups: Levels) -> Floats:
 
 
 def _kernel_densities(numbers: Floats, groups: Levels) -> Floats:
+    if numbers.min() == numbers.max():
+        return np.ones(len(numbers))
+    numbers = at_most_one(numbers)
     spread = float(np.std(numbers)) or 1.0
     overall = _sums_of_others(numbers, spread) / max(len(numbers) - 1, 1)
     # What is farther from everything than numbers can tell is still not impossible.

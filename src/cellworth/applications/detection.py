@@ -14,9 +14,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth.applications.bands import Band
 from cellworth.applications.cells import as_mask, as_scores
-from cellworth.blocks import Mask
+from cellworth.blocks import LABEL, Labels, Mask
 from cellworth.counts import is_whole
 from cellworth.listing import frame, table_lines
+from cellworth.tables import Table, entries_per_cell
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
@@ -65,9 +66,11 @@ class DetectionCurve:
             )
         found, looked = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
         end = int(np.searchsorted(found, n))
-        share = (n - found[end - 1]) / (found[end] - found[end - 1])
+        tied, wrong = looked[end] - looked[end - 1], found[end] - found[end - 1]
+        # Of w wrong ones among t tied cells the i-th stands, in the mean over orders, here:
+        place = (n - found[end - 1]) * (tied + 1) / (wrong + 1)
         # A third of three cells is one cell, whatever rounding says.
-        return math.ceil(float(np.interp(share, (0, 1), looked[end - 1 : end + 1])) - 1e-9)
+        return math.ceil(float(looked[end - 1] + place) - 1e-9)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per point."""
@@ -110,7 +113,9 @@ def detection_curve(
         Values or scores of all cells. Cells of a group take the value of their block; cells without
         a score (NaN) are looked at last.
     wrong : array or data frame of bool, shape (n_rows, n_columns)
-        True where a cell is wrong.
+        True where a cell is wrong. Data frames must have the columns and row ids of the table that
+        was valued, or of the ranking, in the same order. Where labels were valued too, they are
+        left out if ``wrong`` has the shape of X.
     most_suspicious : {"lowest", "highest"}, default=None
         Which scores are looked at first. None: the lowest values of a Valuation, the highest scores
         of an array.
@@ -126,11 +131,10 @@ def detection_curve(
     >>> curve.area, curve.cells_to_find(1)
     (1.0, 1)
     """
-    scores = _cell_values(ranking) if isinstance(ranking, Valuation) else as_scores(ranking)
+    scores, mask = _compared(ranking, wrong)
     first = most_suspicious or ("lowest" if isinstance(ranking, Valuation) else "highest")
     if first not in get_args(Side):
         raise ValueError(f"most_suspicious is {first!r}; give 'lowest' or 'highest'.")
-    mask = _checked_wrong(wrong, scores.shape)
     suspicion = _without_gaps(scores if first == "highest" else -scores).ravel()
     backend = ranking.backend if isinstance(ranking, Valuation) else None
     inspected, found = _points(suspicion, mask.ravel())
@@ -146,9 +150,42 @@ def detection_curve(
     )
 
 
-def _cell_values(valuation: Valuation) -> Floats:
-    blocks = valuation.blocks
-    return as_scores(valuation.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
+def _compared(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
+    """Scores and which cells are wrong, of the same cells."""
+    scores, labels = _scored(ranking)
+    if (
+        labels is not None
+        and labels[0].tolist()[-1] == LABEL
+        and _width(wrong) == len(labels[0]) - 1
+    ):
+        # Labels that were valued have scores, but a mask of X does not speak of them.
+        scores, labels = scores[:, :-1], (labels[0][:-1], labels[1])
+    if labels is not None and not _is_of_an_array(ranking):
+        wrong = entries_per_cell(wrong, *labels, called="wrong")
+    return scores, _checked_wrong(wrong, scores.shape)
+
+
+def _scored(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
+    """Scores of all cells, with names of columns and row ids where these are known."""
+    if isinstance(ranking, Valuation):
+        blocks = ranking.blocks
+        scores = as_scores(ranking.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
+        return scores, (blocks.columns.ids, blocks.rows.ids)
+    scores = as_scores(ranking)
+    if not isinstance(nw.from_native(ranking, eager_only=True, pass_through=True), nw.DataFrame):
+        return scores, None
+    table = Table.of(ranking, called="ranking")
+    return scores, (table.names, table.row_ids)
+
+
+def _is_of_an_array(ranking: Any) -> bool:
+    # Arrays have no names: those of their valuation are made up.
+    return isinstance(ranking, Valuation) and ranking.backend is None
+
+
+def _width(wrong: Any) -> int:
+    columns = getattr(wrong, "columns", None)
+    return len(columns) if columns is not None else int(np.shape(wrong)[-1])
 
 
 def _checked_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.blocks import Mask, Positions
+from cellworth.blocks import Mask, Positions, is_missing
 from cellworth.neighbours.columns import (
     Distance,
     Floats,
@@ -188,7 +188,16 @@ def _read(table: Table, place: int, kind: Kind | Distance | None) -> Column:
     column = read_column(place, [table], kind, "robust")
     if isinstance(column, NumericColumn):
         return Column.of_numbers(column.cells[0])
-    return Column.of_levels(column.cells[0])
+    return Column.of_levels(_in_order_of_content(column.cells[0], table.column(place)))
+
+
+def _in_order_of_content(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
+    """Number levels by what they are, not by where they first occur; gaps come last."""
+    _, first, levels = np.unique(codes, return_index=True, return_inverse=True)
+    keys = [(is_missing(cell), type(cell).__name__, str(cell)) for cell in cells[first].tolist()]
+    ranks = np.empty(len(keys), dtype=np.intp)
+    ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+    return ranks[levels.reshape(-1)]
 
 
 def _fewest_rows(columns: Sequence[Column]) -> int:

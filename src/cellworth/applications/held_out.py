@@ -67,23 +67,24 @@ def refuse_own_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any
         Labels of the held-out rows and of the training rows.
     """
     test = Table.of(X_test, called="X_test")
-    asked = Counter(_rows(test, label))
+    shared = {}
     for called, given in tables.items():
         table = Table.of(given, called=called)
+        asked = Counter(_rows(test.aligned_to(table, called="X_test"), label))
         trained = Counter(_rows(table, labels))
         if X_test is given or asked == trained:
             raise ValueError(
                 f"X_test has the rows of {called}; give rows that were set aside before anything "
                 f"was valued or changed, because {REASON}."
             )
-        shared = sum(count for row, count in asked.items() if row in trained)
-        if shared:
-            warnings.warn(
-                f"{shared} of {test.shape[0]} rows of X_test are rows of {called}, label and all; "
-                "unless the table repeats rows anyway, set other rows aside.",
-                stacklevel=3,
-            )
-            return
+        shared[called] = sum(count for row, count in asked.items() if row in trained)
+    called = max(shared, key=lambda name: shared[name])
+    if shared[called]:
+        warnings.warn(
+            f"{shared[called]} of {test.shape[0]} rows of X_test are rows of {called}, label and "
+            "all; unless the table repeats rows anyway, set other rows aside.",
+            stacklevel=3,
+        )
 
 
 def _rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:

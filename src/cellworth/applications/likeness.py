@@ -28,7 +28,9 @@ def typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -> Pos
         near = _nearest(distances)
         if len(near):
             column = evidence.columns[columns[place]]
-            found[place] = _typical(column, near[np.argsort(distances[near], kind="stable")])
+            # Of rows that are equally near, the content decides and not the place in the table.
+            order = np.lexsort((column.levels[near], distances[near]))
+            found[place] = _typical(column, near[order])
     return found
 
 

@@ -18,45 +18,53 @@ class Suspect:
         Whether the column holds numbers or dates rather than categories.
     cell, typical : object
         What stands there, and what rows like it have; None is a gap.
+    nearest : object
+        The nearest other content of the column, where that is far away; else None.
     is_alone : bool
         Whether no other row has its label, so that nothing is typical.
     label : object
         Class of its row, or its target.
     has_class : bool
         Whether labels are classes.
-    n_cells, as_rare, as_misfit : int
-        Cells of the column; how many are as rare for their label, how many fit as badly.
+    n_others, as_rare, as_misfit : int
+        Other cells of the column; how many of them are as rare for their label, or fit as badly.
     """
 
     column: str
     is_number: bool
     cell: Any
     typical: Any
+    nearest: Any
     is_alone: bool
     label: Any
     has_class: bool
-    n_cells: int
+    n_others: int
     as_rare: int
     as_misfit: int
 
     def why_unlikely(self) -> str:
         """Say how few cells of the column are as unlikely."""
+        if self.n_others == 0:
+            return (
+                f"{self._compared()}; there is no other cell of {self.column} to compare it with."
+            )
         label = "label" if self.has_class else "target"
-        rare, misfit = f"no other is as rare for its {label}", "no other fits its row as badly"
-        if self.as_rare > 1:
-            rare = f"{self.as_rare:,} are as rare for their {label}"
-        if self.as_misfit > 1:
-            misfit = f"{self.as_misfit:,} fit their row as badly"
-        cells = f"of {self.n_cells:,} cells of {self.column}"
-        return f"{self._compared()}; {cells}, {rare} and {misfit}."
+        rare = _counted(self.as_rare, ("is as rare", "are as rare"), " or rarer")
+        whose = "its" if self.as_rare < 2 else "their"
+        fits = ("fits its row as badly", "fit their row as badly")
+        misfit = _counted(self.as_misfit, fits, " or worse")
+        others = f"{self.n_others:,} other cell{'s' if self.n_others > 1 else ''} of {self.column}"
+        apart = "" if self.nearest is None else f"; the nearest of them is {_shown(self.nearest)}"
+        return (
+            f"{self._compared()}; of the {others}, {rare} for {whose} {label} and {misfit}{apart}."
+        )
 
     def why_low(self, below: float) -> str:
-        """Say how far its worth is below the median, in standard deviations."""
+        """Say how far its worth is from the median, in standard deviations."""
         there = "in rows with its label" if self.has_class else "in rows with a like target"
-        return (
-            f"{self._compared()}; its worth is {below:.1f} standard deviations below the median "
-            f"of {self.column} {there}."
-        )
+        side = "below" if below >= 0 else "above"
+        away = f"{abs(below):.1f} standard deviations {side}" if below else "no lower than"
+        return f"{self._compared()}; its worth is {away} the median of {self.column} {there}."
 
     def _compared(self) -> str:
         here = f"{self.column} is {_shown(self.cell)}"
@@ -68,6 +76,13 @@ class Suspect:
             return f"{here}, as in {like}"
         about = "about " if self.is_number and self.typical is not None else ""
         return f"{here} where {like} have {about}{_shown(self.typical)}"
+
+
+def _counted(n: int, verbs: tuple[str, str], beyond: str) -> str:
+    """Say how many do something, or go beyond it."""
+    if n == 0:
+        return f"none {verbs[0]}"
+    return f"{n:,} {verbs[n > 1]}{beyond}"
 
 
 def _shown(content: Any) -> str:

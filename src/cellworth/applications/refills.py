@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +22,7 @@ from cellworth.tables import Table
 Floats = NDArray[np.float64]
 
 N_NEIGHBOURS = 10
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def emptied(table: Table, mask: Mask) -> Table:
@@ -100,6 +103,7 @@ def given(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
     for place in np.unique(cells.columns[~gaps]).tolist():
         which = _positions((cells.columns == place) & ~gaps)
         rows, offered = cells.rows[which], [values[number] for number in which]
+        offered = [_read_as(value, _kind_of(table, place)) for value in offered]
         if isinstance(data, np.ndarray):
             data = _placed_in_array(data, rows, place, offered, table.names[place])
         else:
@@ -164,18 +168,44 @@ def _flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
     return nw.new_series("kept", mask, nw.Boolean(), backend=data.implementation)
 
 
+def _kind_of(table: Table, place: int) -> type | None:
+    """What the cells of a column are where text may stand for them; None where text is text."""
+    dtype = table.dtype(place)
+    if dtype is None:
+        return float if table.column(place).dtype.kind in "iuf" else None
+    if dtype.is_numeric():
+        return float
+    return {nw.Boolean: bool, nw.Datetime: datetime.datetime, nw.Date: datetime.date}.get(
+        type(dtype)
+    )
+
+
+def _read_as(value: Any, kind: type | None) -> Any:
+    """Read text that is exactly a number, a date or True; a list that was edited is all text."""
+    if not isinstance(value, str) or kind is None:
+        return value
+    if kind is bool:
+        return {"True": True, "False": False}.get(value, value)
+    if kind is float:
+        if not _NUMBER.fullmatch(value):
+            return value
+        return int(value) if value.lstrip("+-").isdigit() else float(value)
+    try:
+        return kind.fromisoformat(value)  # type: ignore[attr-defined]
+    except ValueError:
+        return value
+
+
 def _placed(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
     """Put values into a column, as they are or in its own type, if that keeps the type."""
-    for cast in (False, True):
+    _refuse_misfits(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
+    arrow = series.implementation.is_pyarrow()
+    for place in (_scattered_in_arrow,) if arrow else (_scattered, _scattered_after_cast):
         try:
             with warnings.catch_warnings():
                 # Some versions of pandas warn where others refuse.
                 warnings.simplefilter("error")
-                offered: Any = values
-                if cast:
-                    made = nw.new_series("values", values, backend=series.implementation)
-                    offered = made.cast(series.dtype)
-                placed = series.scatter(rows.tolist(), offered)
+                placed = place(series, rows, values)
         # Libraries raise what they like; the sentence below says it for all of them.
         except Exception:  # noqa: S112
             continue
@@ -185,9 +215,48 @@ def _placed(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Se
     raise ValueError(_misfit(values, series.name, series.dtype))
 
 
+def _scattered(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+    return series.scatter(rows.tolist(), values)
+
+
+def _scattered_after_cast(
+    series: nw.Series[Any], rows: Positions, values: list[Any]
+) -> nw.Series[Any]:
+    made = nw.new_series("values", values, backend=series.implementation)
+    return series.scatter(rows.tolist(), made.cast(series.dtype))
+
+
+def _scattered_in_arrow(
+    series: nw.Series[Any], rows: Positions, values: list[Any]
+) -> nw.Series[Any]:
+    """Put values behind the column, in its very own type, and take them from there."""
+    import pyarrow as pa
+
+    native = series.to_native()
+    made = pa.array(values, type=native.type)
+    longer = pa.chunked_array([*native.chunks, made], type=native.type).unify_dictionaries()
+    origins = np.arange(len(series))
+    origins[rows] = len(series) + np.arange(len(rows))
+    taken: nw.Series[Any] = nw.from_native(longer.take(pa.array(origins)), series_only=True)
+    return taken.alias(series.name)
+
+
+def _refuse_misfits(values: list[Any], name: Any, dtype: Any, *, numeric: bool) -> None:
+    """Refuse text among numbers, which some libraries would read as they like, and infinity."""
+    for value in values if numeric else []:
+        if isinstance(value, str):
+            raise ValueError(_misfit([value], name, dtype))
+        if isinstance(value, float | np.floating) and np.isinf(value):
+            raise ValueError(
+                f"values has {value!r} for column {name!r}, and infinity is at no distance from "
+                "anything; give a number, or None for a gap."
+            )
+
+
 def _placed_in_array(
     array: NDArray[Any], rows: Positions, place: int, values: list[Any], name: Any
 ) -> NDArray[Any]:
+    _refuse_misfits(values, name, array.dtype, numeric=array.dtype.kind in "iuf")
     try:
         made = np.array(values, dtype=None if array.dtype.kind == "U" else array.dtype)
         if array.dtype.kind == made.dtype.kind == "U":

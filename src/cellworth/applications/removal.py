@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from cellworth.applications.bands import Band
 from cellworth.applications.cells import scores_of_cells
-from cellworth.applications.held_out import cause_of, held_out_game, named_scoring
+from cellworth.applications.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
 from cellworth.applications.refills import drawn, emptied, known_cells
+from cellworth.applications.seeds import checked_seed
 from cellworth.blocks import Mask
 from cellworth.counts import checked_count
 from cellworth.execution import steps_bar
@@ -138,11 +139,12 @@ def removal_curve(
         Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
         put in random order, anew for each seed; cells without a score (NaN) go last.
     model : classifier or regressor
-        Cloned for every fit; its seeds move with the seed of the curve.
+        Cloned for every fit. In run r (0, 1, ...), its whole-number seeds are r higher and its open
+        ones are r, whatever ``random_state`` is.
     X, y : table and labels that are trained on, the table that the ranking is about
     X_test, y_test : table and labels to score on
-        Rows that neither the model nor the ranking has seen. A warning comes where these are the
-        validation rows of the Valuation.
+        Rows that neither the model nor the ranking has seen. The rows of X are refused; a warning
+        comes where some are among them, or where these are the validation rows of the Valuation.
     order : {"highest", "lowest"}, default="highest"
         Which scores go first.
     shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -155,6 +157,7 @@ def removal_curve(
     n_seeds : int, default=5
         Repetitions, each with its own draws, random order and seed of the model.
     random_state : int, default=0
+        Seed of draws and random orders; run r draws from (random_state, r).
     progress : bool, default=True
         Whether runs longer than two seconds show a bar.
 
@@ -189,12 +192,15 @@ def removal_curve(
     if refill != "draw":
         warnings.warn(_leak(refill), stacklevel=2)
     runs = []
+    random_state = checked_seed(random_state)
     n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
     with steps_bar("removal curve", n_fits, shown=progress) as bar:
         for seed in range(n_seeds):
             rng = np.random.default_rng([random_state, seed])
             game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
             if seed == 0:
+                judges, problem = game.problem.folds[0], game.problem
+                refuse_own_rows(X_test, {"X": X}, judges.target, problem.target)
                 _warn_of_judges(ranking, game)
             run = _Run(game, _refiller(refill, game.problem.table, rng), wanted, bar.update)
             first = -scores if order == "highest" else scores
@@ -254,10 +260,27 @@ def _refiller(refill: Refill, table: Table, rng: np.random.Generator) -> Refille
     if refill == "missing":
         return lambda mask: emptied(table, mask)
     if refill == "mean":
-        fillings, everyone = Fillings.of(table), np.ones(table.shape[0], dtype=bool)
-        return lambda mask: fillings.filled(~mask, everyone)
+        return _averager(table)
     known, luck = known_cells(table), rng.random(table.shape)
     return lambda mask: drawn(table, mask & known.any(axis=0), _source(known, mask), luck)
+
+
+def _averager(table: Table) -> Refiller:
+    """Fill removed cells with means; columns that keep all cells, and gaps, stay as they are."""
+    fillings, known = Fillings.of(table), known_cells(table)
+    everyone = np.ones(table.shape[0], dtype=bool)
+
+    def averaged(mask: Mask) -> Table:
+        if not mask.any():
+            return table
+        gaps = ~known & (~mask | ~known.any(axis=0))
+        filled = emptied(fillings.filled(~mask, everyone), gaps).data
+        if isinstance(table.data, np.ndarray) or isinstance(filled, np.ndarray):
+            return replace(table, data=filled)
+        changed = [filled[:, place] for place in np.flatnonzero(mask.any(axis=0)).tolist()]
+        return replace(table, data=table.data.with_columns(*changed))
+
+    return averaged
 
 
 def _source(known: Mask, mask: Mask) -> Mask:

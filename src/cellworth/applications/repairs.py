@@ -9,6 +9,7 @@ import numpy as np
 
 from cellworth.applications.cells import NamedCells
 from cellworth.applications.refills import drawn, emptied, from_neighbours, given, known_cells
+from cellworth.applications.seeds import generator_of
 from cellworth.blocks import Mask
 from cellworth.tables import Table
 
@@ -32,7 +33,9 @@ def repair(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: An
         other columns; or what the user gives as ``values``.
     values : sequence or str, default=None
         One value per cell, in the order in which ``cells`` names them (row after row in a mask), or
-        the name of the column of ``cells`` that holds them.
+        the name of the column of ``cells`` that holds them. A missing value makes a gap. Text that
+        is exactly a number, an ISO date, True or False is read as such where the column holds
+        these, because a list that was saved and edited is all text.
     random_state : int, Generator or None, default=0
         Seed of draws.
 
@@ -71,7 +74,7 @@ def repair(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: An
     else:
         source = _source(table, mask)
         if how == "draw":
-            luck = np.random.default_rng(random_state).random(table.shape)
+            luck = generator_of(random_state).random(table.shape)
             changed = drawn(table, mask, source, luck)
         else:
             changed = from_neighbours(table, named, source) if len(named) else table

@@ -61,7 +61,8 @@ def suspect_cells(
     -------
     data frame
         ``rank, row, column, cell, typical, suspicion, worth, standard_error, validation_error,
-        reason``; the three of the valuation only where it was given (and knows them). ``typical``
+        reason``; the three of the valuation only where it was given (and knows them). Equally
+        suspicious cells stand in the table's order, row after row. ``typical``
         is what the ten nearest rows with the same label have there: the middle one of their
         numbers, or their most frequent content. Cells of groups get the worth of their block.
         Cells are as they are in pandas; elsewhere they are text if columns differ in type.
@@ -72,8 +73,8 @@ def suspect_cells(
     >>> X[4][1] = 105
     >>> cells = suspect_cells(None, X, ["small"] * 10 + ["large"] * 10, k=1)
     >>> print(cells["reason"][0])  # doctest: +NORMALIZE_WHITESPACE
-    x1 is 105 where rows like it (label 'small') have about 35; of 20 cells of x1, no other is as
-    rare for its label and no other fits its row as badly.
+    x1 is 105 where rows like it (label 'small') have about 35; of the 19 other cells of x1, none
+    is as rare for its label and none fits its row as badly.
     """
     k = checked_count(k, "k")
     _refuse_ranking(by, valuation)
@@ -124,20 +125,25 @@ def _suspects(
 ) -> list[Suspect]:
     rows, columns = cells
     like = typical_rows(evidence, rows, columns)
-    contents = _contents(table, rows, columns)
-    typical = _contents(table, np.where(like == NOBODY, rows, like), columns)
+    near = [evidence.nearest(row, column) for row, column in zip(*cells, strict=True)]
+    others = np.array([NOBODY if row is None else row for row in near], dtype=np.intp)
+    contents, typical, nearest = (
+        _contents(table, np.where(asked == NOBODY, rows, asked), columns)
+        for asked in (rows, like, others)
+    )
     return [
         Suspect(
             column=str(table.names[column]),
             is_number=evidence.columns[column].numbers is not None,
             cell=contents[i],
             typical=None if like[i] == NOBODY else typical[i],
+            nearest=None if others[i] == NOBODY else nearest[i],
             is_alone=bool(like[i] == NOBODY),
             label=evidence.target[[row]].tolist()[0],
             has_class=evidence.is_class,
-            n_cells=len(evidence.groups),
-            as_rare=int(evidence.as_rare[row, column]),
-            as_misfit=int(evidence.as_misfit[row, column]),
+            n_others=len(evidence.groups) - 1,
+            as_rare=int(evidence.as_rare[row, column]) - 1,
+            as_misfit=int(evidence.as_misfit[row, column]) - 1,
         )
         for i, (row, column) in enumerate(zip(*cells, strict=True))
     ]

@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from cellworth.applications.densities import log_densities, target_groups
 from cellworth.applications.features import Column, Features, Levels, label_column, read_columns
+from cellworth.applications.isolation import APART, isolation, isolation_terms
 from cellworth.applications.leave_one_out import level_scores, residuals
 from cellworth.neighbours.columns import Distance, Floats, Kind
 from cellworth.problem import read_target
@@ -30,7 +31,9 @@ def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     Two questions are asked of each cell, and no cell is among its own witnesses. How common is its
     content in rows with the same label? How well does it fit what a regression on the label and on
     all other columns expects? Suspicion is log(n / a) + log(n / b), where of the n cells of the
-    column a are at least as rare and b fit as badly.
+    column a are at least as rare and b fit as badly. Ranks do not tell far from very far: a number
+    that is more than four spreads away from all others of its column gets 3 log(d / 4) on top,
+    where d is its distance from the nearest in spreads.
 
     Parameters
     ----------
@@ -64,7 +67,7 @@ def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What speaks against each cell: how many of its column are as rare, how many fit as badly.
+    """What speaks against each cell: how many are as rare or fit as badly, how far all others are.
 
     Parameters
     ----------
@@ -78,6 +81,8 @@ class Evidence:
     as_rare, as_misfit : arrays of shape (n_rows, n_columns)
         Cells of the same column, itself among them, that are at least as rare among the rows with
         their label, and that fit the other cells of their row at least as badly.
+    isolation : array of shape (n_rows, n_columns)
+        Spreads to the nearest other number of the column.
     """
 
     columns: list[Column]
@@ -87,6 +92,7 @@ class Evidence:
     features: Features
     as_rare: Counts
     as_misfit: Counts
+    isolation: Floats
 
     @classmethod
     def of(cls, table: Table, y: Any, kinds: Mapping[Any, Kind | Distance] | None) -> Evidence:
@@ -98,14 +104,25 @@ class Evidence:
         features = Features.of([*columns, label])
         rare = _counted([log_densities(column, groups) for column in columns])
         misfit = _counted(_fits(features, columns))
-        return cls(columns, target, groups, classes is not None, features, rare, misfit)
+        apart: Floats = np.stack([isolation(column) for column in columns], axis=1)
+        return cls(columns, target, groups, classes is not None, features, rare, misfit, apart)
 
     @property
     def suspicion(self) -> Floats:
-        """High where a cell is rare, a misfit, or both."""
+        """High where a cell is rare, a misfit, or far from all others."""
         n_rows = len(self.groups)
         suspicion: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
-        return suspicion
+        return suspicion + isolation_terms(self.isolation)
+
+    def nearest(self, row: int, column: int) -> int | None:
+        """Row whose number is nearest to that of a cell which stands apart; None for others."""
+        numbers = self.columns[column].numbers
+        if numbers is None or self.isolation[row, column] <= APART:
+            return None
+        # Halves, because the difference of the largest numbers is endless.
+        away = np.abs(numbers / 2 - numbers[row] / 2)
+        away[row] = np.nan
+        return int(np.nanargmin(away))
 
 
 def _fits(features: Features, columns: list[Column]) -> list[Floats]:

@@ -13,6 +13,9 @@ from cellworth.neighbours.columns import Floats
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
+# Differences below this part of the largest worth are rounding.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class CellWorths:
@@ -83,6 +86,7 @@ def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:
     low for their place. 0 where all are worth the same, NaN where a worth is.
     """
     relative = np.full(worths.shape, np.nan)
+    noise = _ROUNDING * float(np.abs(worths[~np.isnan(worths)]).max(initial=0.0))
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         for place, column in enumerate(worths[rows].T):
@@ -90,7 +94,7 @@ def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:
             if known.any():
                 above = column[known] - np.median(column[known])
                 spread = float(np.std(column[known]))
-                relative[rows[known], place] = above / spread if spread > 0 else 0.0
+                relative[rows[known], place] = above / spread if spread > noise else 0.0
     return relative
 
 

@@ -31,6 +31,8 @@ _MEAN_DISTANCE = 2.0
 _MOST_PAIRS = 2**24
 _NESTED = (list, dict, set, np.ndarray)
 _NARROWEST = 1e-100
+# Squares of larger numbers are endless.
+_LARGEST = 1e150
 # Quantiles that tell a spread, and how far they are apart in a standard normal distribution.
 _SPREADS = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 
@@ -167,6 +169,7 @@ def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
     """All sides of a column as floats that can be subtracted from each other."""
     try:
         sides = [_unboxed(side) if side.dtype.kind == "O" else side for side in sides]
+        sides = _with_gaps_of_one_kind(sides)
         kinds = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
         if len(kinds) > 1:
             raise TypeError("dates or durations on one side only")
@@ -182,6 +185,20 @@ def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
             "a number or a gap."
         )
     return numbers
+
+
+def _with_gaps_of_one_kind(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Sides of gaps alone have no say: their gaps become dates where others hold dates."""
+    bare = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
+    times = [
+        side.dtype
+        for side, gaps in zip(sides, bare, strict=True)
+        if not gaps and side.dtype.kind in "Mm"
+    ]
+    if not times:
+        return sides
+    gap = np.array("NaT", dtype=times[0])
+    return [np.full(len(s), gap) if gaps else s for s, gaps in zip(sides, bare, strict=True)]
 
 
 def _unboxed(cells: NDArray[Any]) -> NDArray[Any]:
@@ -225,29 +242,40 @@ def _numeric(place: int, sides: list[Floats], scale: Scale, name: Any) -> Numeri
     known = sides[0][~np.isnan(sides[0])]
     if len(known) == 0:
         return NumericColumn(place, sides, 0.0, 0.0, 0.0)
-    spread = _spread(known, scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = _spread(known, scale)
     if not _NARROWEST < spread < 1 / _NARROWEST:
         raise ValueError(
             f"column {name!r} has a spread of {spread:.1g}, whose square is no number; rescale it."
         )
     weight = 1.0 / spread**2
     # Two random rows differ by twice the variance, in the mean of squares.
-    gap = min(_MEAN_DISTANCE * float(np.var(known)) * weight, FARTHEST)
+    gap = min(
+        _MEAN_DISTANCE * float(np.var(np.clip(known, -_LARGEST, _LARGEST))) * weight, FARTHEST
+    )
+    # Plain floats, whose products may be endless without a word.
     everyone = np.concatenate(sides)
-    reach = float(np.nanmax(everyone) - np.nanmin(everyone))
+    reach = float(np.nanmax(everyone)) - float(np.nanmin(everyone))
     largest = min(reach * reach * weight, FARTHEST)
     return NumericColumn(place, sides, weight, gap, max(largest, gap))
 
 
 def _spread(known: Floats, scale: Scale) -> float:
-    if scale == "robust":
-        for low, high, of_normal in _SPREADS:
-            # Half the rows may have the same value; then wider quantiles tell the spread.
-            below, above = np.percentile(known, (low, high))
-            if above > below:
-                return float(above - below) / of_normal
+    spread = quantile_spread(known) if scale == "robust" else 0.0
+    if spread > 0:
+        return spread
     spread = 1.0 if scale is None else float(np.std(known))
     return spread if spread > 0 else 1.0
+
+
+def quantile_spread(known: Floats) -> float:
+    """Spread of numbers that a few far-off ones do not change; 0 where quantiles are all equal."""
+    for low, high, of_normal in _SPREADS:
+        # Half the rows may have the same value; then wider quantiles tell the spread.
+        below, above = np.percentile(known, (low, high))
+        if above > below:
+            return float(above - below) / of_normal
+    return 0.0
 
 
 def _categorical(place: int, sides: list[list[Any]]) -> CategoricalColumn:
