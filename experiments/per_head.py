@@ -2,9 +2,10 @@
 
 python experiments/per_head.py --data ../shared/data
 
-Three owners of 120, 60 and 60 rows; then the first comes under two names, or the third brings copies
-of rows of the first. Shares of the value in the game of blocks (a model trained on every coalition of
-owners) and in that of cells (values of neighbours, added up), in points, mean over seeds.
+Three owners of 120, 60 and 60 rows; then the first comes under two names, or the third brings
+nothing but copies of rows of the first. Shares of the value in the game of blocks (a model trained
+on every coalition of owners) and in that of cells (values of neighbours, added up), in points, mean
+over seeds.
 """
 
 from __future__ import annotations
