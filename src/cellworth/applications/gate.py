@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.applications.comparisons import Comparison
 from cellworth.applications.policies import rows_join
 from cellworth.applications.shares import (
     owner_errors,
@@ -17,6 +18,7 @@ from cellworth.applications.shares import (
     refuse_other_table,
     rounding,
 )
+from cellworth.applications.shuffles import without_each_owner
 from cellworth.blocks import Mask
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Owners, listed_names
@@ -51,11 +53,13 @@ class Finding:
     Parameters
     ----------
     kind : str
-        "copied rows", "copied columns", "one identity", "below zero" or "within noise".
+        "copied rows", "copied columns", "one identity", "below zero", "within noise" or "better
+        without".
     owners : tuple of str
         Whom it concerns.
     figure : float
-        How much: a share of rows, an association, an area under the curve, a value, a total.
+        How much: a share of rows, an association, an area under the curve, a value, a total, a
+        change of the score.
     sentence : str
     """
 
@@ -65,7 +69,16 @@ class Finding:
     sentence: str
 
 
-def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Finding]:
+def check_owners(
+    owners: Owners,
+    valuation: Valuation | None = None,
+    *,
+    model: Any = None,
+    y: Any = None,
+    X_val: Any = None,
+    y_val: Any = None,
+    scoring: Any = None,
+) -> list[Finding]:
     """Look for what makes a split unfair whatever the values are.
 
     Copies gain under every value that is symmetric and efficient, so they must be found before
@@ -73,12 +86,21 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
     same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
     a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
     whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
-    comes under two names is paid nearly twice there.
+    comes under two names is paid nearly twice there. With a model, owners without whose cells it
+    scores better are named: it is trained once on the table and once for each owner with this
+    owner's cells shuffled within their columns, so that they tell nothing any more.
 
     Parameters
     ----------
     owners : Owners
     valuation : Valuation, default=None
+    model : classifier or regressor, default=None
+        Comes with ``y``, the labels of the owners' table, and with ``X_val`` and ``y_val``.
+    y : array-like of shape (n_rows,), default=None
+    X_val, y_val : table and labels, default=None
+        Rows to score the model on; none of the table's own.
+    scoring : str or callable, default=None
+        As :func:`before_and_after` takes it; None means accuracy or R squared.
 
     Returns
     -------
@@ -94,7 +116,26 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
         findings += _within_noise(owners, valuation)
         if rows_join(valuation):
             findings += _one_identity(held, cells)
+    if _comes_with_model(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
+        compared = without_each_owner(owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring)
+        findings += _better_without(compared)
     return findings
+
+
+def _comes_with_model(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:
+    given = [name for name, part in data.items() if part is not None]
+    if model is None and (given or scoring is not None):
+        raise ValueError(
+            f"{(given or ['scoring'])[0]} came without a model; give model=, y=, X_val= and "
+            "y_val=, or none of them."
+        )
+    if model is not None and len(given) < len(data):
+        missing = [name for name in data if name not in given]
+        raise ValueError(
+            f"model came without {listed_names(missing)}; give the labels of the owners' table as "
+            "y, and rows to score on as X_val and y_val."
+        )
+    return model is not None
 
 
 def _refuse_other_kinds(owners: Any, valuation: Any) -> None:
@@ -429,3 +470,17 @@ def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
             f"all cells together are worth {total:.4g} (95 % interval {low:.4g} to {high:.4g}), "
             "which cannot be told from nothing; shares of it are noise.",
         )
+
+
+def _better_without(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Finding]:
+    for name, found in compared:
+        low, high = found.interval
+        if low > 0:
+            yield Finding(
+                "better without",
+                (name,),
+                found.change,
+                f"the model is better without the cells of {name}: where they are shuffled, its "
+                f"score ({found.scoring}) changes by {found.change:+.4f} (95 % interval {low:+.4f} "
+                f"to {high:+.4f}).",
+            )
