@@ -26,7 +26,7 @@ from cellworth import (
     split,
     value_game,
 )
-from cellworth.applications.gate import _rank_correlations
+from cellworth.applications.alike import _rank_correlations
 from cellworth.applications.shuffles import _shuffled
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
