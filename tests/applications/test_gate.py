@@ -7,7 +7,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.impute import SimpleImputer
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
     Blocks,
@@ -16,10 +22,12 @@ from cellworth import (
     Owners,
     TableGame,
     check_owners,
+    repair,
     split,
     value_game,
 )
-from cellworth.applications.gate import _rank_correlations
+from cellworth.applications.alike import _rank_correlations
+from cellworth.applications.shuffles import _shuffled
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
@@ -281,6 +289,55 @@ def test_a_column_of_row_groups_is_no_cell_of_the_owners_table():
     assert split(valuer.valuation_, owners, amount="1").owners == ("n", "s")
 
 
+def poisoned():
+    """Three owners of rows, of whom one has labels that are turned round; rows to judge on."""
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(500, 3)), columns=["a", "b", "c"])
+    y = (X["a"] + 0.1 * rng.normal(size=500) > 0).astype(int)
+    X["kind"] = rng.choice(["x", "y"], 500)
+    X.loc[::7, "c"] = np.nan
+    y_given = y[:300].copy()
+    y_given[:110] = 1 - y_given[:110]
+    owners = rows_of(X[:300], ["bad"] * 110 + ["good"] * 95 + ["fair"] * 95)
+    return owners, {"y": y_given, "X_val": X[300:], "y_val": y[300:]}
+
+
+def test_an_owner_without_whom_the_model_is_better_is_found():
+    owners, data = poisoned()
+    encoded = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=SimpleImputer())
+    model = make_pipeline(encoded, KNeighborsClassifier(1))
+    (finding,) = check_owners(owners, model=model, **data)
+    assert (finding.kind, finding.owners) == ("better without", ("bad",))
+    assert 0 < finding.figure < 1
+    assert "better without the cells of bad" in finding.sentence
+    assert "(accuracy) changes by +" in finding.sentence
+
+
+def test_shuffled_cells_are_the_owners_own_column_by_column():
+    table = pl.DataFrame({"n": [1, 2, None, 4, 5, 6], "t": list("abcdef"), "z": [0.5] * 6})
+    mine = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0]], bool)
+    seen = repair(table, mine, how="values", values=_shuffled(Owners(table).table, mine))
+    assert seen.schema == table.schema
+    for place, name in enumerate(table.columns):
+        was, now = table[name].to_list(), seen[name].to_list()
+        for held in (True, False):
+            rows = np.flatnonzero(mine[:, place] == held)
+            parts = [[str(column[row]) for row in rows] for column in (was, now)]
+            assert sorted(parts[0]) == sorted(parts[1])
+            assert held or parts[0] == parts[1]
+    assert not seen.equals(table)
+
+
+def test_a_model_comes_with_rows_to_judge_on():
+    owners, data = poisoned()
+    with pytest.raises(ValueError, match="model came without y, X_val and y_val; give the labels"):
+        check_owners(owners, model=DecisionTreeClassifier())
+    with pytest.raises(ValueError, match="y came without a model; give model=, y=, X_val= and"):
+        check_owners(owners, **data)
+    with pytest.raises(ValueError, match="scoring came without a model"):
+        check_owners(owners, scoring="accuracy")
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -294,8 +351,6 @@ def test_what_is_no_owners_and_no_valuation_gets_one_sentence(given, sentence):
 
 
 def blocks_valued(table, labels, whose):
-    from sklearn.tree import DecisionTreeClassifier
-
     groups = {str(name): np.flatnonzero(np.asarray(whose) == name) for name in set(whose)}
     valuer = ExactValuer(DecisionTreeClassifier(max_depth=2, random_state=0))
     return valuer.fit(

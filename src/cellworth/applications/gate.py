@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.applications.alike import alike_columns
+from cellworth.applications.comparisons import Comparison
 from cellworth.applications.policies import rows_join
 from cellworth.applications.shares import (
     owner_errors,
@@ -17,6 +19,7 @@ from cellworth.applications.shares import (
     refuse_other_table,
     rounding,
 )
+from cellworth.applications.shuffles import without_each_owner
 from cellworth.blocks import Mask
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Owners, listed_names
@@ -31,14 +34,10 @@ _NEAR = 0.02
 _MOST_TWINS = 0.01
 # How many standard errors chance may bring.
 _WIDE = 4.0
-# Columns that tell as much about each other are copies.
-_MOST_ALIKE = 0.95
 # Rows whose area under the curve is no more than this above a half may be one party's.
 _LEAST_TOLD_APART = 0.05
 _LEAST_ROWS_TOLD_APART = 20
 _MOST_ROWS = 20_000
-_LEAST_ROWS = 10
-_FEW_LEVELS = 50
 _FAR = 1e9
 # Half the width of a 95 % interval, in standard errors.
 _WIDTH = 1.959963984540054
@@ -51,11 +50,13 @@ class Finding:
     Parameters
     ----------
     kind : str
-        "copied rows", "copied columns", "one identity", "below zero" or "within noise".
+        "copied rows", "copied columns", "one identity", "below zero", "within noise" or "better
+        without".
     owners : tuple of str
         Whom it concerns.
     figure : float
-        How much: a share of rows, an association, an area under the curve, a value, a total.
+        How much: a share of rows, an association, an area under the curve, a value, a total, a
+        change of the score.
     sentence : str
     """
 
@@ -65,7 +66,16 @@ class Finding:
     sentence: str
 
 
-def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Finding]:
+def check_owners(
+    owners: Owners,
+    valuation: Valuation | None = None,
+    *,
+    model: Any = None,
+    y: Any = None,
+    X_val: Any = None,
+    y_val: Any = None,
+    scoring: Any = None,
+) -> list[Finding]:
     """Look for what makes a split unfair whatever the values are.
 
     Copies gain under every value that is symmetric and efficient, so they must be found before
@@ -73,12 +83,21 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
     same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
     a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
     whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
-    comes under two names is paid nearly twice there.
+    comes under two names is paid nearly twice there. With a model, owners without whose cells it
+    scores better are named: it is trained once on the table and once for each owner with this
+    owner's cells shuffled within their columns, so that they tell nothing any more.
 
     Parameters
     ----------
     owners : Owners
     valuation : Valuation, default=None
+    model : classifier or regressor, default=None
+        Comes with ``y``, the labels of the owners' table, and with ``X_val`` and ``y_val``.
+    y : array-like of shape (n_rows,), default=None
+    X_val, y_val : table and labels, default=None
+        Rows to score the model on; none of the table's own.
+    scoring : str or callable, default=None
+        As :func:`before_and_after` takes it; None means accuracy or R squared.
 
     Returns
     -------
@@ -94,7 +113,26 @@ def check_owners(owners: Owners, valuation: Valuation | None = None) -> list[Fin
         findings += _within_noise(owners, valuation)
         if rows_join(valuation):
             findings += _one_identity(held, cells)
+    if _comes_with_model(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
+        compared = without_each_owner(owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring)
+        findings += _better_without(compared)
     return findings
+
+
+def _comes_with_model(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:
+    given = [name for name, part in data.items() if part is not None]
+    if model is None and (given or scoring is not None):
+        raise ValueError(
+            f"{(given or ['scoring'])[0]} came without a model; give model=, y=, X_val= and "
+            "y_val=, or none of them."
+        )
+    if model is not None and len(given) < len(data):
+        missing = [name for name in data if name not in given]
+        raise ValueError(
+            f"model came without {listed_names(missing)}; give the labels of the owners' table as "
+            "y, and rows to score on as X_val and y_val."
+        )
+    return model is not None
 
 
 def _refuse_other_kinds(owners: Any, valuation: Any) -> None:
@@ -262,7 +300,11 @@ def _copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding
     holders = _holders(held)
     everyone = {name for name, mine in held.items() if mine.any()}
     found: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
-    for one, other, alike in _alike_columns(cells, [len(some) > 0 for some in holders]):
+    rows = _some(np.arange(len(cells.numbers)))
+    owned = np.flatnonzero([len(some) > 0 for some in holders])
+    for one, other, alike in alike_columns(
+        cells.numbers[rows], cells.known[rows], cells.categorical, owned
+    ):
         concerned = tuple(dict.fromkeys(holders[one] + holders[other]))
         # Where everybody holds both, nobody gains by it.
         if set(holders[one]) != everyone or set(holders[other]) != everyone:
@@ -284,71 +326,6 @@ def _holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
     kept = np.array([mine.any(axis=0) for mine in held.values()])
     names = list(held)
     return [tuple(names[place] for place in np.flatnonzero(column)) for column in kept.T]
-
-
-def _alike_columns(cells: _Cells, owned: list[bool]) -> Iterator[tuple[int, int, float]]:
-    """Pairs of owned columns that tell the same."""
-    rows = _some(np.arange(len(cells.numbers)))
-    if len(rows) < _LEAST_ROWS:
-        return
-    numbers, known = cells.numbers[rows], cells.known[rows]
-    by_rank = _rank_correlations(numbers, known)
-    comparable = _comparable(known)
-    codes = [np.unique(column, return_inverse=True)[1].ravel() for column in numbers.T]
-    for one, other in combinations(np.flatnonzero(owned).tolist(), 2):
-        if not comparable[one, other]:
-            continue
-        if cells.categorical[[one, other]].any():
-            both = known[:, one] & known[:, other]
-            alike = _shared_information(codes[one][both], codes[other][both])
-        else:
-            alike = float(by_rank[one, other])
-        if alike >= _MOST_ALIKE:
-            yield one, other, alike
-
-
-def _comparable(known: Mask) -> Mask:
-    """Pairs of columns of which enough rows know both: half of those that know the emptier one."""
-    counts = known.astype(np.float64)
-    both = counts.T @ counts
-    fewer = np.minimum.outer(np.diag(both), np.diag(both))
-    return np.asarray((both >= _LEAST_ROWS) & (both >= fewer / 2))
-
-
-def _rank_correlations(numbers: Floats, known: Mask) -> Floats:
-    """Of each two columns, over the rows in which neither has a gap."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(np.where(known, numbers, np.nan), axis=0, nan_policy="omit")
-    counts = np.maximum(known.sum(axis=0), 1)
-    ranks = np.where(known, ranks - np.nansum(ranks, axis=0) / counts, 0.0)
-    inside = known.astype(np.float64)
-    both = np.maximum(inside.T @ inside, 1.0)
-    # Means and sizes of a column's ranks over the rows in which the other has no gap either.
-    sums = ranks.T @ inside
-    squares = (ranks**2).T @ inside
-    sizes = squares - sums**2 / both
-    products = ranks.T @ ranks - sums * sums.T / both
-    # A constant tells nothing; what rounding leaves of it is not a size.
-    sizes = np.where(sizes > 1e-9 * squares, sizes, np.inf)
-    found: Floats = np.abs(products) / np.sqrt(sizes * sizes.T)
-    return found
-
-
-def _shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
-    """How much two columns of codes tell about each other: 1 where one is the other renamed."""
-    from sklearn.metrics import normalized_mutual_info_score
-
-    one, other = (np.unique(codes, return_inverse=True)[1].ravel() for codes in (one, other))
-    levels = [int(codes.max()) + 1 for codes in (one, other)]
-    # Two constants tell the same, and nothing; so do names that hardly any two rows share.
-    if min(levels) == 1 or max(levels) > len(one) // 2:
-        return 0.0
-    if max(levels) <= _FEW_LEVELS:
-        return float(normalized_mutual_info_score(one, other, average_method="max"))
-    # Many levels share much information by chance; none are renamed one by one by chance.
-    pairs = len(np.unique(one * levels[1] + other))
-    return 1.0 if levels[0] == levels[1] == pairs else 0.0
 
 
 def _one_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
@@ -429,3 +406,17 @@ def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
             f"all cells together are worth {total:.4g} (95 % interval {low:.4g} to {high:.4g}), "
             "which cannot be told from nothing; shares of it are noise.",
         )
+
+
+def _better_without(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Finding]:
+    for name, found in compared:
+        low, high = found.interval
+        if low > 0:
+            yield Finding(
+                "better without",
+                (name,),
+                found.change,
+                f"the model is better without the cells of {name}: where they are shuffled, its "
+                f"score ({found.scoring}) changes by {found.change:+.4f} (95 % interval {low:+.4f} "
+                f"to {high:+.4f}).",
+            )
