@@ -9,8 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cellworth.applications.payouts import Payout, split_by
+from cellworth.applications.payouts import Payout
 from cellworth.applications.policies import Policy
+from cellworth.applications.splits import split_by
 from cellworth.counts import is_whole
 from cellworth.files import written_atomically
 from cellworth.owners import Owners, checked_entries, read_toml

@@ -38,9 +38,9 @@ from cellworth.applications.bundles import (
 )
 from cellworth.applications.gate import check_owners
 from cellworth.applications.money import checked_money
-from cellworth.applications.payouts import shared_out
 from cellworth.applications.policies import Policy, checked_carried, with_label_owner
 from cellworth.applications.shares import owner_errors
+from cellworth.applications.sharing import shared_out
 from cellworth.blocks import LABEL
 from cellworth.caches import MemoryCache
 from cellworth.files import read_manifest

@@ -7,13 +7,12 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cellworth.applications.payouts import Payout, Shared
+from cellworth.applications.sharing import Shared
 from cellworth.counts import is_whole
 from cellworth.files import written_atomically
 from cellworth.owners import Codes, Holdings
@@ -35,7 +34,16 @@ class DifferenceError(Exception):
     """The first difference between a bundle and its replay."""
 
 
-def write_bundle(folder: str | os.PathLike[str], payout: Payout, utilities: Any) -> str:
+def write_bundle(
+    folder: str | os.PathLike[str],
+    *,
+    valuation: Valuation,
+    holdings: Holdings,
+    labels: Mapping[str, int],
+    payout: Mapping[str, Any],
+    agreement: str | None,
+    utilities: Any,
+) -> str:
     """Write a payout, its valuation, holdings and agreement; return the seal."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder is {folder!r}; give the path of a new folder for the audit.")
@@ -44,31 +52,16 @@ def write_bundle(folder: str | os.PathLike[str], payout: Payout, utilities: Any)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
     path.mkdir(parents=True, exist_ok=True)
-    payout.valuation.save(path / VALUATION)
-    holdings = payout.ownership.on(payout.valuation.blocks)
+    valuation.save(path / VALUATION)
     _write(path / _ROWS, _parquet({"line": holdings.row_lines}))
-    labels = payout.ownership.share_of_labels()
-    _write_json(path / _HOLDINGS, _plain_holdings(holdings) | {"labels": labels})
-    _write_json(path / PAYOUT, _plain_payout(payout))
-    if payout.agreement is not None:
-        _write(path / AGREEMENT, payout.agreement.encode())
+    _write_json(path / _HOLDINGS, _plain_holdings(holdings) | {"labels": dict(labels)})
+    _write_json(path / PAYOUT, payout)
+    if agreement is not None:
+        _write(path / AGREEMENT, agreement.encode())
     if log is not None:
         _write(path / UTILITIES, _parquet(log))
     _write(path / MANIFEST, manifest_of(fingerprints(path)))
     return seal_of(path)
-
-
-def _plain_payout(payout: Payout) -> dict[str, Any]:
-    agreed = payout.agreement
-    return {
-        **plain_shared(payout.shared, payout.valuation),
-        "amount": str(payout.amount),
-        "policy": asdict(payout.policy),
-        "brought": dict(payout.brought),
-        "findings": [asdict(finding) for finding in payout.findings],
-        "agreement_sha256": None if agreed is None else hashlib.sha256(agreed.encode()).hexdigest(),
-        **plain_provenance(payout.valuation),
-    }
 
 
 def plain_provenance(valuation: Valuation) -> dict[str, Any]:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cellworth.listing import frame
 from cellworth.owners import Holdings
 from cellworth.valuation import Valuation
-
-if TYPE_CHECKING:
-    from cellworth.applications.payouts import Payout
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,26 +42,6 @@ class Statement:
     cells: Mapping[str, list[Any]] = field(repr=False)
     backend: str | None = None
 
-    @classmethod
-    def of(cls, payout: Payout, owner: str) -> Statement:
-        """Copy what one owner may see."""
-        place = payout.owners.index(owner)
-        held = payout.ownership
-        totals = {
-            "share": float(payout.shares[place]),
-            "interval": payout.intervals[place].tolist(),
-            "carried": payout.carried.get(owner, 0.0),
-            "cells": int(held.cells_of(owner).sum()),
-            "labels": held.share_of_labels().get(owner, 0),
-            "total_amount": str(payout.amount),
-            "total_value": float(payout.values.sum()),
-            "currency": payout.currency,
-            "owners": len(payout.owners),
-        }
-        cells = _own_cells(payout.valuation, held.on(payout.valuation.blocks), place)
-        amount, value = payout.amounts[place], float(payout.values[place])
-        return cls(owner, amount, value, totals, cells, payout.valuation.backend)
-
     def to_dict(self) -> dict[str, Any]:
         """Totals, as plain values."""
         mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
@@ -92,7 +69,8 @@ class Statement:
         )
 
 
-def _own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+def own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+    """Values of the cells that one owner has a share in."""
     codes = holdings.codes()
     held = holdings.claims[:, place][codes]
     rows, columns = np.nonzero(held)
