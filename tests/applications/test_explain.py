@@ -120,7 +120,7 @@ def test_a_cell_that_was_never_visited_stands_last_and_is_told():
     assert np.isnan(bob.parts.values).tolist() == [False, False, True]
     assert bob.residual == pytest.approx(0.1)
     assert not bob.adds_up
-    assert "1 were never visited" in repr(bob)
+    assert "1 was never visited" in repr(bob)
     assert "the parts miss the value by 0.1" in repr(bob)
 
 
@@ -161,3 +161,52 @@ def test_unknown_labels_tables_and_numbers_are_refused():
     grouped = Blocks.cut("abcde", "xyz", row_groups=["p", "q", "r", "s", "s"])
     with pytest.raises(ValueError, match="the rows of this valuation are groups"):
         explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_with_the_table_what_stands_in_the_cells_is_shown(library):
+    rng = np.random.default_rng(0)
+    X = {"age": rng.integers(20, 60, 30), "sex": rng.choice(["f", "m"], 30).tolist()}
+    X["pay"] = [None, *rng.normal(size=29).tolist()]
+    valuer = KNNValuer(progress=False, value_labels=True).fit(library(X), np.arange(30) % 2)
+    row = explain_row(valuer.valuation_, 0, X=library(X))
+    expected = {"age": X["age"][0], "sex": X["sex"][0], "pay": None, "(label)": None}
+    assert dict(zip(row.parts.labels["column"].tolist(), row.cells, strict=True)) == expected
+    lines = {line.split()[0]: line for line in repr(row).split("\n")[2:6]}
+    assert f"  {X['age'][0]}  " in lines["age"]
+    assert f"  {X['sex'][0]!r}  " in lines["sex"]
+    assert "  a gap  " in lines["pay"]
+    frame = row.to_frame("polars")
+    listed = dict(zip(frame["column"], frame["cell"], strict=True))
+    assert listed == {name: None if c is None else str(c) for name, c in expected.items()}
+    assert "cell" in row.to_frame("pandas").columns
+    assert explain_row(valuer.valuation_, 0).cells is None
+
+
+def test_both_errors_are_shown_together_and_rounding_is_not():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    row = explain_row(KNNValuer(progress=False).fit(X, np.arange(30) % 2).valuation_, 4)
+    both = np.hypot(row.standard_error, row.validation_error)
+    assert f" +- {both:.2g}, of which" in repr(row)
+    dust = replace(row, standard_error=5.7e-19, validation_error=None)
+    assert "+-" not in repr(dust).split("\n")[0]
+
+
+def test_columns_are_compared_by_position_where_row_ids_repeat():
+    X = pd.DataFrame({"a": [0.0, 1.0, 5.0, 2.0], "b": [0.0, 9.0, 4.0, 2.0]}, index=[7, 7, 7, 8])
+    cells = np.array([[1.0, 1.5], [2.0, 2.5], [3.0, 9.0], [4.0, 4.5]])
+    valuation = value_game(Sum(cells), Blocks.cut(X.index, X.columns))
+    told = explain_column(valuation, "a", n_similar=1).differences[0]
+    assert told.endswith("differs most in row 7: 9, not 3.")
+
+
+@pytest.mark.parametrize("valuation", [KNNValuer(), None])
+def test_what_is_no_valuation_gets_a_sentence(valuation):
+    for explain in (explain_row, explain_column):
+        with pytest.raises(TypeError, match="give the valuation_ of a fitted valuer"):
+            explain(valuation, 0)
+
+
+def test_parts_that_are_rounding_are_not_counted():
+    cells = np.array([[5.0, 4.0, 3.0, 2.0, 1.0, 1e-15, -1e-15]] * 2)
+    assert "more" not in repr(explain_row(value_game(Sum(cells), (2, 7)), 0, n_similar=0))

@@ -51,3 +51,13 @@ def test_means_are_those_of_the_cells_that_are_kept():
     table = pd.DataFrame({"n": [1.0, 2.0, 9.0], "c": ["a", "b", "b"]})
     mask = np.array([[False, True], [False, False], [True, False]])
     assert removal.averaged(table, mask).to_dict("list") == {"n": [1, 2, 1.5], "c": ["b", "b", "b"]}
+
+
+def test_errors_are_those_of_the_means_of_sets():
+    asked = {"refill": "draw", "score": "AUC", "order": "lowest", "model": "tree"}
+    points = {"wine": [1.0, 1.2, 0.8], "heart": [5.0, 5.0, 5.0]}
+    gains = pd.DataFrame(
+        [asked | {"set": name, "points": each} for name, some in points.items() for each in some]
+    )
+    line = removal.against_random(gains).iloc[0]
+    assert line.to_dict() == {"mean": 3.0, "error": 2.0, "wine": 1.0, "heart": 5.0}

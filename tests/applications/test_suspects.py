@@ -402,3 +402,21 @@ def test_the_whole_census_table_takes_seconds():
     score = cell_suspicion(X, table.y)
     assert typos.time.perf_counter() - start < 30
     assert typos.inspected(score, wrong) <= 900
+
+
+def test_arguments_in_another_order_get_a_sentence(valued):
+    X, y, _, valuation = valued
+    with pytest.raises(TypeError, match=r"the order is suspect_cells\(valuation, X, y\)"):
+        suspect_cells(X, valuation, y)
+    with pytest.raises(TypeError, match="valuation is of type DataFrame; give the valuation_"):
+        suspect_cells(X, y, valuation)
+
+
+def test_the_column_that_named_groups_of_rows_is_left_out(valued):
+    X, y, _, _ = valued
+    grouped = X.assign(team=[f"team {i % 7}" for i in range(len(X))])
+    valuer = KNNValuer(progress=False).fit(grouped, y, row_groups="team")
+    cells = suspect_cells(valuer.valuation_, grouped, y, k=9)
+    pd.testing.assert_frame_equal(cells, suspect_cells(valuer.valuation_, X, y, k=9))
+    with pytest.raises(ValueError, match="X has a column 'team' beyond the valuation"):
+        suspect_cells(valuer.valuation_, grouped.assign(team="other"), y)

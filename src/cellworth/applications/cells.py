@@ -1,8 +1,8 @@
-"""Which cells of a table are meant: a mask, pairs of row and column, scores of all cells."""
+"""Which cells of a table are meant, and what stands in them: masks, pairs, scores, contents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.applications.worths import CellWorths
-from cellworth.blocks import Labels, Mask, Positions, label_array, some
+from cellworth.blocks import Labels, Mask, Positions, is_missing, label_array, some
 from cellworth.tables import Table, entries_per_cell, series_array
 from cellworth.valuation import Valuation
 
@@ -178,3 +178,39 @@ def _found(named: Sequence[Any], labels: Labels, what: str) -> Positions:
                 "boolean mask of X's shape, or ids that differ."
             )
     return np.array([places[key][0] for key in keys], dtype=np.intp)
+
+
+def contents(table: Table, rows: Positions, columns: Positions) -> list[Any]:
+    """Cells as Python objects, None for gaps."""
+    found: list[Any] = [None] * len(rows)
+    for column in np.unique(columns):
+        places = np.flatnonzero(columns == column)
+        cells = table.column(int(column))[rows[places]]
+        if cells.dtype.kind in "Mm":
+            # Finer units would come as whole numbers.
+            cells = cells.astype(f"{cells.dtype.kind}8[us]")
+        for place, cell in zip(places, cells.tolist(), strict=True):
+            found[place] = None if is_missing(cell) else cell
+    return found
+
+
+def lister(table: Table, backend: str) -> Callable[[list[Any]], Any]:
+    """How cells of several columns become one column of a data frame."""
+    return _as_objects if backend == "pandas" else _of_one_type(table)
+
+
+def _as_objects(cells: list[Any]) -> NDArray[Any]:
+    """Cells as they are, side by side: pandas would make floats of whole numbers and gaps."""
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array
+
+
+def _of_one_type(table: Table) -> Callable[[list[Any]], list[Any]]:
+    """How cells of this table become a column of one type; text where columns differ too much."""
+    kinds = {table.column(place).dtype.kind for place in range(table.shape[1])}
+    if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
+        return list
+    if kinds <= set("iuf"):
+        return lambda cells: [None if cell is None else float(cell) for cell in cells]
+    return lambda cells: [None if cell is None else str(cell) for cell in cells]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from cellworth.applications.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
 from cellworth.applications.lookups import Keep
-from cellworth.blocks import Positions
+from cellworth.applications.seeds import generator_of
+from cellworth.blocks import Positions, is_missing
 from cellworth.counts import checked_count
 from cellworth.execution import steps_bar
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
@@ -18,6 +22,9 @@ from cellworth.listing import frame, table_lines
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
+
+# A class with fewer held-out rows tells little of how its rows differ.
+FEW_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -29,9 +36,14 @@ class Comparison:
     before, after : float
         Scores on the held-out rows, in the mean over repeats.
     interval : tuple of float
-        Where the change lies with a probability of 95 %, by a paired bootstrap.
+        95 % interval of the change: Student's, with standard errors from a paired bootstrap of
+        held-out rows and from repeats.
     scoring : str
     n_test_rows, n_repeats : int
+    n_changed : int
+        Cells in which the tables differ.
+    fewest : int or None
+        Held-out rows of the rarest class; None for numeric targets.
     backend : str or None
         Data-frame library for :meth:`to_frame`.
     """
@@ -42,6 +54,8 @@ class Comparison:
     scoring: str
     n_test_rows: int
     n_repeats: int
+    n_changed: int
+    fewest: int | None = None
     backend: str | None = None
 
     @property
@@ -79,10 +93,19 @@ class Comparison:
         return "\n".join([*table_lines(columns), self._meaning()])
 
     def _meaning(self) -> str:
+        if self.n_changed == 0:
+            return "Nothing was changed: both tables are the same."
+        if self.interval == (0.0, 0.0):
+            return "No held-out row tells the tables apart; more rows might."
         if self.within_noise:
-            return "The change is within noise: these rows cannot tell whether it helped."
-        verb = "helped" if self.change > 0 else "hurt"
-        return f"The change {verb}, beyond what the choice of held-out rows explains."
+            meaning = "The change is within noise: these rows cannot tell whether it helped."
+        else:
+            verb = "helped" if self.change > 0 else "hurt"
+            meaning = f"The change {verb}, beyond what the choice of held-out rows explains."
+        if self.fewest is not None and self.fewest < FEW_ROWS:
+            rows = f"{self.fewest} held-out row{'s' if self.fewest > 1 else ''}"
+            meaning += f" One class has only {rows}: the interval is rough."
+        return meaning
 
 
 def before_and_after(
@@ -118,7 +141,7 @@ def before_and_after(
     n_repeats : int, default=1
         Fits of each table, with other seeds, for models that draw random numbers.
     n_bootstrap : int, default=1000
-        How often held-out rows, and repeats, are drawn again.
+        How often held-out rows are drawn again, all classes together.
     random_state : int, Generator or None, default=0
         Seed of the bootstrap.
     progress : bool, default=True
@@ -131,21 +154,26 @@ def before_and_after(
     Notes
     -----
     Each model predicts once; resampled rows look their predictions up. Both tables get the same
-    resampled rows, and the same repeats. Rows with class labels are resampled class by class, so
-    that no score loses a class. The interval says what other held-out rows would have told, not
-    what other training rows would have.
+    resampled rows. One class is resampled at a time, as many rows as it has, which gives its part
+    of the variance; times n / (n - 1), because the rows at hand are nearer to each other than to
+    new ones. K repeats add the variance among them over K. The interval is Student's, with
+    Satterthwaite's degrees of freedom, so that few rows of a class or few repeats make it wide. It
+    says what other held-out rows (with several repeats, and other seeds) would have told, not what
+    other training rows would have.
 
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
-    >>> before_and_after(LogisticRegression(), [[0.0], [3.0], [2.0], [3.0]], y, X,
-    ...                  X_test=[[0.5], [1.2], [1.8], [2.5]], y_test=y)
-           accuracy  before   after   change       95 % interval
-    4 held-out rows  0.7500  1.0000  +0.2500  +0.0000 to +0.5000
-    The change is within noise: these rows cannot tell whether it helped.
+    >>> X_test = [[0.02 + i / 20] for i in range(60)]
+    >>> before_and_after(LogisticRegression(), [[0.0], [3.0], [2.0], [3.0]], y, X, X_test=X_test,
+    ...                  y_test=[0] * 30 + [1] * 30, n_bootstrap=100)
+            accuracy  before   after   change       95 % interval
+    60 held-out rows  0.8167  1.0000  +0.1833  +0.0988 to +0.2678
+    The change helped, beyond what the choice of held-out rows explains.
     """
     n_bootstrap = checked_count(n_bootstrap, "n_bootstrap")
+    rng = generator_of(random_state)
     scorer = checked_scorer(scoring, checked_model(model))
     kept = Keep()
     game = held_out_game(model, X, y, X_test, y_test, scoring=kept, n_repeats=n_repeats)
@@ -159,25 +187,23 @@ def before_and_after(
         fold.target,
     )
     everyone = np.arange(len(fold.target))
-    before, after = (
-        float(np.mean([pairs.score(side, repeat, everyone) for repeat in range(n_repeats)]))
-        for side in (0, 1)
-    )
-    rng = np.random.default_rng(random_state)
-    strata = None if game.problem.classes is None else fold.target
-    changes = []
-    with steps_bar("bootstrap", n_bootstrap, shown=progress) as bar:
-        for _ in range(n_bootstrap):
-            changes.append(pairs.change(_resampled(strata, rng, len(everyone)), rng))
-            bar.update()
-    low, high = np.quantile(changes, (0.025, 0.975))
+    before, after = (pairs.scores(side, everyone) for side in (0, 1))
+    strata = _strata(fold.target, classes=game.problem.classes is not None)
+    noise = [_of_repeats(after - before)] if n_repeats > 1 else []
+    n_draws = max(n_bootstrap // len(strata), 2)
+    with steps_bar("bootstrap", n_draws * len(strata), shown=progress) as bar:
+        noise += [_of_rows(pairs, own, n_draws, rng, bar.update) for own in strata]
+    half = _half_width(noise)
+    change = float(after.mean()) - float(before.mean())
     return Comparison(
-        before,
-        after,
-        (float(low), float(high)),
+        float(before.mean()),
+        float(after.mean()),
+        (change - half, change + half),
         named_scoring(scoring, game),
         len(everyone),
         n_repeats,
+        _n_changed(table, repaired),
+        None if game.problem.classes is None else min(map(len, strata)),
         table.backend,
     )
 
@@ -203,30 +229,68 @@ class _Pairs:
     scorer: Any
     target: NDArray[Any]
 
-    def score(self, side: int, repeat: int, rows: Positions) -> float:
-        """Score one model on some of the held-out rows."""
-        return float(self.scorer(self.sides[side][repeat], rows[:, None], self.target[rows]))
+    def scores(self, side: int, rows: Positions) -> Floats:
+        """Scores on some of the held-out rows, one for each repeat."""
+        models, target = self.sides[side], self.target[rows]
+        return np.array([float(self.scorer(model, rows[:, None], target)) for model in models])
 
-    def change(self, rows: Positions, rng: np.random.Generator) -> float:
-        """Mean change on resampled rows over resampled repeats."""
-        n_repeats = len(self.sides[0])
-        times = np.bincount(rng.integers(n_repeats, size=n_repeats), minlength=n_repeats)
-        changes = [
-            times[repeat] * (self.score(1, repeat, rows) - self.score(0, repeat, rows))
-            for repeat in np.flatnonzero(times).tolist()
-        ]
-        return float(sum(changes) / n_repeats)
+    def change(self, rows: Positions) -> float:
+        """Mean change over repeats."""
+        return float((self.scores(1, rows) - self.scores(0, rows)).mean())
 
 
-def _resampled(strata: NDArray[Any] | None, rng: np.random.Generator, n_rows: int) -> Positions:
-    """Rows drawn with replacement, as many of each class as there are."""
-    if strata is None:
-        return rng.integers(n_rows, size=n_rows)
-    rows = np.empty(n_rows, dtype=np.intp)
-    for label in np.unique(strata):
-        own = np.flatnonzero(strata == label)
+class _Noise(NamedTuple):
+    """A part of the variance of the change, and how many degrees of freedom tell it."""
+
+    variance: float
+    freedom: int
+
+
+def _strata(target: NDArray[Any], *, classes: bool) -> list[Positions]:
+    """Rows of each class, so that no resample loses a class; all rows for numeric targets."""
+    if not classes:
+        return [np.arange(len(target))]
+    return [np.flatnonzero(target == label) for label in np.unique(target)]
+
+
+def _of_repeats(changes: Floats) -> _Noise:
+    return _Noise(float(np.var(changes, ddof=1)) / len(changes), len(changes) - 1)
+
+
+def _of_rows(
+    pairs: _Pairs, own: Positions, n_draws: int, rng: np.random.Generator, tick: Callable[[], Any]
+) -> _Noise:
+    """What the choice of the rows of one class adds, by drawing these again and no others."""
+    changes = []
+    for _ in range(n_draws):
+        rows = np.arange(len(pairs.target))
         rows[own] = rng.choice(own, len(own))
-    return rows
+        changes.append(pairs.change(rows))
+        tick()
+    freedom = max(len(own) - 1, 1)
+    return _Noise(float(np.var(changes, ddof=1)) * len(own) / freedom, freedom)
+
+
+def _half_width(noise: list[_Noise]) -> float:
+    """Half of Student's 95 % interval, with Satterthwaite's degrees of freedom."""
+    variance = sum(part.variance for part in noise)
+    if variance == 0:
+        return 0.0
+    # Shares, because squares of tiny variances would be 0.
+    freedom = 1 / sum((part.variance / variance) ** 2 / part.freedom for part in noise)
+    return float(stats.t.ppf(0.975, freedom) * math.sqrt(variance))
+
+
+def _n_changed(table: Table, repaired: Table) -> int:
+    """Count the cells in which two tables differ; gaps are alike."""
+    changed = 0
+    for place in range(table.shape[1]):
+        cells = (side.column(place).tolist() for side in (table, repaired))
+        changed += sum(
+            not (is_missing(one) and is_missing(other)) and one != other
+            for one, other in zip(*cells, strict=True)
+        )
+    return changed
 
 
 def _checked_repaired(X_repaired: Any, table: Table) -> Table:

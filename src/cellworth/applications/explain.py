@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.applications.worths import refuse_other_rows
-from cellworth.blocks import Positions
+from cellworth.applications.cells import contents
+from cellworth.applications.reasons import shown
+from cellworth.applications.worths import refuse_no_valuation, refuse_other_rows
+from cellworth.blocks import LABEL, Positions
 from cellworth.counts import is_whole
-from cellworth.listing import ValueList
+from cellworth.listing import ValueList, default_backend
 from cellworth.neighbours.distances import Distances
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
@@ -24,6 +27,8 @@ _PARTS_PRINTED = 5
 _SHARE_OF_LIKE_VALUE = 0.05
 _LEAST_OF_LIKE_VALUE = 20
 _ROUNDING = 1e-9
+# Parts and errors below this part of the largest are rounding.
+_DUST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +47,12 @@ class Explanation:
     parts : ValueList
         Cells of the row by ``column``, or of the column by ``row``, the largest in size first;
         those that were never visited (NaN) stand last.
+    places : array of shape (n_parts,)
+        Where each part stands in its row or column.
     similar : tuple of Explanation
         Others of like value, the most similar first.
+    cells : tuple or None
+        What stands in the cell of each part, None for a gap; only for rows, and with X.
     """
 
     side: Side
@@ -52,7 +61,9 @@ class Explanation:
     standard_error: float
     validation_error: float | None
     parts: ValueList
+    places: Positions
     similar: tuple[Explanation, ...] = ()
+    cells: tuple[Any, ...] | None = None
 
     @property
     def residual(self) -> float:
@@ -71,18 +82,30 @@ class Explanation:
         return tuple(_difference(self, other) for other in self.similar)
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame of the parts."""
-        return self.parts.to_frame(backend)
+        """Return a data frame of the parts, with the content of each ``cell`` if X came along."""
+        if self.cells is None:
+            return self.parts.to_frame(backend)
+        name = backend or self.parts.backend or default_backend()
+        cells = self.cells if name == "pandas" else _of_one_type(self.cells)
+        return _with_cells(self.parts, cells).to_frame(name)
 
     def __repr__(self) -> str:
         """The largest parts, sums of the rest, and what similar ones are worth."""
-        error = f" +- {self.standard_error:.2g}" if self.standard_error > 0 else ""
-        lines = [f"{self.side} {self.label!r} is worth {self.value:.4g}{error}, of which"]
-        lines += ["  " + line for line in repr(_first(self.parts)).split("\n")]
-        lines += ["  " + line for line in _rest(self.parts)]
+        parts = self.parts
+        if self.cells is not None:
+            parts = _with_cells(parts, tuple(map(shown, self.cells)))
+        lines = [f"{self.side} {self.label!r} is worth {self.value:.4g}{self._error()}, of which"]
+        lines += ["  " + line for line in repr(_first(parts)).split("\n")]
+        lines += ["  " + line for line in _rest(parts)]
         if not self.adds_up:
             lines.append(f"  the parts miss the value by {self.residual:.2g}")
         return "\n".join([*lines, *self.differences])
+
+    def _error(self) -> str:
+        """Both errors together, and nothing where that is rounding."""
+        error = math.hypot(self.standard_error, self.validation_error or 0.0)
+        largest = np.abs(self.parts.values[~np.isnan(self.parts.values)]).max(initial=0.0)
+        return f" +- {error:.2g}" if error > _DUST * max(largest, abs(self.value)) else ""
 
 
 def explain_row(
@@ -97,8 +120,8 @@ def explain_row(
         Id of the row (or name of the row group), as in ``valuation.loc``.
     X : table, default=None
         The table that was valued. With it, similar rows are those most like it among the rows of
-        like value (the twentieth of all that is nearest in value, at least 20 rows); without, those
-        nearest in value.
+        like value (the twentieth of all that is nearest in value, at least 20 rows), and what
+        stands in the cells is shown; without, those nearest in value.
     n_similar : int, default=3
         How many similar rows to show: rows of much the same value may owe it to other cells.
 
@@ -121,11 +144,15 @@ def explain_row(
            1  -1.000
     row 1, worth 2, differs most in column 0: 0.5, not 3.
     """
+    refuse_no_valuation(valuation)
     place = valuation.blocks.rows.position(row, what="row")
     alike = _nearest_in_value(valuation.rows().values, place)
-    if X is not None:
-        alike = _nearest_in_table(_checked_table(X, valuation), place, alike)
-    return _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
+    if X is None:
+        return _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
+    table = _checked_table(X, valuation)
+    alike = _nearest_in_table(table, place, alike)
+    explained = _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
+    return replace(explained, cells=_cells(table, place, explained.parts))
 
 
 def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
@@ -157,6 +184,7 @@ def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> 
         1   1.500
         0  -1.000
     """
+    refuse_no_valuation(valuation)
     place = valuation.blocks.columns.position(column, what="column")
     alike = _nearest_in_value(valuation.columns().values, place)
     return _explained(valuation, "column", place, alike[: _checked_number(n_similar)])
@@ -178,11 +206,12 @@ def _taken_apart(valuation: Valuation, side: Side, place: int) -> Explanation:
         float(whole.values[place]),
         float(whole.standard_errors[place]),
         None if judged is None else float(judged[place]),
-        _parts(valuation, side, place),
+        *_parts(valuation, side, place),
     )
 
 
-def _parts(valuation: Valuation, side: Side, place: int) -> ValueList:
+def _parts(valuation: Valuation, side: Side, place: int) -> tuple[ValueList, Positions]:
+    """The parts, and where each of them stands in its line."""
     line = np.s_[place, :] if side == "row" else np.s_[:, place]
     labels = {"column": valuation.column_labels} if side == "row" else {"row": valuation.row_labels}
     judged = valuation.validation_errors
@@ -195,7 +224,33 @@ def _parts(valuation: Valuation, side: Side, place: int) -> ValueList:
         None if judged is None else judged[line],
     )
     # NaN sorts last; equal sizes stay in the table's order.
-    return parts.part(np.argsort(-np.abs(parts.values), kind="stable"))
+    places = np.argsort(-np.abs(parts.values), kind="stable")
+    return parts.part(places), places
+
+
+def _cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:
+    """What stands in the cells behind the parts of a row; None where these are groups of cells."""
+    names = [str(name) for name in table.names.tolist()]
+    asked = [str(name) for name in parts.labels["column"].tolist()]
+    # A label that was valued is no cell of the table.
+    if not set(asked) - {LABEL} <= set(names):
+        return None
+    found = contents(table, np.full(len(names), row), np.arange(len(names)))
+    by_name = dict(zip(names, found, strict=True))
+    return tuple(by_name.get(name) for name in asked)
+
+
+def _with_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return replace(parts, labels=dict(parts.labels) | {"cell": array})
+
+
+def _of_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cells as they are if they are of one type, else as text."""
+    if len({type(cell) for cell in cells if cell is not None}) <= 1:
+        return cells
+    return tuple(None if cell is None else str(cell) for cell in cells)
 
 
 def _nearest_in_value(values: Floats, place: int) -> Positions:
@@ -238,27 +293,31 @@ def _first(parts: ValueList) -> ValueList:
 
 def _rest(parts: ValueList) -> list[str]:
     """Sums of the parts that are too many to show, by sign."""
+    largest = np.abs(parts.values[~np.isnan(parts.values)]).max(initial=0.0)
     rest = parts.values[_PARTS_PRINTED:]
+    dust = _DUST * largest
     lines = [
         f"{len(signed):,} more {side} 0: {signed.sum():.4g} together"
-        for side, signed in (("above", rest[rest > 0]), ("below", rest[rest < 0]))
+        for side, signed in (("above", rest[rest > dust]), ("below", rest[rest < -dust]))
         if len(signed)
     ]
     unvisited = int(np.isnan(parts.values).sum())
-    return lines + ([f"{unvisited:,} were never visited"] if unvisited else [])
+    verb = "was" if unvisited == 1 else "were"
+    return lines + ([f"{unvisited:,} {verb} never visited"] if unvisited else [])
 
 
 def _difference(own: Explanation, other: Explanation) -> str:
-    """Say in which part another differs the most."""
+    """Say in which part another differs the most; parts are matched by position, not by name."""
     name = "column" if own.side == "row" else "row"
-    theirs = dict(zip(other.parts.labels[name].tolist(), other.parts.values, strict=True))
-    labels = own.parts.labels[name].tolist()
-    gains = np.array([theirs[label] for label in labels]) - own.parts.values
+    theirs = np.empty(len(other.parts))
+    theirs[other.places] = other.parts.values
+    theirs = theirs[own.places]
+    gains = theirs - own.parts.values
     start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
     if np.isnan(gains).all():
         return f"{start} cannot be compared: no part of both was visited."
     most = int(np.nanargmax(np.abs(gains)))
     return (
-        f"{start} differs most in {name} {labels[most]!r}: "
-        f"{theirs[labels[most]]:.3g}, not {own.parts.values[most]:.3g}."
+        f"{start} differs most in {name} {own.parts.labels[name].tolist()[most]!r}: "
+        f"{theirs[most]:.3g}, not {own.parts.values[most]:.3g}."
     )

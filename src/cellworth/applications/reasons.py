@@ -54,7 +54,7 @@ class Suspect:
         fits = ("fits its row as badly", "fit their row as badly")
         misfit = _counted(self.as_misfit, fits, " or worse")
         others = f"{self.n_others:,} other cell{'s' if self.n_others > 1 else ''} of {self.column}"
-        apart = "" if self.nearest is None else f"; the nearest of them is {_shown(self.nearest)}"
+        apart = "" if self.nearest is None else f"; the nearest of them is {shown(self.nearest)}"
         return (
             f"{self._compared()}; of the {others}, {rare} for {whose} {label} and {misfit}{apart}."
         )
@@ -67,15 +67,15 @@ class Suspect:
         return f"{self._compared()}; its worth is {away} the median of {self.column} {there}."
 
     def _compared(self) -> str:
-        here = f"{self.column} is {_shown(self.cell)}"
-        label = f"{'label' if self.has_class else 'target'} {_shown(self.label)}"
+        here = f"{self.column} is {shown(self.cell)}"
+        label = f"{'label' if self.has_class else 'target'} {shown(self.label)}"
         if self.is_alone:
             return f"{here}, and no other row has the {label}"
         like = f"rows like it ({'' if self.has_class else 'near '}{label})"
         if self.typical == self.cell:
             return f"{here}, as in {like}"
         about = "about " if self.is_number and self.typical is not None else ""
-        return f"{here} where {like} have {about}{_shown(self.typical)}"
+        return f"{here} where {like} have {about}{shown(self.typical)}"
 
 
 def _counted(n: int, verbs: tuple[str, str], beyond: str) -> str:
@@ -85,7 +85,8 @@ def _counted(n: int, verbs: tuple[str, str], beyond: str) -> str:
     return f"{n:,} {verbs[n > 1]}{beyond}"
 
 
-def _shown(content: Any) -> str:
+def shown(content: Any) -> str:
+    """Show the content of a cell in a sentence."""
     if content is None:
         return "a gap"
     if isinstance(content, float):

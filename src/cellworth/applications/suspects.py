@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.applications.cells import contents, lister
 from cellworth.applications.likeness import NOBODY, typical_rows
 from cellworth.applications.reasons import Suspect
 from cellworth.applications.unlikely import Evidence
-from cellworth.applications.worths import CellWorths, relative_worth
-from cellworth.blocks import Positions, is_missing
+from cellworth.applications.worths import (
+    CellWorths,
+    refuse_no_valuation,
+    relative_worth,
+    without_groups,
+)
+from cellworth.blocks import Positions
 from cellworth.counts import checked_count
 from cellworth.listing import default_backend, frame
 from cellworth.neighbours.columns import Distance, Floats, Kind
@@ -43,7 +48,8 @@ def suspect_cells(
     valuation : Valuation or None
         What the cells are worth; None leaves worth out.
     X : data frame or array of shape (n_rows, n_columns)
-        The table that was valued, in the same order of rows.
+        The table that was valued, in the same order of rows; a column that only named the groups
+        of rows is left out.
     y : array of shape (n_rows,)
         Its labels.
     k : int, default=100
@@ -76,10 +82,16 @@ def suspect_cells(
     x1 is 105 where rows like it (label 'small') have about 35; of the 19 other cells of x1, none
     is as rare for its label and none fits its row as badly.
     """
+    _refuse_other_order(valuation, X)
+    if valuation is not None:
+        refuse_no_valuation(valuation)
     k = checked_count(k, "k")
     _refuse_ranking(by, valuation)
     table = Table.of(X, called="X")
-    worths = None if valuation is None else CellWorths.of(valuation, table)
+    worths = None
+    if valuation is not None:
+        table = without_groups(table, valuation)
+        worths = CellWorths.of(valuation, table)
     evidence = Evidence.of(table, y, kinds)
     relative = None
     if by == "worth" and worths is not None:
@@ -87,7 +99,7 @@ def suspect_cells(
     rows, columns = cells = _first(evidence.suspicion if relative is None else -relative, k)
     suspects = _suspects(table, evidence, cells)
     name = backend or table.backend or default_backend()
-    as_listed = _as_objects if name == "pandas" else _of_one_type(table)
+    as_listed = lister(table, name)
     listed = {
         "rank": list(range(1, len(rows) + 1)),
         "row": table.row_ids[rows].tolist(),
@@ -103,6 +115,14 @@ def suspect_cells(
         below = -relative[cells]
         listed["reason"] = [s.why_low(b) for s, b in zip(suspects, below.tolist(), strict=True)]
     return frame(listed, name)
+
+
+def _refuse_other_order(valuation: Any, X: Any) -> None:
+    if isinstance(X, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__} and X is a Valuation; the order is "
+            "suspect_cells(valuation, X, y)."
+        )
 
 
 def _refuse_ranking(by: By, valuation: Valuation | None) -> None:
@@ -127,15 +147,15 @@ def _suspects(
     like = typical_rows(evidence, rows, columns)
     near = [evidence.nearest(row, column) for row, column in zip(*cells, strict=True)]
     others = np.array([NOBODY if row is None else row for row in near], dtype=np.intp)
-    contents, typical, nearest = (
-        _contents(table, np.where(asked == NOBODY, rows, asked), columns)
+    cell, typical, nearest = (
+        contents(table, np.where(asked == NOBODY, rows, asked), columns)
         for asked in (rows, like, others)
     )
     return [
         Suspect(
             column=str(table.names[column]),
             is_number=evidence.columns[column].numbers is not None,
-            cell=contents[i],
+            cell=cell[i],
             typical=None if like[i] == NOBODY else typical[i],
             nearest=None if others[i] == NOBODY else nearest[i],
             is_alone=bool(like[i] == NOBODY),
@@ -147,34 +167,3 @@ def _suspects(
         )
         for i, (row, column) in enumerate(zip(*cells, strict=True))
     ]
-
-
-def _contents(table: Table, rows: Positions, columns: Positions) -> list[Any]:
-    """Cells as Python objects, None for gaps."""
-    contents: list[Any] = [None] * len(rows)
-    for column in np.unique(columns):
-        places = np.flatnonzero(columns == column)
-        cells = table.column(int(column))[rows[places]]
-        if cells.dtype.kind in "Mm":
-            # Finer units would come as whole numbers.
-            cells = cells.astype(f"{cells.dtype.kind}8[us]")
-        for place, cell in zip(places, cells.tolist(), strict=True):
-            contents[place] = None if is_missing(cell) else cell
-    return contents
-
-
-def _as_objects(cells: list[Any]) -> NDArray[Any]:
-    """Cells as they are, side by side: pandas would make floats of whole numbers and gaps."""
-    array = np.empty(len(cells), dtype=object)
-    array[:] = cells
-    return array
-
-
-def _of_one_type(table: Table) -> Callable[[list[Any]], list[Any]]:
-    """How cells of this table become a column of one type; text where columns differ too much."""
-    kinds = {table.column(place).dtype.kind for place in range(table.shape[1])}
-    if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
-        return list
-    if kinds <= set("iuf"):
-        return lambda cells: [None if cell is None else float(cell) for cell in cells]
-    return lambda cells: [None if cell is None else str(cell) for cell in cells]

@@ -36,11 +36,7 @@ class CellWorths:
     @classmethod
     def of(cls, valuation: Valuation, table: Table) -> CellWorths:
         """Match by row ids and column names; refuse a table that was not the one valued."""
-        if not isinstance(valuation, Valuation):
-            raise TypeError(
-                f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
-                "valuer, or None."
-            )
+        refuse_no_valuation(valuation)
         refuse_other_rows(valuation, table)
         return cls(valuation, valuation.blocks.rows.codes, _column_blocks(valuation, table))
 
@@ -69,6 +65,15 @@ class CellWorths:
         return worths
 
 
+def refuse_no_valuation(valuation: Any) -> None:
+    """Refuse what is no Valuation, such as the valuer itself or arguments in another order."""
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
+            "valuer as the first argument."
+        )
+
+
 def refuse_other_rows(valuation: Valuation, table: Table) -> None:
     """Refuse a table that has other rows than the one that was valued."""
     ids = valuation.blocks.rows.ids
@@ -77,6 +82,19 @@ def refuse_other_rows(valuation: Valuation, table: Table) -> None:
             f"X has {len(table.row_ids)} rows with the ids {some(table.row_ids)}, the "
             f"valuation {len(ids)} with {some(ids)}; give the table that was valued."
         )
+
+
+def without_groups(table: Table, valuation: Valuation) -> Table:
+    """Leave the column out that named the groups of rows: it has no cells that were valued."""
+    names, rows = table.names.tolist(), valuation.blocks.rows
+    known = set(map(str, valuation.blocks.columns.ids.tolist()))
+    new = [place for place, name in enumerate(names) if str(name) not in known]
+    if not rows.grouped or len(new) != 1 or len(rows.codes) != table.shape[0]:
+        return table
+    groups = list(map(str, rows.labels[rows.codes].tolist()))
+    if list(map(str, table.column(new[0]).tolist())) != groups:
+        return table
+    return table.only(np.delete(np.arange(len(names)), new))
 
 
 def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:
