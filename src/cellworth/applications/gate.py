@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from cellworth.applications.shares import (
     rounding,
 )
 from cellworth.applications.shuffles import without_each_owner
+from cellworth.applications.twins import Sides, most_copied
 from cellworth.blocks import Mask
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Owners, listed_names
@@ -28,12 +29,6 @@ from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
 
-# Rows are twins where every number is within this share of its column's spread, and all else equal.
-_NEAR = 0.02
-# Share of twins, beyond what chance brings, that is worth a word.
-_MOST_TWINS = 0.01
-# How many standard errors chance may bring.
-_WIDE = 4.0
 # Rows whose area under the curve is no more than this above a half may be one party's.
 _LEAST_TOLD_APART = 0.05
 _LEAST_ROWS_TOLD_APART = 20
@@ -83,7 +78,7 @@ def check_owners(
     same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
     a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
     whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
-    comes under two names is paid nearly twice there. With a model, owners without whose cells it
+    comes under two names is paid for both there. With a model, owners without whose cells it
     scores better are named: it is trained once on the table and once for each owner with this
     owner's cells shuffled within their columns, so that they tell nothing any more.
 
@@ -181,7 +176,7 @@ def _is_known(column: Any) -> Mask:
 
 
 def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
-    sides = _Sides(cells)
+    sides = Sides(cells.of)
     kept = {name: mine.any(axis=0) for name, mine in held.items()}
     whole: dict[tuple[str, bytes], Mask] = {}
     for one, other in combinations(held, 2):
@@ -194,7 +189,7 @@ def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
         rows = _apart(*(whole[name, columns.tobytes()] for name in (one, other)))
         if min(map(len, rows)) < 2:
             continue
-        finding = _most_copied(
+        finding = most_copied(
             dict(zip((one, other), (sides.of(some, columns) for some in rows), strict=True))
         )
         if finding is not None:
@@ -209,20 +204,6 @@ def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
             )
 
 
-def _most_copied(sides: Mapping[str, _Side]) -> tuple[str, str, float, float] | None:
-    """Who has more rows of the other than chance brings, and how many; None if neither has.
-
-    Either may have copied, and who copies every row twice is told by the other's rows alone.
-    """
-    found = []
-    for copier, source in permutations(sides):
-        share, usual = _share_of_twins(sides[copier], sides[source])
-        n_rows = (len(sides[name]) for name in (copier, source))
-        if share > usual + _by_chance(usual, *n_rows):
-            found.append((copier, source, share, usual))
-    return max(found, key=lambda one: one[2] - one[3], default=None)
-
-
 def _whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
     return np.asarray(held[:, columns].all(axis=1))
 
@@ -230,65 +211,6 @@ def _whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
 def _apart(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of each owner alone; a row that both hold is no copy."""
     return _some(np.flatnonzero(one & ~other)), _some(np.flatnonzero(other & ~one))
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """Rows of one owner, those that are alike only once, and which of them have a twin at home."""
-
-    points: Floats
-    counts: NDArray[np.intp]
-    tree: Any
-    has_twin: Mask
-
-    @classmethod
-    def of(cls, rows: Floats) -> _Side:
-        from scipy.spatial import KDTree
-
-        points, counts = np.unique(rows, axis=0, return_counts=True)
-        tree = KDTree(points)
-        apart = tree.query(points, k=[2], p=np.inf, distance_upper_bound=_NEAR)[0].ravel()
-        return cls(points, counts, tree, np.asarray((counts > 1) | np.isfinite(apart)))
-
-    def __len__(self) -> int:
-        return int(self.counts.sum())
-
-
-class _Sides:
-    """Sides of pairs of owners, each made once."""
-
-    def __init__(self, cells: _Cells) -> None:
-        self._cells = cells
-        self._made: dict[tuple[bytes, bytes], _Side] = {}
-
-    def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> _Side:
-        key = rows.tobytes(), columns.tobytes()
-        if key not in self._made:
-            self._made[key] = _Side.of(self._cells.of(rows, columns))
-        return self._made[key]
-
-
-def _share_of_twins(copier: _Side, source: _Side) -> tuple[float, float]:
-    """Share of rows that have a twin with the source, and how many would have one by chance.
-
-    Where the source's own rows are crowded, twins come by chance: as often as with these rows
-    themselves, or with those of them that are the copier's twins, if these are more crowded.
-    """
-    apart, nearest = source.tree.query(copier.points, p=np.inf, distance_upper_bound=_NEAR)
-    found = np.isfinite(apart)
-    crowded = np.append(source.has_twin, False)[nearest]
-    nearby = np.average(crowded, weights=copier.counts)
-    at_home = np.average(source.has_twin, weights=source.counts)
-    return float(np.average(found, weights=copier.counts)), float(max(nearby, at_home))
-
-
-def _by_chance(usual: float, n_copier: int, n_source: int) -> float:
-    """How much more than usual is still nothing to speak of."""
-    # Of few rows even none may mean that some are usual.
-    likely = (usual * n_source + 1.0) / (n_source + 2.0)
-    # Rows that are alike fare alike: of n rows only about half as many tell of chance.
-    error = np.sqrt(likely * (1.0 - likely) * (2.0 / n_copier + 2.0 / n_source))
-    return max(_MOST_TWINS, _WIDE * float(error))
 
 
 def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -346,7 +268,7 @@ def _one_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
                     float(told[i, j]),
                     f"rows of {names[one]} and {names[other]} cannot be told apart (area under the "
                     f"curve {told[i, j]:.2f}); if they are one party, a game of blocks pays it "
-                    "nearly twice.",
+                    "for both names.",
                 )
 
 

@@ -17,8 +17,9 @@ Gate = Literal["warn", "refuse", "off"]
 _MOST_CARRIED = 1e100
 
 PER_HEAD = (
-    "whole blocks are the players here, and such a game pays nearly per head: an owner of twice as "
-    "many rows gets hardly more, and one who appears under two names gets nearly twice as much"
+    "whole blocks are the players here, and such a game pays more per head and less per row: an "
+    "owner of twice as many rows gets less than twice as much, and one who comes under two names "
+    "gains"
 )
 
 
