@@ -64,6 +64,7 @@ print(code_sha256(known))
 """
 
 
+@pytest.mark.slow
 def test_code_is_the_same_in_every_process():
     # Text has other hashes in each, and so sets have another order.
     seen = {

@@ -165,6 +165,7 @@ def complaints(results):
     return [r for r in results if r["status"] not in ("passed", "skipped", "xfail")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
@@ -183,10 +184,12 @@ def test_scikit_learn_accepts_the_neighbour_valuer():
 
 
 BASELINES = [
-    LeaveOneOutValuer(DummyRegressor(), cv=2),
-    FlattenedValuer(DummyRegressor(), stop=AfterTasks(1), cv=2),
+    pytest.param(LeaveOneOutValuer(DummyRegressor(), cv=2), marks=pytest.mark.long),
+    pytest.param(
+        FlattenedValuer(DummyRegressor(), stop=AfterTasks(1), cv=2), marks=pytest.mark.long
+    ),
     OutOfBagValuer(n_trees=3),
-    OutOfBagValuer(DummyRegressor(), n_trees=3),
+    pytest.param(OutOfBagValuer(DummyRegressor(), n_trees=3), marks=pytest.mark.long),
     RandomValuer(),
 ]
 

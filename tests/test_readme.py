@@ -13,7 +13,10 @@ def test_the_readme_prints_what_it_shows():
     assert readme.run(ROOT / "README.md") == 7
 
 
-@pytest.mark.parametrize(("page", "n_blocks"), [("long-runs", 5), ("shared-folder", 2)])
+@pytest.mark.parametrize(
+    ("page", "n_blocks"),
+    [pytest.param("long-runs", 5, marks=pytest.mark.slow), ("shared-folder", 2)],
+)
 def test_a_page_of_how_to_prints_what_it_shows(page, n_blocks):
     assert readme.run(ROOT / "docs" / "how-to" / f"{page}.md") == n_blocks
 

@@ -298,6 +298,7 @@ def in_one_process():
     return bits(valuer.fit(**TABLE).valuation_), Tree.fits
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_folder_at_the_same_time(tmp_path):
     reference, n_alone = in_one_process()
     first, second = map(fits, [process(tmp_path / "run", place) for place in ("0", "1")])
@@ -307,6 +308,7 @@ def test_two_processes_share_a_folder_at_the_same_time(tmp_path):
     assert bits(Valuation.load(tmp_path / "run-saved")) == reference
 
 
+@pytest.mark.slow
 def test_a_shard_that_was_killed_goes_on(tmp_path):
     reference, n_alone = in_one_process()
     with process(tmp_path / "run", "0") as running:
@@ -414,6 +416,8 @@ def test_a_fitted_shard_has_no_values_and_says_so(tmp_path, attribute):
     with pytest.raises(AttributeError, match=f"a shard has no {attribute}: .* fit without shard"):
         getattr(shard, attribute)
     assert shard.n_features_in_ == 4
+    with pytest.raises(AttributeError, match="KNNValuer has no valuation_ yet; call fit first"):
+        KNNValuer().valuation_  # noqa: B018 (asked for, not used)
     with pytest.raises(AttributeError, match="object has no attribute 'wrong_'"):
         shard.wrong_  # noqa: B018 (asking is the point)
 

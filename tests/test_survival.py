@@ -36,8 +36,6 @@ psutil = pytest.importorskip("psutil")
 pytestmark = pytest.mark.alone
 
 N_TASKS = 20
-# CELLWORTH_KILLS=10 is the long version.
-N_KILLS = int(os.environ.get("CELLWORTH_KILLS", "5"))
 N_TASKS_OF_LONG_RUN = 160
 N_TASKS_OF_SIGNALLED_RUN = 40
 SECONDS_TO_LEAVE = 5.0
@@ -264,21 +262,22 @@ def drive():
 
 VALUERS = ["knn", "monte carlo"]
 slow = pytest.mark.slow
+long = pytest.mark.long
 
 
 @pytest.mark.parametrize(
     "cell",
     [
         ("serial", 1, 0),
-        pytest.param(("threads", 1, 0), marks=slow),
+        pytest.param(("threads", 1, 0), marks=[slow, long]),
         ("threads", 2, 0),
-        pytest.param(("processes", 1, 0), marks=slow),
+        pytest.param(("processes", 1, 0), marks=[slow, long]),
         pytest.param(("processes", 2, 0), marks=slow),
-        pytest.param(("dask", 1, 0), marks=slow),
+        pytest.param(("dask", 1, 0), marks=[slow, long]),
         pytest.param(("dask", 2, 0), marks=slow),
-        pytest.param(("processes", 1, 2), marks=slow),
+        pytest.param(("processes", 1, 2), marks=[slow, long]),
         ("processes", 2, 2),
-        pytest.param(("dask", 1, 2), marks=slow),
+        pytest.param(("dask", 1, 2), marks=[slow, long]),
         ("dask", 2, 2),
     ],
     ids=str,
@@ -315,7 +314,7 @@ def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupte
     "cell",
     [
         ("serial", 1),
-        pytest.param(("threads", 1), marks=slow),
+        pytest.param(("threads", 1), marks=[slow, long]),
         pytest.param(("threads", 2), marks=slow),
     ],
     ids=str,
@@ -358,9 +357,12 @@ def most_lost(valuer, name):
 
 
 @slow
+@pytest.mark.parametrize("n_kills", [5, pytest.param(10, marks=long)])
 @pytest.mark.parametrize("valuer", VALUERS)
-def test_kills_cost_no_more_than_what_was_in_flight(valuer, drive, uninterrupted, tmp_path):
-    n_kills, n_tasks = N_KILLS, N_TASKS_OF_LONG_RUN
+def test_kills_cost_no_more_than_what_was_in_flight(
+    valuer, n_kills, drive, uninterrupted, tmp_path
+):
+    n_tasks = N_TASKS_OF_LONG_RUN
     bits, n_starts = uninterrupted(valuer, n_tasks)
     scale = 1 if valuer == "knn" else survivor.MOST_FITS_PER_REQUEST
     rng = np.random.default_rng(17)

@@ -38,6 +38,7 @@ def exact():
     return value_game(game, Blocks.of_shape(game.shape), progress=False).values.reshape(4, 2)
 
 
+@pytest.mark.slow
 def test_estimates_agree_with_all_coalitions_within_their_errors(exact):
     estimate = valuer().fit(**DATA)
     z = (estimate.values_ - exact) / estimate.standard_errors_

@@ -256,6 +256,7 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
     assert valuation.provenance.sessions[0].tasks > 10
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits_too():
     valuer = KNNValuer(design=Permutations(1), sweeps=2, random_state=0)
     here, there = (

@@ -17,6 +17,7 @@ def valuer(**settings):
     return MonteCarloValuer(GaussianNB(), stop=AfterTasks(60), random_state=0, **settings)
 
 
+@pytest.mark.slow
 def test_estimates_agree_with_exact_values_within_their_errors():
     exact = ExactValuer(GaussianNB()).fit(**DATA).values_
     estimate = valuer().fit(**DATA)

@@ -121,8 +121,10 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Say why a fitted shard has no values."""
-        if name in _RESULTS and self.__dict__.get("shard") is not None:
+        """Say why there are no values: this is a shard, or nothing was fitted."""
+        if name in _RESULTS and self.__dict__.get("shard") is None:
+            raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
+        if name in _RESULTS:
             raise AttributeError(
                 f"a shard has no {name}: it leaves its share in the checkpoint; fit without shard, "
                 "with the same checkpoint, once all shards are done."
