@@ -302,6 +302,7 @@ def poisoned():
     return owners, {"y": y_given, "X_val": X[300:], "y_val": y[300:]}
 
 
+@pytest.mark.slow
 def test_an_owner_without_whom_the_model_is_better_is_found():
     owners, data = poisoned()
     encoded = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=SimpleImputer())

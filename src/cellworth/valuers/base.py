@@ -63,28 +63,13 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             groups=groups,
         )  # fmt: skip
 
-    def question(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        groups: Any = None,
-    ) -> dict[str, Any]:
+    def question(self, X: Any, y: Any, **given: Any) -> dict[str, Any]:
         """Say what ``fit`` with these arguments would answer, without doing it.
 
         Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
         in ``valuation_.provenance.question``: what an agreement fixes beforehand.
         """
-        return self._question(
-            self._game(
-                X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups,
-                column_groups=column_groups, groups=groups,
-            )
-        )  # fmt: skip
+        return self._question(self._game(X=X, y=y, **given))
 
     def described(self) -> dict[str, str]:
         """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
@@ -209,30 +194,6 @@ class ModelValuer(Valuer):
         return self._fit(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups, sample_weight=sample_weight,
-        )  # fmt: skip
-
-    def question(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-    ) -> dict[str, Any]:
-        """Say what ``fit`` with these arguments would answer, without doing it.
-
-        Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
-        in ``valuation_.provenance.question``: what an agreement fixes beforehand.
-        """
-        return self._question(
-            self._game(
-                X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups,
-                column_groups=column_groups, groups=groups, sample_weight=sample_weight,
-            )
         )  # fmt: skip
 
     def plan(

@@ -229,7 +229,9 @@ class RandomValuer(Valuer):
 
     def _game(self, **given: Any) -> Unplayed:
         # Validation rows may come along, so that one loop can fit all valuers; they cannot matter.
-        asked = {name: given[name] for name in ("X", "y", "row_groups", "column_groups")}
+        asked: dict[str, Any] = {
+            name: given.get(name) for name in ("X", "y", "row_groups", "column_groups")
+        }
         return Unplayed(Problem.of(**asked, classification=None, with_validation=False))
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:

@@ -282,7 +282,9 @@ class KNNValuer(Valuer):
             "ranking": described(_checked_ranking(self.ranking, game)),
         }
 
-    def _tasks(self, game: KNNGame, settings: Settings, holdings: Holdings | None) -> QueryTasks:
+    def _tasks(
+        self, game: KNNGame, settings: Settings, holdings: Holdings | None = None
+    ) -> QueryTasks:
         with_label = bool(self.value_labels)
         design = _checked_design(self.design, game, settings.column_semivalue, with_label)
         # Where nothing is drawn there is no seed, and a checkpoint needs none.
