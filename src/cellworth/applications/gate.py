@@ -14,8 +14,11 @@ from cellworth.applications.alike import alike_columns
 from cellworth.applications.comparisons import Comparison
 from cellworth.applications.policies import rows_join
 from cellworth.applications.shares import (
+    WIDTH_95,
     owner_errors,
     owner_values,
+    refuse_no_owners,
+    refuse_no_valuation,
     refuse_other_table,
     rounding,
 )
@@ -23,7 +26,7 @@ from cellworth.applications.shuffles import without_each_owner
 from cellworth.applications.twins import Sides, most_copied
 from cellworth.blocks import Mask
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
-from cellworth.owners import Owners, listed_names
+from cellworth.owners import Holdings, Owners, listed_names
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
@@ -34,8 +37,6 @@ _LEAST_TOLD_APART = 0.05
 _LEAST_ROWS_TOLD_APART = 20
 _MOST_ROWS = 20_000
 _FAR = 1e9
-# Half the width of a 95 % interval, in standard errors.
-_WIDTH = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -99,18 +100,31 @@ def check_owners(
     list of Finding
         Empty where nothing was found.
     """
-    _refuse_other_kinds(owners, valuation)
-    cells = _Cells(owners.table)
-    held = {name: owners.cells_of(name) for name in owners.names}
-    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
+    refuse_no_owners(owners)
+    holdings = None
     if valuation is not None:
-        findings += _below_zero(owners, valuation)
-        findings += _within_noise(owners, valuation)
-        if rows_join(valuation):
-            findings += _one_identity(held, cells)
+        refuse_no_valuation(valuation)
+        refuse_other_table(owners, valuation)
+        holdings = owners.on(valuation.blocks)
+    findings = found_before_money(owners, valuation, holdings)
     if _comes_with_model(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
         compared = without_each_owner(owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring)
         findings += _better_without(compared)
+    return findings
+
+
+def found_before_money(
+    owners: Owners, valuation: Valuation | None, holdings: Holdings | None
+) -> list[Finding]:
+    """What there is to look at, of owners who fit the valuation, and what they hold of it."""
+    cells = _Cells(owners.table)
+    held = {name: owners.cells_of(name) for name in owners.names}
+    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
+    if valuation is not None and holdings is not None:
+        findings += _below_zero(holdings, valuation)
+        findings += _within_noise(owners, valuation)
+        if rows_join(valuation):
+            findings += _one_identity(held, cells)
     return findings
 
 
@@ -128,19 +142,6 @@ def _comes_with_model(model: Any, data: Mapping[str, Any], scoring: Any) -> bool
             "y, and rows to score on as X_val and y_val."
         )
     return model is not None
-
-
-def _refuse_other_kinds(owners: Any, valuation: Any) -> None:
-    if not isinstance(owners, Owners):
-        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
-    if valuation is None:
-        return
-    if not isinstance(valuation, Valuation):
-        raise TypeError(
-            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
-            "valuation_."
-        )
-    refuse_other_table(owners, valuation)
 
 
 class _Cells:
@@ -300,8 +301,7 @@ def _apart_by_chance(n_one: int, n_other: int) -> float:
     return 0.5 + max(_LEAST_TOLD_APART, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
-def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
-    holdings = owners.on(valuation.blocks)
+def _below_zero(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
     errors = owner_errors(valuation, holdings).together
     values = [float(exact) for exact in owner_values(valuation, holdings)[0]]
     for name, value, error in zip(holdings.names, values, errors, strict=True):
@@ -319,8 +319,8 @@ def _below_zero(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
 def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
     total, error = valuation.total, valuation.total_error
     # An error that is not known tells nothing.
-    if abs(total) <= _WIDTH * error + rounding(valuation):
-        low, high = total - _WIDTH * error, total + _WIDTH * error
+    if abs(total) <= WIDTH_95 * error + rounding(valuation):
+        low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
         yield Finding(
             "within noise",
             tuple(owners.names),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cellworth.applications.bundles import plain_provenance, plain_shared, write_bundle
 from cellworth.applications.gate import Finding
 from cellworth.applications.policies import PER_HEAD, Policy
-from cellworth.applications.shares import OwnerErrors
+from cellworth.applications.shares import WIDTH_95, OwnerErrors
 from cellworth.applications.sharing import Shared
 from cellworth.applications.statements import Statement, own_cells
 from cellworth.blocks import LABEL
@@ -25,9 +25,6 @@ from cellworth.owners import Owners, listed_names
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
-
-# Half the width of a 95 % interval, in standard errors.
-_WIDTH = 1.959963984540054
 
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
@@ -106,7 +103,7 @@ class Payout:
     @property
     def intervals(self) -> Floats:
         """95 % intervals of the values, shape (n_owners, 2); both kinds of errors together."""
-        half = _WIDTH * self.errors.together
+        half = WIDTH_95 * self.errors.together
         return np.column_stack([self.values - half, self.values + half])
 
     @property

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 # then exact, so that the order of rows and the way that cells are shared out cannot matter.
 _DIGITS = 52
 _HALF = 26
+# Half the width of a 95 % interval, in standard errors.
+WIDTH_95 = 1.959963984540054
 # What is as small beside the scores that values are differences of is rounding, and worth nothing.
 _ROUNDING = 1e-12
 
@@ -82,6 +84,21 @@ def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fractio
 def rounding(valuation: Valuation) -> float:
     """Up to where a value, or a sum of values, is nothing but rounding of the scores."""
     return _rounding(valuation, _largest(valuation))
+
+
+def refuse_no_owners(owners: Any) -> None:
+    """Refuse anything but Owners, with a sentence."""
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+
+
+def refuse_no_valuation(valuation: Any) -> None:
+    """Refuse anything but a Valuation, with a sentence."""
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
+            "valuation_."
+        )
 
 
 def refuse_other_table(owners: Owners, valuation: Valuation) -> None:

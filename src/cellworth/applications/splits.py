@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
-from cellworth.applications.gate import Finding, check_owners
+from cellworth.applications.gate import Finding, found_before_money
 from cellworth.applications.money import Negative, checked_money
 from cellworth.applications.payouts import Payout
 from cellworth.applications.policies import (
@@ -18,9 +17,9 @@ from cellworth.applications.policies import (
     refuse_other_game,
     with_label_owner,
 )
-from cellworth.applications.shares import refuse_other_table
+from cellworth.applications.shares import refuse_no_owners, refuse_no_valuation, refuse_other_table
 from cellworth.applications.sharing import shared_out
-from cellworth.owners import Owners
+from cellworth.owners import Holdings, Owners
 from cellworth.valuation import Valuation
 
 
@@ -120,7 +119,10 @@ def split_by(
     agreement: str | None = None,
 ) -> Payout:
     """Split an amount as a policy says."""
-    _refuse_other_kinds(valuation, owners)
+    refuse_no_valuation(valuation)
+    refuse_no_owners(owners)
+    if not owners.names:
+        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
     money = checked_money(amount, "amount", Decimal(policy.unit))
     owners = with_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
@@ -130,27 +132,17 @@ def split_by(
     shared = shared_out(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
     )
-    findings = _passed(policy, owners, valuation)
+    findings = _passed(policy, owners, valuation, holdings)
     return Payout(shared, money, policy, findings, valuation, owners, brought, agreement)
 
 
-def _refuse_other_kinds(valuation: Any, owners: Any) -> None:
-    if not isinstance(valuation, Valuation):
-        raise TypeError(
-            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
-            "valuation_."
-        )
-    if not isinstance(owners, Owners):
-        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
-    if not owners.names:
-        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
-
-
-def _passed(policy: Policy, owners: Owners, valuation: Valuation) -> tuple[Finding, ...]:
+def _passed(
+    policy: Policy, owners: Owners, valuation: Valuation, holdings: Holdings
+) -> tuple[Finding, ...]:
     """What the gate finds; with "refuse" nobody is paid if it finds anything."""
     if policy.gate == "off":
         return ()
-    findings = tuple(check_owners(owners, valuation))
+    findings = tuple(found_before_money(owners, valuation, holdings))
     if findings and policy.gate == "refuse":
         told = " ".join(finding.sentence for finding in findings)
         raise ValueError(
