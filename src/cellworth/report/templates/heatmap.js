@@ -1,0 +1,1 @@
+class HeatMap { static async open() { return null; } }
