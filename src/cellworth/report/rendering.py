@@ -13,7 +13,16 @@ from typing import Any
 from cellworth.report.drawings import column_bars, error_curve, score_bar
 from cellworth.report.figures import Unit, moment, number, percentage, visible
 
-_SCRIPTS = ("unpacking.js", "marks.js", "heatmap.js", "tables.js", "page.js")
+_SCRIPTS = (
+    "unpacking.js",
+    "colours.js",
+    "cells.js",
+    "marks.js",
+    "heatmap.js",
+    "hands.js",
+    "tables.js",
+    "page.js",
+)
 _STYLES = ("style.css",)
 
 

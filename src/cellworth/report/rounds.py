@@ -34,10 +34,10 @@ def round_line(progress: Progress) -> dict[str, Any]:
     >>> from cellworth import AfterTasks, TableGame, report, value_game
     >>> rounds = []
     >>> game = TableGame(np.arange(16.0).reshape(4, 4) ** 2)
-    >>> valuation = value_game(game, (2, 2), stop=AfterTasks(8), random_state=0,
+    >>> valuation = value_game(game, (2, 2), stop=AfterTasks(64), random_state=0,
     ...                        on_round=lambda progress: rounds.append(report.round_line(progress)))
     >>> rounds[-1]["tasks"], rounds[-1]["total"]
-    (8, 72.0)
+    (64, 72.0)
     """
     moments = progress.moments
     return {
