@@ -48,7 +48,7 @@ def render(summary: Mapping[str, Any]) -> str:
     <h1>&lt;b&gt;
     """
     script, style = _joined(_SCRIPTS), _joined(_STYLES)
-    unit = Unit.fitting(summary["heatmap"]["limit"] if summary["heatmap"] else 0.0)
+    unit = Unit.fitting(summary["figures"]["size"])
     page = _environment().get_template("report.html.j2")
     text: str = page.render(
         summary,

@@ -15,7 +15,7 @@ from cellworth.owners import Owners
 from cellworth.plots.grids import joint_errors
 from cellworth.plots.style import NORMAL_95
 from cellworth.provenance import fingerprint
-from cellworth.report.heatmaps import packed_cells
+from cellworth.report.heatmaps import QUANTILE, packed_cells
 from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain
 from cellworth.report.rounds import checked_rounds
 from cellworth.report.subjects import Subject
@@ -115,8 +115,14 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "unclear_share": unclear / judged if judged else None,
         "harmful_share": harmful / judged if judged else None,
         "error": math.sqrt(squares / judged) if judged else None,
-        "largest": largest,
+        "size": _size(valuation),
     }
+
+
+def _size(valuation: Valuation) -> float:
+    """Size of a cell that is large but not the largest, which may be far off."""
+    sizes = np.abs(valuation.values[~np.isnan(valuation.values)])
+    return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
 
 
 def _is_efficient(valuation: Valuation) -> bool:

@@ -2,6 +2,7 @@
 
 const ROW_HEIGHT = 22;
 const LEAST_NAMED = 12;
+const LEAST_WRITTEN = 44;
 const LEAST_COLUMN = 5;
 const MOST_HEIGHT = 620;
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
@@ -113,6 +114,7 @@ class HeatMap {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.font = FONT;
     this.drawNames();
+    this.drawContents();
     this.drawMarks();
     this.drawCursor();
     this.drawBox();
@@ -228,6 +230,26 @@ class HeatMap {
       for (let i = 0; i <= 8; i++) {
         const y = Math.min(Math.floor(view.top + (i / 8) * (view.bottom - view.top)), this.rows.length - 1);
         this.nameRow(y, this.header + (i / 8) * this.height);
+      }
+    }
+  }
+
+  /* Near enough, the heat map is the table itself: what stands in the cells. */
+  drawContents() {
+    const { context, view, cells } = this;
+    const wide = this.width / (view.right - view.left), high = this.height / (view.bottom - view.top);
+    if (!cells.texts || wide < LEAST_WRITTEN || high < LEAST_NAMED + 4) return;
+    context.textAlign = "left";
+    const room = Math.floor((wide - 8) / 7.2);
+    for (let y = Math.floor(view.top); y < Math.min(view.bottom, this.rows.length); y++) {
+      const middle = this.y(y + 0.5);
+      if (middle < this.header + 6 || middle > this.header + this.height - 6) continue;
+      for (let x = Math.ceil(view.left); x < Math.min(Math.floor(view.right), this.columns.length); x++) {
+        const [row, column] = [this.rows[y], this.columns[x]];
+        if (this.owner !== null && !cells.holds(this.owner, row, column)) continue;
+        const worth = cells.worth.numbers[row * cells.nColumns + column];
+        context.fillStyle = worth !== worth ? this.ink : inkOn(this.colour(worth));
+        context.fillText(shortened(cells.content(row, column), room), this.x(x) + 5, middle);
       }
     }
   }
