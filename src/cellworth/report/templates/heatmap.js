@@ -372,8 +372,3 @@ class HeatMap {
     this.choose();
   }
 }
-
-function shortened(text, longest) {
-  const shown = visible(text);
-  return shown.length <= longest ? shown : `${shown.slice(0, Math.max(longest - 1, 1))}…`;
-}
