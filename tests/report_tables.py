@@ -41,7 +41,7 @@ def flowers():
             "leaf": rng.choice(["oval", "round", None], size=24),
             "seen": pd.date_range("2024-03-01", periods=24),
         },
-        index=[f"f{i:02d}" for i in range(24)],
+        index=[f"{i:03d}" for i in range(24)],
     )
     valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(X, y).valuation_
     return valuation, X, y

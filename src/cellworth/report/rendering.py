@@ -95,7 +95,7 @@ def _listed(summary: Mapping[str, Any]) -> dict[str, Any]:
 def _policy(script: str, style: str) -> str:
     return (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'"
     )
 
 

@@ -3,7 +3,7 @@
 const ROW_HEIGHT = 22;
 const LEAST_NAMED = 12;
 const LEAST_WRITTEN = 44;
-const LEAST_COLUMN = 5;
+const LEAST_COLUMN = 2;
 const MOST_HEIGHT = 620;
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 
@@ -71,16 +71,30 @@ class HeatMap {
       if (x >= 0 && y >= 0) this.cursor = { x, y };
     }
     this.wholeTable();
-    const all = this.cells.ids.length;
-    const rows = this.rows.length === all ? "all" : this.rows.length.toLocaleString("en-US");
+  }
+
+  /* How much is chosen, and how much of that is in view. */
+  tellView() {
+    const { view } = this;
+    const part = (n, all, thing) => `${n === all ? "all" : n.toLocaleString("en-US")} of ${counted(all, thing)}`;
+    const inView = (from, to, n, thing) => {
+      const first = Math.floor(from), last = Math.min(Math.ceil(to), n);
+      return last - first < n ? `; ${counted(last - first, thing)} in view` : "";
+    };
     document.getElementById("shown").textContent =
-      `Showing ${rows} of ${counted(all, "row")}, ${this.columns.length} of ${counted(this.cells.nColumns, "column")}`;
+      `Showing ${part(this.rows.length, this.cells.ids.length, "row")}` +
+      inView(view.top, view.bottom, this.rows.length, "row") +
+      `, ${part(this.columns.length, this.cells.nColumns, "column")}` +
+      inView(view.left, view.right, this.columns.length, "column");
+  }
+
+  mostColumns() {
+    return Math.min(Math.max(Math.floor(this.width / LEAST_COLUMN), 1), this.columns.length);
   }
 
   wholeTable() {
     this.layOut();
-    const most = Math.max(Math.floor(this.width / LEAST_COLUMN), 1);
-    this.view = { top: 0, bottom: this.rows.length, left: 0, right: Math.min(this.columns.length, most) };
+    this.view = { top: 0, bottom: this.rows.length, left: 0, right: this.mostColumns() };
     this.draw();
   }
 
@@ -105,6 +119,7 @@ class HeatMap {
     const { context, ratio } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    this.tellView();
     if (!this.rows.length || !this.columns.length) {
       this.winners = null;
       this.write("Nothing is left to show: choose other filters.");
@@ -319,7 +334,10 @@ class HeatMap {
     const { view } = this;
     const span = Math.min(Math.max((view.bottom - view.top) * factor, 3), this.rows.length);
     const share = (middle.y - view.top) / (view.bottom - view.top);
-    this.look(middle.y - share * span, span, view.left, view.right - view.left);
+    /* Out again from a part that was dragged over; in goes by rows alone. */
+    const across = view.right - view.left;
+    const wide = factor > 1 ? Math.min(across * factor, this.mostColumns()) : across;
+    this.look(middle.y - share * span, span, view.left - (wide - across) / 2, wide);
   }
 
   look(top, height, left, width) {
