@@ -6,7 +6,12 @@ from importlib.metadata import version
 
 import click
 
+from cellworth.cli.checking import check
+from cellworth.cli.describing import completion, schema
 from cellworth.cli.info import info
+from cellworth.cli.looking import explain, suspects
+from cellworth.cli.merging import merge
+from cellworth.cli.money import draft, split, verify
 from cellworth.cli.options import example
 from cellworth.cli.program import EXIT_CODES, Program
 from cellworth.cli.value import plan, resume, value
@@ -33,5 +38,8 @@ def main(debug: bool) -> None:
     """
 
 
-for _command in (value, resume, plan, info):
+for _command in (
+    value, resume, merge, plan, info, suspects, explain, check, draft, split, verify, schema,
+    completion,
+):  # fmt: skip
     main.add_command(_command)
