@@ -3,7 +3,7 @@
 import logging
 from importlib.metadata import version
 
-from cellworth import plots
+from cellworth import plots, report
 from cellworth.applications import (
     Agreement,
     Comparison,
@@ -130,6 +130,7 @@ __all__ = [
     "plots",
     "removal_curve",
     "repair",
+    "report",
     "split",
     "suspect_cells",
     "value_game",

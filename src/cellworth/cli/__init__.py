@@ -14,6 +14,7 @@ from cellworth.cli.merging import merge
 from cellworth.cli.money import draft, split, verify
 from cellworth.cli.options import example
 from cellworth.cli.program import EXIT_CODES, Program
+from cellworth.cli.reporting import report
 from cellworth.cli.value import plan, resume, value
 
 __all__ = ["main"]
@@ -39,7 +40,7 @@ def main(debug: bool) -> None:
 
 
 for _command in (
-    value, resume, merge, plan, info, suspects, explain, check, draft, split, verify, schema,
+    value, resume, merge, plan, info, suspects, explain, report, check, draft, split, verify, schema,
     completion,
 ):  # fmt: skip
     main.add_command(_command)

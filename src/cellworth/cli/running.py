@@ -18,6 +18,7 @@ from cellworth.cli.requests import FILE, Request, refuse_other_request
 from cellworth.cli.valuing import KNN, Question, refuse_what_was_not_agreed
 from cellworth.execution import Dask, Processes, Progress, Serial, Threads
 from cellworth.listing import ValueList
+from cellworth.report import round_line
 from cellworth.valuation import Valuation
 
 _SHOWN = 5
@@ -125,17 +126,6 @@ def entries(values: ValueList) -> list[dict[str, Any]]:
         | {"validation_error": entry.get("validation_error")}
         for entry in values
     ]
-
-
-def round_line(progress: Progress) -> dict[str, Any]:
-    """How far a run has come, in plain numbers."""
-    moments = progress.moments
-    error = total = None
-    if moments is not None:
-        squares = moments.standard_errors[:-1, :-1] ** 2
-        error = None if np.isnan(squares).any() else float(np.sqrt(squares.mean()))
-        total = float(moments.values[-1, -1])
-    return {"tasks": progress.tasks, "seconds": progress.seconds, "error": error, "total": total}
 
 
 def _add_line(lines: list[Mapping[str, Any]], progress: Progress) -> None:
