@@ -40,7 +40,7 @@ def main(debug: bool) -> None:
 
 
 for _command in (
-    value, resume, merge, plan, info, suspects, explain, report, check, draft, split, verify, schema,
-    completion,
+    value, resume, merge, plan, info, suspects, explain, report, check, draft, split, verify,
+    schema, completion,
 ):  # fmt: skip
     main.add_command(_command)

@@ -22,7 +22,7 @@ from cellworth.cli.printing import print_result, shown
 @click.option(
     "--no-cells",
     is_flag=True,
-    help="Nothing about single rows or cells, for those who may not see.",
+    help="Nothing about single rows or cells.",
 )
 @options.files_moved
 @click.option(

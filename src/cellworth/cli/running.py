@@ -155,9 +155,10 @@ def _written_down(request: Request, place: Place) -> Iterator[None]:
     if folder is None:
         yield
         return
-    if folder.is_dir() and kind_of(folder) == VALUATION:
+    if folder.exists() and kind_of(folder) == VALUATION:
         raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
     refuse_other_request(folder, request)
+    was_there = folder.exists()
     is_new = not (folder / FILE).exists()
     request.save(folder)
     try:
@@ -165,6 +166,8 @@ def _written_down(request: Request, place: Place) -> Iterator[None]:
     finally:
         if is_new and kind_of(folder) is None:
             (folder / FILE).unlink()
+            if not was_there:
+                folder.rmdir()
 
 
 def _print_shard(place: Place, shard: tuple[int, int]) -> None:

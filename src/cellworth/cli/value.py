@@ -47,6 +47,7 @@ def value(**given: Any) -> None:
     place = Place(*(given.pop(name) for name in ("checkpoint", "shard", "jobs", "dask", "quiet")))
     if place.shard is not None and place.checkpoint is None:
         raise click.UsageError("--shard leaves its share in a folder; give --checkpoint as well.")
+    _refuse_two_places(place)
     force = given.pop("force")
     request = request_of(**given)
     run_and_save("value", request, place, force=force)
@@ -74,6 +75,7 @@ def resume(folder: Path, table: Path | None, val: Path | None, **given: Any) -> 
     if given["output"] is not None:
         asked["output"] = str(given["output"].absolute())
     place = Place(folder, None, given["jobs"], given["dask"], given["quiet"])
+    _refuse_two_places(place)
     run_and_save("resume", replace(request, **asked), place, force=given["force"])
 
 
@@ -93,6 +95,11 @@ def plan(as_json: bool, **given: Any) -> None:
         "allowed": found.allowed,
     }
     print_result("plan", document, [repr(found)])
+
+
+def _refuse_two_places(place: Place) -> None:
+    if place.jobs is not None and place.dask is not None:
+        raise click.UsageError("--jobs and --dask both say where to work; give one.")
 
 
 def request_of(
