@@ -19,7 +19,7 @@ def payout_of(home, **given):
 
 def test_the_payout_is_that_of_the_library(home):
     found = json.loads(fine("split", home.values, "--amount", "100.00", "--json"))
-    again = payout_of(home, amount="100.00")
+    again = payout_of(home, amount="100.00", gate="off")
     assert [line["amount"] for line in found["owners"]] == [str(cents) for cents in again.amounts]
     assert sum(Decimal(line["amount"]) for line in found["owners"]) == 100
     assert found["audit"] is None
@@ -107,8 +107,8 @@ def test_a_payout_of_model_values_can_be_replayed(home, tmp_path, monkeypatch):
     shutil.copy(home.table, tmp_path / "people.csv")
     monkeypatch.chdir(tmp_path)
     asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--cv", 2]
-    (tmp_path / "owners.toml").write_text('[[owners]]\nname = "a"\ncolumns = ["age"]\n'
-                                          '[[owners]]\nname = "b"\ncolumns = ["debt"]\n')  # fmt: skip
+    entry = '[[owners]]\nname = "{0}"\ncolumns = ["{0}"]\n'
+    (tmp_path / "owners.toml").write_text(entry.format("age") + entry.format("debt"))
     model = ["--model", "sklearn.naive_bayes:GaussianNB", "--budget", 200, "--jobs", 1]
     fine("value", *asked, *model, "-o", "v", "--owners", "owners.toml", "-q")
     fine("split", "v", "--amount", "10.00", "--gate", "off", "-o", "audit")

@@ -125,7 +125,7 @@ def test_a_run_without_a_checkpoint_that_is_broken_off_at_once_ends_as_shells_ex
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cellworth.cli.info.kind_of", interrupted)
+    monkeypatch.setattr("cellworth.cli.informing.kind_of", interrupted)
     done = cellworth("info", "anything")
     assert done.code == 130
     assert done.err == "Broken off.\n"

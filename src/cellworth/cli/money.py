@@ -14,10 +14,10 @@ from cellworth.applications import verify as replayed
 from cellworth.applications.money import Negative
 from cellworth.applications.policies import Game, Gate
 from cellworth.cli import options
+from cellworth.cli.computing import asked_options, read_text, request_of
 from cellworth.cli.folders import Result, refuse_file
 from cellworth.cli.printing import note, print_result, shown
 from cellworth.cli.program import NO
-from cellworth.cli.value import asked_options, read_text, request_of
 from cellworth.cli.valuing import Question, agreement_of, toml_of
 from cellworth.owners import Owners
 
