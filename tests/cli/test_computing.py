@@ -198,6 +198,21 @@ def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
     assert "used seed 0" in same.err
 
 
+def test_a_model_gets_an_array_of_numbers_where_no_data_frames_are_installed(
+    home, models, monkeypatch
+):
+    asked = [*home.asked, "--cv", 2, "--budget", 200, "--jobs", 1, "--model", "mymodels:make"]
+    fine("value", *asked, "--drop", "town", "-o", "frame")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    fine("value", *asked, "--drop", "town", "-o", "array")
+    frame, array = Valuation.load("frame"), Valuation.load("array")
+    np.testing.assert_array_equal(frame.values, array.values)
+    assert array.column_labels.tolist() == ["age", "debt"]
+    done = cellworth("value", *asked, "-o", "text")
+    assert done.code == 2
+    assert "install pandas" in done.err
+
+
 def test_a_plan_tells_the_cost_of_the_run(home):
     found = json.loads(fine("plan", *home.asked, "--json"))
     assert found["utilities"] == 24 * 7

@@ -32,7 +32,7 @@ def test_results_go_to_stdout_and_all_else_to_stderr(home, tmp_path):
 def test_a_pipeline_sees_exit_codes_0_and_1(home):
     assert done(started("check", home.values, "--max-harmful", "100%"))[0] == 0
     code, out, err = done(started("check", home.values, "--min-total", "1000"))
-    assert code == 1
+    assert code == 1, err
     assert out.startswith("FAIL  all cells are worth")
     assert err == ""
 

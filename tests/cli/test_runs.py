@@ -116,6 +116,7 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     assert "Broken off: these values are of what was done by then." in done.err
     assert "Warning: the run was broken off after" in done.err
     assert Valuation.load(tmp_path / "v").status == "interrupted"
+    assert "broken off" in cellworth("check", tmp_path / "v", "--min-total", "-9").err
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
     assert done.code == 3
     assert "cellworth resume" in done.err

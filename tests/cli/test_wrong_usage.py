@@ -43,6 +43,7 @@ WRONG = {
     "value {T} --target nobody": "--target is 'nobody'",
     "value {T} --target label --id nobody": "--id is 'nobody'",
     "value {T} --target label --drop nobody": "--drop is 'nobody'",
+    "value {T} --target label --cv 3 --val {T}": "give one",
     "value {T} --target label --cv 1": "--cv",
     "value {T} --target label --cv 99 -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label --cv 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",

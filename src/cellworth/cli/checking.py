@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,6 +65,8 @@ def check(
     if (max_suspects is None) != (suspicion_above is None):
         raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
     result = Result.load(folder, table=table, val=val)
+    if result.valuation.status == "interrupted":
+        warnings.warn("these values were broken off before their end.", stacklevel=2)
     checks = [*_of_values(result.valuation, max_harmful, min_total)]
     if max_suspects is not None and suspicion_above is not None:
         checks.append(_of_suspects(result, max_suspects, suspicion_above))

@@ -15,6 +15,8 @@ from cellworth.cli.requests import Request
 from cellworth.cli.running import Place, run_and_save
 from cellworth.cli.valuing import Question, toml_of
 
+_FOLDS = 5
+
 asked_options = options.joined(
     click.argument("table", type=options.PATH),
     options.table_options,
@@ -106,6 +108,7 @@ def request_of(
     *,
     table: Path,
     val: Path | None,
+    cv: int | None,
     row_id: str | None,
     as_json: bool = False,
     owners: Path | None = None,
@@ -117,6 +120,8 @@ def request_of(
     """Make a request of what stands on the command line."""
     if owners is not None and agreement is not None:
         raise click.UsageError("--owners and --agreement both say who holds what; give one.")
+    if val is not None and cv is not None:
+        raise click.UsageError("--val and --cv both say which rows judge; give one.")
     groups = None
     if column_groups is not None:
         groups = toml_of(read_text(column_groups, "column-groups"), "column-groups")
@@ -128,6 +133,7 @@ def request_of(
     return Request.of(
         table=table,
         val=val,
+        cv=_FOLDS if cv is None else cv,
         id=row_id,
         column_groups=groups,
         output=str(folder.absolute()),
