@@ -67,7 +67,7 @@ def byte_planes(numbers: NDArray[Any]) -> bytes:
 
 def packed(content: bytes) -> str:
     """Bytes as compressed text; the same bytes give the same text at any time."""
-    return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(content, compresslevel=6, mtime=0)).decode()
 
 
 def packed_json(content: Any) -> str:

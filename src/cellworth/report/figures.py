@@ -14,6 +14,7 @@ from cellworth.plots.style import with_minus
 _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
 # Below half of the last decimal that is worth reading.
 _NEARLY_ZERO = Decimal("0.0005")
+_LONGEST_NAME = 60
 _PICTURES = 0x2400
 # Controls, marks of direction, halves of characters.
 _HIDDEN = {"Cc", "Cf", "Cs"}
@@ -91,6 +92,11 @@ def moment(created: str) -> str:
     except ValueError:
         return created
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
+
+
+def shortened(text: str) -> str:
+    """Leave out the end of a long name."""
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def visible(text: Any) -> Any:

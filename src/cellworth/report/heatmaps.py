@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 MOST_CELLS = 1_000_000
 MOST_BYTES = 4_000_000
 # Colours reach their ends at this quantile of the sizes: one far-off cell must not pale all others.
-_QUANTILE = 0.99
+QUANTILE = 0.99
 _WORTH_DIGITS, _ERROR_DIGITS = 3, 2
 
 
@@ -76,8 +76,8 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
     return {
         "n_rows": len(kept),
         "n_columns": valuation.shape[1],
-        "limit": float(np.quantile(sizes, _QUANTILE)) if len(sizes) else 0.0,
-        "quantile": _QUANTILE,
+        "limit": float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0,
+        "quantile": QUANTILE,
         "columns": [text_of(name) for name in valuation.column_labels.tolist()],
         "column_worth": _plain(columns.values),
         "column_order": np.argsort(-columns.values, kind="stable").tolist(),

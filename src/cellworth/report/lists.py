@@ -49,11 +49,11 @@ def _suspects(subject: Subject, k: int) -> list[dict[str, Any]]:
     valuation, table = subject.valuation, subject.table
     found = suspect_cells(valuation, table, subject.target, k=k)
     lines = nw.from_native(found, eager_only=True).rows(named=True)
-    places = {text_of(row): place for place, row in enumerate(valuation.row_labels.tolist())}
+    places = _places(valuation) if subject.of_cells else {}
     return [
         {
             "row": text_of(line["row"]),
-            "place": places.get(text_of(line["row"])) if subject.of_cells else None,
+            "place": places.get(text_of(line["row"])),
             "column": text_of(line["column"]),
             "cell": cell_text(line["cell"]),
             "typical": cell_text(line["typical"]),
@@ -64,6 +64,15 @@ def _suspects(subject: Subject, k: int) -> list[dict[str, Any]]:
         }
         for line in lines
     ]
+
+
+def _places(valuation: Valuation) -> dict[str, int | None]:
+    """Where the row of each id stands; None where several rows share an id."""
+    places: dict[str, int | None] = {}
+    for place, row in enumerate(valuation.row_labels.tolist()):
+        text = text_of(row)
+        places[text] = None if text in places else place
+    return places
 
 
 def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:

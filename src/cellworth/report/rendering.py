@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from cellworth.report.drawings import column_bars, error_curve, score_bar
-from cellworth.report.figures import Unit, moment, number, percentage, visible
+from cellworth.report.figures import Unit, moment, number, percentage, shortened, visible
 
 _SCRIPTS = (
     "unpacking.js",
@@ -48,7 +48,7 @@ def render(summary: Mapping[str, Any]) -> str:
     <h1>&lt;b&gt;
     """
     script, style = _joined(_SCRIPTS), _joined(_STYLES)
-    unit = Unit.fitting(summary["heatmap"]["limit"] if summary["heatmap"] else 0.0)
+    unit = Unit.fitting(summary["figures"]["size"])
     page = _environment().get_template("report.html.j2")
     text: str = page.render(
         summary,
@@ -72,6 +72,7 @@ def _data(summary: Mapping[str, Any], unit: Unit) -> str:
         "power": unit.power,
         "unit": unit.name,
         "of_cells": summary["of_cells"],
+        "listed": _listed(summary),
         "heatmap": summary["heatmap"],
     }
     text = json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -80,10 +81,21 @@ def _data(summary: Mapping[str, Any], unit: Unit) -> str:
     return text
 
 
+def _listed(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Cells of the lists, by the ids of their tables; row ids are whole, where pages cut them."""
+    if summary["cells"] is None:
+        return {}
+    kept = ("row", "place", "column", "cell", "worth", "error")
+    lists = {"worst": summary["cells"]["cells"], "lowest-rows": summary["rows"]}
+    return {
+        name: [{key: line[key] for key in kept} for line in lines] for name, lines in lists.items()
+    }
+
+
 def _policy(script: str, style: str) -> str:
     return (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'"
     )
 
 
@@ -113,6 +125,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "percentage": percentage, "moment": moment}
+    environment.filters["shortened"] = shortened
     return environment
 
 

@@ -62,6 +62,12 @@ class Subject:
         sizes = (len(blocks.rows.codes), len(blocks.columns.codes))
         return sizes == blocks.shape
 
+    @property
+    def kind_of_ids(self) -> str:
+        """What row ids are: "number", "date" or "text"; a CSV file does not say so."""
+        kind = self.valuation.row_labels.dtype.kind
+        return {"O": "text", "M": "date"}.get(kind, "number")
+
     def label_codes(self) -> NDArray[np.int_] | None:
         """Place of each row's label in ``classes``; None where rows or labels are no singles."""
         if self.target is None or not self.classes or not self.of_cells:

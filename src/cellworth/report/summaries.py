@@ -15,13 +15,13 @@ from cellworth.owners import Owners
 from cellworth.plots.grids import joint_errors
 from cellworth.plots.style import NORMAL_95
 from cellworth.provenance import fingerprint
-from cellworth.report.heatmaps import packed_cells
+from cellworth.report.heatmaps import MOST_CELLS, QUANTILE, packed_cells
 from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain
 from cellworth.report.rounds import checked_rounds
 from cellworth.report.subjects import Subject
 from cellworth.valuation import Valuation
 
-# Errors below this part of the largest value are rounding.
+# Errors below this part of a large value are rounding.
 _DUST = 1e-12
 
 
@@ -61,9 +61,10 @@ def summarize(
     if owners is None and payout is not None:
         owners = payout.ownership
     summary = {
-        "title": title or "What the cells are worth",
+        "title": title or f"What the {'cells' if subject.of_cells else 'blocks'} are worth",
         "shape": list(valuation.shape),
         "of_cells": subject.of_cells,
+        "row_ids": subject.kind_of_ids,
         "status": valuation.status,
         "fingerprint": _fingerprint(valuation),
         "figures": _figures(valuation),
@@ -86,12 +87,11 @@ def summarize(
 def _figures(valuation: Valuation) -> dict[str, Any]:
     """Figures of the whole table; shares are of the cells whose worth is known."""
     visited = judged = unclear = harmful = negative = 0
-    largest = float(np.nanmax(np.abs(valuation.values), initial=0.0))
-    squares = 0.0
+    squares, dust = 0.0, _DUST * _size(valuation)
     for strip in valuation.strips():
         known = ~np.isnan(strip.values)
         errors = joint_errors(strip)
-        sure = known & (errors > _DUST * largest)
+        sure = known & (errors > dust)
         visited += int(known.sum())
         negative += int((strip.values[known] < 0).sum())
         judged += int(sure.sum())
@@ -115,8 +115,16 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "unclear_share": unclear / judged if judged else None,
         "harmful_share": harmful / judged if judged else None,
         "error": math.sqrt(squares / judged) if judged else None,
-        "largest": largest,
+        "size": _size(valuation),
     }
+
+
+def _size(valuation: Valuation) -> float:
+    """Size of a cell that is large but not the largest, which may be far off."""
+    step = -(-math.prod(valuation.shape) // MOST_CELLS)
+    some = valuation.values.ravel()[::step]
+    sizes = np.abs(some[~np.isnan(some)])
+    return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
 
 
 def _is_efficient(valuation: Valuation) -> bool:

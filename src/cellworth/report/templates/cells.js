@@ -33,7 +33,8 @@ class Cells {
   told(row, column) {
     const i = row * this.nColumns + column;
     const unit = PAGE.unit ? ` ${PAGE.unit}` : "";
-    const error = this.error && this.error.codes[i] !== UNKNOWN ? ` ± ${this.error.text(i, false)}` : "";
+    const error = this.error && this.error.codes[i] !== UNKNOWN && this.error.codes[i] !== 0
+      ? ` ± ${this.error.text(i, false)}` : "";
     return {
       row: this.ids[row],
       column: this.plain.columns[column],

@@ -16,6 +16,14 @@ function packColour([red, green, blue]) {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
+/* Black or white, whichever can be read on a colour (WCAG's relative luminance). */
+function inkOn(packed) {
+  const linear = [packed & 255, (packed >> 8) & 255, (packed >> 16) & 255].map((c) =>
+    c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  const light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  return light > 0.18 ? "#000000" : "#ffffff";
+}
+
 function colourTable(theme) {
   const anchors = ANCHORS[theme].map(channels);
   const colours = new Uint32Array(N_COLOURS);

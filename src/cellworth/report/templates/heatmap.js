@@ -2,7 +2,8 @@
 
 const ROW_HEIGHT = 22;
 const LEAST_NAMED = 12;
-const LEAST_COLUMN = 5;
+const LEAST_WRITTEN = 44;
+const LEAST_COLUMN = 2;
 const MOST_HEIGHT = 620;
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 
@@ -70,16 +71,30 @@ class HeatMap {
       if (x >= 0 && y >= 0) this.cursor = { x, y };
     }
     this.wholeTable();
-    const all = this.cells.ids.length;
-    const rows = this.rows.length === all ? "all" : this.rows.length.toLocaleString("en-US");
+  }
+
+  /* How much is chosen, and how much of that is in view. */
+  tellView() {
+    const { view } = this;
+    const part = (n, all, thing) => `${n === all ? "all" : n.toLocaleString("en-US")} of ${counted(all, thing)}`;
+    const inView = (from, to, n, thing) => {
+      const first = Math.floor(from), last = Math.min(Math.ceil(to), n);
+      return last - first < n ? `; ${counted(last - first, thing)} in view` : "";
+    };
     document.getElementById("shown").textContent =
-      `Showing ${rows} of ${counted(all, "row")}, ${this.columns.length} of ${counted(this.cells.nColumns, "column")}`;
+      `Showing ${part(this.rows.length, this.cells.ids.length, "row")}` +
+      inView(view.top, view.bottom, this.rows.length, "row") +
+      `, ${part(this.columns.length, this.cells.nColumns, "column")}` +
+      inView(view.left, view.right, this.columns.length, "column");
+  }
+
+  mostColumns() {
+    return Math.min(Math.max(Math.floor(this.width / LEAST_COLUMN), 1), this.columns.length);
   }
 
   wholeTable() {
     this.layOut();
-    const most = Math.max(Math.floor(this.width / LEAST_COLUMN), 1);
-    this.view = { top: 0, bottom: this.rows.length, left: 0, right: Math.min(this.columns.length, most) };
+    this.view = { top: 0, bottom: this.rows.length, left: 0, right: this.mostColumns() };
     this.draw();
   }
 
@@ -104,6 +119,7 @@ class HeatMap {
     const { context, ratio } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    this.tellView();
     if (!this.rows.length || !this.columns.length) {
       this.winners = null;
       this.write("Nothing is left to show: choose other filters.");
@@ -113,6 +129,7 @@ class HeatMap {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.font = FONT;
     this.drawNames();
+    this.drawContents();
     this.drawMarks();
     this.drawCursor();
     this.drawBox();
@@ -232,6 +249,26 @@ class HeatMap {
     }
   }
 
+  /* Near enough, the heat map is the table itself: what stands in the cells. */
+  drawContents() {
+    const { context, view, cells } = this;
+    const wide = this.width / (view.right - view.left), high = this.height / (view.bottom - view.top);
+    if (!cells.texts || wide < LEAST_WRITTEN || high < LEAST_NAMED + 4) return;
+    context.textAlign = "left";
+    const room = Math.floor((wide - 8) / 7.2);
+    for (let y = Math.floor(view.top); y < Math.min(view.bottom, this.rows.length); y++) {
+      const middle = this.y(y + 0.5);
+      if (middle < this.header + 6 || middle > this.header + this.height - 6) continue;
+      for (let x = Math.ceil(view.left); x < Math.min(Math.floor(view.right), this.columns.length); x++) {
+        const [row, column] = [this.rows[y], this.columns[x]];
+        if (this.owner !== null && !cells.holds(this.owner, row, column)) continue;
+        const worth = cells.worth.numbers[row * cells.nColumns + column];
+        context.fillStyle = worth !== worth ? this.ink : inkOn(this.colour(worth));
+        context.fillText(shortened(cells.content(row, column), room), this.x(x) + 5, middle);
+      }
+    }
+  }
+
   nameRow(y, middle) {
     const lowest = this.header + 7, highest = this.header + this.height - 6;
     const room = Math.floor((this.gutter - 8) / 6.6);
@@ -297,7 +334,10 @@ class HeatMap {
     const { view } = this;
     const span = Math.min(Math.max((view.bottom - view.top) * factor, 3), this.rows.length);
     const share = (middle.y - view.top) / (view.bottom - view.top);
-    this.look(middle.y - share * span, span, view.left, view.right - view.left);
+    /* Out again from a part that was dragged over; in goes by rows alone. */
+    const across = view.right - view.left;
+    const wide = factor > 1 ? Math.min(across * factor, this.mostColumns()) : across;
+    this.look(middle.y - share * span, span, view.left - (wide - across) / 2, wide);
   }
 
   look(top, height, left, width) {
@@ -349,9 +389,4 @@ class HeatMap {
     document.querySelectorAll("input.column").forEach((tick) => { tick.checked = true; });
     this.choose();
   }
-}
-
-function shortened(text, longest) {
-  const shown = visible(text);
-  return shown.length <= longest ? shown : `${shown.slice(0, Math.max(longest - 1, 1))}…`;
 }

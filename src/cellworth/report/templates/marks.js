@@ -109,7 +109,7 @@ function listMarks() {
 }
 
 function markLine(key, line) {
-  const what = `row ${visible(line.row)}, column ${visible(line.column)}`;
+  const what = `row ${shortened(line.row, 60)}, column ${shortened(line.column, 60)}`;
   const note = element("input", { type: "text", "aria-label": `Note on ${what}` });
   note.value = line.note;
   note.addEventListener("input", () => marks.note(key, note.value));

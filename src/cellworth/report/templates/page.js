@@ -77,7 +77,8 @@ wireCopy();
 wireSections();
 marks.remember();
 const show = (place, column) => map && map.showCell(place, column);
-document.querySelectorAll("table.sortable").forEach((table) => { makeSortable(table); wireList(table, show); });
+document.querySelectorAll("table.sortable").forEach(makeSortable);
+for (const [id, listed] of Object.entries(PAGE.listed)) wireList(document.getElementById(id), listed, show);
 document.querySelectorAll("table.foldable").forEach(makeFoldable);
 if (document.getElementById("marked")) {
   marks.listeners.push(listMarks);

@@ -50,18 +50,18 @@ function makeFoldable(table) {
   table.parentElement.after(button);
 }
 
-/* The list of cells to look at: a mark beside each, a way to the heat map. */
-function wireList(table, show) {
+/* Lists of cells and rows to look at: a mark beside each cell, a way to the heat map. */
+function wireList(table, listed, show) {
   for (const row of table.tBodies[0].rows) {
-    const { row: id, column, cell, worth, error, place } = row.dataset;
+    const cell = listed[Number(row.dataset.index)];
     const choice = row.querySelector(".mark");
     if (choice) {
-      choice.addEventListener("change", () => marks.set({ row: id, column, cell, worth, error, place }, choice.value));
-      const refresh = () => { choice.value = marks.of(id, column); };
+      choice.addEventListener("change", () => marks.set(cell, choice.value));
+      const refresh = () => { choice.value = marks.of(cell.row, cell.column); };
       marks.listeners.push(refresh);
       refresh();
     }
     const find = row.querySelector(".find");
-    if (find) find.addEventListener("click", () => show(Number(place), column));
+    if (find) find.addEventListener("click", () => show(cell.place, cell.column));
   }
 }

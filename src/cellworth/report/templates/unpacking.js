@@ -37,6 +37,7 @@ async function unpackWholes(text, width) {
 }
 
 const UNKNOWN = 65535;
+const LONGEST_TEXT = 100;
 
 /* Numbers of two or three digits, as codes; see codes.py. */
 class Decimals {
@@ -106,7 +107,12 @@ function element(name, attributes, ...children) {
 
 /* Text of the table, kept from turning the direction of what stands around it. */
 function quoted(text) {
-  return element("bdi", null, visible(text));
+  return element("bdi", null, shortened(text, LONGEST_TEXT));
+}
+
+function shortened(text, longest) {
+  const shown = visible(text);
+  return shown.length <= longest ? shown : `${shown.slice(0, Math.max(longest - 1, 1))}…`;
 }
 
 function counted(n, thing) {
