@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-import numpy as np
 
 from cellworth.applications import cell_suspicion
-from cellworth.applications.shares import WIDTH_95
 from cellworth.cli import options
 from cellworth.cli.folders import Result
 from cellworth.cli.printing import print_result
@@ -80,11 +78,10 @@ def check(
 def share_harmful(valuation: Valuation) -> float:
     """Share of the blocks that are worth less than nothing, beyond their error.
 
-    A block whose error is not known is harmful for nobody to say; it counts among all blocks.
+    A block whose value or error is not known is not called harmful, but counts among all.
     """
-    judged = valuation.validation_errors
-    error = np.hypot(valuation.standard_errors, 0.0 if judged is None else judged)
-    return float(np.mean(valuation.values + WIDTH_95 * error < 0))
+    signs = valuation.signs()
+    return signs.negative / signs.total
 
 
 def _of_values(
