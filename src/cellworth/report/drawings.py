@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cellworth.plots.style import NORMAL_95
+from cellworth.certainty import WIDTH_95
 
 # Lengths within a drawing; the page scales it.
 _WIDTH, _HEIGHT = 1000.0, 300.0
@@ -16,7 +16,7 @@ def column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | 
     """Where each column's bar and whisker begin and end, on one scale with zero inside."""
     ends = [0.0]
     for line in columns:
-        reach = NORMAL_95 * (line["error"] or 0.0)
+        reach = WIDTH_95 * (line["error"] or 0.0)
         if line["value"] is not None:
             ends += [line["value"] - reach, line["value"] + reach]
     low, high = min(ends), max(ends)
@@ -32,7 +32,7 @@ def _bar(line: Mapping[str, Any], place: Any) -> dict[str, float | None]:
     zero, value = place(0.0), line["value"]
     if value is None:
         return {"zero": zero, "start": zero, "width": 0.0, "low": None, "high": None}
-    reach = NORMAL_95 * (line["error"] or 0.0)
+    reach = WIDTH_95 * (line["error"] or 0.0)
     return {
         "zero": zero,
         "start": min(zero, place(value)),

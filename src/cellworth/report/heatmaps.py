@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Positions
+from cellworth.certainty import both_errors
 from cellworth.owners import Owners
-from cellworth.plots.grids import both_errors, joint_errors
 from cellworth.report.codes import Decimals, byte_planes, packed, packed_json
 from cellworth.report.subjects import Subject, cell_text, text_of
 from cellworth.valuation import Valuation
@@ -102,7 +102,7 @@ def _figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
         here = (kept >= strip.rows.start) & (kept < strip.rows.stop)
         places = kept[here] - strip.rows.start
         worth[here] = strip.values[places]
-        error[here] = joint_errors(strip)[places]
+        error[here] = strip.errors[places]
     return worth, error
 
 

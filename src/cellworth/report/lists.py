@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cellworth.applications import Payout, suspect_cells
 from cellworth.blocks import Positions
+from cellworth.certainty import both_errors
 from cellworth.listing import ValueList
 from cellworth.owners import Owners
-from cellworth.plots.grids import both_errors, joint_errors
 from cellworth.report.subjects import Subject, cell_text, text_of
 from cellworth.valuation import Valuation
 
@@ -106,7 +106,7 @@ def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, F
         start = strip.rows.start * n_columns
         places = np.concatenate([places, np.arange(start, start + strip.values.size)])
         worths = np.concatenate([worths, strip.values.ravel()])
-        errors = np.concatenate([errors, joint_errors(strip).ravel()])
+        errors = np.concatenate([errors, strip.errors.ravel()])
         order = np.argsort(worths, kind="stable")
         order = order[~np.isnan(worths[order])][:k]
         places, worths, errors = places[order], worths[order], errors[order]

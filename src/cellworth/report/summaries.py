@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from cellworth.applications import Payout
+from cellworth.certainty import WIDTH_95
 from cellworth.counts import checked_count
 from cellworth.owners import Owners
-from cellworth.plots.grids import joint_errors
-from cellworth.plots.style import NORMAL_95
 from cellworth.provenance import fingerprint
 from cellworth.report.heatmaps import MOST_CELLS, QUANTILE, packed_cells
 from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain
@@ -90,13 +89,13 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
     squares, dust = 0.0, _DUST * _size(valuation)
     for strip in valuation.strips():
         known = ~np.isnan(strip.values)
-        errors = joint_errors(strip)
+        errors = strip.errors
         sure = known & (errors > dust)
         visited += int(known.sum())
         negative += int((strip.values[known] < 0).sum())
         judged += int(sure.sum())
         squares += float((errors[sure] ** 2).sum())
-        values, reach = strip.values[sure], NORMAL_95 * errors[sure]
+        values, reach = strip.values[sure], WIDTH_95 * errors[sure]
         unclear += int((np.abs(values) < reach).sum())
         harmful += int((values + reach < 0).sum())
     return {
