@@ -64,7 +64,9 @@ FINE = {
     ),
     "data as it is": ("<!-- data: wine.csv.gz -->", block("console", "$ ls\nwine.csv.gz")),
     "data decompressed": ("<!-- data: wine.csv -->", block("console", "$ wc -l wine.csv\n179 ...")),
-    "a block in a list": ("- so\n  ```python\n  if 1:\n      print(1)\n  ```\n  ```text\n  1\n  ```",),
+    "a block in a list": (
+        "- so:\n  ```python\n  if True:\n      print(1)\n  ```\n  ```text\n  1\n  ```",
+    ),
     "a directive": (block("{toctree}", "a"), "````{grid}\n```python\nprint(1)\n```\n````"),
     "a job that is not run": (
         "<!-- not run: there is no Slurm here -->", block("bash", "sbatch --array=0-9 shards.sh")
