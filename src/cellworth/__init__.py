@@ -3,7 +3,7 @@
 import logging
 from importlib.metadata import version
 
-from cellworth import plots
+from cellworth import datasets, plots
 from cellworth.applications import (
     Agreement,
     Comparison,
@@ -123,6 +123,7 @@ __all__ = [
     "before_and_after",
     "cell_suspicion",
     "check_owners",
+    "datasets",
     "detection_curve",
     "explain_column",
     "explain_row",
