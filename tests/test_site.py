@@ -69,7 +69,8 @@ def holds(page, link, pages):
 
 
 def test_every_link_between_pages_holds(site):
-    pages = {page: seen(page) for page in sorted(site[0].glob("**/*.html"))}
+    written = (page for page in site[0].glob("**/*.html") if "_static" not in page.parts)
+    pages = {page: seen(page) for page in sorted(written)}
     assert len(pages) > 90
     broken = {
         (page.name, link)
