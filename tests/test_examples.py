@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DATA = ROOT.parent / "shared" / "data"
 INSTITUTIONS = ROOT / "examples" / "plot_institutions.py"
 
 
@@ -20,7 +19,7 @@ def test_from_the_table_to_a_saved_audit_takes_fewer_than_25_lines():
 @pytest.mark.slow
 def test_four_institutions_share_what_a_table_earns(tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
-        [sys.executable, INSTITUTIONS, DATA],
+        [sys.executable, INSTITUTIONS, tmp_path],
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     lines = done.stdout.splitlines()

@@ -69,7 +69,7 @@ class Valuation:
         Errors that come from the choice of validation rows, of blocks and of sums, where known.
     shrink : bool
         Whether values are drawn towards equal shares as far as noise may explain what the Moments
-        show; see :func:`cellworth.shrinkage.shrunk`.
+        show.
     unearned : float
         h(N, 0) + h(0, M) - h(0, 0): the part of the whole table's score that no block earns,
         because it is there without rows or without columns. NaN where it is not known.
