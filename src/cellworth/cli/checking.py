@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from cellworth.applications import cell_suspicion
-from cellworth.applications.shares import WIDTH_95
+from cellworth.certainty import WIDTH_95
 from cellworth.cli import options
 from cellworth.cli.folders import Result
 from cellworth.cli.printing import print_result
