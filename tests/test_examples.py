@@ -1,5 +1,6 @@
 """The examples run as they stand, and leave what they say."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +31,19 @@ def test_four_institutions_share_what_a_table_earns(tmp_path):
     assert (tmp_path / "payout.png").stat().st_size > 5_000
     assert (tmp_path / "cells.png").stat().st_size > 20_000
     assert (tmp_path / "audit" / "agreement.toml").is_file()
+
+
+GALLERY = sorted(path for path in ROOT.glob("examples/plot_*.py") if path != INSTITUTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
+def test_an_example_of_the_gallery_runs_without_warnings(example, tmp_path):
+    draws_nothing_on_screen = os.environ | {"MPLBACKEND": "Agg"}
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
+        [sys.executable, "-W", "error", example],
+        cwd=tmp_path, env=draws_nothing_on_screen, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Labels
 from cellworth.counts import is_whole
+from cellworth.notebook import bars as bars_of
+from cellworth.notebook import paragraph, table, view
 
 Floats = NDArray[np.float64]
 
@@ -102,17 +104,41 @@ class ValueList:
 
     def __repr__(self) -> str:
         """A table for the terminal."""
-        shown = self.part(np.arange(min(len(self), _ROWS_PRINTED)))
-        columns = shown._columns()
+        shown = self._shown()
+        return "\n".join([*table_lines(shown), *self._left_out()])
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        return view(self.to_html(bars=True), *map(paragraph, self._left_out()))
+
+    def to_html(self, *, bars: bool = False) -> str:
+        """Return the first entries as an HTML table without script or style of its own.
+
+        Parameters
+        ----------
+        bars : bool, default=False
+            Whether values are drawn as well, as bars of block characters.
+        """
+        shown: dict[str, list[Any]] = self._shown()
+        if not bars:
+            return table(shown)
+        drawn = bars_of(self.values[:_ROWS_PRINTED].tolist())
+        return table(shown | {"": drawn}, bars="")
+
+    def _shown(self) -> dict[str, list[Any]]:
+        """Columns that are printed, of the first entries, with numbers rounded alike."""
+        columns = self.part(np.arange(min(len(self), _ROWS_PRINTED)))._columns()
         del columns["count"]
         if not np.any(self.standard_errors):
             del columns["standard_error"]
         decimals = self._decimals()
         for name in {"value", "standard_error", "validation_error"} & set(columns):
             columns[name] = [_rounded(number, decimals) for number in columns[name]]
-        lines = table_lines(columns)
-        left = len(self) - len(shown)
-        return "\n".join(lines + ([f"... and {left:,} more"] if left else []))
+        return columns
+
+    def _left_out(self) -> list[str]:
+        left = len(self) - _ROWS_PRINTED
+        return [f"... and {left:,} more"] if left > 0 else []
 
     def _decimals(self) -> int:
         """Decimals that show four digits of the largest value."""

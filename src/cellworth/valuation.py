@@ -6,16 +6,19 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Axis, Blocks, Labels, label_array
+from cellworth.blocks import Blocks, Labels, label_array
+from cellworth.certainty import Signs, both_errors
 from cellworth.counts import checked_count
+from cellworth.indexing import Lookup
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
+from cellworth.notebook import heading, paragraph, view
 from cellworth.provenance import Provenance
 from cellworth.shrinkage import shrunk
 from cellworth.storage import read_folder, write_folder
@@ -23,6 +26,9 @@ from cellworth.sums import OwnerSums
 
 Floats = NDArray[np.float64]
 Status = Literal["exact", "estimated", "interrupted"]
+
+_COLUMNS_SHOWN = 20
+_LOWEST_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +55,11 @@ class Strip:
     values: Floats
     standard_errors: Floats
     validation_errors: Floats | None
+
+    @property
+    def errors(self) -> Floats:
+        """Both kinds of errors together, as far as they are known."""
+        return both_errors(self.standard_errors, self.validation_errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,14 +183,14 @@ class Valuation:
         return self.total - self.expected_total
 
     @property
-    def loc(self) -> _Lookup:
+    def loc(self) -> Lookup:
         """Values by label: ``valuation.loc["row 7", "age"]``; lists and ``:`` give arrays."""
-        return _Lookup(self, by_label=True)
+        return Lookup(self.blocks, self.values, by_label=True)
 
     @property
-    def iloc(self) -> _Lookup:
+    def iloc(self) -> Lookup:
         """Values by position: ``valuation.iloc[0, 2]``; anything that NumPy indexing takes."""
-        return _Lookup(self, by_label=False)
+        return Lookup(self.blocks, self.values, by_label=False)
 
     def rows(self) -> ValueList:
         """Value of each row: the sum of its blocks, with a standard error of its own."""
@@ -232,6 +243,14 @@ class Valuation:
                 self.standard_errors[rows],
                 None if judged is None else judged[rows],
             )
+
+    def signs(self) -> Signs:
+        """Count the blocks that are surely worth less than nothing, surely more, or neither.
+
+        A value is told from zero if its 95 % interval, of both kinds of errors, leaves zero out.
+        """
+        counted = (Signs.of(strip.values, strip.errors) for strip in self.strips())
+        return reduce(Signs.with_others, counted)
 
     def lowest(self, k: int = 10) -> ValueList:
         """Return the k blocks of lowest value, lowest first."""
@@ -387,6 +406,10 @@ class Valuation:
         """Return a summary for the terminal."""
         return "\n".join(_summary(self))
 
+    def _repr_html_(self) -> str:
+        """Return a summary for notebooks: plain HTML without script."""
+        return view(*_view(self))
+
     @cached_property
     def _values(self) -> Floats:
         if self.shrink:
@@ -429,34 +452,6 @@ class Valuation:
             "column": np.tile(self.column_labels, n_rows),
         }
         return self._list(labels, np.s_[:-1, :-1])
-
-
-@dataclass(frozen=True)
-class _Lookup:
-    """Indexing by label or by position, never a guess between the two."""
-
-    valuation: Valuation
-    by_label: bool
-
-    def __getitem__(self, key: Any) -> Any:
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise KeyError(f"{key!r} is not a pair; give a row and a column, ':' for all of them.")
-        if not self.by_label:
-            return self.valuation.values[key]
-        rows = _places(self.valuation.blocks.rows, key[0], "row")
-        columns = _places(self.valuation.blocks.columns, key[1], "column")
-        found = self.valuation.values[rows][..., columns]
-        return found if found.ndim else float(found)
-
-
-def _places(axis: Axis, key: Any, what: str) -> Any:
-    if isinstance(key, slice):
-        if key != slice(None):
-            raise KeyError(f"loc takes a {what} label, a list of them or ':'; slices go to iloc.")
-        return key
-    if isinstance(key, list | range) or (hasattr(key, "__array__") and np.ndim(key) == 1):
-        return np.array([axis.position(label, what=what) for label in key], dtype=np.intp)
-    return axis.position(key, what=what)
 
 
 def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
@@ -566,3 +561,49 @@ def _summary(valuation: Valuation) -> Iterator[str]:
     yield f"  method      {valuation.provenance.method['name']}"
     yield f"  utilities   {looks}, {failed}, {valuation.provenance.seconds:.1f} s"
     yield from (f"  failure     {message}" for message in tally.messages)
+
+
+def _view(valuation: Valuation) -> Iterator[str]:
+    n_rows, n_columns = valuation.shape
+    yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
+    yield paragraph(_total_sentence(valuation))
+    yield paragraph(f"{valuation.signs()}.")
+    columns = valuation.columns()
+    yield paragraph(_title("Columns", min(n_columns, _COLUMNS_SHOWN), n_columns, "highest first"))
+    yield columns.highest(_COLUMNS_SHOWN).to_html(bars=True)
+    lowest = valuation.lowest(_LOWEST_SHOWN)
+    yield paragraph(_title("Blocks", len(lowest), n_rows * n_columns, "lowest first"))
+    yield lowest.to_html()
+    yield paragraph(f"Next: {_next_step(valuation)}")
+
+
+def _title(what: str, shown: int, total: int, order: str) -> str:
+    left_out = f"; {shown:,} of {total:,} are shown" if shown < total else ""
+    return f"{what}, {order}{left_out}."
+
+
+def _total_sentence(valuation: Valuation) -> str:
+    question = valuation.provenance.question
+    scoring = question.get("scoring", "None")
+    named = "" if scoring in ("None", None) else f" ({scoring})"
+    total = f"All blocks together are worth {valuation.total:.4g}"
+    if math.isnan(valuation.unearned):
+        return f"{total}."
+    score = valuation.unearned + valuation.expected_total
+    return (
+        f"{total}: the whole table scores {score:.4g}{named}, of which {valuation.unearned:.4g} is "
+        "there before any block is used."
+    )
+
+
+def _next_step(valuation: Valuation) -> str:
+    if valuation.status == "interrupted":
+        return "fit again with the same checkpoint, which goes on where this run was interrupted."
+    # Sums over what is known: a sum of nothing is no reason to ask for more.
+    noise, signal = (np.nansum(a**2) for a in (valuation.standard_errors, valuation.values))
+    if noise > signal / 4:
+        return "sampling errors are large beside the values; fit with a larger budget."
+    return (
+        "suspect_cells(valuation, X, y) lists cells that look wrong, explain_row(valuation, row) "
+        "says why a row is worth what it is, report.save(path, valuation, X, y) shows everything."
+    )

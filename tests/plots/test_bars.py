@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import plots
+from cellworth.certainty import WIDTH_95
 from cellworth.listing import ValueList
 from cellworth.plots.bars import undecided_groups
 from cellworth.plots.style import NEGATIVE, POSITIVE
@@ -89,15 +90,15 @@ def test_whiskers_are_95_percent_intervals_of_what_is_known():
     given = explanation_of([3.0, 2.0, -1.0], errors=[0.1, np.nan, 0.0], error=0.2)
     seen = whiskers(plots.waterfall(given))
     assert set(seen) == {0, 3}
-    assert seen[0] == pytest.approx((3.0 - 0.196, 3.0 + 0.196))
-    assert seen[3] == pytest.approx((4.0 - 0.392, 4.0 + 0.392))
+    assert seen[0] == pytest.approx((3.0 - 0.1 * WIDTH_95, 3.0 + 0.1 * WIDTH_95))
+    assert seen[3] == pytest.approx((4.0 - 0.2 * WIDTH_95, 4.0 + 0.2 * WIDTH_95))
 
 
 def test_validation_errors_count_as_well():
     given = explanation_of([1.0], errors=0.3, validation=0.4, error=3.0, validation_error=4.0)
     seen = whiskers(plots.waterfall(given))
-    assert seen[0] == pytest.approx((1 - 1.96 * 0.5, 1 + 1.96 * 0.5))
-    assert seen[1] == pytest.approx((1 - 1.96 * 5.0, 1 + 1.96 * 5.0))
+    assert seen[0] == pytest.approx((1 - WIDTH_95 * 0.5, 1 + WIDTH_95 * 0.5))
+    assert seen[1] == pytest.approx((1 - WIDTH_95 * 5.0, 1 + WIDTH_95 * 5.0))
 
 
 def test_pooled_parts_have_no_whisker():

@@ -99,15 +99,17 @@ class Agreement:
             "policy": _without_none(asdict(policy or Policy())),
             "owners": owners.to_plain(),
         }
-        return cls._of(plain, _toml(plain), "the draft")
+        return cls.from_plain(plain, _toml(plain), called="the draft")
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
         """Read an agreement; mistakes in it get one sentence."""
-        return cls._of(read_toml(path), Path(path).read_text(encoding="utf-8"), str(path))
+        text = Path(path).read_text(encoding="utf-8")
+        return cls.from_plain(read_toml(path), text, called=str(path))
 
     @classmethod
-    def _of(cls, plain: Mapping[str, Any], text: str, called: str) -> Agreement:
+    def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:
+        """Read an agreement from what its file holds, and from the file's text."""
         if plain.get("format") != FORMAT or plain.get("version") != VERSION:
             raise ValueError(
                 f"{called} is no agreement of format {FORMAT!r}, version {VERSION}; write it with "

@@ -14,7 +14,6 @@ from cellworth.applications.alike import alike_columns
 from cellworth.applications.comparisons import Comparison
 from cellworth.applications.policies import rows_join
 from cellworth.applications.shares import (
-    WIDTH_95,
     owner_errors,
     owner_values,
     refuse_no_owners,
@@ -25,6 +24,7 @@ from cellworth.applications.shares import (
 from cellworth.applications.shuffles import without_each_owner
 from cellworth.applications.twins import Sides, most_copied
 from cellworth.blocks import Mask
+from cellworth.certainty import WIDTH_95
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Holdings, Owners, listed_names
 from cellworth.tables import Table

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from cellworth.applications.bundles import plain_provenance, plain_shared, write_bundle
 from cellworth.applications.gate import Finding
 from cellworth.applications.policies import PER_HEAD, Policy
-from cellworth.applications.shares import WIDTH_95, OwnerErrors
+from cellworth.applications.shares import OwnerErrors
 from cellworth.applications.sharing import Shared
 from cellworth.applications.statements import Statement, own_cells
 from cellworth.blocks import LABEL
+from cellworth.certainty import WIDTH_95
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Owners, listed_names
 from cellworth.valuation import Valuation

@@ -19,8 +19,6 @@ Floats = NDArray[np.float64]
 # then exact, so that the order of rows and the way that cells are shared out cannot matter.
 _DIGITS = 52
 _HALF = 26
-# Half the width of a 95 % interval, in standard errors.
-WIDTH_95 = 1.959963984540054
 # What is as small beside the scores that values are differences of is rounding, and worth nothing.
 _ROUNDING = 1e-12
 

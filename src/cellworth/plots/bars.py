@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cellworth.certainty import WIDTH_95, both_errors
 from cellworth.counts import checked_count
-from cellworth.plots.grids import both_errors
 from cellworth.plots.style import (
     GREY,
     NEGATIVE,
-    NORMAL_95,
     POSITIVE,
     SCORE_UNITS,
     SMALL,
@@ -140,7 +139,7 @@ def _draw_steps(ax: Axes, parts: Sequence[_Part], whole: _Part) -> None:
 
 def _whiskers(errors: Floats) -> Floats:
     """Ends of 95 % intervals around zero; NaN where the error is not known or there is none."""
-    reach = np.where(errors > 0, NORMAL_95 * errors, np.nan)
+    reach = np.where(errors > 0, WIDTH_95 * errors, np.nan)
     return np.column_stack([-reach, reach])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.plots.style import Floats, texts_of
-from cellworth.valuation import Strip, Valuation
+from cellworth.valuation import Valuation
 
 NOBODY, SEVERAL = -1, -2
 
@@ -46,7 +46,7 @@ class Grid:
         values, errors = [], []
         for strip in valuation.strips(_ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin):
             values.append(_bin_means(strip.values, rows_per_bin))
-            errors.append(_bin_means(joint_errors(strip), rows_per_bin))
+            errors.append(_bin_means(strip.errors, rows_per_bin))
         return cls(
             np.vstack(values),
             np.vstack(errors),
@@ -63,19 +63,6 @@ class Grid:
                 for start in range(0, len(codes), self.rows_per_bin)
             ]
         )
-
-
-def joint_errors(strip: Strip) -> Floats:
-    """Standard and validation errors together; NaN where neither is known."""
-    return both_errors(strip.standard_errors, strip.validation_errors)
-
-
-def both_errors(standard: Floats, validation: Floats | None) -> Floats:
-    """Root of the sum of squares of the errors that are known; NaN where neither is."""
-    if validation is None:
-        return standard
-    squares: Floats = np.nan_to_num(standard) ** 2 + np.nan_to_num(validation) ** 2
-    return np.where(np.isnan(standard) & np.isnan(validation), np.nan, np.sqrt(squares))
 
 
 def _bin_means(cells: Floats, rows_per_bin: int) -> Floats:

@@ -35,7 +35,6 @@ GREY, PALE_GREY = "0.45", "0.75"
 SMALL, SMALLEST = 9.0, 6.0
 
 SCORE_UNITS = "units of the score"
-NORMAL_95 = 1.96
 
 _WIDTH = 7.0
 _LEAST_HEIGHT, _MOST_HEIGHT = 1.6, 12.0
