@@ -45,8 +45,8 @@ class DirectoryJournal:
     >>> game, folder = TableGame([[0.0, 0.0], [0.0, 1.0]]), Path(tempfile.mkdtemp())
     >>> run = {"random_state": 0, "checkpoint": DirectoryJournal(folder)}
     >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
-    >>> sorted(path.name for path in folder.iterdir())
-    ['manifest.json', 'state.npz', 'utilities.sqlite']
+    >>> (folder / "state.npz").is_file()
+    True
     >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
     (Session(seed=0, tasks=64),)
     """
