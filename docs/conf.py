@@ -25,6 +25,8 @@ extensions = [
 ]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 templates_path = ["_templates"]
+# Dashes of options and quotes of Python stay what they are.
+smartquotes = False
 nitpicky = True
 # scikit-learn has a documentation of its own, which a build without network cannot link to.
 nitpick_ignore_regex = [(r"py:.*", r"sklearn\..*")]
@@ -60,6 +62,7 @@ html_theme_options = {
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
     "show_prev_next": False,
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -67,3 +70,15 @@ html_theme_options = {
 html_sidebars = {"index": []}
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def setup(app):
+    """Show examples and exit codes of commands as they are in a terminal."""
+    app.connect("sphinx-click-process-epilog", _as_in_a_terminal)
+
+
+def _as_in_a_terminal(app, context, lines):
+    # What click leaves as it is comes as a line block: "| Example:", "|   cellworth ...".
+    if lines and all(line.startswith("|") or not line for line in lines):
+        shown = ["   " + line[2:] for line in lines]
+        lines[:] = [".. code-block:: text", "", *shown, ""]

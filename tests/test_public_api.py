@@ -1,10 +1,13 @@
 """What users import: every name works, is documented, and costs little to load."""
 
 import inspect
+import re
 import subprocess
 import sys
 import time
 import typing
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +112,41 @@ def test_a_public_name_is_documented_and_typed(name):
         hints = typing.get_type_hints(member)
         parameters = [p for p in inspect.signature(member).parameters if p != "self"]
         assert set(parameters) | {"return"} <= set(hints)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_has_an_example(name):
+    thing = getattr(cellworth, name)
+    assert ">>> " in inspect.getdoc(thing)
+    if inspect.ismodule(thing):
+        members = [getattr(thing, member) for member in public_members(thing)]
+        assert len(members) > 1
+        assert all(">>> " in inspect.getdoc(member) for member in members)
+
+
+def public_members(module):
+    """Functions and classes that users call by the module's name."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name
+        for name, thing in vars(module).items()
+        if not name.startswith("_") and getattr(thing, "__module__", None) == module.__name__
+    ]
+
+
+def public_paths():
+    """All that users import: names of the package, and functions and classes of its modules."""
+    for name in NAMES:
+        thing = getattr(cellworth, name)
+        members = public_members(thing) if inspect.ismodule(thing) else []
+        yield from (f"{name}.{member}" for member in members) if members else [name]
+
+
+def test_the_reference_lists_every_public_name_once():
+    reference = Path(__file__).parents[1] / "docs" / "reference" / "index.rst"
+    listed = re.findall(r"^   ([\w.]+)$", reference.read_text(), re.MULTILINE)
+    assert Counter(listed) == Counter(public_paths())
 
 
 def public_methods(cls):

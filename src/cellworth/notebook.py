@@ -58,8 +58,11 @@ def _are_numbers(entries: Sequence[object]) -> bool:
 
 
 def _line(element: str, entries: Sequence[str], sides: Sequence[str]) -> str:
-    pairs = zip(entries, sides, strict=True)
-    cells = (f'<{element} align="{side}">{entry}</{element}>' for entry, side in pairs)
+    # Jupyter's own style outweighs the attribute, and GitHub drops styles: say it twice.
+    cells = (
+        f'<{element} align="{side}" style="text-align: {side}">{entry}</{element}>'
+        for entry, side in zip(entries, sides, strict=True)
+    )
     return f"<tr>{''.join(cells)}</tr>"
 
 

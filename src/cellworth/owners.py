@@ -175,6 +175,13 @@ class Owners:
             table, without the labels.
         cells : boolean array of shape (n_rows, n_columns), default=None
             Any shape, in place of rows and columns.
+
+        Examples
+        --------
+        >>> people = Owners([[30, 1200], [41, 900], [25, 1100]]).assign("town", columns="x0")
+        >>> people = people.assign("bank", rows=slice(0, 2), columns="x1")
+        >>> people.assign("shop", rows={"column": "x0", "is": 25}, columns="x1").codes.tolist()
+        [[0, 1], [0, 1], [0, 2]]
         """
         _refuse_name(name)
         if cells is not None:

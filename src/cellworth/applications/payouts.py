@@ -49,6 +49,20 @@ class Payout:
         What was carried over from an earlier payout.
     agreement : str or None
         Text of the agreement file, where there is one.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> payout = split(valuation, owners, amount="100.00")
+    >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
+    {'ann': '75.00', 'bob': '25.00'}
+    >>> payout.intervals.round(4).tolist()
+    [[0.2525, 0.4975], [0.0025, 0.2475]]
+    >>> payout.undecided
+    ()
     """
 
     shared: Shared

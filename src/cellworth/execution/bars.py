@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import TqdmWarning
+
+with warnings.catch_warnings():
+    # In a notebook without widgets the bar is text, which needs no word of warning.
+    warnings.simplefilter("ignore", TqdmWarning)
+    from tqdm.auto import tqdm
 
 from cellworth.execution.pacing import Pace
 from cellworth.execution.stopping import Progress
