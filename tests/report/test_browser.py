@@ -60,6 +60,7 @@ def files(tmp_path_factory):
     report.save(folder / "flowers.html", *flowers(), title="Flowers")
     valuation, X, y, owners = hostile()
     report.save(folder / "hostile.html", valuation, X, y, owners=owners)
+    report.save(folder / "owners.html", valuation, X, y, owners=owners, cells=False)
     return folder
 
 
@@ -77,7 +78,7 @@ def open_page(browser):
     """Open a file and wait for its heat map; complaints of the browser fail the test."""
     complaints, opened = [], []
 
-    def open_file(path, **settings):
+    def open_file(path, *, with_map=True, **settings):
         context = browser.new_context(viewport={"width": 1280, "height": 900}, **settings)
         page = context.new_page()
         opened.append(context)
@@ -88,7 +89,8 @@ def open_page(browser):
             "addEventListener('securitypolicyviolation', (e) => console.log(e.blockedURI))"
         )
         page.goto(Path(path).as_uri())
-        page.wait_for_selector("html[data-map=ready]")
+        if with_map:
+            page.wait_for_selector("html[data-map=ready]")
         return page
 
     yield open_file
@@ -275,7 +277,7 @@ def test_the_wheel_zooms_a_heat_map_in_use_and_else_scrolls_the_page(open_page, 
     page.focus("#canvas")
     over_the_middle(page)
     page.mouse.wheel(0, -120)
-    page.wait_for_function("map.view.bottom - map.view.top < 24")
+    page.wait_for_function("() => map.view.bottom - map.view.top < 24")
 
 
 def test_marks_survive_a_reload(open_page, files):
@@ -360,6 +362,15 @@ def test_axe_finds_nothing_serious(open_page, files, scheme, width):
     assert serious == []
 
 
+def test_a_report_without_cells_has_no_heat_map_and_works(open_page, files):
+    page = open_page(files / "owners.html", with_map=False)
+    page.click("text=All of it, as JSON")
+    page.click("#copy")
+    page.wait_for_function("() => document.getElementById('copied').textContent !== ''")
+    assert page.locator("#owners tbody tr").count() == 2
+    assert page.locator("canvas, #cells, #rows, #marks").count() == 0
+
+
 def test_the_theme_can_be_changed(open_page, files):
     page = open_page(files / "flowers.html", color_scheme="light")
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -380,7 +391,10 @@ def test_a_narrow_screen_is_not_exceeded(open_page, files):
 
 def test_paper_has_all_lines_and_no_buttons(open_page, files):
     page = open_page(files / "flowers.html", color_scheme="dark")
+    middle = "new Uint8Array(new Uint32Array([map.colours[128]]).buffer)[0]"
+    assert page.evaluate(middle) < 100
     page.emulate_media(media="print")
+    page.wait_for_function(f"() => {middle} > 200")
     lines = page.locator("#worst tbody tr")
     assert lines.count() == 72
     assert lines.nth(70).is_visible()

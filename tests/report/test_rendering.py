@@ -18,9 +18,9 @@ from report_tables import HOSTILE, flowers, hostile
 TAGS = set(
     (  # noqa: SIM905 (words are read more easily)
         "html head meta title style body a header div p span button h1 nav ul li main section h2 "
-        "h3 strong svg rect line polyline circle dl dt dd table thead tbody tr th td bdi select "
-        "option form label input details summary fieldset legend output canvas noscript code "
-        "figure figcaption pre footer script"
+        "h3 strong svg rect line polyline circle text dl dt dd table thead tbody tr th td bdi "
+        "select option form label input details summary fieldset legend output canvas noscript "
+        "code figure figcaption pre footer script"
     ).split()
 )
 VOID = {"meta", "input"}

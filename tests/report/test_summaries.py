@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from cellworth import KNNValuer, Owners, TableGame, report, split, suspect_cells, value_game
@@ -71,15 +72,22 @@ def test_without_labels_the_lowest_cells_are_listed():
     assert listed["cells"][0]["reason"] is None
 
 
-def test_contents_of_cells_come_back_in_any_library():
-    _, X, y = flowers()
-    texts = json.loads(unpacked(report.summarize(*flowers())["heatmap"]["contents"]["texts"]))
+def test_contents_of_cells_can_be_read(summary):
+    texts = json.loads(unpacked(summary["heatmap"]["contents"]["texts"]))
     assert texts[2][:2] == ["2024-03-01", "2024-03-02"]
     assert "" in texts[1]
-    plain = X.reset_index(drop=True)
-    again = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(pl.from_pandas(plain), y)
-    other = report.summarize(again.valuation_, pl.from_pandas(plain), y)
-    assert json.loads(unpacked(other["heatmap"]["contents"]["texts"])) == texts
+
+
+@pytest.mark.parametrize("library", [pl.from_pandas, pa.Table.from_pandas])
+def test_other_libraries_give_the_same_report(library):
+    _, X, y = flowers()
+    tables = [X.reset_index(drop=True), library(X.reset_index(drop=True))]
+    summaries = []
+    for table in tables:
+        valuer = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(table, y)
+        summaries.append(report.summarize(valuer.valuation_, table, y))
+    assert summaries[0]["heatmap"] == summaries[1]["heatmap"]
+    assert summaries[0]["cells"] == summaries[1]["cells"]
 
 
 def test_blocks_have_no_contents_but_cells_in_the_list():
@@ -191,3 +199,12 @@ def test_wrong_input_gets_a_sentence(given, sentence):
     valuation, X, y = flowers()
     with pytest.raises((TypeError, ValueError), match=sentence):
         report.summarize(**{"valuation": valuation, "X": X, "y": y, **given})
+
+
+def test_a_numeric_score_below_zero_is_told_in_words():
+    _, X, _ = flowers()
+    target = np.arange(24) + 0.5
+    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    page = report.render(report.summarize(valuation, X, target))
+    assert valuation.unearned < 0
+    assert "before any cell is used, and" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -15,6 +16,7 @@ from cellworth.certainty import both_errors
 from cellworth.listing import ValueList
 from cellworth.owners import Owners
 from cellworth.report.subjects import Subject, cell_text, text_of
+from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
@@ -50,13 +52,14 @@ def _suspects(subject: Subject, k: int) -> list[dict[str, Any]]:
     found = suspect_cells(valuation, table, subject.target, k=k)
     lines = nw.from_native(found, eager_only=True).rows(named=True)
     places = _places(valuation) if subject.of_cells else {}
+    kinds = {} if table is None else _kinds(table)
     return [
         {
             "row": text_of(line["row"]),
             "place": places.get(text_of(line["row"])),
             "column": text_of(line["column"]),
-            "cell": cell_text(line["cell"]),
-            "typical": cell_text(line["typical"]),
+            "cell": _content(line["cell"], kinds[line["column"]]),
+            "typical": _content(line["typical"], kinds[line["column"]]),
             "suspicion": plain(line["suspicion"]),
             "worth": plain(line["worth"]),
             "error": plain(_joint(line["standard_error"], line.get("validation_error"))),
@@ -64,6 +67,21 @@ def _suspects(subject: Subject, k: int) -> list[dict[str, Any]]:
         }
         for line in lines
     ]
+
+
+def _kinds(table: Table) -> dict[Any, str]:
+    """What NumPy holds each column as."""
+    columns = enumerate(table.names.tolist())
+    return {name: table.column(place).dtype.kind for place, name in columns}
+
+
+def _content(cell: Any, kind: str) -> str:
+    """Write a cell of a list, in which cells of several types may have become text."""
+    if isinstance(cell, str) and kind in "iuf":
+        cell = float(cell) if kind == "f" else int(cell)
+    if isinstance(cell, str) and kind == "M":
+        cell = datetime.fromisoformat(cell)
+    return cell_text(cell)
 
 
 def _places(valuation: Valuation) -> dict[str, int | None]:

@@ -4,6 +4,7 @@ const THEMES = "cellworth theme";
 
 function isDark() {
   const chosen = document.documentElement.dataset.theme;
+  if (matchMedia("print").matches) return false;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
@@ -25,6 +26,8 @@ function wireTheme(redraw) {
     redraw();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { name(); redraw(); });
+  /* Paper is white. */
+  matchMedia("print").addEventListener("change", redraw);
 }
 
 function wireCopy() {
