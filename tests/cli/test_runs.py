@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import time
 
 import numpy as np
@@ -65,9 +66,21 @@ def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
     if not shared:
         run = tmp_path / "together"
         fine("merge", *folders, "--into", run)
-    fine("resume", run, "-q")
-    parts, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    fine("resume", run, "-q", "-o", tmp_path / "joined")
+    parts, whole = Valuation.load(tmp_path / "joined"), Valuation.load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
+
+
+def test_a_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr("cellworth.cli.running._SECONDS_TO_ANSWER", 1)
+    at = ["--dask", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
+    done = cellworth("value", *asked, *at)
+    assert done.code == 2
+    assert "no scheduler answers at tcp://127.0.0.1:1" in done.err
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    done = cellworth("value", *asked, *at)
+    assert done.code == 2
+    assert "pip install 'cellworth[dask]'" in done.err
 
 
 def test_a_cluster_gives_the_same_bits(asked, tmp_path):
@@ -120,6 +133,24 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
     assert done.code == 3
     assert "cellworth resume" in done.err
+
+
+@pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 3)])
+def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
+    asked, tmp_path, monkeypatch, begun, code
+):
+    run = tmp_path / "run"
+    if begun:
+        fine("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cellworth.KNNValuer.fit", interrupted)
+    done = cellworth("value", *asked, "--checkpoint", run, "-o", tmp_path / "w")
+    assert done.code == code
+    assert ("cellworth resume" in done.err) == begun
+    assert run.exists() == begun
 
 
 def test_a_run_without_a_checkpoint_that_is_broken_off_at_once_ends_as_shells_expect(monkeypatch):

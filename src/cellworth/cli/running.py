@@ -139,7 +139,8 @@ def _fitted(valuer: Any, question: Question, place: Place) -> Valuation | None:
     try:
         valuer.fit(**question.data(), **more)
     except KeyboardInterrupt as error:
-        if place.checkpoint is None:
+        # There is nothing to go on from before the run itself has begun.
+        if place.checkpoint is None or kind_of(place.checkpoint) is None:
             raise
         raise BrokenOffError(_way_on(place)) from error
     if place.shard is not None:
