@@ -1,5 +1,6 @@
 """What users import: every name works, is documented, and costs little to load."""
 
+import doctest
 import inspect
 import re
 import subprocess
@@ -114,16 +115,6 @@ def test_a_public_name_is_documented_and_typed(name):
         assert set(parameters) | {"return"} <= set(hints)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_has_an_example(name):
-    thing = getattr(cellworth, name)
-    assert ">>> " in inspect.getdoc(thing)
-    if inspect.ismodule(thing):
-        members = [getattr(thing, member) for member in public_members(thing)]
-        assert len(members) > 1
-        assert all(">>> " in inspect.getdoc(member) for member in members)
-
-
 def public_members(module):
     """Functions and classes that users call by the module's name."""
     if hasattr(module, "__all__"):
@@ -141,6 +132,27 @@ def public_paths():
         thing = getattr(cellworth, name)
         members = public_members(thing) if inspect.ismodule(thing) else []
         yield from (f"{name}.{member}" for member in members) if members else [name]
+
+
+@pytest.mark.parametrize("path", list(public_paths()))
+def test_the_example_of_a_public_name_runs_where_only_public_names_are_imported(path):
+    """Doctests see all that their module imports; who copies from the reference does not."""
+    at_hand = {"np": np} | {name: getattr(cellworth, name) for name in NAMES}
+    home, _, name = path.rpartition(".")
+    if home:
+        at_hand |= {name: getattr(at_hand[home], name)}
+    example, *others = doctest.DocTestFinder().find(at_hand[name], path, globs=at_hand)
+    assert example.name == path
+    assert example.examples
+    runner = doctest.DocTestRunner(verbose=False)
+    for each in (example, *others):
+        runner.run(each)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if inspect.ismodule(getattr(cellworth, n))])
+def test_a_public_module_has_an_example(name):
+    assert ">>> " in inspect.getdoc(getattr(cellworth, name))
 
 
 def test_the_reference_lists_every_public_name_once():

@@ -99,6 +99,16 @@ class ValueList:
         ----------
         backend : str, default=None
             None means the library that X came in; for arrays the first that is installed.
+
+        Examples
+        --------
+        >>> from cellworth import TableGame, value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> valuation = value_game(game, (2, 2))
+        >>> valuation.rows().to_frame("pandas")[["row", "value"]]
+           row  value
+        0    0    2.0
+        1    1    3.0
         """
         return frame(self._columns(), backend or self.backend)
 

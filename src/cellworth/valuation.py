@@ -253,7 +253,18 @@ class Valuation:
         return reduce(Signs.with_others, counted)
 
     def lowest(self, k: int = 10) -> ValueList:
-        """Return the k blocks of lowest value, lowest first."""
+        """Return the k blocks of lowest value, lowest first.
+
+        Examples
+        --------
+        >>> from cellworth import TableGame, value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> valuation = value_game(game, (2, 2))
+        >>> valuation.lowest(2)
+        rank  row  column   value
+           1    0       1  -1.000
+           2    1       0   1.000
+        """
         return self._all_blocks().lowest(k)
 
     def highest(self, k: int = 10) -> ValueList:

@@ -127,6 +127,7 @@ def verify(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from cellworth import KNNValuer, split
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
