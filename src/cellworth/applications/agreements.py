@@ -40,6 +40,22 @@ class Agreement:
         The file as it was written.
     overlaps : {"refuse", "equal", "first"}
         What happens where two owners claim a cell.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> agreement = Agreement.draft(valuer, owners, Policy(negative="carry"), **data)
+    >>> valuation = valuer.fit(**data).valuation_
+    >>> [str(amount) for amount in agreement.split(valuation, X, amount="100.00").amounts]
+    ['75.00', '25.00']
+
+    A valuation that answers another question is refused:
+
+    >>> agreement.difference(KNNValuer(3, random_state=0).fit(**data).valuation_)
+    'n_neighbors is 3, but 1 was agreed on.'
     """
 
     owners: tuple[Mapping[str, Any], ...]
