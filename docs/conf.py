@@ -59,6 +59,7 @@ html_title = "cellworth"
 html_static_path = ["_static"]
 html_css_files = ["cellworth.css"]
 html_theme_options = {
+    "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],

@@ -96,6 +96,7 @@ def test_the_public_names_are_these():
         "plots",
         "removal_curve",
         "repair",
+        "report",
         "split",
         "suspect_cells",
         "value_game",

@@ -3,7 +3,7 @@
 import logging
 from importlib.metadata import version
 
-from cellworth import datasets, plots
+from cellworth import datasets, plots, report
 from cellworth.applications import (
     Agreement,
     Comparison,
@@ -131,6 +131,7 @@ __all__ = [
     "plots",
     "removal_curve",
     "repair",
+    "report",
     "split",
     "suspect_cells",
     "value_game",

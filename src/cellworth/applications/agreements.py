@@ -104,8 +104,8 @@ class Agreement:
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
         """Read an agreement; mistakes in it get one sentence."""
-        text = Path(path).read_text(encoding="utf-8")
-        return cls.from_plain(read_toml(path), text, called=str(path))
+        plain = read_toml(path)
+        return cls.from_plain(plain, Path(path).read_text(encoding="utf-8"), called=str(path))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:

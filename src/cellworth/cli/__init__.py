@@ -7,14 +7,15 @@ from importlib.metadata import version
 import click
 
 from cellworth.cli.checking import check
+from cellworth.cli.computing import plan, resume, value
 from cellworth.cli.describing import completion, schema
-from cellworth.cli.info import info
+from cellworth.cli.informing import info
 from cellworth.cli.looking import explain, suspects
 from cellworth.cli.merging import merge
 from cellworth.cli.money import draft, split, verify
 from cellworth.cli.options import example
 from cellworth.cli.program import EXIT_CODES, Program
-from cellworth.cli.value import plan, resume, value
+from cellworth.cli.reporting import report
 
 __all__ = ["main"]
 
@@ -39,7 +40,7 @@ def main(debug: bool) -> None:
 
 
 for _command in (
-    value, resume, merge, plan, info, suspects, explain, check, draft, split, verify, schema,
-    completion,
+    value, resume, merge, plan, info, suspects, explain, report, check, draft, split, verify,
+    schema, completion,
 ):  # fmt: skip
     main.add_command(_command)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-import numpy as np
 
 from cellworth.applications import cell_suspicion
-from cellworth.certainty import WIDTH_95
 from cellworth.cli import options
 from cellworth.cli.folders import Result
 from cellworth.cli.printing import print_result
@@ -64,6 +63,8 @@ def check(
     if (max_suspects is None) != (suspicion_above is None):
         raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
     result = Result.load(folder, table=table, val=val)
+    if result.valuation.status == "interrupted":
+        warnings.warn("these values were broken off before their end.", stacklevel=2)
     checks = [*_of_values(result.valuation, max_harmful, min_total)]
     if max_suspects is not None and suspicion_above is not None:
         checks.append(_of_suspects(result, max_suspects, suspicion_above))
@@ -77,11 +78,10 @@ def check(
 def share_harmful(valuation: Valuation) -> float:
     """Share of the blocks that are worth less than nothing, beyond their error.
 
-    A block whose error is not known is harmful for nobody to say; it counts among all blocks.
+    A block whose value or error is not known is not called harmful, but counts among all.
     """
-    judged = valuation.validation_errors
-    error = np.hypot(valuation.standard_errors, 0.0 if judged is None else judged)
-    return float(np.mean(valuation.values + WIDTH_95 * error < 0))
+    signs = valuation.signs()
+    return signs.negative / signs.total
 
 
 def _of_values(

@@ -14,10 +14,10 @@ from cellworth.applications import verify as replayed
 from cellworth.applications.money import Negative
 from cellworth.applications.policies import Game, Gate
 from cellworth.cli import options
+from cellworth.cli.computing import asked_options, read_text, request_of
 from cellworth.cli.folders import Result, refuse_file
-from cellworth.cli.printing import note, print_result, shown
+from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import NO
-from cellworth.cli.value import asked_options, read_text, request_of
 from cellworth.cli.valuing import Question, agreement_of, toml_of
 from cellworth.owners import Owners
 
@@ -141,7 +141,10 @@ def verify(
     anew: dict[str, Any] = {}
     if values_folder is not None:
         question = Result.load(values_folder, table=table, val=val).question
-        anew = {"data": question.data(), "valuer": question.valuer(progress=False)}
+        anew = {
+            "data": question.data(),
+            "valuer": question.valuer(progress=progress_is_shown(False)),
+        }
     elif table is not None or val is not None:
         raise click.UsageError("--table and --val go with --values, which says what was asked.")
     verdict = replayed(folder, seal=seal, agreement=agreement, **anew)

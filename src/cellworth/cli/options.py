@@ -84,8 +84,8 @@ table_options = joined(
     ),
     click.option("--val", type=PATH, help="File of validation rows, with the same columns."),
     click.option(
-        "--cv", type=click.IntRange(min=2), default=5, show_default=True,
-        help="Folds that judge each other where there is no --val.",
+        "--cv", type=click.IntRange(min=2),
+        help="Folds that judge each other where there is no --val.  [default: 5]",
     ),
     click.option("--row-groups", metavar="COLUMN", help="Column that names groups of rows."),
     click.option(

@@ -18,6 +18,7 @@ from cellworth.cli.requests import FILE, Request, refuse_other_request
 from cellworth.cli.valuing import KNN, Question, refuse_what_was_not_agreed
 from cellworth.execution import Dask, Processes, Progress, Serial, Threads
 from cellworth.listing import ValueList
+from cellworth.report import round_line
 from cellworth.valuation import Valuation
 
 _SHOWN = 5
@@ -127,17 +128,6 @@ def entries(values: ValueList) -> list[dict[str, Any]]:
     ]
 
 
-def round_line(progress: Progress) -> dict[str, Any]:
-    """How far a run has come, in plain numbers."""
-    moments = progress.moments
-    error = total = None
-    if moments is not None:
-        squares = moments.standard_errors[:-1, :-1] ** 2
-        error = None if np.isnan(squares).any() else float(np.sqrt(squares.mean()))
-        total = float(moments.values[-1, -1])
-    return {"tasks": progress.tasks, "seconds": progress.seconds, "error": error, "total": total}
-
-
 def _add_line(lines: list[Mapping[str, Any]], progress: Progress) -> None:
     if not lines or progress.tasks > lines[-1]["tasks"]:
         lines.append(round_line(progress))
@@ -149,7 +139,8 @@ def _fitted(valuer: Any, question: Question, place: Place) -> Valuation | None:
     try:
         valuer.fit(**question.data(), **more)
     except KeyboardInterrupt as error:
-        if place.checkpoint is None:
+        # There is nothing to go on from before the run itself has begun.
+        if place.checkpoint is None or kind_of(place.checkpoint) is None:
             raise
         raise BrokenOffError(_way_on(place)) from error
     if place.shard is not None:
@@ -165,9 +156,10 @@ def _written_down(request: Request, place: Place) -> Iterator[None]:
     if folder is None:
         yield
         return
-    if folder.is_dir() and kind_of(folder) == VALUATION:
+    if folder.exists() and kind_of(folder) == VALUATION:
         raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
     refuse_other_request(folder, request)
+    was_there = folder.exists()
     is_new = not (folder / FILE).exists()
     request.save(folder)
     try:
@@ -175,6 +167,8 @@ def _written_down(request: Request, place: Place) -> Iterator[None]:
     finally:
         if is_new and kind_of(folder) is None:
             (folder / FILE).unlink()
+            if not was_there:
+                folder.rmdir()
 
 
 def _print_shard(place: Place, shard: tuple[int, int]) -> None:

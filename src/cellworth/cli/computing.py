@@ -15,6 +15,8 @@ from cellworth.cli.requests import Request
 from cellworth.cli.running import Place, run_and_save
 from cellworth.cli.valuing import Question, toml_of
 
+_FOLDS = 5
+
 asked_options = options.joined(
     click.argument("table", type=options.PATH),
     options.table_options,
@@ -47,6 +49,7 @@ def value(**given: Any) -> None:
     place = Place(*(given.pop(name) for name in ("checkpoint", "shard", "jobs", "dask", "quiet")))
     if place.shard is not None and place.checkpoint is None:
         raise click.UsageError("--shard leaves its share in a folder; give --checkpoint as well.")
+    _refuse_two_places(place)
     force = given.pop("force")
     request = request_of(**given)
     run_and_save("value", request, place, force=force)
@@ -74,6 +77,7 @@ def resume(folder: Path, table: Path | None, val: Path | None, **given: Any) -> 
     if given["output"] is not None:
         asked["output"] = str(given["output"].absolute())
     place = Place(folder, None, given["jobs"], given["dask"], given["quiet"])
+    _refuse_two_places(place)
     run_and_save("resume", replace(request, **asked), place, force=given["force"])
 
 
@@ -95,10 +99,16 @@ def plan(as_json: bool, **given: Any) -> None:
     print_result("plan", document, [repr(found)])
 
 
+def _refuse_two_places(place: Place) -> None:
+    if place.jobs is not None and place.dask is not None:
+        raise click.UsageError("--jobs and --dask both say where to work; give one.")
+
+
 def request_of(
     *,
     table: Path,
     val: Path | None,
+    cv: int | None,
     row_id: str | None,
     as_json: bool = False,
     owners: Path | None = None,
@@ -110,6 +120,8 @@ def request_of(
     """Make a request of what stands on the command line."""
     if owners is not None and agreement is not None:
         raise click.UsageError("--owners and --agreement both say who holds what; give one.")
+    if val is not None and cv is not None:
+        raise click.UsageError("--val and --cv both say which rows judge; give one.")
     groups = None
     if column_groups is not None:
         groups = toml_of(read_text(column_groups, "column-groups"), "column-groups")
@@ -121,6 +133,7 @@ def request_of(
     return Request.of(
         table=table,
         val=val,
+        cv=_FOLDS if cv is None else cv,
         id=row_id,
         column_groups=groups,
         output=str(folder.absolute()),

@@ -1,0 +1,113 @@
+"""How a report writes figures and texts: three digits, one unit, nothing invisible."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from cellworth.plots.style import with_minus
+
+_NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
+# Below half of the last decimal that is worth reading.
+_NEARLY_ZERO = Decimal("0.0005")
+_LONGEST_NAME = 60
+_PICTURES = 0x2400
+# Controls, marks of direction, halves of characters.
+_HIDDEN = {"Cc", "Cf", "Cs"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What worths of cells and rows are counted in: a power of a thousand.
+
+    Parameters
+    ----------
+    power : int
+        Worths are counted in ten to this power.
+    """
+
+    power: int
+
+    @classmethod
+    def fitting(cls, size: float) -> Unit:
+        """Return the unit in which this size has one to three digits before the point."""
+        if not size > 0:
+            return cls(0)
+        return cls(min(3 * math.floor(math.log10(size) / 3), 0))
+
+    @property
+    def name(self) -> str:
+        """Its name, empty for whole units of the score."""
+        return _NAMES.get(self.power, f"10^{self.power}")
+
+    def worth(self, number: float | None) -> str:
+        """Write a worth with its sign and three digits."""
+        return self._digits(number, 3, sign="+")
+
+    def error(self, number: float | None) -> str:
+        """Write an error with two digits."""
+        return self._digits(number, 2, sign="")
+
+    def _digits(self, number: float | None, digits: int, sign: str) -> str:
+        if number is None:
+            return "not known"
+        if number == 0:
+            return "0"
+        rounded = Decimal(f"{number:.{digits - 1}e}").scaleb(-self.power)
+        if abs(rounded) < _NEARLY_ZERO:
+            return "\N{ALMOST EQUAL TO} 0"
+        return with_minus(f"{rounded:{sign},f}")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Write a figure of the whole table with some significant digits."""
+    if value is None:
+        return "not known"
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return with_minus(f"{value:.2e}")
+    decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+    return with_minus(f"{value:,.{decimals}f}")
+
+
+def percentage(share: float | None) -> str:
+    """Write a share; small ones keep a digit."""
+    if share is None:
+        return "not known"
+    percent = 100 * share
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    return f"{percent:.1f} %"
+
+
+def moment(created: str) -> str:
+    """Write a moment in UTC as people do."""
+    try:
+        when = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    return f"{when.day} {when:%B %Y, %H:%M} UTC"
+
+
+def shortened(text: str) -> str:
+    """Leave out the end of a long name."""
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def visible(text: Any) -> Any:
+    """Show characters that a page cannot hold, or that nobody would see, as pictures of them."""
+    if not isinstance(text, str) or hasattr(text, "__html__"):
+        return text
+    return "".join(map(_shown, text)) if not text.isprintable() else text
+
+
+def _shown(character: str) -> str:
+    if ord(character) < 0x20 and character not in "\n\t":
+        return chr(_PICTURES + ord(character))
+    # Surrogates cannot be encoded; controls of direction would turn what stands around them.
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character

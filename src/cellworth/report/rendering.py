@@ -1,0 +1,136 @@
+"""render: one page of a summary, with nothing from elsewhere and nothing that tables can inject."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from cellworth.report.drawings import column_bars, error_curve, score_bar
+from cellworth.report.figures import Unit, moment, number, percentage, shortened, visible
+
+_SCRIPTS = (
+    "unpacking.js",
+    "colours.js",
+    "cells.js",
+    "marks.js",
+    "heatmap.js",
+    "hands.js",
+    "tables.js",
+    "page.js",
+)
+_STYLES = ("style.css",)
+
+
+def render(summary: Mapping[str, Any]) -> str:
+    """Make an HTML page of what :func:`cellworth.report.summarize` gives.
+
+    Parameters
+    ----------
+    summary : mapping
+
+    Returns
+    -------
+    str
+        A whole page. Its policy (Content-Security-Policy) allows the scripts and styles that it
+        came with, by their hashes, and no others.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, report, value_game
+    >>> valuation = value_game(TableGame([[0.0, 0.0], [0.0, 3.0]]), (1, 1))
+    >>> page = report.render(report.summarize(valuation, None, title="<b>"))
+    >>> print(page[page.index("<h1>") : page.index("</h1>")])
+    <h1>&lt;b&gt;
+    """
+    script, style = _joined(_SCRIPTS), _joined(_STYLES)
+    unit = Unit.fitting(summary["figures"]["size"])
+    page = _environment().get_template("report.html.j2")
+    text: str = page.render(
+        summary,
+        policy=_policy(script, style),
+        script=_markup(script),
+        style=_markup(style),
+        data=_markup(_data(summary, unit)),
+        unit=unit,
+        bars=column_bars(summary["columns"]),
+        curve=error_curve(summary["rounds"]),
+        score=score_bar(summary["figures"]),
+        provenance_text=json.dumps(summary["provenance"], indent=2, sort_keys=True),
+    )
+    return text
+
+
+def _data(summary: Mapping[str, Any], unit: Unit) -> str:
+    """What the page's script reads, as JSON that cannot end its element."""
+    plain = {
+        "fingerprint": summary["fingerprint"],
+        "power": unit.power,
+        "unit": unit.name,
+        "of_cells": summary["of_cells"],
+        "listed": _listed(summary),
+        "heatmap": summary["heatmap"],
+    }
+    text = json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _listed(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Cells of the lists, by the ids of their tables; row ids are whole, where pages cut them."""
+    if summary["cells"] is None:
+        return {}
+    kept = ("row", "place", "column", "cell", "worth", "error")
+    lists = {"worst": summary["cells"]["cells"], "lowest-rows": summary["rows"]}
+    return {
+        name: [{key: line[key] for key in kept} for line in lines] for name, lines in lists.items()
+    }
+
+
+def _policy(script: str, style: str) -> str:
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@cache
+def _joined(names: tuple[str, ...]) -> str:
+    folder = files("cellworth.report") / "templates"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+@cache
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError("reports need Jinja2; pip install 'cellworth[report]'.") from error
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("cellworth.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "percentage": percentage, "moment": moment}
+    environment.filters["shortened"] = shortened
+    return environment
+
+
+def _markup(text: str) -> Any:
+    from markupsafe import Markup
+
+    # Our own files, and JSON without characters that HTML could read.
+    return Markup(text)  # noqa: S704

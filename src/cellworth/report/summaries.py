@@ -1,0 +1,159 @@
+"""summarize: all that a report says, as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from cellworth.applications import Payout
+from cellworth.certainty import WIDTH_95
+from cellworth.counts import checked_count
+from cellworth.owners import Owners
+from cellworth.provenance import fingerprint
+from cellworth.report.heatmaps import MOST_CELLS, QUANTILE, packed_cells
+from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain
+from cellworth.report.rounds import checked_rounds
+from cellworth.report.subjects import Subject
+from cellworth.valuation import Valuation
+
+# Errors below this part of a large value are rounding.
+_DUST = 1e-12
+
+
+def summarize(
+    valuation: Valuation,
+    X: Any,
+    y: Any = None,
+    *,
+    owners: Owners | None = None,
+    payout: Payout | None = None,
+    rounds: Iterable[Mapping[str, Any]] | None = None,
+    k: int = 100,
+    title: str | None = None,
+    cells: bool = True,
+) -> dict[str, Any]:
+    """Gather what a report says: dictionaries, lists, text, numbers and None, ready for JSON.
+
+    Parameters are those of :func:`save`.
+
+    Returns
+    -------
+    dict
+        ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
+        ``columns``, ``cells``, ``rows``, ``owners``, ``rounds``, ``provenance`` and ``heatmap``
+        (packed); what is not known, or not to be shown, is None.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, report, value_game
+    >>> valuation = value_game(TableGame(np.arange(16.0).reshape(4, 4) ** 2), (2, 2))
+    >>> summary = report.summarize(valuation, None)
+    >>> summary["shape"], summary["figures"]["total"]
+    ([2, 2], 72.0)
+    """
+    subject = Subject.of(valuation, X, y)
+    k = checked_count(k, "k")
+    if owners is None and payout is not None:
+        owners = payout.ownership
+    summary = {
+        "title": title or f"What the {'cells' if subject.of_cells else 'blocks'} are worth",
+        "shape": list(valuation.shape),
+        "of_cells": subject.of_cells,
+        "row_ids": subject.kind_of_ids,
+        "status": valuation.status,
+        "fingerprint": _fingerprint(valuation),
+        "figures": _figures(valuation),
+        "rounds": checked_rounds(rounds),
+        "columns": listed_columns(valuation),
+        "owners": listed_owners(valuation, owners, payout),
+        "provenance": _provenance(valuation, messages=cells),
+        "cells": None,
+        "rows": None,
+        "heatmap": None,
+    }
+    if cells:
+        listed, rows = listed_cells(subject, k), listed_rows(subject)
+        wanted = [line["place"] for line in (*listed["cells"], *rows) if line["place"] is not None]
+        heatmap = packed_cells(subject, owners, np.array(wanted, dtype=np.intp))
+        summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}
+    return summary
+
+
+def _figures(valuation: Valuation) -> dict[str, Any]:
+    """Figures of the whole table; shares are of the cells whose worth is known."""
+    visited = judged = unclear = harmful = negative = 0
+    squares, dust = 0.0, _DUST * _size(valuation)
+    for strip in valuation.strips():
+        known = ~np.isnan(strip.values)
+        errors = strip.errors
+        sure = known & (errors > dust)
+        visited += int(known.sum())
+        negative += int((strip.values[known] < 0).sum())
+        judged += int(sure.sum())
+        squares += float((errors[sure] ** 2).sum())
+        values, reach = strip.values[sure], WIDTH_95 * errors[sure]
+        unclear += int((np.abs(values) < reach).sum())
+        harmful += int((values + reach < 0).sum())
+    return {
+        "score": plain(valuation.expected_total + valuation.unearned),
+        "unearned": plain(valuation.unearned),
+        "total": plain(valuation.total),
+        "total_error": plain(valuation.total_error),
+        "expected_total": plain(valuation.expected_total),
+        "residual": plain(valuation.efficiency_residual),
+        "adds_up": _is_efficient(valuation),
+        "empty": valuation.empty,
+        "n_cells": math.prod(valuation.shape),
+        "n_visited": visited,
+        "n_judged": judged,
+        "negative_share": negative / visited if visited else None,
+        "unclear_share": unclear / judged if judged else None,
+        "harmful_share": harmful / judged if judged else None,
+        "error": math.sqrt(squares / judged) if judged else None,
+        "size": _size(valuation),
+    }
+
+
+def _size(valuation: Valuation) -> float:
+    """Size of a cell that is large but not the largest, which may be far off."""
+    step = -(-math.prod(valuation.shape) // MOST_CELLS)
+    some = valuation.values.ravel()[::step]
+    sizes = np.abs(some[~np.isnan(some)])
+    return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
+
+
+def _is_efficient(valuation: Valuation) -> bool:
+    """Whether values should add up to the expected total: Shapley rows and columns only."""
+    question = valuation.provenance.question
+    semivalues = {question.get(f"{side}_semivalue") for side in ("row", "column")}
+    return semivalues == {"Shapley()"} and not math.isnan(valuation.expected_total)
+
+
+def _fingerprint(valuation: Valuation) -> str:
+    """Name of these values: marks that were made on one report are found by its next copy."""
+    provenance = valuation.provenance
+    sessions = [asdict(session) for session in provenance.sessions]
+    return fingerprint(dict(provenance.question), sessions, repr(valuation.total))[:16]
+
+
+def _provenance(valuation: Valuation, *, messages: bool) -> dict[str, Any]:
+    """Where the figures come from; messages of failed fits may hold contents of cells."""
+    found = valuation.provenance.to_dict()
+    tally = dict(found["tally"])
+    tally["messages"] = list(tally["messages"]) if messages else []
+    plain_text: dict[str, Any] = _jsonable({**found, "tally": tally})
+    return plain_text
+
+
+def _jsonable(thing: Any) -> Any:
+    if isinstance(thing, Mapping):
+        return {str(key): _jsonable(part) for key, part in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [_jsonable(part) for part in thing]
+    if isinstance(thing, float) and not math.isfinite(thing):
+        return None
+    return thing if isinstance(thing, str | int | float | None) else str(thing)

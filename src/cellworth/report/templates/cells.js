@@ -1,0 +1,104 @@
+/* Cells: what the heat map knows of each, unpacked, and which of them are shown in what order. */
+
+class Cells {
+  static async open(plain) {
+    const cells = new Cells();
+    cells.plain = plain;
+    cells.nColumns = plain.n_columns;
+    cells.ids = await unpackJson(plain.row_ids);
+    cells.places = await unpackWholes(plain.places, 4);
+    cells.rowOrder = await unpackWholes(plain.row_order, 4);
+    cells.worth = await Decimals.from(plain.worth);
+    cells.error = await Decimals.from(plain.error);
+    cells.rowWorth = await Decimals.from(plain.row_worth);
+    cells.labels = plain.labels ? await unpackWholes(plain.labels, 2) : null;
+    if (plain.owners) cells.rowLines = await unpackWholes(plain.owners.row_lines, 4);
+    if (plain.contents) {
+      cells.texts = await unpackJson(plain.contents.texts);
+      cells.textCodes = await unpackWholes(plain.contents.codes, 4);
+    }
+    return cells;
+  }
+
+  content(row, column) {
+    return this.texts ? this.texts[column][this.textCodes[column * this.ids.length + row]] : null;
+  }
+
+  owners(row, column) {
+    const { lines, claims, names } = this.plain.owners;
+    return claims[lines[this.rowLines[row]][column]].map((place) => names[place]);
+  }
+
+  /* All that a reader is told about a cell. */
+  told(row, column) {
+    const i = row * this.nColumns + column;
+    const unit = PAGE.unit ? ` ${PAGE.unit}` : "";
+    const error = this.error && this.error.codes[i] !== UNKNOWN && this.error.codes[i] !== 0
+      ? ` ± ${this.error.text(i, false)}` : "";
+    return {
+      row: this.ids[row],
+      column: this.plain.columns[column],
+      cell: this.content(row, column),
+      worth: `${this.worth.text(i, true)}${error}${unit}`,
+      label: this.labels ? this.plain.classes[this.labels[row]] : null,
+      owner: this.plain.owners ? this.owners(row, column).join(" and ") || "nobody" : null,
+    };
+  }
+
+  /* What a mark keeps of a cell. */
+  marked(row, column) {
+    const i = row * this.nColumns + column;
+    return {
+      row: this.ids[row],
+      column: this.plain.columns[column],
+      cell: this.content(row, column) ?? "",
+      worth: this.worth.plain(i),
+      error: this.error ? this.error.plain(i) : "",
+      place: this.places[row],
+    };
+  }
+
+  holds(owner, row, column) {
+    const { lines, claims } = this.plain.owners;
+    const claim = claims[lines[this.rowLines[row]][column]];
+    return owner === "nobody" ? claim.length === 0 : claim.includes(owner);
+  }
+
+  /* Rows, columns and hidden cells for what was chosen: {rowOrder, columnOrder, label, owner, text, columns}. */
+  chosen(choice) {
+    let columns = choice.columnOrder === "highest" ? this.plain.column_order : this.plain.columns.map((_, j) => j);
+    columns = columns.filter((j) => choice.columns.has(j));
+    let keep = () => true;
+    if (choice.owner !== null) {
+      const lines = this.plain.owners.lines.map((line) =>
+        line.map((code) => {
+          const claim = this.plain.owners.claims[code];
+          return choice.owner === "nobody" ? claim.length === 0 : claim.includes(choice.owner);
+        })
+      );
+      const seen = new Set(this.rowLines);
+      columns = columns.filter((j) => [...seen].some((line) => lines[line][j]));
+      keep = (row) => columns.some((j) => lines[this.rowLines[row]][j]);
+    }
+    const text = choice.text.toLowerCase();
+    const rows = this.ordered(choice.rowOrder).filter(
+      (row) =>
+        (choice.label === null || this.labels[row] === choice.label) &&
+        (!text || this.ids[row].toLowerCase().includes(text)) &&
+        keep(row)
+    );
+    return { rows, columns };
+  }
+
+  ordered(order) {
+    const rows = Uint32Array.from(this.rowOrder);
+    if (order === "lowest") return rows;
+    if (order === "highest") return rows.reverse();
+    rows.sort();
+    if (order === "label") {
+      const byLabel = Array.from(rows).sort((a, b) => this.labels[a] - this.labels[b] || a - b);
+      return Uint32Array.from(byLabel);
+    }
+    return rows;
+  }
+}

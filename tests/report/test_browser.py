@@ -1,0 +1,403 @@
+"""Reports in a real browser: quick, quiet, safe, to be used by mouse and by keyboard.
+
+Tests are skipped where Chromium or playwright is missing, unless the environment variable
+REQUIRE_BROWSER is set. AXE is the path of axe.min.js (npm install axe-core); tests of accessibility
+need it.
+"""
+
+import csv
+import io
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellworth import repair, report
+from report_tables import DATA, census, flowers, hostile
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+AXE = os.environ.get("AXE", "")
+
+
+def needed(thing, why):
+    """Skip without it, or fail where browsers are required."""
+    if thing:
+        return thing
+    if os.environ.get("REQUIRE_BROWSER"):
+        pytest.fail(why)
+    return pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        needed(None, "playwright is not installed; pip install --group browser")
+    path = needed(shutil.which("chromium"), "there is no chromium on the path")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    report.save(folder / "flowers.html", *flowers(), title="Flowers")
+    valuation, X, y, owners = hostile()
+    report.save(folder / "hostile.html", valuation, X, y, owners=owners)
+    report.save(folder / "owners.html", valuation, X, y, owners=owners, cells=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def census_file(tmp_path_factory):
+    needed(DATA.is_dir(), f"the data sets are not in {DATA}")
+    path = tmp_path_factory.mktemp("reports") / "census.html"
+    valuation, X, y, owners, rounds = census()
+    report.save(path, valuation, X, y, owners=owners, rounds=rounds, title="Census")
+    return path
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open a file and wait for its heat map; complaints of the browser fail the test."""
+    complaints, opened = [], []
+
+    def open_file(path, *, with_map=True, **settings):
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, **settings)
+        page = context.new_page()
+        opened.append(context)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: complaints.extend(elsewhere(request.url)))
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', (e) => console.log(e.blockedURI))"
+        )
+        page.goto(Path(path).as_uri())
+        if with_map:
+            page.wait_for_selector("html[data-map=ready]")
+        return page
+
+    yield open_file
+    for context in opened:
+        context.close()
+    assert complaints == []
+
+
+def elsewhere(url):
+    return [] if url.startswith(("file:", "blob:", "data:")) else [f"asked for {url}"]
+
+
+def shown_rows(page):
+    return page.evaluate("Array.from(map.rows, (row) => map.cells.ids[row])")
+
+
+def shown_columns(page):
+    return page.evaluate("map.columns.map((j) => map.cells.plain.columns[j])")
+
+
+def test_the_census_opens_within_two_seconds_and_five_megabytes(open_page, census_file):
+    page = open_page(census_file)
+    paints = page.evaluate("performance.getEntriesByType('paint').map((e) => e.startTime)")
+    assert census_file.stat().st_size <= 5_000_000
+    assert max(paints) < 2000
+
+
+def test_hovering_over_the_census_takes_less_than_50_milliseconds(open_page, census_file):
+    page = open_page(census_file)
+    page.locator("#canvas").scroll_into_view_if_needed()
+    seconds = page.evaluate(
+        """async () => {
+            const canvas = document.getElementById('canvas'), tip = document.getElementById('tip');
+            const box = canvas.getBoundingClientRect(), taken = [];
+            for (let i = 0; i < 40; i++) {
+                const before = tip.textContent, began = performance.now();
+                canvas.dispatchEvent(new PointerEvent('pointermove', {
+                    clientX: box.left + 130 + 17 * i, clientY: box.top + 150 + 11 * i,
+                    bubbles: true,
+                }));
+                tip.getBoundingClientRect();
+                const frame = await new Promise(requestAnimationFrame);
+                if (tip.textContent === before) throw new Error('the tip did not change');
+                taken.push(performance.now() - began);
+            }
+            return taken;
+        }"""
+    )
+    assert np.median(seconds) < 50
+    assert max(seconds) < 100
+
+
+def test_the_tip_says_what_python_says(open_page, census_file):
+    valuation, X, y, _, _ = census()
+    page = open_page(census_file)
+    power = page.evaluate("PAGE.power")
+    for row, column in [(0, 0), (31_000, 13), (77, 2), (4_070, 9)]:
+        told = page.evaluate("([row, column]) => map.cells.told(row, column)", [row, column])
+        expected = f"{valuation.values[row, column]:.2e}"
+        text = told["worth"].split(" ")[0].replace("\N{MINUS SIGN}", "-").replace(",", "")
+        assert f"{float(text) * 10.0**power:.2e}" == expected
+        assert told["cell"] == str(X.iloc[row, column])
+        assert told["label"] == y.iloc[row]
+
+
+def test_sorting_and_filters_give_what_python_gives(open_page, census_file):
+    valuation, _, y, _, _ = census()
+    page = open_page(census_file)
+    order = np.argsort(valuation.rows().values, kind="stable")
+    assert shown_rows(page) == [str(row) for row in order]
+    page.select_option("#row-order", "highest")
+    assert shown_rows(page) == [str(row) for row in order[::-1]]
+    page.select_option("#row-order", "table")
+    page.select_option("#only-class", label=">50K")
+    assert shown_rows(page) == [str(row) for row in np.flatnonzero(y == ">50K")]
+    page.fill("#only-rows", "312")
+    rich = [str(row) for row in np.flatnonzero(y == ">50K")]
+    assert shown_rows(page) == [row for row in rich if "312" in row]
+    page.select_option("#column-order", "highest")
+    best = valuation.columns().highest(14).labels["column"].tolist()
+    assert shown_columns(page) == best
+    page.select_option("#only-owner", label="registry")
+    held = {"age", "sex", "race", "native_country"}
+    assert shown_columns(page) == [name for name in best if name in held]
+    page.select_option("#only-owner", label="nobody")
+    assert shown_columns(page) == [name for name in best if name not in held]
+    page.fill("#only-rows", "no such row")
+    assert shown_rows(page) == []
+
+
+def test_rows_of_one_label_stand_together(open_page, files):
+    page = open_page(files / "flowers.html")
+    page.select_option("#row-order", "label")
+    rows = shown_rows(page)
+    assert rows == [f"{i:03d}" for i in [*range(12, 24), *range(12)]]
+
+
+def test_columns_can_be_hidden(open_page, files):
+    page = open_page(files / "flowers.html")
+    page.click("text=Columns shown")
+    page.uncheck("input.column[value='1']")
+    assert shown_columns(page) == ["size", "seen"]
+    page.click("#no-columns")
+    assert shown_columns(page) == []
+    page.click("#all-columns")
+    assert shown_columns(page) == ["size", "leaf", "seen"]
+
+
+def test_a_pixel_of_many_rows_shows_the_cell_furthest_from_zero(open_page, census_file):
+    valuation = census()[0]
+    page = open_page(census_file)
+    page.select_option("#row-order", "table")
+    winners, high = page.evaluate("[Array.from(map.winners), Math.round(map.height * map.ratio)]")
+    winners = np.array(winners).reshape(high, 14)
+    edges = np.floor(np.arange(high + 1) * (len(valuation.values) / high)).astype(int)
+    for line in (0, high // 3, high - 1):
+        rows = np.arange(edges[line], edges[line + 1])
+        sizes = np.abs(valuation.values[rows])
+        # Codes have three digits, so that near ties may go either way.
+        assert (sizes[winners[line] - rows[0], np.arange(14)] >= 0.994 * sizes.max(axis=0)).all()
+
+
+def test_tables_sort_by_a_click_on_their_heads(open_page, files):
+    valuation = flowers()[0]
+    page = open_page(files / "flowers.html")
+    page.click("#worst >> text=Worth")
+    worths = page.eval_on_selector_all(
+        "#worst tbody tr", "rows => rows.map(r => PAGE.listed.worst[r.dataset.index].worth)"
+    )
+    assert [float(worth) for worth in worths] == sorted(valuation.values.ravel().tolist())
+    assert page.locator("#worst th[aria-sort=ascending]").inner_text() == "Worth"
+
+
+def test_the_keyboard_is_enough(open_page, files):
+    page = open_page(files / "flowers.html")
+    page.select_option("#row-order", "table")
+    page.focus("#canvas")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "+", "+", "2"):
+        page.keyboard.press(key)
+    assert page.inner_text("#status").startswith("row 002, column leaf, content ")
+    assert page.inner_text("#marks-count") == "1 cell marked: 1 wrong."
+    assert page.evaluate("map.view.bottom - map.view.top") == 6
+    page.keyboard.press("u")
+    assert page.inner_text("#marks-count") == "No cell is marked yet."
+    page.keyboard.press("0")
+    page.keyboard.press("End")
+    page.keyboard.press("PageDown")
+    assert page.inner_text("#status").startswith("row 022, column seen, content 2024-03-23")
+
+
+def rows_in_view(page):
+    return page.evaluate("map.view.bottom - map.view.top")
+
+
+def over_the_middle(page):
+    """Bring the pointer over the middle of the heat map, and return where that is."""
+    page.locator("#canvas").scroll_into_view_if_needed()
+    box = page.locator("#canvas").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    return middle
+
+
+def test_dragging_zooms_into_a_part(open_page, files):
+    page = open_page(files / "flowers.html")
+    x, y = over_the_middle(page)
+    page.mouse.down()
+    page.mouse.move(x + 90, y + 100)
+    page.mouse.up()
+    assert 3 <= rows_in_view(page) < 10
+    assert "1 column in view" in page.inner_text("#shown")
+    page.click("#zoom-all")
+    assert rows_in_view(page) == 24
+    assert page.inner_text("#shown") == "Showing all of 24 rows, all of 3 columns"
+
+
+def test_the_wheel_zooms_a_heat_map_in_use_and_else_scrolls_the_page(open_page, files):
+    page = open_page(files / "flowers.html")
+    over_the_middle(page)
+    before = page.evaluate("scrollY")
+    page.mouse.wheel(0, -120)
+    page.wait_for_function("before => scrollY < before", arg=before)
+    assert rows_in_view(page) == 24
+    page.focus("#canvas")
+    over_the_middle(page)
+    page.mouse.wheel(0, -120)
+    page.wait_for_function("() => map.view.bottom - map.view.top < 24")
+
+
+def test_marks_survive_a_reload(open_page, files):
+    page = open_page(files / "flowers.html")
+    page.select_option("#worst tbody tr:nth-child(2) select.mark", "right")
+    page.fill("#marked input", "asked the gardener")
+    page.reload()
+    page.wait_for_selector("html[data-map=ready]")
+    assert page.inner_text("#marks-count") == "1 cell marked: 1 right."
+    assert page.input_value("#marked input") == "asked the gardener"
+    assert page.input_value("#worst tbody tr:nth-child(2) select.mark") == "right"
+
+
+def exported(page):
+    with page.expect_download() as waiting:
+        page.click("#export")
+    return Path(waiting.value.path()).read_bytes().decode("utf-8-sig")
+
+
+def test_exported_marks_can_be_repaired(open_page, files):
+    _, X, _ = flowers()
+    page = open_page(files / "flowers.html")
+    page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
+    page.select_option("#worst tbody tr:nth-child(2) select.mark", "right")
+    page.click("#worst tbody tr:nth-child(3) .find")
+    page.click("#chosen >> text=wrong")
+    cells = pd.read_csv(io.StringIO(exported(page)), dtype={"row": str})
+    assert cells["mark"].tolist() == ["wrong", "right", "wrong"]
+    repaired = repair(X, cells[cells["mark"] == "wrong"], how="missing")
+    changed = repaired.isna() & ~X.isna()
+    assert changed.to_numpy().sum() == 2
+
+
+def test_exported_text_is_quoted_and_runs_in_no_spreadsheet(open_page, files):
+    page = open_page(files / "hostile.html")
+    page.click("text=Show all")
+    for select in page.locator("#worst select.mark").all():
+        select.select_option("wrong")
+    text = exported(page)
+    lines = list(csv.reader(io.StringIO(text, newline="")))
+    assert {len(line) for line in lines} == {7}
+    texts = [field for line in lines for field in line if not is_number(field)]
+    assert not [field for field in texts if field.lstrip().startswith(("=", "+", "-", "@"))]
+    assert any(field.startswith("'=HYPERLINK") for field in texts)
+
+
+def is_number(field):
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_hostile_table_injects_nothing(open_page, files):
+    page = open_page(files / "hostile.html")
+    page.focus("#canvas")
+    for _ in range(15):
+        page.keyboard.press("1")
+        page.keyboard.press("ArrowDown")
+    page.locator("#canvas").scroll_into_view_if_needed()
+    box = page.locator("#canvas").bounding_box()
+    for step in range(10):
+        page.mouse.move(box["x"] + 130 + 60 * step, box["y"] + box["height"] * 0.9 - 8 * step)
+    assert page.inner_text("#marks-count") == "15 cells marked: 15 reviewed."
+    assert page.evaluate("window.injected") is None
+    assert page.locator("img, iframe, object, embed, link, a[href^=javascript]").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_finds_nothing_serious(open_page, files, scheme, width):
+    source = needed(AXE and Path(AXE).read_text(encoding="utf-8"), "AXE names no axe.min.js")
+    page = open_page(files / "flowers.html", color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.click("#worst tbody tr:nth-child(1) .find")
+    page.keyboard.press("2")
+    page.click("text=All of it, as JSON")
+    page.evaluate(source)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"]
+    assert serious == []
+
+
+def test_a_report_without_cells_has_no_heat_map_and_works(open_page, files):
+    page = open_page(files / "owners.html", with_map=False)
+    page.click("text=All of it, as JSON")
+    page.click("#copy")
+    page.wait_for_function("() => document.getElementById('copied').textContent !== ''")
+    assert page.locator("#owners tbody tr").count() == 2
+    assert page.locator("canvas, #cells, #rows, #marks").count() == 0
+
+
+def test_the_theme_can_be_changed(open_page, files):
+    page = open_page(files / "flowers.html", color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    page.click("#theme")
+    dark = page.evaluate(paper)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(paper) == dark
+
+
+def test_a_narrow_screen_is_not_exceeded(open_page, files):
+    for name in ("flowers.html", "hostile.html"):
+        page = open_page(files / name)
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_paper_has_all_lines_and_no_buttons(open_page, files):
+    page = open_page(files / "flowers.html", color_scheme="dark")
+    middle = "new Uint8Array(new Uint32Array([map.colours[128]]).buffer)[0]"
+    assert page.evaluate(middle) < 100
+    page.emulate_media(media="print")
+    page.wait_for_function(f"() => {middle} > 200")
+    lines = page.locator("#worst tbody tr")
+    assert lines.count() == 72
+    assert lines.nth(70).is_visible()
+    assert not page.locator("#zoom-in").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.pdf(format="A4").startswith(b"%PDF")

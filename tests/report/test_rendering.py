@@ -1,0 +1,203 @@
+"""render: a page with nothing from elsewhere, into which no table can inject anything."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from cellworth import report, split
+from cellworth.report.figures import Unit, moment, number, percentage, visible
+from cellworth.valuation import Valuation
+from report_tables import HOSTILE, flowers, hostile
+
+TAGS = set(
+    (  # noqa: SIM905 (words are read more easily)
+        "html head meta title style body a header div p span button h1 nav ul li main section h2 "
+        "h3 strong svg rect line polyline circle text dl dt dd table thead tbody tr th td bdi "
+        "select option form label input details summary fieldset legend output canvas noscript "
+        "code figure figcaption pre footer script"
+    ).split()
+)
+VOID = {"meta", "input"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements of a page, with their attributes; notes what does not close."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.open, self.texts = [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+
+@pytest.fixture(scope="module")
+def pages():
+    valuation, X, y, owners = hostile()
+    payout = split(valuation, owners, amount="100.00", gate="off")
+    summary = report.summarize(valuation, X, y, payout=payout, title=HOSTILE[0])
+    return {"plain": report.render(report.summarize(*flowers())), "hostile": report.render(summary)}
+
+
+@pytest.mark.parametrize("name", ["plain", "hostile"])
+def test_a_page_has_known_elements_only_and_all_of_them_close(pages, name):
+    reader = Reader(pages[name])
+    assert {tag for tag, _ in reader.elements} <= TAGS
+    assert reader.open == []
+
+
+def test_a_hostile_table_adds_no_element_and_no_attribute(pages):
+    reader = Reader(pages["hostile"])
+    names = {name for _, attributes in reader.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name == "style"]
+    assert sum(tag == "script" for tag, _ in reader.elements) == 2
+    links = [a["href"] for tag, a in reader.elements if "href" in a]
+    assert all(link.startswith("#") for link in links)
+
+
+def test_no_element_loads_anything(pages):
+    loading = {"src", "srcset", "action", "data", "poster", "background", "xlink:href"}
+    for _, attributes in Reader(pages["hostile"]).elements:
+        assert not loading & set(attributes)
+
+
+def test_hostile_texts_are_there_as_text(pages):
+    texts = " ".join(text for tag, text in Reader(pages["hostile"]).texts if tag == "bdi")
+    assert "{{ 7 * 7 }}" in texts
+    assert "<img src=x onerror=window.injected=1>" in texts
+    assert "nul␀bell␇escape␛[31m" in texts
+    assert "\u202e" not in texts
+    assert "\x00" not in pages["hostile"]
+
+
+def test_data_cannot_end_its_element(pages):
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', pages["hostile"])
+    assert not set("<>&\u2028\u2029") & set(data[1])
+    assert HOSTILE[0] in json.loads(data[1])["heatmap"]["columns"]
+
+
+def test_the_policy_names_the_hashes_of_what_the_page_holds(pages):
+    reader = Reader(pages["hostile"])
+    policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
+    for tag in ("script", "style"):
+        content = [text for inside, text in reader.texts if inside == tag][-1]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_headings_go_down_in_steps_and_names_are_unique(pages):
+    reader = Reader(pages["plain"])
+    levels = [int(tag[1]) for tag, _ in reader.elements if tag in ("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    ids = [a["id"] for _, a in reader.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_page_is_the_same_each_time():
+    summary = report.summarize(*flowers())
+    assert report.render(summary) == report.render(json.loads(json.dumps(summary)))
+
+
+def test_a_page_without_cells_shows_none():
+    valuation, X, y = flowers()
+    page = report.render(report.summarize(valuation, X, y, cells=False))
+    assert ">007<" not in page
+    assert "2024-03" not in page
+    assert "holds no row, no cell and no content" in page
+
+
+def test_save_replaces_a_file(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    report.save(path, *flowers(), title="Flowers")
+    assert "<h1>Flowers</h1>" in path.read_text(encoding="utf-8")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_report_of_a_loaded_valuation_is_the_same(tmp_path):
+    valuation, X, y = flowers()
+    valuation.save(tmp_path / "values")
+    again = Valuation.load(tmp_path / "values")
+    assert report.summarize(again, X, y) == report.summarize(valuation, X, y)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (-1.234e-5, "\N{MINUS SIGN}12.3"),
+        (0.0, "0"),
+        (None, "not known"),
+        (1.5e-3, "+1,500"),
+        (1e-12, "≈ 0"),
+    ],
+)
+def test_worths_are_written_in_one_unit_with_three_digits(value, text):
+    assert Unit(-6).worth(value) == text
+
+
+def test_units_are_powers_of_a_thousand():
+    assert Unit.fitting(3e-5) == Unit(-6)
+    assert Unit.fitting(0.02).name == "thousandths"
+    assert Unit.fitting(0.0) == Unit.fitting(250.0) == Unit(0)
+
+
+def test_figures_read_as_people_write_them():
+    assert number(-0.04321, 3) == "\N{MINUS SIGN}0.0432"
+    assert number(None) == "not known"
+    assert number(0) == "0"
+    assert percentage(0.1234) == "12.3 %"
+    assert percentage(0.0001) == "under 0.1 %"
+    assert moment("2026-11-15T16:29:03+00:00") == "15 November 2026, 16:29 UTC"
+    assert moment("yesterday") == "yesterday"
+
+
+def test_what_nobody_can_see_or_encode_is_shown():
+    assert visible("half \ud83d of a pair") == "half \ufffd of a pair"
+    assert visible("a\u202eb") == "a\ufffdb"
+    assert visible("plain") == "plain"
+
+
+def test_a_table_of_the_census_size_stays_within_five_megabytes():
+    rng = np.random.default_rng(0)
+    shape = (32_561, 14)
+    valuation = valuation_of(rng.normal(size=shape), rng.random(shape))
+    page = report.render(report.summarize(valuation, rng.normal(size=shape)))
+    assert len(page.encode()) <= 5_000_000
+
+
+def valuation_of(values, errors):
+    """An estimate with these values and errors."""
+    from dataclasses import replace
+
+    from cellworth import AfterTasks, Blocks, TableGame, value_game
+    from cellworth.moments import Moments, with_margins
+
+    game = TableGame(np.arange(16.0).reshape(4, 4))
+    known = value_game(game, (2, 2), stop=AfterTasks(64), random_state=0)
+    rows, columns = values.shape
+    blocks = Blocks.cut(np.arange(rows), [f"x{j}" for j in range(columns)])
+    count = np.full((rows + 1, columns + 1), 20)
+    moments = Moments.of_variances(count, with_margins(values), with_margins(errors**2))
+    return replace(known, blocks=blocks, moments=moments, expected_total=values.sum())

@@ -1,0 +1,44 @@
+"""round_line: figures of a round, small enough to keep."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cellworth import AfterTasks, Progress, TableGame, report, value_game
+
+GAME = TableGame(np.random.default_rng(3).normal(size=(8, 8)))
+
+
+@pytest.fixture(scope="module")
+def run():
+    history = []
+    stop = AfterTasks(64)
+    valuation = value_game(GAME, (3, 3), stop=stop, random_state=0, on_round=history.append)
+    return valuation, history
+
+
+def test_a_line_says_what_the_valuation_says_in_the_end(run):
+    valuation, history = run
+    line = report.round_line(history[-1])
+    squares = history[-1].moments.standard_errors[:-1, :-1] ** 2
+    assert line["tasks"] == 64
+    assert line["error"] == pytest.approx(np.sqrt(squares.mean()))
+    assert line["total"] == pytest.approx(valuation.total)
+
+
+def test_a_line_can_be_written_as_json_at_any_moment(run):
+    for progress in [Progress(0, 0.0, None), *run[1]]:
+        line = report.round_line(progress)
+        assert json.loads(json.dumps(line, allow_nan=False)) == line
+
+
+def test_nothing_is_known_before_the_first_task():
+    line = report.round_line(Progress(0, 0.5, None))
+    assert line == {"tasks": 0, "seconds": 0.5, "error": None, "total": None}
+
+
+def test_other_rounds_are_refused(run):
+    valuation, history = run
+    with pytest.raises(TypeError, match=r"give a list of what round_line makes"):
+        report.summarize(valuation, None, rounds=history)

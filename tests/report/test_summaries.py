@@ -1,0 +1,210 @@
+"""summarize: what a report says is what the valuation says."""
+
+import base64
+import gzip
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cellworth import KNNValuer, Owners, TableGame, report, split, suspect_cells, value_game
+from cellworth.report import heatmaps
+from report_tables import flowers, hostile
+
+WIDTH = 1.96
+
+
+@pytest.fixture(scope="module")
+def summary():
+    return report.summarize(*flowers())
+
+
+def unpacked(text):
+    return gzip.decompress(base64.b64decode(text))
+
+
+def test_a_summary_is_plain_data(summary):
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_figures_are_those_of_the_valuation(summary):
+    valuation, figures = flowers()[0], summary["figures"]
+    errors = np.hypot(valuation.standard_errors, valuation.validation_errors)
+    assert figures["total"] == valuation.total
+    assert figures["score"] == pytest.approx(valuation.expected_total + valuation.unearned)
+    assert figures["harmful_share"] == np.mean(valuation.values + WIDTH * errors < 0)
+    assert figures["unclear_share"] == np.mean(np.abs(valuation.values) < WIDTH * errors)
+    assert figures["error"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+
+
+def test_columns_stand_highest_first(summary):
+    listed = flowers()[0].columns().highest(3)
+    assert [line["column"] for line in summary["columns"]] == listed.labels["column"].tolist()
+    assert [line["value"] for line in summary["columns"]] == listed.values.tolist()
+
+
+def test_cells_are_the_suspects_with_their_reasons(summary):
+    valuation, X, y = flowers()
+    suspects = suspect_cells(valuation, X, y, k=100)
+    lines = summary["cells"]["cells"]
+    assert [line["reason"] for line in lines] == suspects["reason"].tolist()
+    assert [line["worth"] for line in lines] == suspects["worth"].tolist()
+    assert [X.index[line["place"]] for line in lines] == suspects["row"].tolist()
+
+
+def test_rows_are_the_lowest_each_with_its_lowest_cell(summary):
+    valuation = flowers()[0]
+    lowest = valuation.rows().lowest(24)
+    assert [line["row"] for line in summary["rows"]] == lowest.labels["row"].tolist()
+    for line in summary["rows"]:
+        assert line["worth"] == valuation.values[line["place"]].min()
+
+
+def test_without_labels_the_lowest_cells_are_listed():
+    valuation, X, _ = flowers()
+    listed = report.summarize(valuation, X, k=7)["cells"]
+    assert listed["ranked_by"] == "worth"
+    assert [line["worth"] for line in listed["cells"]] == valuation.lowest(7).values.tolist()
+    assert listed["cells"][0]["reason"] is None
+
+
+def test_contents_of_cells_can_be_read(summary):
+    texts = json.loads(unpacked(summary["heatmap"]["contents"]["texts"]))
+    assert texts[2][:2] == ["2024-03-01", "2024-03-02"]
+    assert "" in texts[1]
+
+
+@pytest.mark.parametrize("library", [pl.from_pandas, pa.Table.from_pandas])
+def test_other_libraries_give_the_same_report(library):
+    _, X, y = flowers()
+    tables = [X.reset_index(drop=True), library(X.reset_index(drop=True))]
+    summaries = []
+    for table in tables:
+        valuer = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(table, y)
+        summaries.append(report.summarize(valuer.valuation_, table, y))
+    assert summaries[0]["heatmap"] == summaries[1]["heatmap"]
+    assert summaries[0]["cells"] == summaries[1]["cells"]
+
+
+def test_blocks_have_no_contents_but_cells_in_the_list():
+    _, X, y = flowers()
+    groups = np.repeat(["a", "b", "c", "d"], 6)
+    valuation = KNNValuer(cv=3, progress=False).fit(X, y, row_groups=groups).valuation_
+    summary = report.summarize(valuation, X, y, k=5)
+    assert not summary["of_cells"]
+    assert summary["heatmap"]["contents"] is None
+    assert [line["place"] for line in summary["cells"]["cells"]] == [None] * 5
+    assert "block" in report.render(summary)
+
+
+def test_a_game_without_a_table_has_a_report():
+    valuation = value_game(TableGame(np.arange(64.0).reshape(8, 8)), (3, 3))
+    summary = report.summarize(valuation, None)
+    assert summary["heatmap"]["contents"] is None
+    assert "All coalitions were looked at" in report.render(summary)
+
+
+def test_labels_that_played_are_a_column_with_contents():
+    _, X, y = flowers()
+    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True, progress=False).fit(X, y)
+    heatmap = report.summarize(valuer.valuation_, X, y)["heatmap"]
+    assert heatmap["columns"][-1] == "(label)"
+    assert json.loads(unpacked(heatmap["contents"]["texts"]))[-1] == ["red", "blue"]
+
+
+def test_a_numeric_target_has_no_classes_to_filter_by():
+    _, X, _ = flowers()
+    target = np.arange(24) + 0.5
+    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    assert report.summarize(valuation, X, target)["heatmap"]["classes"] == []
+
+
+def test_rows_with_one_id_are_not_mixed_up():
+    _, X, y = flowers()
+    twins = X.set_axis(["twin"] * 24)
+    valuation = KNNValuer(cv=3, progress=False).fit(twins, y).valuation_
+    lines = report.summarize(valuation, twins, y, k=3)["cells"]["cells"]
+    assert [line["place"] for line in lines] == [None] * 3
+
+
+def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
+    valuation, X, y = flowers()
+    monkeypatch.setattr(heatmaps, "MOST_CELLS", 30)
+    summary = report.summarize(valuation, X, y, k=2)
+    kept = np.frombuffer(unpacked(summary["heatmap"]["places"]), np.uint8)[:10]
+    order = np.argsort(valuation.rows().values)
+    assert summary["heatmap"]["n_rows"] == 10
+    assert {line["place"] for line in summary["cells"]["cells"]} | {order[0]} <= set(kept)
+    assert "10 of 24 rows" in report.render(summary)
+
+
+def test_too_many_bytes_leave_rows_out(monkeypatch):
+    monkeypatch.setattr(heatmaps, "MOST_BYTES", 900)
+    heatmap = report.summarize(*flowers())["heatmap"]
+    assert 1 <= heatmap["n_rows"] < 24
+
+
+def test_a_summary_without_cells_holds_none():
+    valuation, X, y, owners = hostile()
+    payout = split(valuation, owners, amount="100.00", gate="off")
+    plain = report.summarize(valuation, X, y, payout=payout, cells=False)
+    assert plain["cells"] is plain["rows"] is plain["heatmap"] is None
+    assert plain["owners"]["amount"] == "100.00"
+    written = json.dumps({**plain, "columns": None, "owners": None})
+    ids = set(map(json.dumps, X.index))
+    assert not any(text[1:-1] in written for text in ids)
+
+
+def test_owners_get_what_the_payout_says():
+    valuation, X, y, owners = hostile()
+    payout = split(valuation, owners, amount="100.00", gate="off")
+    listed = report.summarize(valuation, X, y, payout=payout)["owners"]
+    assert [line["owner"] for line in listed["lines"]] == list(payout.owners)
+    assert [line["amount"] for line in listed["lines"]] == [str(a) for a in payout.amounts]
+    assert any("nobody earned it" in note for note in listed["notes"])
+
+
+def test_owners_that_fit_did_not_know_have_sums_without_errors():
+    valuation, X, y = flowers()
+    owners = Owners(X).assign("one", columns=["size"]).assign("two", columns=["leaf"])
+    lines = report.summarize(valuation, X, y, owners=owners)["owners"]["lines"]
+    assert [line["value"] for line in lines] == pytest.approx(valuation.columns().values[:2])
+    assert [line["error"] for line in lines] == [None, None]
+
+
+def test_blocks_that_were_never_seen_are_counted():
+    valuation, X, y = flowers()
+    count = valuation.moments.count.copy()
+    count[0, 0] = 0
+    unseen = replace(valuation, moments=replace(valuation.moments, count=count))
+    summary = report.summarize(unseen, X, y)
+    assert summary["figures"]["n_visited"] == summary["figures"]["n_cells"] - 1
+    assert "1 of 72 cells were never looked at" in report.render(summary)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"valuation": "values"}, "give the valuation_ of a fitted valuer"),
+        ({"X": pd.DataFrame({"size": [1.0]})}, "give the table that was valued"),
+        ({"k": 0}, "give a whole number of at least 1"),
+        ({"X": None}, "y came without X"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(given, sentence):
+    valuation, X, y = flowers()
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        report.summarize(**{"valuation": valuation, "X": X, "y": y, **given})
+
+
+def test_a_numeric_score_below_zero_is_told_in_words():
+    _, X, _ = flowers()
+    target = np.arange(24) + 0.5
+    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    page = report.render(report.summarize(valuation, X, target))
+    assert valuation.unearned < 0
+    assert "before any cell is used, and" in page
