@@ -18,7 +18,7 @@ import pytest
 from cellworth import repair, report
 from report_tables import DATA, census, flowers, hostile
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 ARGUMENTS = [
     "--no-sandbox",

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 from cellworth import KNNValuer, Owners, TableGame, report, split, suspect_cells, value_game
+from cellworth.certainty import WIDTH_95
 from cellworth.report import heatmaps
 from report_tables import flowers, hostile
-
-WIDTH = 1.96
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,10 @@ def test_figures_are_those_of_the_valuation(summary):
     errors = np.hypot(valuation.standard_errors, valuation.validation_errors)
     assert figures["total"] == valuation.total
     assert figures["score"] == pytest.approx(valuation.expected_total + valuation.unearned)
-    assert figures["harmful_share"] == np.mean(valuation.values + WIDTH * errors < 0)
-    assert figures["unclear_share"] == np.mean(np.abs(valuation.values) < WIDTH * errors)
+    assert figures["harmful_share"] == np.mean(valuation.values + WIDTH_95 * errors < 0)
+    assert figures["unclear_share"] == np.mean(np.abs(valuation.values) < WIDTH_95 * errors)
+    signs = valuation.signs()
+    assert figures["harmful_share"] == signs.negative / signs.total
     assert figures["error"] == pytest.approx(np.sqrt(np.mean(errors**2)))
 
 
