@@ -1,4 +1,4 @@
-"""The figures of docs/explanation/neighbours.md: ties, empty coalitions, raw columns, labels.
+"""The figures of docs/explanation: ties, empty coalitions, raw columns and labels of neighbours.
 
 python benchmarks/explanation.py --data ../shared/data
 """

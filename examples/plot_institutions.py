@@ -1,23 +1,28 @@
-"""Two banks and two shops in two regions share what a common table earns.
+"""
+Two banks and two shops share what a table earns
+================================================
 
 The first example of the 2D-Shapley paper (Liu et al., ICML 2023), built from the census table
-"Adult". Run it with the folder that holds ``adult_train.csv.gz``:
+"Adult": two banks hold some columns and two shops the others, each for the people of its region.
+Named a folder, it keeps the audit and the pictures there::
 
-    python examples/plot_institutions.py ../shared/data
+    python examples/plot_institutions.py here
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
-import pandas as pd
+from cellworth import Agreement, KNNValuer, Owners, Policy, datasets, plots, verify
 
-from cellworth import Agreement, KNNValuer, Owners, Policy, plots, verify
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 
+# %%
 # From the table to a saved audit.
-adult = pd.read_csv(Path(sys.argv[1]) / "adult_train.csv.gz").sample(1200, random_state=0)
+census, income = datasets.load_adult(backend="pandas")
+people = census.assign(income=income).sample(1200, random_state=0).reset_index(drop=True)
 banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
 shopping = ["hours_per_week", "workclass", "occupation", "sex", "race", "native_country"]
-people = adult.reset_index(drop=True)
 X, y = people[banking + shopping], people["income"]
 data = {"X": X[:1000], "y": y[:1000], "X_val": X[1000:], "y_val": y[1000:]}
 
@@ -32,11 +37,24 @@ valuer = KNNValuer(10, scoring="balanced_accuracy", random_state=0)
 agreement = Agreement.draft(valuer, owners, Policy(currency="EUR", negative="signed"), **data)
 valuation = valuer.fit(**data, owners=owners).valuation_
 payout = agreement.split(valuation, data["X"], amount="100000.00")
-seal = payout.save("audit")
+seal = payout.save(folder / "audit")
 
-# What came out, years later too.
+# %%
+# What came out. The ranking of some owners may be undecided, and that is said.
 print(payout)
+
+# %%
+# What one owner is shown: totals, and its own cells only.
 print(payout.statement("shop 2"))
-print(verify("audit", data=data, valuer=valuer, seal=seal))
-plots.owners(payout).figure.savefig("payout.png", bbox_inches="tight")
-plots.heatmap(valuation, owners=owners).figure.savefig("cells.png", bbox_inches="tight")
+
+# %%
+# Years later, whoever has the seal and the data can have it all computed anew.
+print(verify(folder / "audit", data=data, valuer=valuer, seal=seal))
+
+# %%
+# What each owner is worth and gets, with intervals.
+plots.owners(payout).figure.savefig(folder / "payout.png", bbox_inches="tight")
+
+# %%
+# What every cell is worth: people from top to bottom, owners framed.
+plots.heatmap(valuation, owners=owners).figure.savefig(folder / "cells.png", bbox_inches="tight")

@@ -1,5 +1,6 @@
 """The examples run as they stand, and leave what they say."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DATA = ROOT.parent / "shared" / "data"
 INSTITUTIONS = ROOT / "examples" / "plot_institutions.py"
 
 
@@ -20,7 +20,7 @@ def test_from_the_table_to_a_saved_audit_takes_fewer_than_25_lines():
 @pytest.mark.slow
 def test_four_institutions_share_what_a_table_earns(tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
-        [sys.executable, INSTITUTIONS, DATA],
+        [sys.executable, INSTITUTIONS, tmp_path],
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     lines = done.stdout.splitlines()
@@ -31,3 +31,19 @@ def test_four_institutions_share_what_a_table_earns(tmp_path):
     assert (tmp_path / "payout.png").stat().st_size > 5_000
     assert (tmp_path / "cells.png").stat().st_size > 20_000
     assert (tmp_path / "audit" / "agreement.toml").is_file()
+
+
+GALLERY = sorted(path for path in ROOT.glob("examples/plot_*.py") if path != INSTITUTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
+def test_an_example_of_the_gallery_runs_without_warnings(example, tmp_path):
+    draws_nothing_on_screen = os.environ | {"MPLBACKEND": "Agg"}
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
+        [sys.executable, "-W", "error", example],
+        cwd=tmp_path, env=draws_nothing_on_screen, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

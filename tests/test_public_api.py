@@ -1,10 +1,14 @@
 """What users import: every name works, is documented, and costs little to load."""
 
+import doctest
 import inspect
+import re
 import subprocess
 import sys
 import time
 import typing
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,6 +114,52 @@ def test_a_public_name_is_documented_and_typed(name):
         hints = typing.get_type_hints(member)
         parameters = [p for p in inspect.signature(member).parameters if p != "self"]
         assert set(parameters) | {"return"} <= set(hints)
+
+
+def public_members(module):
+    """Functions and classes that users call by the module's name."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name
+        for name, thing in vars(module).items()
+        if not name.startswith("_") and getattr(thing, "__module__", None) == module.__name__
+    ]
+
+
+def public_paths():
+    """All that users import: names of the package, and functions and classes of its modules."""
+    for name in NAMES:
+        thing = getattr(cellworth, name)
+        members = public_members(thing) if inspect.ismodule(thing) else []
+        yield from (f"{name}.{member}" for member in members) if members else [name]
+
+
+@pytest.mark.parametrize("path", list(public_paths()))
+def test_the_example_of_a_public_name_runs_where_only_public_names_are_imported(path):
+    """Doctests see all that their module imports; who copies from the reference does not."""
+    at_hand = {"np": np} | {name: getattr(cellworth, name) for name in NAMES}
+    home, _, name = path.rpartition(".")
+    if home:
+        at_hand |= {name: getattr(at_hand[home], name)}
+    example, *others = doctest.DocTestFinder().find(at_hand[name], path, globs=at_hand)
+    assert example.name == path
+    assert example.examples
+    runner = doctest.DocTestRunner(verbose=False)
+    for each in (example, *others):
+        runner.run(each)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if inspect.ismodule(getattr(cellworth, n))])
+def test_a_public_module_has_an_example(name):
+    assert ">>> " in inspect.getdoc(getattr(cellworth, name))
+
+
+def test_the_reference_lists_every_public_name_once():
+    reference = Path(__file__).parents[1] / "docs" / "reference" / "index.rst"
+    listed = re.findall(r"^   ([\w.]+)$", reference.read_text(), re.MULTILINE)
+    assert Counter(listed) == Counter(public_paths())
 
 
 def public_methods(cls):

@@ -38,6 +38,15 @@ class MemoryCache:
     """Utilities that live as long as the Python session does.
 
     Hand it to several valuers of one model and one table: they pay for each fit once.
+
+    Examples
+    --------
+    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> game, cache = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryCache()
+    >>> exact = value_game(game, (1, 1), cache=cache)
+    >>> estimate = value_game(game, (1, 1), stop=AfterTasks(8), random_state=0, cache=cache)
+    >>> len(cache)
+    4
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,12 @@
-"""Tables to try things on: fetched once from their public home, checked, and kept."""
+"""Tables to try things on: fetched once from their public home, checked, and kept.
+
+Examples
+--------
+>>> from cellworth import datasets
+>>> X, y = datasets.load_adult("test", backend="pandas")
+>>> int(X["age"].median())
+37
+"""
 
 from __future__ import annotations
 

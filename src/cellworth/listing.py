@@ -38,6 +38,22 @@ class ValueList:
         Data-frame library for :meth:`to_frame`.
     validation_errors : array of shape (n,) or None
         Errors that come from the choice of validation rows, where known.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> columns = valuation.columns()
+    >>> columns
+    column   value  validation error
+        x0  0.3750            0.0625
+        x1  0.1250            0.0625
+    >>> columns.lowest(1)
+    rank  column   value  validation error
+       1      x1  0.1250            0.0625
+    >>> columns.to_frame("pyarrow").column_names
+    ['column', 'value', 'standard_error', 'count', 'validation_error']
     """
 
     labels: Mapping[str, Labels]
@@ -83,6 +99,16 @@ class ValueList:
         ----------
         backend : str, default=None
             None means the library that X came in; for arrays the first that is installed.
+
+        Examples
+        --------
+        >>> from cellworth import TableGame, value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> valuation = value_game(game, (2, 2))
+        >>> valuation.rows().to_frame("pandas")[["row", "value"]]
+           row  value
+        0    0    2.0
+        1    1    3.0
         """
         return frame(self._columns(), backend or self.backend)
 

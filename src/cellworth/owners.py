@@ -145,6 +145,18 @@ class Owners:
         ``rows`` is a list of row ids, ``{from = 0, to = 500}`` (positions, the end not included)
         or ``{column = "region", is = "north"}``; all rows where it is left out. ``columns`` is a
         list of names; all columns where it is left out.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "owners.toml"
+        >>> holding = "{name = 'bank', rows = {from = 0, to = 1}, columns = ['x0', 'x1']}"
+        >>> _ = file.write_text(f"owners = [{holding}]")
+        >>> Owners.from_toml(file, [[1, 2, 3], [4, 5, 6]])
+        Owners of 2 x 3 cells
+          bank  2 cells
+          nobody  4 cells
         """
         return cls.from_plain(read_toml(path), X, called=str(path))
 
@@ -175,6 +187,13 @@ class Owners:
             table, without the labels.
         cells : boolean array of shape (n_rows, n_columns), default=None
             Any shape, in place of rows and columns.
+
+        Examples
+        --------
+        >>> people = Owners([[30, 1200], [41, 900], [25, 1100]]).assign("town", columns="x0")
+        >>> people = people.assign("bank", rows=slice(0, 2), columns="x1")
+        >>> people.assign("shop", rows={"column": "x0", "is": 25}, columns="x1").codes.tolist()
+        [[0, 1], [0, 1], [0, 2]]
         """
         _refuse_name(name)
         if cells is not None:
@@ -215,7 +234,14 @@ class Owners:
         return int(np.sum(self.codes == -1))
 
     def cells_of(self, name: str) -> Mask:
-        """Cells in which an owner has a share, shape (n_rows, n_columns)."""
+        """Cells in which an owner has a share, shape (n_rows, n_columns).
+
+        Examples
+        --------
+        >>> owners = Owners([[1, 2, 3], [4, 5, 6]]).assign("bank", rows=[0], columns=["x0", "x2"])
+        >>> owners.cells_of("bank").tolist()
+        [[True, False, True], [False, False, False]]
+        """
         place = self._place(name)
         holdings = self._holdings
         return holdings.claims[:, place][holdings.codes()[:, : self.shape[1]]]

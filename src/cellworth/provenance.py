@@ -51,6 +51,15 @@ class Provenance:
         Moment in UTC.
     versions : mapping
         Python and the packages that matter for the figures.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> came = valuation.provenance
+    >>> came.question["game"], came.method["name"], came.tally.utilities, came.failed_utilities
+    ('KNNGame', 'KNNValuer', 12, 0)
     """
 
     question: Mapping[str, Any]

@@ -41,6 +41,14 @@ class Strip:
         Which rows these are, by position.
     values, standard_errors : arrays of shape (n_rows of the strip, n_columns)
     validation_errors : array of the same shape or None
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> [(strip.rows, strip.values.shape) for strip in valuation.strips(n_rows=3)]
+    [(slice(0, 3, None), (3, 2)), (slice(3, 4, None), (1, 2))]
     """
 
     rows: slice
@@ -80,12 +88,25 @@ class Valuation:
         Errors that come from the choice of validation rows, of blocks and of sums, where known.
     shrink : bool
         Whether values are drawn towards equal shares as far as noise may explain what the Moments
-        show; see :func:`cellworth.shrinkage.shrunk`.
+        show.
     unearned : float
         h(N, 0) + h(0, M) - h(0, 0): the part of the whole table's score that no block earns,
         because it is there without rows or without columns. NaN where it is not known.
     owned : OwnerSums or None
         What the cells of each owner are worth together, where ``fit`` was given owners.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> valuation.columns().highest(1)
+    rank  column   value  validation error
+       1      x0  0.3750            0.0625
+    >>> round(valuation.loc[1, "x0"], 3), valuation.loc[:, "x1"].round(3).tolist()
+    (0.135, [0.031, 0.031, 0.031, 0.031])
+    >>> print(f"{valuation.total:.3f} = {valuation.expected_total:.3f}, {valuation.status}")
+    0.500 = 0.500, exact
     """
 
     blocks: Blocks
@@ -183,6 +204,17 @@ class Valuation:
         """Value of each owner: the sum of its cells, with errors of its own.
 
         Known where ``fit`` was given owners; :func:`cellworth.split` also serves other valuations.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, Owners
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> fitted = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners)
+        >>> fitted.valuation_.owners()
+        owner   value  validation error
+          ann  0.3750            0.0625
+          bob  0.1250            0.0625
         """
         if self.owned is None:
             raise ValueError(
@@ -221,7 +253,18 @@ class Valuation:
         return reduce(Signs.with_others, counted)
 
     def lowest(self, k: int = 10) -> ValueList:
-        """Return the k blocks of lowest value, lowest first."""
+        """Return the k blocks of lowest value, lowest first.
+
+        Examples
+        --------
+        >>> from cellworth import TableGame, value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> valuation = value_game(game, (2, 2))
+        >>> valuation.lowest(2)
+        rank  row  column   value
+           1    0       1  -1.000
+           2    1       0   1.000
+        """
         return self._all_blocks().lowest(k)
 
     def highest(self, k: int = 10) -> ValueList:
@@ -239,6 +282,18 @@ class Valuation:
             labels.
         backend : {"pandas", "polars", "pyarrow"}, default=None
             None means the library that X came in; for arrays the first that is installed.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+        >>> valuation.to_frame(wide=True, backend="pandas").round(3)
+           row     x0     x1
+        0    0  0.052  0.031
+        1    1  0.135  0.031
+        2    2  0.135  0.031
+        3    3  0.052  0.031
         """
         if not wide:
             return self._all_blocks().to_frame(backend)
@@ -274,6 +329,19 @@ class Valuation:
         """Join two independent estimates of the same values into a better one.
 
         Both must answer the same question (data, model, semivalues), with different seeds.
+
+        Examples
+        --------
+        >>> from cellworth import AfterTasks, TableGame, value_game
+        >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+        >>> one, other = (
+        ...     value_game(game, (3, 3), stop=AfterTasks(100), random_state=seed) for seed in (0, 1)
+        ... )
+        >>> both = one.merge(other)
+        >>> both.provenance.sessions
+        (Session(seed=0, tasks=100), Session(seed=1, tasks=100))
+        >>> bool(both.standard_errors.max() < one.standard_errors.max())
+        True
         """
         _refuse_unmergeable(self, other)
         status: Status = (
@@ -289,7 +357,20 @@ class Valuation:
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write Parquet files and a manifest.json; a result that stands there is replaced."""
+        """Write Parquet files and a manifest.json; a result that stands there is replaced.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from cellworth import KNNValuer
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+        >>> folder = Path(tempfile.mkdtemp()) / "values"
+        >>> valuation.save(folder)
+        >>> bool((Valuation.load(folder).values == valuation.values).all())
+        True
+        """
         manifest = {
             "shape": list(self.shape),
             "status": self.status,

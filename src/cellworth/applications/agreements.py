@@ -40,6 +40,22 @@ class Agreement:
         The file as it was written.
     overlaps : {"refuse", "equal", "first"}
         What happens where two owners claim a cell.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> agreement = Agreement.draft(valuer, owners, Policy(negative="carry"), **data)
+    >>> valuation = valuer.fit(**data).valuation_
+    >>> [str(amount) for amount in agreement.split(valuation, X, amount="100.00").amounts]
+    ['75.00', '25.00']
+
+    A valuation that answers another question is refused:
+
+    >>> agreement.difference(KNNValuer(3, random_state=0).fit(**data).valuation_)
+    'n_neighbors is 3, but 1 was agreed on.'
     """
 
     owners: tuple[Mapping[str, Any], ...]
@@ -83,15 +99,17 @@ class Agreement:
             "policy": _without_none(asdict(policy or Policy())),
             "owners": owners.to_plain(),
         }
-        return cls._of(plain, _toml(plain), "the draft")
+        return cls.from_plain(plain, _toml(plain), called="the draft")
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
         """Read an agreement; mistakes in it get one sentence."""
-        return cls._of(read_toml(path), Path(path).read_text(encoding="utf-8"), str(path))
+        plain = read_toml(path)
+        return cls.from_plain(plain, Path(path).read_text(encoding="utf-8"), called=str(path))
 
     @classmethod
-    def _of(cls, plain: Mapping[str, Any], text: str, called: str) -> Agreement:
+    def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:
+        """Read an agreement from what its file holds, and from the file's text."""
         if plain.get("format") != FORMAT or plain.get("version") != VERSION:
             raise ValueError(
                 f"{called} is no agreement of format {FORMAT!r}, version {VERSION}; write it with "

@@ -69,6 +69,14 @@ class Verdict:
         What was looked at: "files", "split", "agreement", "data", "values".
     difference : str or None
         The first difference, as a sentence.
+
+    Examples
+    --------
+    >>> Verdict(("files", "split"))
+    yes: files, split agree; values were not computed anew
+    >>> verdict = Verdict(("files",), "amounts of the payout are not those that its values give")
+    >>> print("pay" if verdict else verdict.difference)
+    amounts of the payout are not those that its values give
     """
 
     checked: tuple[str, ...]
@@ -115,6 +123,24 @@ def verify(
     -------
     Verdict
         True where nothing differs; else its ``difference`` says what does, and where.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cellworth import KNNValuer, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> payout = split(valuer.fit(**data, owners=owners).valuation_, owners, amount="100.00")
+    >>> folder = Path(tempfile.mkdtemp()) / "audit"
+    >>> seal = payout.save(folder)
+    >>> verify(folder, data=data, valuer=valuer, seal=seal)
+    yes: files, split, data, values agree
+    >>> text = (folder / "payout.json").read_text()
+    >>> _ = (folder / "payout.json").write_text(text.replace("75.00", "95.00"))
+    >>> verify(folder)
+    no: payout.json is not the file that was saved (its sha256 differs).
     """
     path = Path(folder)
     if data is not None:

@@ -46,6 +46,18 @@ class Comparison:
         Held-out rows of the rarest class; None for numeric targets.
     backend : str or None
         Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
+    >>> X_test, y_test = [[0.02 + i / 20] for i in range(60)], [0] * 30 + [1] * 30
+    >>> slipped = [[0.0], [3.0], [2.0], [3.0]]
+    >>> comparison = before_and_after(
+    ...     LogisticRegression(), slipped, y, X, X_test=X_test, y_test=y_test, n_bootstrap=100
+    ... )
+    >>> print(f"{comparison.change:+.4f}", comparison.n_changed, comparison.within_noise)
+    +0.1833 1 False
     """
 
     before: float

@@ -46,6 +46,23 @@ class DetectionCurve:
     n_cells, n_wrong : int
     backend : str or None
         Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> suspicion = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]
+    >>> curve = detection_curve(suspicion, [[True, False], [False, False], [False, True]])
+    >>> curve
+    2 wrong among 6 cells: area 0.875, average precision 0.833
+    inspected   found
+           1%    3.0%
+           2%    6.0%
+           5%   15.0%
+          10%   30.0%
+          20%   50.0%
+          50%  100.0%
+    half of them are found among 1 cells
+    >>> curve.cells_to_find(2)
+    3
     """
 
     inspected: Floats

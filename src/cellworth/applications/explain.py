@@ -53,6 +53,20 @@ class Explanation:
         Others of like value, the most similar first.
     cells : tuple or None
         What stands in the cell of each part, None for a gap; only for rows, and with X.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, value_game
+    >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+    >>> explanation = explain_row(value_game(game, (2, 2)), 0, n_similar=1)
+    >>> explanation
+    row 0 is worth 2, of which
+      column   value
+           0   3.000
+           1  -1.000
+    row 1, worth 3, differs most in column 1: 2, not -1.
+    >>> explanation.adds_up
+    True
     """
 
     side: Side

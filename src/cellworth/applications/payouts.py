@@ -49,6 +49,20 @@ class Payout:
         What was carried over from an earlier payout.
     agreement : str or None
         Text of the agreement file, where there is one.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> payout = split(valuation, owners, amount="100.00")
+    >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
+    {'ann': '75.00', 'bob': '25.00'}
+    >>> payout.intervals.round(4).tolist()
+    [[0.2525, 0.4975], [0.0025, 0.2475]]
+    >>> payout.undecided
+    ()
     """
 
     shared: Shared
@@ -125,7 +139,20 @@ class Payout:
         )
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame with one line per owner; amounts as text, exact to the cent."""
+        """Return a data frame with one line per owner; amounts as text, exact to the cent.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, split
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+        >>> payout = split(valuation, owners, amount="100.00")
+        >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
+          owner  share amount
+        0   ann   0.75  75.00
+        1   bob   0.25  25.00
+        """
         low, high = self.intervals.T.tolist()
         columns = {
             "owner": list(self.owners),
@@ -138,7 +165,19 @@ class Payout:
         return frame(columns, backend or self.valuation.backend)
 
     def statement(self, owner: str) -> Statement:
-        """What may be shown to one owner: totals, and its own cells only."""
+        """What may be shown to one owner: totals, and its own cells only.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, split
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+        >>> payout = split(valuation, owners, amount="100.00")
+        >>> told = payout.statement("bob").to_dict()
+        >>> told["amount"], told["share"], told["cells"], told["total_amount"]
+        ('25.00', 0.25, 4, '100.00')
+        """
         if owner not in self.owners:
             raise KeyError(f"no owner is called {owner!r}; owners are {listed_names(self.owners)}.")
         place, held = self.owners.index(owner), self.ownership

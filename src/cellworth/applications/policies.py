@@ -45,6 +45,14 @@ class Policy:
         Whether values of single cells are added up, or owners' blocks were the players.
     gate : {"warn", "refuse", "off"}, default="warn"
         What happens if something is found that should be looked at before money is paid.
+
+    Examples
+    --------
+    >>> policy = Policy(currency="CHF", unit="0.05", negative="carry", minimum="10")
+    >>> policy.minimum, policy.currency, policy.game, policy.gate
+    ('10', 'CHF', 'cells', 'warn')
+    >>> Policy(minimum=10) == Policy(minimum="10")
+    True
     """
 
     currency: str = "EUR"

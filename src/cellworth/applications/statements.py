@@ -33,6 +33,18 @@ class Statement:
         Row, column, value, standard error and share of each of its cells.
     backend : str or None
         Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, Owners, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> statement = split(valuation, owners, amount="100.00").statement("bob")
+    >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
+    bob 25.00 4
+    >>> statement.to_frame("pyarrow").column_names
+    ['row', 'column', 'value', 'standard_error', 'share']
     """
 
     owner: str

@@ -36,6 +36,19 @@ class DirectoryJournal:
     ----------
     folder : path
         Made if it is not there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> game, folder = TableGame([[0.0, 0.0], [0.0, 1.0]]), Path(tempfile.mkdtemp())
+    >>> run = {"random_state": 0, "checkpoint": DirectoryJournal(folder)}
+    >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
+    >>> (folder / "state.npz").is_file()
+    True
+    >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
+    (Session(seed=0, tasks=64),)
     """
 
     keeps_answers: ClassVar[bool] = True
@@ -119,6 +132,22 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
         Checkpoints of shards. They are left as they are.
     into : path
         Made if it is not there; it may be one of the folders.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> data, place = {"X": X, "y": y, "X_val": X, "y_val": y}, Path(tempfile.mkdtemp())
+    >>> for i in (0, 1):
+    ...     shard = KNNValuer(1, random_state=0, checkpoint=place / f"shard{i}", shard=(i, 2))
+    ...     shard = shard.fit(**data)
+    >>> merge([place / "shard0", place / "shard1"], into=place / "all")
+    >>> KNNValuer(1, random_state=0, checkpoint=place / "all").fit(**data).valuation_.columns()
+    column   value  validation error
+        x0  0.3750            0.0625
+        x1  0.1250            0.0625
     """
     if isinstance(folders, str | os.PathLike):
         raise TypeError(f"folders is {folders!r}; give a list of the checkpoints of the shards.")

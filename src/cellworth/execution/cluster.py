@@ -33,6 +33,18 @@ class Dask:
     ----------
     client : distributed.Client
         Connected to a cluster; on one machine ``Client(n_workers=2, threads_per_worker=1)``.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     valuer = KNNValuer(1, executor=Dask(client)).fit(X, y, X_val=X, y_val=y)
+    >>> valuer.valuation_.columns()
+    column   value  validation error
+        x0  0.3750            0.0625
+        x1  0.1250            0.0625
     """
 
     def __init__(self, client: Any) -> None:

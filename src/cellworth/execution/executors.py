@@ -31,7 +31,17 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Serial:
-    """One task after the other, in this thread."""
+    """One task after the other, in this thread.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> KNNValuer(1, executor=Serial()).fit(X, y, X_val=X, y_val=y).valuation_.columns()
+    column   value  validation error
+        x0  0.3750            0.0625
+        x1  0.1250            0.0625
+    """
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
@@ -58,7 +68,19 @@ class _Alone:
 
 @dataclass(frozen=True)
 class Threads:
-    """Several threads of this process; for games that release the interpreter's lock."""
+    """Several threads of this process; for games that release the interpreter's lock.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> one, two = (
+    ...     KNNValuer(1, executor=executor).fit(X, y, X_val=X, y_val=y).values_
+    ...     for executor in (Serial(), Threads(2))
+    ... )
+    >>> bool((one == two).all())
+    True
+    """
 
     n_workers: int
 

@@ -67,6 +67,15 @@ class MemoryJournal:
     """A journal that lives as long as the Python session does.
 
     Hand the same journal to a second run with more budget, and it pays only for the new tasks.
+
+    Examples
+    --------
+    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> game, journal = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryJournal()
+    >>> run = {"random_state": 0, "checkpoint": journal}
+    >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
+    >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
+    (Session(seed=0, tasks=64),)
     """
 
     keeps_answers: ClassVar[bool] = False

@@ -38,6 +38,14 @@ class Processes:
     They stay alive for a minute, for the next run, unless a run stops before its tasks are used up:
     then they are ended at once. A worker that is killed is replaced, and what it was doing is done
     again.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth import AfterUtilities, MonteCarloValuer
+    >>> model, budget = DecisionTreeClassifier(random_state=0), AfterUtilities(2000)
+    >>> MonteCarloValuer(model, stop=budget, executor=Processes(2)).executor
+    Processes(n_workers=2)
     """
 
     n_workers: int

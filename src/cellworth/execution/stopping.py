@@ -30,6 +30,17 @@ class Progress:
         Seconds since this session began.
     contribution : Addition or None
         What all finished tasks added; None before the first.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, value_game
+    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+    >>> history, rule = [], AfterTasks(64)
+    >>> valuation = value_game(game, (3, 3), stop=rule, random_state=0, on_round=history.append)
+    >>> [progress.tasks for progress in history]
+    [16, 32, 48, 64]
+    >>> [round(rule.share_done(progress), 2) for progress in history]
+    [0.25, 0.5, 0.75, 1.0]
     """
 
     tasks: int
@@ -144,7 +155,16 @@ class AfterUtilities(StoppingRule):
 
 @dataclass(frozen=True)
 class AfterSeconds(StoppingRule):
-    """Stop after this many seconds of this session, in the middle of a task if need be."""
+    """Stop after this many seconds of this session, in the middle of a task if need be.
+
+    Examples
+    --------
+    >>> rule = AfterSeconds(60)
+    >>> rule.share_done(Progress(tasks=10, seconds=15.0, contribution=None))
+    0.25
+    >>> rule | StandardErrorBelow(0.001)
+    AfterSeconds(n_seconds=60) | StandardErrorBelow(largest=0.001)
+    """
 
     n_seconds: float
 
@@ -167,6 +187,15 @@ class StandardErrorBelow(StoppingRule):
     """Stop when the largest standard error of a block is below this.
 
     Errors are believed once every block has been seen ten times.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, value_game
+    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+    >>> rule = StandardErrorBelow(20.0) | AfterTasks(500)
+    >>> valuation = value_game(game, (3, 3), stop=rule, random_state=0)
+    >>> bool(valuation.standard_errors.max() < 20)
+    True
     """
 
     largest: float
@@ -192,6 +221,15 @@ class RankingStable(StoppingRule):
 
     Blocks that are all worth the same have no ranking, and while there is any noise the rule is
     never met: join it with another, as in ``RankingStable(0.95) | AfterTasks(5000)``.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, value_game
+    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+    >>> rule = RankingStable(0.99) | AfterTasks(500)
+    >>> one, other = (value_game(game, (3, 3), stop=rule, random_state=seed) for seed in (0, 1))
+    >>> bool(np.corrcoef(one.values.ravel(), other.values.ravel())[0, 1] > 0.99)
+    True
     """
 
     correlation: float = 0.95

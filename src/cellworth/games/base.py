@@ -26,6 +26,19 @@ class Game(Protocol):
     A game may also have a method ``question() -> dict`` that names all that decides its utilities.
     Runs are continued and merged only where the questions agree; without the method, a hash of
     the game's content stands in, which changes when the game keeps things in a cache.
+
+    Examples
+    --------
+    >>> from cellworth import value_game
+    >>> class Trade:
+    ...     def value(self, rows, columns):
+    ...         return rows.sum() * columns[0] + min(rows.sum(), 1) * columns[1]
+    >>> isinstance(Trade(), Game)
+    True
+    >>> value_game(Trade(), (3, 2)).values.round(3)
+    array([[1.   , 0.333],
+           [1.   , 0.333],
+           [1.   , 0.333]])
     """
 
     def value(self, rows: Mask, columns: Mask) -> float:
@@ -38,6 +51,12 @@ class FailedUtility(float):
 
     It is a float like any other, so that games stay simple; valuers count it and keep the
     message, so that nobody takes it for a measured one.
+
+    Examples
+    --------
+    >>> utility = FailedUtility(0.5, "the model saw one class only")
+    >>> utility + 0.25, utility.message
+    (0.75, 'the model saw one class only')
     """
 
     message: str

@@ -2,6 +2,15 @@
 
 Matplotlib is loaded when the first is drawn. Figures of your own have room for names if they are
 made with ``layout="constrained"``.
+
+Examples
+--------
+>>> from matplotlib.figure import Figure
+>>> from cellworth import RandomValuer, plots
+>>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
+>>> left, right = Figure(layout="constrained").subplots(1, 2)
+>>> plots.heatmap(valuer.valuation_, ax=left) is left
+True
 """
 
 from cellworth.plots.bars import owners, waterfall

@@ -70,6 +70,15 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth import TableGame, explain_row, value_game
+    >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+    >>> ax = waterfall(explain_row(value_game(game, (2, 2)), 0), ax=Figure().subplots())
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['0', '1', 'row 0']
     """
     refuse_other(
         explanation,
@@ -169,6 +178,17 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth import KNNValuer, Owners, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> held = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=held).valuation_
+    >>> ax = owners(split(valuation, held, amount="100.00"), ax=Figure().subplots())
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['ann', 'bob']
     """
     refuse_other(
         payout,

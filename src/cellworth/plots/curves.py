@@ -50,6 +50,18 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth import removal_curve
+    >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
+    >>> curve = removal_curve([[2, 1]] * 24, DecisionTreeClassifier(random_state=0), X, y,
+    ...                       X_test=[[i + 0.4, 1] for i in range(24)], y_test=y, shares=(0, 0.4))
+    >>> ax = removal(curve, ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['highest first, refill: draw', 'at random']
     """
     wanted = ("shares", "scores", "random_scores", "order", "refill", "scoring")
     _refuse_other_curves(curves, wanted, "removal")
@@ -86,6 +98,17 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
     Returns
     -------
     matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth import detection_curve
+    >>> wrong = [[True, False], [False, False], [False, True]]
+    >>> good = detection_curve([[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]], wrong)
+    >>> poor = detection_curve([[0.1, 0.9], [0.2, 0.8], [0.4, 0.3]], wrong)
+    >>> ax = detection(good, poor, labels=["suspicion", "guess"], ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
+    'suspicion (area 0.875, average precision 0.833)'
     """
     _refuse_other_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
     numbered = [f"ranking {i + 1}" for i in range(len(curves))] if len(curves) > 1 else ["ranking"]

@@ -2,6 +2,13 @@
 
 :func:`save` writes it. :func:`summarize` gives what it says as plain data, and :func:`render` makes
 a page of that. Jinja2 is loaded when the first page is made (``pip install 'cellworth[report]'``).
+
+Examples
+--------
+>>> from cellworth import TableGame, report, value_game
+>>> valuation = value_game(TableGame([[0.0, 0.0], [0.0, 3.0]]), (1, 1))
+>>> report.summarize(valuation, None)["figures"]["total"]
+3.0
 """
 
 from cellworth.report.rendering import render

@@ -28,7 +28,7 @@ _STYLES = ("style.css",)
 
 
 def render(summary: Mapping[str, Any]) -> str:
-    """Make an HTML page of what :func:`summarize` gives.
+    """Make an HTML page of what :func:`cellworth.report.summarize` gives.
 
     Parameters
     ----------

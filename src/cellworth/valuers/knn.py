@@ -40,8 +40,10 @@ from cellworth.sweeps import Sweeps
 from cellworth.valuation import Status, Valuation
 from cellworth.valuers.base import Valuer
 from cellworth.valuers.methods import run_identity
+from cellworth.valuers.plans import Plan
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
+from cellworth.valuers.trials import plan_of_sweeps
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
@@ -229,6 +231,31 @@ class KNNValuer(Valuer):
             groups=groups,
         )  # fmt: skip
         return self._keep(game, self._value(game, game.blocks, owners))
+
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+    ) -> Plan:
+        """Tell what ``fit`` with these arguments would cost, after valuing a few queries.
+
+        A utility is here one query that is ranked on one coalition of columns.
+        """
+        game = self._game(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups,
+        )  # fmt: skip
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        tasks = self._tasks(game, settings)
+        rule = None if self.stop is None else checked_stop(self.stop)
+        once, limited = not tasks.draws, rule is not None
+        return plan_of_sweeps(tasks, _checked_sweeps(self.sweeps, once=once, limited=limited), rule)
 
     def _game(self, **given: Any) -> KNNGame:
         return KNNGame(

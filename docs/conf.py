@@ -1,0 +1,85 @@
+"""How the documentation is built: sphinx-build -W --keep-going -n docs docs/_build/html."""
+
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "cellworth"
+author = "The cellworth developers"
+copyright = f"2026, {author}"
+version = release = version_of("cellworth")
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "llms",
+]
+exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
+templates_path = ["_templates"]
+# Dashes of options and quotes of Python stay what they are.
+smartquotes = False
+nitpicky = True
+# scikit-learn has a documentation of its own, which a build without network cannot link to.
+nitpick_ignore_regex = [(r"py:.*", r"sklearn\..*")]
+
+myst_enable_extensions = ["colon_fence", "dollarmath", "fieldlist"]
+myst_heading_anchors = 4
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+# Types stand in the numpydoc sections, in words; methods are written out below their class.
+numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": "/plot_",
+    "abort_on_example_error": True,
+    "capture_repr": ("_repr_html_",),
+    "matplotlib_animations": False,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "within_subsection_order": "FileNameSortKey",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "cellworth"
+html_static_path = ["_static"]
+html_css_files = ["cellworth.css"]
+html_theme_options = {
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "show_prev_next": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"index": []}
+html_show_sourcelink = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def setup(app):
+    """Show examples and exit codes of commands as they are in a terminal."""
+    app.connect("sphinx-click-process-epilog", _as_in_a_terminal)
+
+
+def _as_in_a_terminal(app, context, lines):
+    # What click leaves as it is comes as a line block: "| Example:", "|   cellworth ...".
+    if lines and all(line.startswith("|") or not line for line in lines):
+        shown = ["   " + line[2:] for line in lines]
+        lines[:] = [".. code-block:: text", "", *shown, ""]

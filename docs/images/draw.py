@@ -1,0 +1,127 @@
+"""Draw the pictures of docs/explanation/two-dimensional-shapley.md beside this file.
+
+python docs/images/draw.py
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from cellworth import value_game
+from cellworth.plots.style import GREY, NEGATIVE, PALE_GREY, POSITIVE, ZERO, diverging
+
+HERE = Path(__file__).parent
+_POINTS = {"ha": "center", "va": "center"}
+
+
+def four_corners() -> Figure:
+    """What a block adds to a coalition: two utilities with it, minus two with half of it."""
+    figure = Figure(figsize=(9.0, 2.7), layout="constrained")
+    titles = ("h(S+i, F+j)", "h(S, F)", "h(S+i, F)", "h(S, F+j)")
+    panels = zip(figure.subplots(1, 4), titles, "++--", (1, 0, 1, 0), (1, 0, 0, 1), strict=True)
+    for ax, title, sign, with_row, with_column in panels:
+        colour = POSITIVE if sign == "+" else NEGATIVE
+        _draw_table(ax, 5, 4, lambda i, j: PALE_GREY if i < 3 and j < 2 else "white")
+        for i in range(3 + with_row):
+            for j in range(2 + with_column):
+                _fill(ax, i, j, colour if i == 3 or j == 2 else PALE_GREY)
+        ax.set_title(f"{sign} {title}", color=colour, size=13)
+        ax.text(-0.75, 1.0, "S", size=12, **_POINTS)
+        ax.text(-0.75, 3.0, "i", size=12, style="italic", **_POINTS)
+        ax.text(0.5, -0.8, "F", size=12, **_POINTS)
+        ax.text(2.0, -0.8, "j", size=12, style="italic", **_POINTS)
+        ax.add_patch(Rectangle((1.5, 2.5), 1, 1, fill=False, linewidth=2.2, zorder=5))
+    return figure
+
+
+def one_pair_of_orders() -> Figure:
+    """The grid of prefix utilities of the example, and its second differences."""
+    utility = {
+        ("", ""): 0, ("", "a"): 0, ("", "ab"): 0, ("2", ""): 0, ("12", ""): 0,
+        ("2", "a"): 4, ("2", "ab"): 8, ("12", "a"): 6, ("12", "ab"): 10,
+    }  # fmt: skip
+    rows, columns = ("", "2", "12"), ("", "a", "ab")
+    grid = np.array([[utility[row, column] for column in columns] for row in rows])
+    gains = np.diff(np.diff(grid, axis=0), axis=1)
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    _write_grid(left, grid, ("no row", "row 2", "rows 2, 1"), ("no column", "a", "a, b"))
+    left.set_title("utilities of the prefixes", size=11)
+    _write_grid(right, gains, ("row 2", "row 1"), ("a", "b"), largest=4.0)
+    right.set_title("what each block adds", size=11)
+    return figure
+
+
+def sums_are_not_enough() -> Figure:
+    """Two tables with the same row sums and column sums, and other cells."""
+    figure = Figure(figsize=(7.2, 2.6), layout="constrained")
+    product = np.full((2, 2), 0.5)
+    values = value_game(_TwoGoodCells(), (2, 2)).values
+    for ax, cells, title in zip(
+        figure.subplots(1, 2),
+        (product, values),
+        ("row value x column value / total", "2D-Shapley"),
+        strict=True,
+    ):
+        _write_grid(ax, cells, ("row 1", "row 2"), ("a", "b"), largest=1.0)
+        ax.set_title(title, size=11)
+        for line, total in enumerate(cells.sum(axis=1)):
+            ax.text(1.75, line, f"= {total:g}", size=12, color=GREY, **_POINTS)
+        for line, total in enumerate(cells.sum(axis=0)):
+            ax.text(line, 1.75, f"= {total:g}", size=12, color=GREY, **_POINTS)
+    return figure
+
+
+class _TwoGoodCells:
+    """Each row has one good cell, in another column; a good cell is worth 1."""
+
+    def value(self, rows: np.ndarray, columns: np.ndarray) -> float:
+        return float((rows & columns).sum())
+
+
+def _write_grid(
+    ax: Axes,
+    grid: np.ndarray,
+    rows: tuple[str, ...],
+    columns: tuple[str, ...],
+    *,
+    largest: float | None = None,
+) -> None:
+    paint = diverging()
+
+    def colour(i: int, j: int) -> object:
+        return ZERO if largest is None else paint(0.5 + grid[i, j] / (4.0 * largest))
+
+    _draw_table(ax, *grid.shape, colour)
+    for (i, j), entry in np.ndenumerate(grid):
+        ax.text(j, i, f"{entry:g}", size=14, **_POINTS)
+    for i, name in enumerate(rows):
+        ax.text(-0.65, i, name, size=11, ha="right", va="center")
+    for j, name in enumerate(columns):
+        ax.text(j, -0.75, name, size=11, **_POINTS)
+
+
+def _draw_table(
+    ax: Axes, n_rows: int, n_columns: int, colour: Callable[[int, int], object]
+) -> None:
+    for i in range(n_rows):
+        for j in range(n_columns):
+            _fill(ax, i, j, colour(i, j))
+    ax.set_xlim(-1.2, n_columns - 0.2)
+    ax.set_ylim(n_rows - 0.2, -1.2)
+    ax.set_aspect("equal")
+    ax.axis("off")
+
+
+def _fill(ax: Axes, row: int, column: int, colour: object) -> None:
+    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="0.35"))
+
+
+if __name__ == "__main__":
+    for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
+        name = draw.__name__.replace("_", "-")
+        draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})

@@ -1,0 +1,80 @@
+"""Write llms.txt (a list of all pages) and llms-full.txt (their text) beside the HTML pages.
+
+As https://llmstxt.org proposes: the project's sentence, then links with one line each.
+"""
+
+import re
+from pathlib import Path
+
+from docutils import nodes
+
+_SECTIONS = {
+    "tutorials": "Tutorials",
+    "how-to": "How-to guides",
+    "explanation": "Explanation",
+    "gallery": "Examples",
+    "reference": "Reference",
+}
+_COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+
+
+def setup(app):
+    """Let Sphinx call us once all pages are there."""
+    app.connect("build-finished", _write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _write(app, exception):
+    if exception is None and app.builder.name == "html":
+        folder = Path(app.outdir)
+        (folder / "llms.txt").write_text("\n".join(_listing(app)) + "\n")
+        (folder / "llms-full.txt").write_text("\n\n".join(_texts(app.env)) + "\n")
+
+
+def _listing(app):
+    env = app.env
+    yield f"# {app.config.project}"
+    yield f"\n> {_first_sentence(env, 'index')}"
+    for folder, title in _SECTIONS.items():
+        yield f"\n## {title}\n"
+        for page in _pages(env, folder):
+            sentence = _first_sentence(env, page)
+            link = f"- [{env.titles[page].astext()}]({app.builder.get_target_uri(page)})"
+            yield f"{link}: {sentence}" if sentence else link
+
+
+def _pages(env, folder):
+    """Pages that say something themselves; tables of contents are what is written here."""
+    inside = (page for page in env.found_docs if page.split("/")[0] == folder)
+    return sorted(page for page in inside if page.split("/")[-1] not in _CONTENTS)
+
+
+_CONTENTS = {"index", "sg_execution_times", "sg_api_usage"}
+
+
+def _first_sentence(env, page):
+    """How the running text begins, on one line: its first sentence, or more of a short one."""
+    for paragraph in env.get_doctree(page).findall(nodes.paragraph):
+        if not any(isinstance(above, _ASIDE) for above in _ancestors(paragraph)):
+            text = " ".join(paragraph.astext().split())
+            end = _END.search(text, _SHORT)
+            return text[: end.start()] if end else text
+    return ""
+
+
+# Pages of the gallery begin with a note about downloads.
+_ASIDE = (nodes.note, nodes.table, nodes.field_list)
+_END = re.compile(r"(?<=[.?!])\s")
+_SHORT = 30
+
+
+def _ancestors(node):
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _texts(env):
+    for folder in ("tutorials", "how-to", "explanation"):
+        for page in _pages(env, folder):
+            yield _COMMENT.sub("", Path(env.doc2path(page)).read_text()).strip()

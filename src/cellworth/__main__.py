@@ -1,0 +1,5 @@
+"""python -m cellworth: the command line, where no script is on the path."""
+
+from cellworth.cli import main
+
+main(prog_name="cellworth")

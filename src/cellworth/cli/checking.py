@@ -1,0 +1,105 @@
+"""The command check: limits for a pipeline, with an exit code."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from cellworth.applications import cell_suspicion
+from cellworth.cli import options
+from cellworth.cli.folders import Result
+from cellworth.cli.printing import print_result
+from cellworth.cli.program import NO
+from cellworth.valuation import Valuation
+
+
+@dataclass(frozen=True)
+class Check:
+    """A figure, the limit that it must keep, and whether it does."""
+
+    name: str
+    found: float
+    limit: float
+    passed: bool
+    sentence: str
+
+
+@click.command(epilog=options.example("cellworth check values --max-harmful 2% --min-total 0.1"))
+@click.argument("folder", type=options.PATH)
+@click.option(
+    "--max-harmful", type=options.share, metavar="SHARE",
+    help="Most cells, as 2% or 0.02, whose value is below 0 by more than 1.96 times its error "
+    "(of sampling and of the choice of validation rows together).",
+)  # fmt: skip
+@click.option("--min-total", type=float, help="Least that all cells are worth together.")
+@click.option("--max-suspects", type=click.IntRange(min=0), help="Most suspicious cells.")
+@click.option(
+    "--suspicion-above", type=float,
+    help="Beyond this a cell counts as suspicious; at most about 2 log(rows).",
+)  # fmt: skip
+@options.files_moved
+@options.as_json
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    *,
+    folder: Path,
+    max_harmful: float | None,
+    min_total: float | None,
+    max_suspects: int | None,
+    suspicion_above: float | None,
+    table: Path | None,
+    val: Path | None,
+    as_json: bool,
+) -> None:
+    """Hold the values in FOLDER against limits; exit code 1 if one is broken."""
+    if max_harmful is None and min_total is None and max_suspects is None:
+        raise click.UsageError("no limit came; give --max-harmful, --min-total or --max-suspects.")
+    if (max_suspects is None) != (suspicion_above is None):
+        raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
+    result = Result.load(folder, table=table, val=val)
+    if result.valuation.status == "interrupted":
+        warnings.warn("these values were broken off before their end.", stacklevel=2)
+    checks = [*_of_values(result.valuation, max_harmful, min_total)]
+    if max_suspects is not None and suspicion_above is not None:
+        checks.append(_of_suspects(result, max_suspects, suspicion_above))
+    passed = all(one.passed for one in checks)
+    lines = [f"{'ok  ' if one.passed else 'FAIL'}  {one.sentence}" for one in checks]
+    print_result("check", {"passed": passed, "checks": list(map(asdict, checks))}, lines)
+    if not passed:
+        ctx.exit(NO)
+
+
+def share_harmful(valuation: Valuation) -> float:
+    """Share of the blocks that are worth less than nothing, beyond their error.
+
+    A block whose value or error is not known is not called harmful, but counts among all.
+    """
+    signs = valuation.signs()
+    return signs.negative / signs.total
+
+
+def _of_values(
+    valuation: Valuation, max_harmful: float | None, min_total: float | None
+) -> Iterator[Check]:
+    if max_harmful is not None:
+        share = share_harmful(valuation)
+        told = f"{share:.2%} of the cells are harmful, at most {max_harmful:.2%} may be"
+        yield Check("max_harmful", share, max_harmful, share <= max_harmful, told)
+    if min_total is not None:
+        total = valuation.total
+        told = f"all cells are worth {total:.4g}, at least {min_total:.4g} is asked for"
+        yield Check("min_total", total, min_total, total >= min_total, told)
+
+
+def _of_suspects(result: Result, most: int, above: float) -> Check:
+    question = result.question
+    suspicion = cell_suspicion(question.X, question.y, kinds=question.kinds)
+    count = int((suspicion > above).sum())
+    told = f"{count} cells have a suspicion above {above:g}, at most {most} may"
+    return Check("max_suspects", count, most, count <= most, told)

@@ -1,0 +1,62 @@
+"""The command info: what a folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cellworth.cli import options
+from cellworth.cli.folders import AUDIT, CHECKPOINT, VALUATION, kind_of
+from cellworth.cli.printing import print_result
+from cellworth.cli.requests import FILE, Request
+from cellworth.cli.running import summary_of
+from cellworth.valuation import Valuation
+
+# Long, and of no use to a reader.
+_LEFT_OUT = ("owners", "agreement", "rounds")
+
+
+@click.command(epilog=options.example("cellworth info values"))
+@click.argument("folder", type=options.PATH)
+@options.as_json
+def info(folder: Path, as_json: bool) -> None:
+    """Say what FOLDER holds: values, a run that can go on, or an audit."""
+    kind = kind_of(folder)
+    if kind not in (VALUATION, CHECKPOINT, AUDIT):
+        raise ValueError(f"{folder} is no folder that cellworth wrote; it has no manifest of ours.")
+    asked = Request.load(folder) if (folder / FILE).exists() else None
+    document: dict[str, Any] = {"folder": str(folder), "holds": kind, "request": _plain(asked)}
+    lines = [f"{folder}: {kind}"]
+    found = folder if kind == VALUATION else folder / "valuation" if kind == AUDIT else None
+    if found is not None:
+        valuation = Valuation.load(found)
+        provenance = valuation.provenance
+        document |= {"created": provenance.created, "versions": dict(provenance.versions)}
+        document |= {"values": summary_of(valuation)}
+        versions = (f"{name} {number}" for name, number in provenance.versions.items())
+        lines += [repr(valuation), f"  created     {provenance.created}"]
+        lines += [f"  versions    {', '.join(versions)}"]
+    else:
+        document |= {"created": None, "versions": None, "values": None}
+        lines += [f"  go on with  cellworth resume {folder}"]
+    print_result("info", document, [*lines, *_asked_lines(document["request"])])
+
+
+def _plain(request: Request | None) -> dict[str, Any] | None:
+    if request is None:
+        return None
+    asked = vars(request)
+    return {name: asked[name] for name in asked if name not in _LEFT_OUT}
+
+
+def _asked_lines(asked: Mapping[str, Any] | None) -> list[str]:
+    if asked is None:
+        return []
+    said = {name: given for name, given in asked.items() if given not in (None, (), False)}
+    return [
+        f"  {name.replace('_', '-'):<14}{', '.join(given) if isinstance(given, tuple) else given}"
+        for name, given in said.items()
+    ]

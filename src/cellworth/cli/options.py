@@ -1,0 +1,130 @@
+"""Options that several commands share, and what their texts mean."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+PATH = click.Path(path_type=Path)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def duration(text: str) -> float:
+    """Seconds of 90s, 10m or 2h."""
+    found = re.fullmatch(r"(\d+\.?\d*)\s*([smhd])", text.strip())
+    if not found or float(found[1]) == 0:
+        raise click.BadParameter(f"{text!r} is no duration; give one such as 90s, 10m or 2h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Which share of a run: 0/10 is the first of ten."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found or int(found[1]) >= int(found[2]):
+        raise click.BadParameter(f"{text!r} is no shard; give i/N with i from 0 to N - 1.")
+    return int(found[1]), int(found[2])
+
+
+def share(text: str) -> float:
+    """Part of the whole: 2% or 0.02."""
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(%?)", text.strip())
+    part = float(found[1]) / (100 if found[2] else 1) if found else 2.0
+    if part > 1:
+        raise click.BadParameter(f"{text!r} is no share; give one such as 2% or 0.02.")
+    return part
+
+
+def example(*lines: str) -> str:
+    """Lines that stand below the help of a command as they are."""
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
+
+
+def joined(*options: Decorator) -> Decorator:
+    """Several options as one decorator; help lists them in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+    return decorate
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+quiet = click.option("-q", "--quiet", is_flag=True, help="No progress bar and no notes.")
+
+force = click.option("--force", is_flag=True, help="Replace a result that is there.")
+
+files_moved = joined(
+    click.option("--table", type=PATH, help="Where the table lies now, if it was moved."),
+    click.option("--val", type=PATH, help="Where the validation file lies now."),
+)
+
+table_options = joined(
+    click.option("--target", required=True, metavar="COLUMN", help="Column of the labels."),
+    click.option(
+        "--id", "row_id", metavar="COLUMN",
+        help="Column that names the rows; without it they are 0, 1, 2, ...",
+    ),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Column that does not play."),
+    click.option(
+        "--missing", multiple=True, metavar="TEXT",
+        help="Stands for a gap in a text file, besides an empty field.",
+    ),
+    click.option(
+        "--categorical", multiple=True, metavar="COLUMN",
+        help="Numbers that are names, such as postcodes (knn).",
+    ),
+    click.option("--val", type=PATH, help="File of validation rows, with the same columns."),
+    click.option(
+        "--cv", type=click.IntRange(min=2),
+        help="Folds that judge each other where there is no --val.  [default: 5]",
+    ),
+    click.option("--row-groups", metavar="COLUMN", help="Column that names groups of rows."),
+    click.option(
+        "--column-groups", type=PATH,
+        help='TOML file with a line such as money = ["income", "debt"] for each group.',
+    ),
+)  # fmt: skip
+
+method_options = joined(
+    click.option(
+        "--model", default="knn", show_default=True, metavar="knn|MODULE:OBJECT",
+        help="Nearest neighbours, or an estimator of yours, its class or a function that makes it; "
+        "its code is run.",
+    ),
+    click.option(
+        "-k", "--neighbors", type=click.IntRange(min=1), default=5, show_default=True,
+        help="Neighbours that vote (knn).",
+    ),
+    click.option("--scoring", help="How a model is judged, such as balanced_accuracy."),
+    click.option("--labels", is_flag=True, help="Labels play as one more column (knn)."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+)  # fmt: skip
+
+length_options = joined(
+    click.option(
+        "--sweeps", type=click.IntRange(min=1),
+        help="Passes over all validation rows where columns are sampled (knn).",
+    ),
+    click.option("--budget", type=click.IntRange(min=1), help="Fits to spend (models)."),
+    click.option("--deadline", type=duration, metavar="TIME", help="Time to spend: 90s, 10m, 2h."),
+    click.option(
+        "--error", type=click.FloatRange(min=0, min_open=True),
+        help="Stop when the largest standard error is below this.",
+    ),
+)  # fmt: skip
+
+place_options = joined(
+    click.option(
+        "--jobs", type=click.IntRange(min=1), help="Workers on this machine; all cores without it."
+    ),
+    click.option("--dask", metavar="ADDRESS", help="Scheduler of a cluster: tcp://host:8786."),
+)

@@ -1,0 +1,94 @@
+"""The program: how commands fail, warn, and are broken off, the same for all of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+FINE, NO, WRONG, INTERRUPTED, KILLED, PIPE = 0, 1, 2, 3, 130, 141
+
+EXIT_CODES = """\b
+Exit codes:
+  0    all is well
+  1    a check or a verdict says no
+  2    wrong usage or wrong input, told in one sentence
+  3    broken off before its end; with --checkpoint, cellworth resume goes on
+  130  Ctrl-C, with nothing to go on from
+  141  whoever read the output has gone"""
+
+# What the library says of a user's mistakes, of files and of what is not installed.
+_MISTAKES = (ValueError, TypeError, KeyError, OSError, ImportError, NotImplementedError)
+
+
+class BrokenOffError(click.ClickException):
+    """A run that did not come to its end."""
+
+    def __init__(self, message: str, exit_code: int = INTERRUPTED) -> None:
+        """Say how to go on."""
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    def show(self, file: Any = None) -> None:
+        """Say what can be done about it."""
+        click.echo(self.message, err=True)
+
+
+class _MistakeError(click.ClickException):
+    exit_code = WRONG
+
+
+class Program(click.Group):
+    """A group of commands in which a user's mistake is one sentence, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what goes wrong in it becomes a sentence and an exit code."""
+        with _told_as_lines():
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+                return result
+            except BrokenPipeError:
+                # Python would complain once more when it closes the stream.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                ctx.exit(PIPE)
+            except (click.Abort, KeyboardInterrupt) as error:
+                raise BrokenOffError("Broken off.", KILLED) from error
+            except _MISTAKES as error:
+                if ctx.params.get("debug"):
+                    raise
+                raise _MistakeError(_sentence(error)) from error
+
+
+def _sentence(error: BaseException) -> str:
+    """What an error says, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror}"
+    # A KeyError would print the repr of its sentence.
+    told = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(told).split()) or type(error).__name__
+
+
+@contextmanager
+def _told_as_lines() -> Iterator[None]:
+    """Show warnings for people: one line each, no line twice."""
+    shown: set[str] = set()
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        line = " ".join(str(message).split())
+        if line not in shown:
+            shown.add(line)
+            click.echo(f"Warning: {line}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for category in (UserWarning, RuntimeWarning):
+            warnings.simplefilter("always", category)
+        warnings.showwarning = show
+        yield

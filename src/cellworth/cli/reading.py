@@ -1,0 +1,255 @@
+"""What stands in a file: CSV, TSV, Parquet or Arrow, as the table and labels that are valued."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Labels, label_array, some
+from cellworth.tables import Table, series_array
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_PARQUET = (".parquet", ".pq")
+_ARROW = (".arrow", ".feather", ".ipc")
+_PANDAS_INDEX = "__index_level_0__"
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+# A column of text in which so few entries are no numbers was meant to hold numbers.
+_SHARE_OF_TYPOS = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """A table and its labels.
+
+    Parameters
+    ----------
+    X : Table
+        Arrow columns, with the user's row ids.
+    y : array of shape (n_rows,)
+    """
+
+    X: Table
+    y: NDArray[Any]
+
+
+def read_delivery(
+    path: Path,
+    *,
+    target: str,
+    row_id: str | None = None,
+    drop: Sequence[str] = (),
+    missing: Sequence[str] = (),
+    like: Delivery | None = None,
+) -> Delivery:
+    """Read a file and take labels and row ids out of its columns.
+
+    Parameters
+    ----------
+    path : path
+    target : str
+        Column of the labels.
+    row_id : str or None
+        Column that names the rows; None: 0, 1, 2, ...
+    drop : sequence of str
+        Columns that do not play.
+    missing : sequence of str
+        What stands for a gap in a text file, besides an empty field.
+    like : Delivery or None
+        The training table, where this is the validation file: columns get its types, and columns
+        that name rows or are dropped need not be there.
+    """
+    text = _text_columns(like)
+    table = read_table(path, missing=missing, as_text=text)
+    optional = like is not None
+    _require(table.column_names, target, path, "--target")
+    for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
+        if name is not None and not optional:
+            _require(table.column_names, name, path, option)
+    names = table.column_names
+    ids = row_id if row_id in names else _PANDAS_INDEX if _PANDAS_INDEX in names else None
+    rest = [name for name in names if name not in {target, ids, row_id, *drop}]
+    if not rest:
+        raise ValueError(f"{path} has no columns besides {target!r} to be valued; drop fewer.")
+    X = Table(
+        nw.from_native(_typed(table.select(rest), like), eager_only=True),
+        label_array(rest, what="column"),
+        _row_ids(table, ids, path),
+    )
+    return Delivery(X, _column(table, target))
+
+
+def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str] = ()) -> Any:
+    """Read a file as an Arrow table; what is wrong with it is one sentence."""
+    _require_file(path)
+    kind = _kind(path)
+    try:
+        if kind in _PARQUET:
+            import pyarrow.parquet as pq
+
+            table = pq.read_table(path)
+        elif kind in _ARROW:
+            table = _read_arrow(path)
+        else:
+            table = _read_text(path, _DELIMITERS[kind], missing, as_text)
+    except (ValueError, OSError, EOFError) as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{path} cannot be read ({told}); mend it, or save it anew.") from error
+    _refuse_names(table.column_names, path)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} has no rows below its header; give a table with rows.")
+    _refuse_bytes(table, path)
+    if kind in _DELIMITERS:
+        _warn_of_typos(table, path, missing)
+    return table
+
+
+def file_sha256(path: Path) -> str:
+    """Fingerprint of a file as it lies on disk."""
+    _require_file(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow.")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there; give the path of a table.")
+
+
+def _kind(path: Path) -> str:
+    """Ending of a file's name, without that of compression."""
+    endings = [ending.lower() for ending in path.suffixes]
+    if endings and endings[-1] == ".gz":
+        endings = endings[:-1] if len(endings) > 1 and endings[-2] in _DELIMITERS else []
+    known = (*_DELIMITERS, *_PARQUET, *_ARROW)
+    if not endings or endings[-1] not in known:
+        raise ValueError(
+            f"{path} has no ending that tells its format; give .csv, .tsv (also with .gz), "
+            ".parquet, .arrow or .feather."
+        )
+    return endings[-1]
+
+
+def _read_text(path: Path, delimiter: str, missing: Sequence[str], as_text: Sequence[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    convert = pc.ConvertOptions(
+        null_values=["", *missing],
+        strings_can_be_null=True,
+        column_types=dict.fromkeys(as_text, pa.string()),
+    )
+    parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    with pa.input_stream(str(path)) as stream:
+        return pc.read_csv(stream, parse_options=parse, convert_options=convert)
+
+
+def _read_arrow(path: Path) -> Any:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as source:
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source).read_all()
+
+
+def _refuse_names(names: list[str], path: Path) -> None:
+    if "" in names:
+        raise ValueError(
+            f"{path} has no name for column {names.index('') + 1}; give each column a name in the "
+            "first line."
+        )
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise ValueError(f"{path} has two columns called {twice[0]!r}; rename one of them.")
+
+
+def _refuse_bytes(table: Any, path: Path) -> None:
+    import pyarrow as pa
+
+    for field in table.schema:
+        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+            raise ValueError(
+                f"column {field.name!r} of {path} holds bytes that are no UTF-8 text; save the "
+                "file as UTF-8."
+            )
+
+
+def _warn_of_typos(table: Any, path: Path, missing: Sequence[str]) -> None:
+    """Name the entries that make text of a column of numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for field in table.schema:
+        if not pa.types.is_string(field.type):
+            continue
+        column = table.column(field.name)
+        odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)
+        places = np.flatnonzero(odd.to_numpy())
+        n_known = len(column) - column.null_count
+        if 0 < len(places) <= max(1, _SHARE_OF_TYPOS * n_known) and n_known > 2 * len(places):
+            entry, more = column[int(places[0])].as_py(), len(places) - 1
+            warnings.warn(
+                f"column {field.name!r} of {path} is read as text, because row {places[0]} (from "
+                f"0) holds {entry!r}{f' and {more} more are no numbers' if more else ''}; mend it, "
+                f"or if it means a gap, give --missing {entry!r}.",
+                stacklevel=2,
+            )
+
+
+def _require(names: list[str], name: str, path: Path, option: str) -> None:
+    if name not in names:
+        raise ValueError(
+            f"{option} is {name!r}, which is no column of {path}; its columns are {some(names)}."
+        )
+
+
+def _row_ids(table: Any, name: str | None, path: Path) -> Labels:
+    if name is None:
+        return np.arange(table.num_rows)
+    column = table.column(name)
+    if column.null_count:
+        raise ValueError(
+            f"column {name!r} of {path}, which names the rows, has gaps; fill them, or leave out "
+            "--id."
+        )
+    return label_array(column.to_pylist(), what="row")
+
+
+def _column(table: Any, name: str) -> NDArray[Any]:
+    series = nw.from_native(table.select([name]), eager_only=True)[name]
+    return series_array(series)
+
+
+def _text_columns(like: Delivery | None) -> list[str]:
+    if like is None:
+        return []
+    return [name for name, kind in like.X.types.items() if kind == "String"]
+
+
+def _typed(table: Any, like: Delivery | None) -> Any:
+    """Give columns the types of the training table, where nothing is lost by it."""
+    import pyarrow as pa
+
+    if like is None:
+        return table
+    wanted = like.X.native.schema
+    for place, field in enumerate(table.schema):
+        if field.name in wanted.names and field.type != wanted.field(field.name).type:
+            try:
+                column = table.column(place).cast(wanted.field(field.name).type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                continue
+            table = table.set_column(place, field.name, column)
+    return table

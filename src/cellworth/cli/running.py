@@ -1,0 +1,201 @@
+"""Runs: from a request to a folder of values, in one go, in parts or on many machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellworth.cli.folders import VALUATION, kind_of, refuse_to_overwrite
+from cellworth.cli.printing import note, print_result, progress_is_shown, shown
+from cellworth.cli.program import BrokenOffError
+from cellworth.cli.requests import FILE, Request, refuse_other_request
+from cellworth.cli.valuing import KNN, Question, refuse_what_was_not_agreed
+from cellworth.execution import Dask, Processes, Progress, Serial, Threads
+from cellworth.listing import ValueList
+from cellworth.report import round_line
+from cellworth.valuation import Valuation
+
+_SHOWN = 5
+_SECONDS_TO_ANSWER = 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run takes place and what is kept of it.
+
+    Parameters
+    ----------
+    checkpoint : path or None
+        Folder in which the run is written down.
+    shard : tuple of int or None
+    jobs : int or None
+        Workers on this machine.
+    dask : str or None
+        Address of a scheduler.
+    quiet : bool
+    """
+
+    checkpoint: Path | None = None
+    shard: tuple[int, int] | None = None
+    jobs: int | None = None
+    dask: str | None = None
+    quiet: bool = False
+
+    @contextmanager
+    def settings(self, model: str) -> Iterator[dict[str, Any]]:
+        """Settings of a valuer; a cluster is let go of afterwards."""
+        how: dict[str, Any] = {"progress": progress_is_shown(self.quiet)}
+        if self.checkpoint is not None:
+            how["checkpoint"] = self.checkpoint
+        if self.shard is not None:
+            how["shard"] = self.shard
+        if self.dask is not None:
+            with _client(self.dask) as client:
+                yield {**how, "executor": Dask(client)}
+        elif self.jobs is not None:
+            many = Threads if model == KNN else Processes
+            yield {**how, "executor": Serial() if self.jobs == 1 else many(self.jobs)}
+        else:
+            yield how
+
+
+def run_and_save(command: str, request: Request, place: Place, *, force: bool) -> None:
+    """Answer a request, write the answer into its folder and print a summary."""
+    output = Path(request.output) if request.output else None
+    if output is not None and place.shard is None:
+        # The same request may go on where it was; nothing else is overwritten.
+        refuse_to_overwrite(output, force=force, request=request if command == "resume" else None)
+    question = Question.of(request)
+    lines: list[Mapping[str, Any]] = list(request.rounds)
+    with place.settings(request.model) as how:
+        valuer = question.valuer(**how, on_round=lambda progress: _add_line(lines, progress))
+        refuse_what_was_not_agreed(question, valuer)
+        with _written_down(request, place):
+            valuation = _fitted(valuer, question, place)
+    if place.shard is not None:
+        _print_shard(place, place.shard)
+        return
+    assert valuation is not None and output is not None  # noqa: S101, PT018 (only shards lack them)
+    request = replace(request, rounds=tuple(lines))
+    if place.checkpoint is not None:
+        request.save(place.checkpoint)
+    valuation.save(output)
+    request.save(output)
+    print_summary(command, valuation, output)
+    if not place.quiet:
+        note(f"The values are in {shown(output)}.")
+    if valuation.status == "interrupted":
+        raise BrokenOffError(_way_on(place))
+
+
+def print_summary(command: str, valuation: Valuation, output: Path) -> None:
+    """Print what came out of a run."""
+    document = {"output": shown(output), **summary_of(valuation)}
+    print_result(command, document, [repr(valuation), "", repr(valuation.columns())])
+
+
+def summary_of(valuation: Valuation) -> dict[str, Any]:
+    """The figures of a valuation that fit on a page."""
+    errors = valuation.standard_errors
+    known = errors[~np.isnan(errors)]
+    return {
+        "shape": list(valuation.shape),
+        "status": valuation.status,
+        "method": valuation.provenance.method["name"],
+        "total": valuation.total,
+        "total_error": valuation.total_error,
+        "expected_total": valuation.expected_total,
+        "largest_standard_error": float(known.max()) if len(known) else math.nan,
+        "seconds": valuation.provenance.seconds,
+        "columns": entries(valuation.columns()),
+        "lowest": entries(valuation.lowest(_SHOWN)),
+        "highest": entries(valuation.highest(_SHOWN)),
+    }
+
+
+def entries(values: ValueList) -> list[dict[str, Any]]:
+    """One dictionary per value; an error that nobody knows is None."""
+    return [
+        {name: entry[name] for name in entry if name not in ("rank", "count")}
+        | {"validation_error": entry.get("validation_error")}
+        for entry in values
+    ]
+
+
+def _add_line(lines: list[Mapping[str, Any]], progress: Progress) -> None:
+    if not lines or progress.tasks > lines[-1]["tasks"]:
+        lines.append(round_line(progress))
+
+
+def _fitted(valuer: Any, question: Question, place: Place) -> Valuation | None:
+    owners = question.owners() if question.request.model == KNN else None
+    more = {} if owners is None else {"owners": owners}
+    try:
+        valuer.fit(**question.data(), **more)
+    except KeyboardInterrupt as error:
+        # There is nothing to go on from before the run itself has begun.
+        if place.checkpoint is None or kind_of(place.checkpoint) is None:
+            raise
+        raise BrokenOffError(_way_on(place)) from error
+    if place.shard is not None:
+        return None
+    valuation: Valuation = valuer.valuation_
+    return valuation
+
+
+@contextmanager
+def _written_down(request: Request, place: Place) -> Iterator[None]:
+    """Keep the request in the checkpoint, unless it is refused before the run begins."""
+    folder = place.checkpoint
+    if folder is None:
+        yield
+        return
+    if folder.exists() and kind_of(folder) == VALUATION:
+        raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
+    refuse_other_request(folder, request)
+    was_there = folder.exists()
+    is_new = not (folder / FILE).exists()
+    request.save(folder)
+    try:
+        yield
+    finally:
+        if is_new and kind_of(folder) is None:
+            (folder / FILE).unlink()
+            if not was_there:
+                folder.rmdir()
+
+
+def _print_shard(place: Place, shard: tuple[int, int]) -> None:
+    at, n_shards = shard
+    document = {"checkpoint": str(place.checkpoint), "shard": at, "shards": n_shards}
+    line = (
+        f"Shard {at} of {n_shards} is done; once all are, cellworth resume {place.checkpoint} "
+        "gives the values."
+    )
+    print_result("shard", document, [line])
+
+
+def _way_on(place: Place) -> str:
+    if place.checkpoint is None:
+        return "Broken off: these values are of what was done by then."
+    return f"Broken off; go on with: cellworth resume {place.checkpoint}"
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("--dask needs distributed; pip install 'cellworth[dask]'.") from error
+    try:
+        client = Client(address, timeout=_SECONDS_TO_ANSWER)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ConnectionError(f"no scheduler answers at {address} ({error}).") from error
+    with client:
+        yield client

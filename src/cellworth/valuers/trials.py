@@ -1,0 +1,51 @@
+"""Trials: what a run over queries would cost, from a few queries that are valued for it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+from threadpoolctl import threadpool_limits
+
+from cellworth.execution import StoppingRule
+from cellworth.valuers.plans import Plan
+from cellworth.valuers.queries import QueryTasks
+
+_TRIAL_SECONDS = 0.5
+
+
+def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
+    """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
+    n_coalitions = tasks.design.n_coalitions(tasks.n_results)
+    per_sweep = tasks.n_queries * n_coalitions
+    most = math.inf if stop is None else min(
+        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.parts)
+    )  # fmt: skip
+    return Plan(
+        type(tasks.design).__name__,
+        tasks.game.shape,
+        min(most, math.inf if sweeps is None else sweeps * per_sweep),
+        per_sweep / len(tasks.parts),
+        seconds_per_query(tasks) / n_coalitions,
+        math.inf if stop is None else stop.most_seconds,
+    )
+
+
+def seconds_per_query(tasks: QueryTasks) -> float:
+    """Time of one query, from ever more of them, until that takes about a second."""
+    # The last part is watched for errors only if all are.
+    task = tasks(len(tasks.parts) - 1)
+    queries = task.part.queries
+    n_queries, seconds = 1, 0.0
+    with threadpool_limits(1):
+        # The first compiles, sorts columns and draws coalitions, once for all.
+        tasks.contribution(replace(task, part=replace(task.part, queries=queries[:1])))
+        while True:
+            trial = replace(task, part=replace(task.part, queries=queries[:n_queries]))
+            began = time.perf_counter()
+            tasks.contribution(trial)
+            seconds = time.perf_counter() - began
+            if n_queries >= len(queries) or seconds > _TRIAL_SECONDS:
+                return seconds / min(n_queries, len(queries))
+            n_queries *= 4

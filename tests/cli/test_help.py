@@ -1,0 +1,60 @@
+"""Help has an example for each command, and the examples are command lines."""
+
+import shlex
+
+import click
+import pytest
+
+from cellworth.cli import main
+from shell import fine
+
+COMMANDS = sorted(main.commands)
+
+
+def examples(command):
+    lines = (command.epilog or "").split("\n")
+    return [line.strip() for line in lines if line.startswith("  cellworth ")]
+
+
+def parsed(line):
+    words = shlex.split(line)[1:]
+    context = click.Context(main, info_name="cellworth")
+    name, command, rest = main.resolve_command(context, words)
+    return command.make_context(name, list(rest), parent=context)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_help_with_an_example(name):
+    text = fine(name, "--help")
+    assert "Example:" in text
+    assert main.commands[name].help
+    for parameter in main.commands[name].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help or parameter.show_default, parameter.name
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion"}))
+def test_the_example_is_a_command_line(name):
+    found = examples(main.commands[name])
+    assert found
+    for line in found:
+        assert line.split()[1] == name
+        assert parsed(line).command is main.commands[name]
+
+
+def test_the_example_of_completion_is_for_a_shell():
+    assert 'eval "$(cellworth completion bash)"' in main.commands["completion"].epilog
+
+
+def test_the_first_page_says_what_exit_codes_mean():
+    text = fine("--help")
+    for code in ("0", "1", "2", "3", "130", "141"):
+        assert f"\n    {code} " in text
+    for line in examples(main):
+        parsed(line)
+
+
+def test_the_version_is_that_of_the_package():
+    import cellworth
+
+    assert fine("--version").strip().endswith(cellworth.__version__)

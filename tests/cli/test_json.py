@@ -1,0 +1,97 @@
+"""With --json every command prints one document, which keeps to its schema."""
+
+import copy
+import json
+
+import jsonschema
+import pytest
+
+from cellworth.cli import main
+from cellworth.cli.describing import read_schema, schema_names
+from cellworth.cli.printing import plain
+from shell import cellworth, fine
+
+# Commands that print no document of their own: scripts and schemas are what they are.
+_OTHERS = {"schema", "completion"}
+
+
+@pytest.fixture(scope="module")
+def documents(home, tmp_path_factory):
+    """One document of each kind."""
+    at = tmp_path_factory.mktemp("documents")
+    run = [*home.asked, "--checkpoint", at / "run", "-q", "--json"]
+    made = {
+        "value": fine("value", *home.asked, "-o", at / "v", "-q", "--json"),
+        "shard": fine("value", *run, "--shard", "0/1", "-o", at / "w"),
+        "resume": fine("resume", at / "run", "-q", "--json"),
+        "merge": fine("merge", at / "run", "--into", at / "whole", "--json"),
+        "plan": fine("plan", *home.asked, "--json"),
+        "info": fine("info", home.values, "--json"),
+        "suspects": fine("suspects", home.values, "-k", 5, "--json"),
+        "explain": fine("explain", home.values, "--row", "p3", "--json"),
+        "report": fine("report", home.values, "-o", at / "report.html", "--json"),
+        "check": fine("check", home.values, "--max-harmful", "100%", "--json"),
+        "draft": fine(
+            "draft", *home.asked, "--owners", home.owners, "-o", at / "deal.toml", "--json"
+        ),
+        "split": fine("split", home.values, "--amount", "100.00", "-o", at / "audit", "--json"),
+        "statement": fine(
+            "split", home.values, "--amount", "100.00", "--statement", "bank", "--json"
+        ),
+        "verify": fine("verify", at / "audit", "--json"),
+    }
+    made["info of a run"] = fine("info", at / "run", "--json")
+    made["info of an audit"] = fine("info", at / "audit", "--json")
+    made["explain of a column"] = fine("explain", home.values, "--column", "age", "--json")
+    made["suspects by worth"] = fine("suspects", home.values, "--by", "worth", "--json")
+    return {name: json.loads(text) for name, text in made.items()}
+
+
+OTHER_KINDS = ("info of a run", "info of an audit", "explain of a column", "suspects by worth")
+KINDS = [*schema_names(), *OTHER_KINDS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_keeps_to_its_schema(documents, kind):
+    name = kind.split()[0]
+    schema = read_schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = documents[kind]
+    assert document["format"] == f"cellworth {name}"
+    jsonschema.validate(document, schema)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_document_breaks_its_schema(documents, kind):
+    schema = read_schema(kind.split()[0])
+    for damage in (without_last, with_more, of_another_format):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(damage(documents[kind]), schema)
+
+
+def without_last(document):
+    return dict(list(document.items())[:-1])
+
+
+def with_more(document):
+    return document | {"more": 1}
+
+
+def of_another_format(document):
+    return copy.deepcopy(document) | {"format": "something else"}
+
+
+def test_every_command_that_prints_a_result_has_a_schema():
+    assert set(main.commands) - _OTHERS <= set(schema_names())
+    for name in set(main.commands) - _OTHERS:
+        assert "--json" in {o for p in main.commands[name].params for o in p.opts}
+
+
+def test_schemas_are_printed():
+    assert json.loads(fine("schema", "check")) == read_schema("check")
+    assert cellworth("schema", "nobody").code == 2
+
+
+def test_what_json_does_not_have_becomes_null_or_text():
+    assert plain({"a": [float("nan"), float("inf"), 1.5]}) == {"a": [None, None, 1.5]}
+    assert plain(__import__("datetime").date(2020, 1, 2)) == "2020-01-02"

@@ -1,0 +1,115 @@
+"""Lists, explanations and limits are those of the library."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from cellworth import Valuation, cell_suspicion, explain_row, suspect_cells
+from cellworth.cli.checking import share_harmful
+from cellworth.cli.reading import read_delivery
+from shell import cellworth, fine
+
+
+@pytest.fixture(scope="module")
+def read(home):
+    return read_delivery(home.table, target="label", row_id="name")
+
+
+def test_suspects_are_those_of_the_library(home, read):
+    valuation = Valuation.load(home.values)
+    again = suspect_cells(valuation, read.X, read.y, k=7, backend="pyarrow").to_pylist()
+    found = json.loads(fine("suspects", home.values, "-k", 7, "--json"))["cells"]
+    assert found == again
+    text = fine("suspects", home.values, "-k", 7)
+    assert [line.split()[1] for line in text.strip().split("\n")[1:]] == [c["row"] for c in again]
+    assert again[0]["reason"] in text
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+def test_suspects_are_written_to_a_file(home, tmp_path, ending):
+    path = tmp_path / f"suspects.{ending}"
+    assert fine("suspects", home.values, "-k", 5, "-o", path) == ""
+    readers = {
+        "csv": lambda: list(csv.DictReader(io.StringIO(path.read_text()))),
+        "parquet": lambda: pq.read_table(path).to_pylist(),
+        "json": lambda: json.loads(path.read_text()),
+    }
+    lines = readers[ending]()
+    assert len(lines) == 5
+    assert set(lines[0]) >= {"rank", "row", "column", "cell", "typical", "suspicion", "worth"}
+    assert cellworth("suspects", home.values, "-o", path).code == 2
+    fine("suspects", home.values, "-o", path, "--force")
+
+
+def test_a_row_is_explained_as_the_library_does(home, read):
+    again = explain_row(Valuation.load(home.values), "p5", X=read.X, n_similar=1)
+    assert fine("explain", home.values, "--row", "p5", "--similar", 1) == f"{again!r}\n"
+
+
+def test_rows_without_names_go_by_number(home, tmp_path):
+    fine("value", home.table, "--target", "label", "--drop", "name", "-o", tmp_path / "v", "-q")
+    assert "row 7 is worth" in fine("explain", tmp_path / "v", "--row", "7")
+    assert cellworth("explain", tmp_path / "v", "--row", "24").code == 2
+
+
+def test_harmful_cells_are_below_zero_beyond_their_error(home):
+    valuation = Valuation.load(home.values)
+    upper = valuation.values + 1.96 * np.hypot(
+        valuation.standard_errors, valuation.validation_errors
+    )
+    share = np.mean(upper < 0)
+    assert share_harmful(valuation) == pytest.approx(share, abs=1e-3)
+    found = json.loads(fine("check", home.values, "--max-harmful", "100%", "--json"))
+    assert found["checks"][0]["found"] == share_harmful(valuation)
+
+
+def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
+    total = Valuation.load(home.values).total
+    assert cellworth("check", home.values, "--min-total", repr(total)).code == 0
+    assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
+    suspicion = cell_suspicion(read.X, read.y)
+    above, count = 3.0, int((suspicion > 3.0).sum())
+    assert count > 0
+    asked = ["check", home.values, "--suspicion-above", above, "--max-suspects"]
+    assert cellworth(*asked, count).code == 0
+    done = cellworth(*asked, count - 1, "--min-total", "-1")
+    assert done.code == 1
+    assert done.out.count("FAIL") == 1
+    assert done.out.count("ok  ") == 1
+
+
+def test_a_report_is_one_page(home, tmp_path):
+    path = tmp_path / "report.html"
+    assert "The report is in" in fine("report", home.values, "-o", path, "--title", "People")
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "People" in page
+    assert cellworth("report", home.values, "-o", path).code == 2
+    fine("report", home.values, "-o", path, "--no-cells", "--force")
+    assert path.read_text(encoding="utf-8") != page
+
+
+def test_a_report_without_its_library_says_what_to_install(home, tmp_path):
+    code = (
+        "import sys; sys.modules['jinja2'] = None; from cellworth.cli import main; "
+        f"main(['report', {str(home.values)!r}, '-o', {str(tmp_path / 'report.html')!r}])"
+    )
+    done = subprocess.run(  # noqa: S603 (our own program)
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'cellworth[report]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_info_says_what_a_folder_holds(home):
+    out = fine("info", home.values)
+    assert out.startswith(f"{home.values}: cellworth valuation\n")
+    assert "24 x 3 blocks" in out
+    assert "label" in out

@@ -1,0 +1,75 @@
+"""The program as a process: streams, exit codes, pipes and shells."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from shell import TABLE, fine, started
+
+
+def done(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def test_results_go_to_stdout_and_all_else_to_stderr(home, tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE.replace("p0,20", "p0,2O"))
+    code, out, err = done(
+        started("value", "t.csv", "--target", "label", "--id", "name", "--json", cwd=tmp_path)
+    )
+    assert code == 0
+    assert json.loads(out)["output"] == "t.values"
+    lines = err.strip().split("\n")
+    assert lines[0].startswith("Warning: column 'age' of ")
+    assert "'2O'" in lines[0]
+    assert lines[-1] == "The values are in t.values."
+    assert "\r" not in err
+
+
+def test_a_pipeline_sees_exit_codes_0_and_1(home):
+    assert done(started("check", home.values, "--max-harmful", "100%"))[0] == 0
+    code, out, err = done(started("check", home.values, "--min-total", "1000"))
+    assert code == 1, err
+    assert out.startswith("FAIL  all cells are worth")
+    assert err == ""
+
+
+def test_debug_shows_the_traceback_of_a_mistake(home):
+    code, _, err = done(started("--debug", "value", home.table, "--target", "nobody"))
+    assert code != 0
+    assert "Traceback" in err
+    assert "--target is 'nobody'" in err
+
+
+def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):
+    process = started("explain", home.values, "--column", "age", "--json")
+    process.stdout.close()
+    assert process.wait(timeout=120) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_commands_and_options(tmp_path):
+    script = f"""
+        mkdir bin; printf '#!/bin/sh\\nexec {sys.executable} -m cellworth "$@"\\n' > bin/cellworth
+        chmod +x bin/cellworth; export PATH="$PWD/bin:$PATH"
+        eval "$(cellworth completion bash)"
+        COMP_WORDS=(cellworth sus); COMP_CWORD=1
+        _cellworth_completion cellworth; echo "${{COMPREPLY[@]}}"
+        COMPREPLY=(); COMP_WORDS=(cellworth check --max-h); COMP_CWORD=2
+        _cellworth_completion cellworth; echo "${{COMPREPLY[@]}}"
+    """
+    found = subprocess.run(  # noqa: S603 (our own script)
+        ["bash", "-c", script],  # noqa: S607 (whichever bash is there)
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert found.stdout.split() == ["suspects", "--max-harmful"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(shell):
+    assert "_CELLWORTH_COMPLETE" in fine("completion", shell)

@@ -1,0 +1,82 @@
+"""What goes wrong becomes a sentence; what is printed fits a terminal."""
+
+import sys
+import warnings
+
+import click
+import pytest
+
+from cellworth.cli.printing import cut_to_terminal, progress_is_shown
+from cellworth.cli.program import Program
+from shell import invoked
+
+
+def failing(error):
+    @click.group(cls=Program)
+    @click.option("--debug", is_flag=True)
+    def program(debug):
+        pass
+
+    @program.command()
+    def fail():
+        raise error
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("give\n  another one."), "give another one."),
+        (KeyError("no row is called 'x'."), "no row is called 'x'."),
+        (OSError(28, "No space left on device", "values"), "values: No space left on device"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (ImportError("install it."), "install it."),
+        (TypeError(), "TypeError"),
+    ],
+)
+def test_a_mistake_is_told_on_one_line(error, told):
+    done = invoked(failing(error), "fail")
+    assert (done.code, done.err) == (2, f"Error: {told}\n")
+
+
+def test_a_mistake_of_ours_is_not_hidden():
+    with pytest.raises(ZeroDivisionError):
+        invoked(failing(ZeroDivisionError()), "fail")
+    with pytest.raises(ValueError, match="x"):
+        invoked(failing(ValueError("x")), "--debug", "fail")
+
+
+def test_a_warning_is_one_line_and_comes_once():
+    @click.group(cls=Program)
+    def program():
+        pass
+
+    @program.command()
+    def warn():
+        for _ in range(3):
+            warnings.warn("mind\nthis", stacklevel=1)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    done = invoked(program, "warn")
+    assert (done.code, done.err) == (0, "Warning: mind this\n")
+
+
+class Terminal:
+    def isatty(self):
+        return True
+
+
+def test_lines_are_cut_to_a_terminal_and_whole_elsewhere(monkeypatch):
+    lines = ["short", "a line that is too long"]
+    assert list(cut_to_terminal(lines)) == lines
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "10")
+    assert cut_to_terminal(lines) == ["short", "a line th…"]
+
+
+def test_progress_is_for_terminals(monkeypatch):
+    assert not progress_is_shown(quiet=False)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert progress_is_shown(quiet=False)
+    assert not progress_is_shown(quiet=True)

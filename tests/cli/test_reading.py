@@ -1,0 +1,170 @@
+"""Files become tables; what is wrong with one is told in a sentence."""
+
+import gzip
+import re
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from cellworth.cli.reading import file_sha256, read_delivery, read_table
+
+COLUMNS = {
+    "id": [7, 8, 9],
+    "age": [1, None, 3],
+    "town": ["a", None, "NA"],
+    "label": ["x", "y", "x"],
+}
+TEXT = "id,age,town,label\n7,1,a,x\n8,,,y\n9,3,NA,x\n"
+
+
+def write_text(path):
+    path.write_text(TEXT)
+
+
+def write_tabs(path):
+    path.write_text(TEXT.replace(",", "\t"))
+
+
+def write_gzip(path):
+    path.write_bytes(gzip.compress(TEXT.encode()))
+
+
+def write_with_mark(path):
+    path.write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+
+
+def write_parquet(path):
+    pq.write_table(pa.table(COLUMNS), path)
+
+
+def write_feather(path):
+    pyarrow.feather.write_feather(pa.table(COLUMNS), path)
+
+
+def write_stream(path):
+    with pa.ipc.new_stream(str(path), pa.table(COLUMNS).schema) as stream:
+        stream.write_table(pa.table(COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("t.csv", write_text),
+        ("t.CSV", write_text),
+        ("my.table.csv", write_text),
+        ("t.csv.gz", write_gzip),
+        ("t.tsv", write_tabs),
+        ("bom.csv", write_with_mark),
+        ("t.parquet", write_parquet),
+        ("t.feather", write_feather),
+        ("t.arrow", write_feather),
+        ("stream.arrow", write_stream),
+    ],
+)
+def test_every_format_gives_the_same_table(tmp_path, name, write):
+    write(tmp_path / name)
+    found = read_delivery(tmp_path / name, target="label", row_id="id")
+    assert found.X.names.tolist() == ["age", "town"]
+    assert found.X.row_ids.tolist() == [7, 8, 9]
+    assert found.y.tolist() == ["x", "y", "x"]
+    np.testing.assert_array_equal(found.X.column(0), [1, np.nan, 3])
+    assert found.X.column(1).tolist() == ["a", None, "NA"]
+
+
+def test_text_that_stands_for_a_gap_is_one_only_if_that_is_said(tmp_path):
+    write_text(tmp_path / "t.csv")
+    found = read_table(tmp_path / "t.csv", missing=["NA"])
+    assert found["town"].to_pylist() == ["a", None, None]
+
+
+def test_rows_are_numbered_from_0_where_no_column_names_them(tmp_path):
+    write_text(tmp_path / "t.csv")
+    assert read_delivery(tmp_path / "t.csv", target="label").X.row_ids.tolist() == [0, 1, 2]
+
+
+def test_the_index_of_a_pandas_table_names_the_rows(tmp_path):
+    table = pa.table({"a": [1, 2], "label": [0, 1], "__index_level_0__": ["u", "v"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    found = read_delivery(tmp_path / "t.parquet", target="label")
+    assert found.X.names.tolist() == ["a"]
+    assert found.X.row_ids.tolist() == ["u", "v"]
+
+
+def test_dates_are_dates(tmp_path):
+    (tmp_path / "t.csv").write_text("day,label\n2020-01-02,0\n2021-05-06,1\n")
+    found = read_delivery(tmp_path / "t.csv", target="label")
+    assert str(found.X.dtype(0)) == "Date"
+
+
+def test_a_validation_file_gets_the_types_of_the_table(tmp_path):
+    (tmp_path / "t.csv").write_text("code,size,gap,label\n01,1.5,3,a\nx2,2,4,b\n")
+    (tmp_path / "v.csv").write_text("code,size,gap,label\n01,1,,a\n02,2,,b\n")
+    train = read_delivery(tmp_path / "t.csv", target="label")
+    val = read_delivery(tmp_path / "v.csv", target="label", like=train, row_id="id", drop=["no"])
+    assert val.X.types == train.X.types
+    assert val.X.column(0).tolist() == ["01", "02"]
+
+
+def test_one_typo_in_a_column_of_numbers_is_named(tmp_path):
+    ages = ["31", "4O", *map(str, range(40, 60))]
+    (tmp_path / "t.csv").write_text("\n".join(["age,label", *(f"{a},1" for a in ages), ""]))
+    with pytest.warns(UserWarning, match=r"'age'.* row 1 .*'4O'.*--missing '4O'"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
+    towns = ["a", "b", "3", "4", "c", "d"]
+    (tmp_path / "t.csv").write_text("\n".join(["town,label", *(f"{t},1" for t in towns), ""]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("t.csv", b"", "cannot be read (Empty CSV file)"),
+        ("t.csv", b"a,label\n", "has no rows"),
+        ("t.csv", b"a,label\n1,2\n3\n", "Expected 2 columns, got 1"),
+        ("t.csv", b"a,a\n1,2\n", "has two columns called 'a'"),
+        ("t.csv", b"a,,label\n1,2,3\n", "has no name for column 2"),
+        ("t.csv", b"a,label\n\xe9\xe8,2\n", "no UTF-8"),
+        ("t.csv.gz", b"a,label\n1,2\n", "cannot be read"),
+        ("t.parquet", b"nothing", "cannot be read"),
+        ("t.arrow", b"nothing", "cannot be read"),
+        ("t.xlsx", b"PK", "no ending that tells its format"),
+        ("t", b"a,label\n1,2\n", "no ending that tells its format"),
+        ("t.parquet.gz", b"a", "no ending that tells its format"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, name, content, told):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"target": "nobody"}, "--target is 'nobody'"),
+        ({"target": "label", "row_id": "nobody"}, "--id is 'nobody'"),
+        ({"target": "label", "drop": ["nobody"]}, "--drop is 'nobody'"),
+        ({"target": "label", "drop": ["id", "age", "town"]}, "no columns besides 'label'"),
+        ({"target": "label", "row_id": "town"}, "has gaps"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named(tmp_path, given, told):
+    write_text(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match=re.escape(told)):
+        read_delivery(tmp_path / "t.csv", **given)
+
+
+def test_a_folder_is_no_table(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        read_table(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        file_sha256(tmp_path / "t.csv")

@@ -1,0 +1,163 @@
+"""Runs in parts, on several machines or a cluster give the bits of one run."""
+
+import json
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cellworth import Valuation
+from cellworth.cli.requests import Request
+from shell import cellworth, fine, started
+
+
+def wide_table(path, n_rows=12, n_columns=25):
+    """A table whose columns must be sampled."""
+    rng = np.random.default_rng(0)
+    lines = [",".join([*(f"c{j}" for j in range(n_columns)), "label"])]
+    for i in range(n_rows):
+        lines.append(",".join([*map(str, rng.integers(0, 99, n_columns)), str(i % 2)]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def asked(tmp_path):
+    table = wide_table(tmp_path / "wide.csv")
+    return [table, "--target", "label", "-k", 1, "--cv", 2, "-q", "--sweeps", 3]
+
+
+def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
+    fine("value", *asked, "-o", tmp_path / "whole")
+    shorter = [*asked[:-1], 1]
+    fine("value", *shorter, "--checkpoint", tmp_path / "run", "-o", tmp_path / "v")
+    out = json.loads(fine("resume", tmp_path / "run", "--sweeps", 3, "-q", "--json"))
+    assert out["status"] == "estimated"
+    parts, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    np.testing.assert_array_equal(parts.values, whole.values)
+    np.testing.assert_array_equal(parts.standard_errors, whole.standard_errors)
+    tasks = [line["tasks"] for line in Request.load(tmp_path / "v").rounds]
+    assert tasks == sorted(set(tasks))
+    assert len(tasks) == 3
+
+
+def test_a_checkpoint_of_another_question_is_refused(asked, tmp_path):
+    fine("value", *asked, "--checkpoint", tmp_path / "run", "-o", tmp_path / "v")
+    before = (tmp_path / "run" / "request.json").read_bytes()
+    again = ["value", *asked, "--checkpoint", tmp_path / "run", "-o", tmp_path / "w"]
+    done = cellworth(*again, "--seed", 5)
+    assert done.code == 2
+    assert "another seed" in done.err
+    assert (tmp_path / "run" / "request.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
+    fine("value", *asked, "-o", tmp_path / "whole")
+    folders = [tmp_path / ("run" if shared else f"run{place}") for place in range(2)]
+    for place, folder in enumerate(folders):
+        out = fine("value", *asked, "--shard", f"{place}/2", "--checkpoint", folder,
+                   "-o", tmp_path / "v")  # fmt: skip
+        assert f"Shard {place} of 2" in out
+        assert not (tmp_path / "v").exists()
+    run = folders[0]
+    if not shared:
+        run = tmp_path / "together"
+        fine("merge", *folders, "--into", run)
+    fine("resume", run, "-q", "-o", tmp_path / "joined")
+    parts, whole = Valuation.load(tmp_path / "joined"), Valuation.load(tmp_path / "whole")
+    np.testing.assert_array_equal(parts.values, whole.values)
+
+
+def test_a_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr("cellworth.cli.running._SECONDS_TO_ANSWER", 1)
+    at = ["--dask", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
+    done = cellworth("value", *asked, *at)
+    assert done.code == 2
+    assert "no scheduler answers at tcp://127.0.0.1:1" in done.err
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    done = cellworth("value", *asked, *at)
+    assert done.code == 2
+    assert "pip install 'cellworth[dask]'" in done.err
+
+
+def test_a_cluster_gives_the_same_bits(asked, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    fine("value", *asked, "-o", tmp_path / "whole")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        fine("value", *asked, "--dask", cluster.scheduler_address, "-o", tmp_path / "v")
+    found, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    np.testing.assert_array_equal(found.values, whole.values)
+
+
+def wait_for(condition, seconds=60.0):
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
+    table = wide_table(tmp_path / "wide.csv", 120)
+    asked = [table, "--target", "label", "--cv", 3, "--sweeps", 200, "--jobs", 1]
+    run = tmp_path / "run"
+    process = started("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
+    wait_for(lambda: any(run.glob("part-*.npz")) or (run / "state.npz").exists())
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert err.strip().endswith(f"go on with: cellworth resume {run}")
+    assert "Traceback" not in err
+    fine("resume", run, "-q")
+    fine("value", *asked, "-o", tmp_path / "whole", "-q")
+    parts, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    assert parts.status == "estimated"
+    np.testing.assert_array_equal(parts.values, whole.values)
+
+
+def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
+    table = wide_table(tmp_path / "wide.csv", 60)
+    asked = ["value", table, "--target", "label", "--cv", 3, "--deadline", "0.001s", "--jobs", 1]
+    done = cellworth(*asked, "-o", tmp_path / "v")
+    assert done.code == 3
+    assert "Broken off: these values are of what was done by then." in done.err
+    assert "Warning: the run was broken off after" in done.err
+    assert Valuation.load(tmp_path / "v").status == "interrupted"
+    assert "broken off" in cellworth("check", tmp_path / "v", "--min-total", "-9").err
+    done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
+    assert done.code == 3
+    assert "cellworth resume" in done.err
+
+
+@pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 3)])
+def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
+    asked, tmp_path, monkeypatch, begun, code
+):
+    run = tmp_path / "run"
+    if begun:
+        fine("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cellworth.KNNValuer.fit", interrupted)
+    done = cellworth("value", *asked, "--checkpoint", run, "-o", tmp_path / "w")
+    assert done.code == code
+    assert ("cellworth resume" in done.err) == begun
+    assert run.exists() == begun
+
+
+def test_a_run_without_a_checkpoint_that_is_broken_off_at_once_ends_as_shells_expect(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cellworth.cli.informing.kind_of", interrupted)
+    done = cellworth("info", "anything")
+    assert done.code == 130
+    assert done.err == "Broken off.\n"

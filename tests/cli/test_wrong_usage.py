@@ -1,0 +1,151 @@
+"""A user's mistake is exit code 2 and a sentence on stderr, never a traceback."""
+
+import shutil
+
+import pytest
+
+from shell import TABLE, cellworth
+
+BAD_OWNERS = '[[owners]]\nname = "bank"\ncolumns = ["nothing"]\n'
+
+
+@pytest.fixture
+def desk(home, tmp_path):
+    """Paths by name: what is there, what is damaged and what is of another kind."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"format": "something"}')
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "manifest.json").write_text("{")
+    shutil.copytree(home.values, tmp_path / "bare")
+    (tmp_path / "bare" / "request.json").unlink()
+    shutil.copytree(home.values, tmp_path / "odd")
+    (tmp_path / "odd" / "request.json").write_text('{"format": "cellworth request", "version": 1}')
+    (tmp_path / "bad.toml").write_text("= what")
+    (tmp_path / "owners.toml").write_text(BAD_OWNERS)
+    (tmp_path / "latin.toml").write_bytes(b"\xe9")
+    (tmp_path / "there.html").write_text("mine")
+    (tmp_path / "one.csv").write_text(TABLE.replace(",yes", ",no"))
+    (tmp_path / "val.csv").write_text("age,label\n1,yes\n2,no\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    return {
+        "T": home.table, "V": home.values, "O": home.owners, "DEAL": home.deal, "AT": tmp_path,
+    }  # fmt: skip
+
+
+WRONG = {
+    "value": "Missing argument",
+    "value {T}": "Missing option '--target'",
+    "value {AT}/none.csv --target label": "is not there",
+    "value {AT}/empty --target label": "is a folder",
+    "value {AT}/bad.toml --target label": "no ending that tells its format",
+    "value {T} --target nobody": "--target is 'nobody'",
+    "value {T} --target label --id nobody": "--id is 'nobody'",
+    "value {T} --target label --drop nobody": "--drop is 'nobody'",
+    "value {T} --target label --cv 3 --val {T}": "give one",
+    "value {T} --target label --cv 1": "--cv",
+    "value {T} --target label --cv 99 -o {AT}/v": "cv=99 cannot split",
+    "value {T} --target label --cv 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",
+    "value {T} --target label -k 0": "--neighbors",
+    "value {T} --target label --scoring nice -o {AT}/v": "scoring is 'nice'",
+    "value {T} --target label --scoring neg_mean_squared_error -o {AT}/v": "no numbers",
+    "value {T} --target label --seed -1": "--seed",
+    "value {T} --target label --budget 5 -o {AT}/v": "give --sweeps with --model knn",
+    "value {T} --target label --deadline soon": "is no duration",
+    "value {T} --target label --deadline 0s": "is no duration",
+    "value {T} --target label --error 0": "--error",
+    "value {T} --target label --shard 3/3 --checkpoint {AT}/r": "is no shard",
+    "value {T} --target label --shard 0/2": "give --checkpoint as well",
+    "value {T} --target label --checkpoint {V} -o {AT}/v": "holds a result",
+    "value {T} --target label --checkpoint {T} -o {AT}/v": "is a file",
+    "value {T} --target label -o {T}": "is a file",
+    "value {T} --target label -o {V}": "--force",
+    "value {T} --target label -o {AT}/full --force": "holds other files",
+    "value {T} --target label --val {AT}/val.csv -o {AT}/v": "lacks the columns",
+    "value {T} --target label --val {AT}/none.csv": "is not there",
+    "value {AT}/one.csv --target label -o {AT}/v": "one class only",
+    "value {T} --target label --row-groups nobody -o {AT}/v": "no column of X",
+    "value {T} --target label --column-groups {AT}/bad.toml": "not valid TOML",
+    "value {T} --target label --column-groups {AT}/none.toml": "is no file",
+    "value {T} --target label --owners {AT}/bad.toml -o {AT}/v": "not valid TOML",
+    "value {T} --target label --owners {AT}/owners.toml -o {AT}/v": "'nothing'",
+    "value {T} --target label --owners {AT}/latin.toml -o {AT}/v": "no UTF-8",
+    "value {T} --target label --owners {O} --agreement {DEAL}": "give one",
+    "value {T} --target label --agreement {O} -o {AT}/v": "is no agreement",
+    "value {T} --target label --agreement {DEAL} -o {AT}/v": "not what was agreed on",
+    "value {T} --target label --model trees -o {AT}/v": "give knn, or module:object",
+    "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --labels -o {AT}/v":
+        "--labels is for --model knn",
+    "value {T} --target label --categorical nobody -o {AT}/v": "nobody",
+    "value {T} --target label --jobs 2 --dask tcp://x:1": "give one",
+    "value {T} --target label --jobs 0": "--jobs",
+    "value {T} --target label --nonsense": "No such option",
+    "nonsense": "No such command",
+    "resume {AT}/none": "is not there",
+    "resume {V}": "holds no run",
+    "resume {AT}/empty": "holds no run",
+    "merge {V} {AT}/other --into {AT}/m": "merge like with like",
+    "merge {V} --into {AT}/m": "give two or more",
+    "merge {V} {V} --into {AT}/m": "exact values cannot be improved",
+    "merge --into {AT}/m": "Missing argument",
+    "plan {T}": "Missing option '--target'",
+    "plan {T} --target label --budget 3": "give --sweeps",
+    "info {AT}/none": "is not there",
+    "info {T}": "is a file",
+    "info {AT}/empty": "no folder that cellworth wrote",
+    "info {AT}/other": "no folder that cellworth wrote",
+    "info {AT}/torn": "not valid JSON",
+    "suspects {AT}/empty": "holds no values",
+    "suspects {AT}/bare": "holds no request.json",
+    "suspects {AT}/odd": "incomplete or was changed",
+    "suspects {V} -k 0": "-k",
+    "suspects {V} --by luck": "--by",
+    "suspects {V} -o {AT}/x.xlsx": "give a file that ends in",
+    "suspects {V} -o {AT}/empty": "is a folder",
+    "suspects {V} --table {AT}/one.csv": "sha256 differs",
+    "suspects {V} --table {AT}/none.csv": "not there any more",
+    "explain {V}": "give --row or --column",
+    "explain {V} --row p1 --column age": "give --row or --column",
+    "explain {V} --row nobody": "no row is called 'nobody'",
+    "explain {V} --column nobody": "no column is called 'nobody'",
+    "report {V} -o {AT}/there.html": "--force",
+    "report {AT}/empty": "holds no values",
+    "check {V}": "no limit came",
+    "check {V} --max-harmful 200%": "is no share",
+    "check {V} --max-harmful few": "is no share",
+    "check {V} --max-suspects 3": "give both",
+    "draft {T} --target label -o {AT}/d.toml": "Missing option '--owners'",
+    "draft {T} --target label --owners {AT}/owners.toml -o {AT}/d.toml": "'nothing'",
+    "draft {T} --target label --owners {O} --unit 0 -o {AT}/d.toml": "unit is 0",
+    "draft {T} --target label --owners {O} --deadline 5s -o {AT}/d.toml": "cannot be agreed on",
+    "draft {T} --target label --owners {O} -o {DEAL}": "--force",
+    "split {V}": "Missing option '--amount'",
+    "split {V} --amount much": "much",
+    "split {V} --amount 100.001": "100.001",
+    "split {V} --amount 1.00 -o {AT}/full": "is not empty",
+    "split {V} --amount 1.00 --owners {AT}/owners.toml": "'nothing'",
+    "split {V} --amount 1.00 --agreement {O}": "is no agreement",
+    "split {V} --amount 1.00 --agreement {DEAL} --currency USD": "settled by the agreement",
+    "split {V} --amount 1.00 --statement nobody": "no owner is called 'nobody'",
+    "verify {AT}/empty": "holds no manifest.json",
+    "verify {AT}/none": "holds no manifest.json",
+    "verify {V} --table {T}": "go with --values",
+    "schema nonsense": "nonsense",
+    "completion powershell": "powershell",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_mistake_is_one_sentence_and_exit_code_2(desk, monkeypatch, tmp_path, line):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(map(str, tmp_path.rglob("*")))
+    done = cellworth(*(word.format(**desk) for word in line.split()))
+    assert done.code == 2
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    last = done.err.strip().split("\n")[-1]
+    assert last.startswith("Error: ")
+    assert WRONG[line] in last
+    # A mistake leaves nothing behind.
+    assert sorted(map(str, tmp_path.rglob("*"))) == before

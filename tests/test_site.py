@@ -1,0 +1,107 @@
+"""The documentation is built from a clean copy, without warnings, and its links hold."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BUILT_BY_SPHINX = shutil.ignore_patterns("_build", "gallery", "api", "sg_*", "__pycache__")
+
+pytestmark = [pytest.mark.docs, pytest.mark.slow]
+if not os.environ.get("REQUIRE_DOCS") and importlib.util.find_spec("sphinx_gallery") is None:
+    pytest.skip("the dependency group docs is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Where the pages are, and how many seconds they took."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("docs", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=BUILT_BY_SPHINX)
+    shutil.copy(ROOT / "CHANGELOG.md", folder)
+    html = folder / "html"
+    began = time.perf_counter()
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own pages)
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html",
+         folder / "docs", html],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return html, time.perf_counter() - began
+
+
+def test_the_site_takes_less_than_ten_minutes(site):
+    assert site[1] < 600
+
+
+class Seen(HTMLParser):
+    """Links and anchors of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.anchors = set(), {""}
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        self.links |= {given[name] for name in ("href", "src") if given.get(name)}
+
+
+def seen(page):
+    found = Seen()
+    found.feed(page.read_text())
+    return found
+
+
+def holds(page, link, pages):
+    if link.scheme or link.netloc:
+        return True
+    target = (page.parent / unquote(link.path)).resolve() if link.path else page
+    known = target not in pages or unquote(link.fragment) in pages[target].anchors
+    return target.exists() and known
+
+
+def test_every_link_between_pages_holds(site):
+    written = (page for page in site[0].glob("**/*.html") if "_static" not in page.parts)
+    pages = {page: seen(page) for page in sorted(written)}
+    assert len(pages) > 90
+    broken = {
+        (page.name, link)
+        for page, found in pages.items()
+        for link in found.links
+        if not holds(page, urlsplit(link), pages)
+    }
+    assert broken == set()
+
+
+def test_llms_txt_names_every_page_with_a_line(site):
+    listing = (site[0] / "llms.txt").read_text()
+    assert listing.startswith("# cellworth\n\n> cellworth says what each cell")
+    written = [*ROOT.glob("docs/*/*.md"), *ROOT.glob("examples/plot_*.py")]
+    for page in written:
+        if page.stem != "index" and "_build" not in page.parts:
+            assert f"{page.stem}.html): " in listing
+    assert "[KNNValuer](reference/api/cellworth.KNNValuer.html): Values of all cells" in listing
+    links = [line.split("](")[1].split(")")[0] for line in listing.splitlines() if line[:2] == "- "]
+    assert all((site[0] / link).is_file() for link in links)
+    assert len(links) > 80
+
+
+def test_llms_full_txt_holds_the_pages_without_their_marks(site):
+    text = (site[0] / "llms-full.txt").read_text()
+    assert "# A long run on one machine\n" in text
+    assert "<!--" not in text
+
+
+def test_the_gallery_shows_what_examples_draw(site):
+    for example in ROOT.glob("examples/plot_*.py"):
+        assert (site[0] / "gallery" / f"{example.stem}.html").is_file()
+        assert list((site[0] / "_images").glob(f"sphx_glr_{example.stem}_*"))
