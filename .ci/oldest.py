@@ -1,4 +1,4 @@
-"""Print the lower bounds of a pyproject.toml's dependencies, with those of Dask and plots."""
+"""Print the lower bounds of a pyproject.toml's dependencies, with those of its extras."""
 
 import re
 import sys
@@ -7,5 +7,5 @@ from pathlib import Path
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
 extras = project["optional-dependencies"]
-for dependency in (*project["dependencies"], *extras["dask"], *extras["plots"]):
+for dependency in (*project["dependencies"], *extras["dask"], *extras["plots"], *extras["report"]):
     print(re.sub(r">=", "==", dependency, count=1))  # noqa: T201
