@@ -196,6 +196,11 @@ def refuse_few(X):
 # two-dimensional values of the Census -------------------------------------------------------------
 
 
+def rarely(*names):
+    """The rest of a matrix of which one is enough most of the time."""
+    return [pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
 @with_data
 @pytest.mark.parametrize("name", MODELS)
 def test_a_library_values_the_census(name):
@@ -227,7 +232,9 @@ def test_what_a_library_refuses_is_counted_and_shown(name):
 
 
 @with_data
-@pytest.mark.parametrize("scoring", ["roc_auc", "neg_log_loss", "average_precision", "f1_macro"])
+@pytest.mark.parametrize(
+    "scoring", ["roc_auc", *rarely("neg_log_loss", "average_precision", "f1_macro")]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_library_serves_scorers_that_ask_for_probabilities(name, scoring):
     make, prepare = MODELS[name]
@@ -270,8 +277,8 @@ CLASSIFIERS = {
 }
 
 
-@pytest.mark.parametrize("labels", LABELS)
-@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc_ovr"])
+@pytest.mark.parametrize("labels", ["text", *rarely("codes", "other numbers")])
+@pytest.mark.parametrize("scoring", ["accuracy", *rarely("neg_log_loss", "roc_auc_ovr")])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_rows_may_lack_a_class_whatever_the_classes_are_called(name, scoring, labels):
     X, y = WINE_X.astype(np.float32), LABELS[labels][WINE_Y]

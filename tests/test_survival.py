@@ -268,13 +268,13 @@ long = pytest.mark.long
 @pytest.mark.parametrize(
     "cell",
     [
-        ("serial", 1, 0),
+        pytest.param(("serial", 1, 0), marks=[slow, long]),
         pytest.param(("threads", 1, 0), marks=[slow, long]),
-        ("threads", 2, 0),
+        pytest.param(("threads", 2, 0), marks=[slow, long]),
         pytest.param(("processes", 1, 0), marks=[slow, long]),
-        pytest.param(("processes", 2, 0), marks=slow),
+        pytest.param(("processes", 2, 0), marks=[slow, long]),
         pytest.param(("dask", 1, 0), marks=[slow, long]),
-        pytest.param(("dask", 2, 0), marks=slow),
+        pytest.param(("dask", 2, 0), marks=[slow, long]),
         pytest.param(("processes", 1, 2), marks=[slow, long]),
         ("processes", 2, 2),
         pytest.param(("dask", 1, 2), marks=[slow, long]),
@@ -315,7 +315,7 @@ def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupte
     [
         ("serial", 1),
         pytest.param(("threads", 1), marks=[slow, long]),
-        pytest.param(("threads", 2), marks=slow),
+        pytest.param(("threads", 2), marks=[slow, long]),
     ],
     ids=str,
 )

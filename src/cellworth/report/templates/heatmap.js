@@ -341,6 +341,7 @@ class HeatMap {
   }
 
   look(top, height, left, width) {
+    this.tip.hidden = true;
     const span = Math.min(height, this.rows.length), across = Math.min(width, this.columns.length);
     top = Math.max(0, Math.min(top, this.rows.length - span));
     left = Math.max(0, Math.min(left, this.columns.length - across));

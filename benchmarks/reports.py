@@ -1,0 +1,94 @@
+"""How long a report of the Census takes to make and to open, and how large it is.
+
+    python benchmarks/reports.py --data ../shared/data --picture report.png
+
+Needs Chromium on the path and playwright. The valuation is a short one (20 validation rows, three
+sweeps), which changes neither size nor speed of its report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+
+from cellworth import KNNValuer, report
+
+HOVER = """async () => {
+    const canvas = document.getElementById('canvas'), tip = document.getElementById('tip');
+    const box = canvas.getBoundingClientRect(), told = [], painted = [];
+    for (let i = 0; i < 40; i++) {
+        const began = performance.now();
+        canvas.dispatchEvent(new PointerEvent('pointermove', {
+            clientX: box.left + 130 + 17 * i, clientY: box.top + 150 + 11 * i, bubbles: true,
+        }));
+        tip.getBoundingClientRect();
+        told.push(performance.now() - began);
+        await new Promise(requestAnimationFrame);
+        painted.push(performance.now() - began);
+    }
+    return [told, painted];
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--picture", type=Path)
+    asked = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        make(asked.data, path)
+        look(path, asked.picture)
+
+
+def make(data: Path, path: Path) -> None:
+    train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
+    judges = test.sample(20, random_state=0)
+    X, y = train.drop(columns="income"), train["income"]
+    valuation = (
+        KNNValuer(sweeps=3, random_state=0)
+        .fit(X, y, X_val=judges.drop(columns="income"), y_val=judges["income"])
+        .valuation_
+    )
+    began = time.perf_counter()
+    summary = report.summarize(valuation, X, y, title="Census income")
+    print(f"summarize        {time.perf_counter() - began:6.1f} s")
+    began = time.perf_counter()
+    path.write_text(report.render(summary), encoding="utf-8")
+    print(f"render           {time.perf_counter() - began:6.1f} s")
+    print(f"size             {path.stat().st_size / 1e6:6.2f} MB")
+
+
+def look(path: Path, picture: Path | None) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 960})
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-map=ready]")
+        ready = page.evaluate("performance.now()")
+        paints = page.evaluate("performance.getEntriesByType('paint').map((e) => e.startTime)")
+        page.locator("#canvas").scroll_into_view_if_needed()
+        told, painted = page.evaluate(HOVER)
+        print(f"first paint      {max(paints):6.0f} ms")
+        print(f"heat map ready   {ready:6.0f} ms")
+        print(f"hover, told      {statistics.median(told):6.1f} ms, at most {max(told):.1f}")
+        print(f"hover, painted   {statistics.median(painted):6.1f} ms, at most {max(painted):.1f}")
+        if picture:
+            page.locator("#worst .find").first.click()
+            page.evaluate("document.getElementById('map').scrollIntoView({behavior: 'instant'})")
+            page.screenshot(path=picture)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
