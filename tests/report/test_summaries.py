@@ -160,6 +160,17 @@ def test_a_summary_without_cells_holds_none():
     assert not any(text[1:-1] in written for text in ids)
 
 
+def test_messages_of_failed_fits_may_hold_contents_and_go_with_the_cells():
+    valuation, X, y = flowers()
+    tally = replace(valuation.provenance.tally, failed=1, messages=("cannot read 'secret'",))
+    failed = replace(valuation, provenance=replace(valuation.provenance, tally=tally))
+    told, untold = (
+        report.render(report.summarize(failed, X, y, cells=cells)) for cells in (True, False)
+    )
+    assert "secret" in told
+    assert "secret" not in untold
+
+
 def test_owners_get_what_the_payout_says():
     valuation, X, y, owners = hostile()
     payout = split(valuation, owners, amount="100.00", gate="off")

@@ -18,6 +18,7 @@ _SCRIPTS = (
     "colours.js",
     "cells.js",
     "marks.js",
+    "painting.js",
     "heatmap.js",
     "hands.js",
     "tables.js",
