@@ -46,6 +46,7 @@ from cellworth.caches import MemoryCache
 from cellworth.files import read_manifest
 from cellworth.owners import Holdings, Owners
 from cellworth.problem import Problem
+from cellworth.storage import read_parquet
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
@@ -442,9 +443,7 @@ def _same_errors(now: Floats | None, then: Floats | None, what: str) -> None:
 
 def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
     """Each utility that is computed anew must be in the log as it is."""
-    import pyarrow.parquet as pq
-
-    log = pq.read_table(file).to_pydict()
+    log = read_parquet(file).to_pydict()
     lines = zip(log["game"], log["coalition"], strict=True)
     logged = dict(zip(lines, log["utility"], strict=True))
     # The log may hold more: the cache may have served longer runs and other games.

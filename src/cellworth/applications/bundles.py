@@ -16,6 +16,7 @@ from cellworth.applications.sharing import Shared
 from cellworth.counts import is_whole
 from cellworth.files import written_atomically
 from cellworth.owners import Codes, Holdings
+from cellworth.storage import read_parquet
 from cellworth.valuation import Valuation
 
 FORMAT = "cellworth audit"
@@ -112,10 +113,8 @@ def _plain_holdings(holdings: Holdings) -> dict[str, Any]:
 
 def read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str, int]]:
     """Read who holds what; it must fit the valuation."""
-    import pyarrow.parquet as pq
-
     plain = read_json(path / _HOLDINGS)
-    rows = pq.read_table(path / _ROWS)["line"].to_numpy().astype(np.int32)
+    rows = read_parquet(path / _ROWS)["line"].to_numpy().astype(np.int32)
     lines = np.array(plain["lines"], dtype=np.int32)
     claims = np.array(plain["claims"], dtype=bool)
     holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]

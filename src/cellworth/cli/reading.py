@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Labels, label_array, some
+from cellworth.storage import read_parquet
 from cellworth.tables import Table, series_array
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -92,9 +93,7 @@ def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str
     kind = _kind(path)
     try:
         if kind in _PARQUET:
-            import pyarrow.parquet as pq
-
-            table = pq.read_table(path)
+            table = read_parquet(path)
         elif kind in _ARROW:
             table = _read_arrow(path)
         else:
@@ -149,19 +148,22 @@ def _read_text(path: Path, delimiter: str, missing: Sequence[str], as_text: Sequ
         column_types=dict.fromkeys(as_text, pa.string()),
     )
     parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    # See storage.read_parquet; and without threads a mistake is told with its line.
+    read = pc.ReadOptions(use_threads=False)
     with pa.input_stream(str(path)) as stream:
-        return pc.read_csv(stream, parse_options=parse, convert_options=convert)
+        return pc.read_csv(stream, read, parse, convert)
 
 
 def _read_arrow(path: Path) -> Any:
     import pyarrow as pa
 
+    options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.memory_map(str(path)) as source:
         try:
-            return pa.ipc.open_file(source).read_all()
+            return pa.ipc.open_file(source, options=options).read_all()
         except pa.ArrowInvalid:
             source.seek(0)
-            return pa.ipc.open_stream(source).read_all()
+            return pa.ipc.open_stream(source, options=options).read_all()
 
 
 def _refuse_names(names: list[str], path: Path) -> None:
