@@ -8,7 +8,7 @@ look? And does it matter once they are right again? Rows that nobody touched giv
 
 import numpy as np
 from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
@@ -79,7 +79,7 @@ model = make_pipeline(
         ),
         remainder="passthrough",
     ),
-    HistGradientBoostingClassifier(max_iter=50, random_state=0),
+    RandomForestClassifier(random_state=0),
 )
 held_out = {"X_test": X_test[200:], "y_test": y_test[200:]}
 print(before_and_after(model, wrong, y, corrected, **held_out, progress=False))
