@@ -53,6 +53,19 @@ def test_a_validation_file_judges(home, tmp_path):
     np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, again.values)
 
 
+def test_some_rows_of_a_validation_file_judge(home, tmp_path):
+    (tmp_path / "val.csv").write_text(TABLE)
+    fine(
+        "value", *home.asked, "--val", tmp_path / "val.csv", "--val-rows", "7", "-o", tmp_path / "v"
+    )
+    read = read_delivery(home.table, target="label", row_id="name")
+    judges = read.drawn(7, seed=0)
+    assert len(set(judges.X.row_ids.tolist())) == 7
+    again = KNNValuer(3).fit(read.X, read.y, X_val=judges.X, y_val=judges.y).valuation_
+    np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, again.values)
+    assert Request.load(tmp_path / "v").data()[1].X.row_ids.tolist() == judges.X.row_ids.tolist()
+
+
 def test_without_a_folder_it_is_named_after_the_table(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = cellworth("value", *home.asked)

@@ -45,6 +45,8 @@ WRONG = {
     "value {T} --target label --drop nobody": "--drop is 'nobody'",
     "value {T} --target label --cv 3 --val {T}": "give one",
     "value {T} --target label --cv 1": "--cv",
+    "value {T} --target label --val-rows 5": "give both",
+    "value {T} --target label --val {T} --val-rows 99 -o {AT}/v": "has 24 rows",
     "value {T} --target label --cv 99 -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label --cv 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label -k 0": "--neighbors",

@@ -26,7 +26,9 @@ asked_options = options.joined(
 
 
 @click.command(
-    epilog=options.example('cellworth value adult.csv.gz --target income --missing "?" -o values')
+    epilog=options.example(
+        "cellworth value adult.csv.gz --target income --val new.csv --val-rows 200 -o values"
+    )
 )
 @asked_options
 @click.option("--owners", type=options.PATH, help="TOML file that says who holds which cells.")
@@ -122,6 +124,8 @@ def request_of(
         raise click.UsageError("--owners and --agreement both say who holds what; give one.")
     if val is not None and cv is not None:
         raise click.UsageError("--val and --cv both say which rows judge; give one.")
+    if val is None and asked["val_rows"] is not None:
+        raise click.UsageError("--val-rows draws rows of --val; give both.")
     groups = None
     if column_groups is not None:
         groups = toml_of(read_text(column_groups, "column-groups"), "column-groups")

@@ -84,6 +84,10 @@ table_options = joined(
     ),
     click.option("--val", type=PATH, help="File of validation rows, with the same columns."),
     click.option(
+        "--val-rows", type=click.IntRange(min=1), metavar="N",
+        help="Judge by N rows of --val, drawn at random: quicker, with larger validation errors.",
+    ),
+    click.option(
         "--cv", type=click.IntRange(min=2),
         help="Folds that judge each other where there is no --val.  [default: 5]",
     ),

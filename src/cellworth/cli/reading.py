@@ -40,6 +40,16 @@ class Delivery:
     X: Table
     y: NDArray[Any]
 
+    def drawn(self, n_rows: int, seed: int) -> Delivery:
+        """Take so many rows at random, in the file's order."""
+        n_all = len(self.y)
+        if n_rows > n_all:
+            raise ValueError(f"--val-rows is {n_rows}, but the validation file has {n_all} rows.")
+        places = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
+        frame = self.X.take(places, np.arange(len(self.X.names)))
+        data = nw.from_native(frame, eager_only=True)
+        return Delivery(Table(data, self.X.names, self.X.row_ids[places]), self.y[places])
+
 
 def read_delivery(
     path: Path,

@@ -31,6 +31,8 @@ class Request:
         Paths of the table and of the validation file.
     table_sha256, val_sha256 : str
         Fingerprints of these files.
+    val_rows : int or None
+        How many rows of the validation file judge, drawn by the seed; None: all of them.
     target, id, drop, missing, row_groups, column_groups, categorical
         Which columns play, and as what.
     model, neighbors, scoring, labels, cv, seed, sweeps, budget, deadline, error
@@ -51,6 +53,7 @@ class Request:
     missing: tuple[str, ...] = ()
     val: str | None = None
     val_sha256: str | None = None
+    val_rows: int | None = None
     row_groups: str | None = None
     column_groups: Mapping[str, list[str]] | None = None
     categorical: tuple[str, ...] = ()
@@ -89,7 +92,8 @@ class Request:
         if self.val is None or self.val_sha256 is None:
             return delivery, None
         path = _unchanged(self.val, self.val_sha256, "--val")
-        return delivery, read_delivery(path, drop=self.drop, like=delivery, **how)
+        judges = read_delivery(path, drop=self.drop, like=delivery, **how)
+        return delivery, judges if self.val_rows is None else judges.drawn(self.val_rows, self.seed)
 
     def moved(self, table: Path | None, val: Path | None) -> Request:
         """Be the same request of files that lie elsewhere now."""
