@@ -145,7 +145,7 @@ def test_points_come_as_a_frame(backend, kind):
 def test_it_prints_what_was_found():
     text = repr(detection_curve(SUSPICION, WRONG))
     assert "3 wrong among 6 cells: area 0.778" in text
-    assert "half of them are found among 3 cells" in text
+    assert "cells to look at until half of them are found: 3" in text
 
 
 @pytest.mark.parametrize(

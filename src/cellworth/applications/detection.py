@@ -60,7 +60,7 @@ class DetectionCurve:
           10%   30.0%
           20%   50.0%
           50%  100.0%
-    half of them are found among 1 cells
+    cells to look at until half of them are found: 1
     >>> curve.cells_to_find(2)
     3
     """
@@ -114,7 +114,7 @@ class DetectionCurve:
                 f"{self.n_wrong:,} wrong among {self.n_cells:,} cells: area {self.area:.3f}, "
                 f"average precision {self.average_precision:.3f}",
                 *table_lines(columns),
-                f"half of them are found among {self.cells_to_find(half):,} cells",
+                f"cells to look at until half of them are found: {self.cells_to_find(half):,}",
             ]
         )
 

@@ -57,6 +57,6 @@ def _asked_lines(asked: Mapping[str, Any] | None) -> list[str]:
         return []
     said = {name: given for name, given in asked.items() if given not in (None, (), False)}
     return [
-        f"  {name.replace('_', '-'):<14}{', '.join(given) if isinstance(given, tuple) else given}"
+        f"  {name.replace('_', '-'):<16}{', '.join(given) if isinstance(given, tuple) else given}"
         for name, given in said.items()
     ]
