@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cellworth import Valuation, cell_suspicion, explain_row, suspect_cells
-from cellworth.cli.checking import share_harmful
+from cellworth.cli.checking import shares_harmful
 from cellworth.cli.reading import read_delivery
 from shell import cellworth, fine
 
@@ -64,9 +64,10 @@ def test_harmful_cells_are_below_zero_beyond_their_error(home):
         valuation.standard_errors, valuation.validation_errors
     )
     share = np.mean(upper < 0)
-    assert share_harmful(valuation) == pytest.approx(share, abs=1e-3)
+    assert shares_harmful(valuation) == (pytest.approx(share, abs=1e-3), 0.0)
     found = json.loads(fine("check", home.values, "--max-harmful", "100%", "--json"))
-    assert found["checks"][0]["found"] == share_harmful(valuation)
+    assert found["checks"][0]["found"] == shares_harmful(valuation)[0]
+    assert found["checks"][0]["unknown"] == 0
 
 
 def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):

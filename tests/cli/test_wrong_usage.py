@@ -99,7 +99,7 @@ WRONG = {
     "info {AT}/other": "no folder that cellworth wrote",
     "info {AT}/torn": "not valid JSON",
     "suspects {AT}/empty": "holds no values",
-    "suspects {AT}/bare": "holds no request.json",
+    "suspects {AT}/bare": "holds values but no request.json",
     "suspects {AT}/odd": "incomplete or was changed",
     "suspects {V} -k 0": "-k",
     "suspects {V} --by luck": "--by",

@@ -98,11 +98,16 @@ table_options = joined(
     ),
 )  # fmt: skip
 
+model_again = click.option(
+    "--model", metavar="MODULE:OBJECT",
+    help="The model of then, if it was one of yours: its code is run, so it must be named again.",
+)  # fmt: skip
+
 method_options = joined(
     click.option(
         "--model", default="knn", show_default=True, metavar="knn|MODULE:OBJECT",
-        help="Nearest neighbours, or an estimator of yours, its class or a function that makes it; "
-        "its code is run.",
+        help="Nearest neighbours, or an estimator of yours, its class or a function that makes it: "
+        "its code is imported (last, from the present folder) and run.",
     ),
     click.option(
         "-k", "--neighbors", type=click.IntRange(min=1), default=5, show_default=True,
