@@ -136,10 +136,14 @@ def _dictionary(column: NDArray[Any] | None, kept: Positions) -> tuple[list[str]
     # Where labels were valued and are not at hand, their column has no contents.
     cells = [""] * len(kept) if column is None else column[kept].tolist()
     known: dict[str, int] = {}
+    written: dict[str, str] = {}
     codes = np.empty(len(cells), dtype=np.uint32)
     for place, cell in enumerate(cells):
-        # By text: as keys, 1 and True are one, and so are 0.0 and -0.0.
-        codes[place] = known.setdefault(cell_text(cell), len(known))
+        # As keys, 1 and True would be one, and so would 0.0 and -0.0.
+        key = repr(cell)
+        if key not in written:
+            written[key] = cell_text(cell)
+        codes[place] = known.setdefault(written[key], len(known))
     return list(known), codes
 
 
