@@ -36,6 +36,8 @@ def test_four_institutions_share_what_a_table_earns(tmp_path):
 GALLERY = sorted(path for path in ROOT.glob("examples/plot_*.py") if path != INSTITUTIONS)
 
 
+# The site's build runs them as well, but forgives warnings.
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
 def test_an_example_of_the_gallery_runs_without_warnings(example, tmp_path):

@@ -151,9 +151,9 @@ def flip_in_the_beginning(path):
 
 
 def flip_in_an_array(path):
-    # Arrays come first; the figures of the first one begin after its header.
+    # Arrays come first; the figures of the first one begin after the line that is its header.
     content = bytearray(path.read_bytes())
-    content[content.index(b"}", content.index(b"NUMPY")) + 70] ^= 0x10
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 0x10
     path.write_bytes(content)
 
 
