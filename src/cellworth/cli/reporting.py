@@ -56,7 +56,7 @@ def report(
     reports.save(
         output,
         result.valuation,
-        question.X,
+        question.data()["X"],
         question.y,
         owners=question.owners(),
         rounds=result.request.rounds,
