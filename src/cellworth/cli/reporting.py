@@ -58,6 +58,7 @@ def report(
         owners=question.owners(),
         rounds=result.request.rounds,
         k=n_cells,
+        kinds=question.kinds,
         title=title,
         cells=not no_cells,
     )

@@ -58,7 +58,6 @@ class HeatMap extends Painting {
       text: value("only-rows"),
       columns: new Set([...ticked].map((tick) => Number(tick.value))),
     };
-    this.owner = choice.owner;
     this.pixel = value("pixel") || "far";
     const before = this.cursor && [this.rows[this.cursor.y], this.columns[this.cursor.x]];
     ({ rows: this.rows, columns: this.columns } = this.cells.chosen(choice));
@@ -69,6 +68,7 @@ class HeatMap extends Painting {
       if (x >= 0 && y >= 0) this.cursor = { x, y };
     }
     this.wholeTable();
+    this.tellChosen(false);
   }
 
   /* How much is chosen, and how much of that is in view. */
