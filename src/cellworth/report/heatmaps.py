@@ -132,12 +132,15 @@ def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
     return {"texts": packed_json(texts), "codes": packed(byte_planes(np.concatenate(codes)))}
 
 
-def _dictionary(column: NDArray[Any] | None, kept: Positions) -> tuple[list[str], NDArray[Any]]:
-    # Where labels were valued and are not at hand, their column has no contents.
-    cells = [""] * len(kept) if column is None else column[kept].tolist()
+def _dictionary(
+    column: NDArray[Any] | None, kept: Positions
+) -> tuple[list[str] | list[None], NDArray[Any]]:
+    codes = np.zeros(len(kept), dtype=np.uint32)
+    if column is None:
+        # Where labels were valued and are not at hand, their column has no contents.
+        return [None], codes
     known: dict[str, int] = {}
-    codes = np.empty(len(cells), dtype=np.uint32)
-    for place, cell in enumerate(cells):
+    for place, cell in enumerate(column[kept].tolist()):
         # By text: as keys, 1 and True are one, and so are 0.0 and -0.0.
         codes[place] = known.setdefault(cell_text(cell), len(known))
     return list(known), codes
