@@ -64,9 +64,9 @@ def files(tmp_path_factory):
     report.save(folder / "hostile.html", valuation, X, y, owners=owners)
     report.save(folder / "quirks.html", *quirks(), k=150)
     _, X, y = flowers()
-    target = np.arange(24) - 12.5
-    fitted = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(X, target)
-    report.save(folder / "targets.html", fitted.valuation_, X, target)
+    numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
+    fitted = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(numbered, target)
+    report.save(folder / "targets.html", fitted.valuation_, numbered, target)
     twins = X.set_axis(["twin"] * 24)
     fitted = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(twins, y)
     report.save(folder / "twins.html", fitted.valuation_, twins, y)
@@ -274,14 +274,18 @@ def test_contents_sort_as_numbers_then_text_then_gaps(open_page, files, head, co
 def test_ids_and_targets_that_are_numbers_sort_by_their_size(open_page, files):
     page = open_page(files / "targets.html")
     assert page.inner_text("#lowest-rows thead th:nth-child(2)") == "Target"
+    assert "and the lowest cell of each" in page.inner_text("#rows")
     assert "its target may be the odd one" in page.inner_text("#rows")
     ids, shown = (texts_in(page, column, "#lowest-rows") for column in (0, 1))
     targets = dict(zip(ids, shown, strict=True))
-    assert targets == {f"{i:03d}": str(i - 12.5) for i in range(24)}
+    assert targets == {str(i - 12): str(i - 12.5) for i in range(24)}
     page.click("#lowest-rows >> text=Target")
-    assert [float(text) for text in texts_in(page, 1, "#lowest-rows")] == sorted(
-        np.arange(24) - 12.5
-    )
+    assert texts_in(page, 1, "#lowest-rows") == [str(i - 12.5) for i in range(24)]
+    for table, column in (("#lowest-rows", 0), ("#worst", 1)):
+        page.click(f"{table} thead >> text=Row")
+        ids = [int(text) for text in texts_in(page, column, table)]
+        assert ids == sorted(ids)
+        assert ids[0] < 0
 
 
 @pytest.mark.parametrize("width", [400, 700, 1000, 1200, 1280, 1600])
