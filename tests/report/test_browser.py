@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, repair, report
+from cellworth import KNNValuer, Owners, repair, report
 from cellworth.report.figures import visible
 from report_tables import DATA, census, flowers, hostile, quirks
 
@@ -67,6 +67,10 @@ def files(tmp_path_factory):
     numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
     fitted = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(numbered, target)
     report.save(folder / "targets.html", fitted.valuation_, numbered, target)
+    left = np.zeros(X.shape, dtype=bool)
+    left[:12, 0] = True
+    halves = Owners(X).assign("upper left", cells=left).assign("the rest", cells=~left)
+    report.save(folder / "halves.html", *flowers(), owners=halves)
     twins = X.set_axis(["twin"] * 24)
     fitted = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(twins, y)
     report.save(folder / "twins.html", fitted.valuation_, twins, y)
@@ -430,6 +434,20 @@ def test_a_cell_that_is_filtered_away_is_no_longer_told(open_page, files):
     page.fill("#only-rows", "no such row")
     assert page.locator("#chosen").is_hidden()
     assert page.inner_text("#status") == ""
+
+
+def test_a_cell_of_another_owner_is_no_longer_told(open_page, files):
+    page = open_page(files / "halves.html")
+    page.select_option("#row-order", "table")
+    page.focus("#canvas")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#status").startswith("row 000, column size")
+    page.select_option("#only-owner", label="upper left")
+    assert page.locator("#chosen").is_visible()
+    page.select_option("#only-owner", label="the rest")
+    assert shown_rows(page)[0] == "000"
+    assert "size" in shown_columns(page)
+    assert page.locator("#chosen").is_hidden()
 
 
 def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):

@@ -140,9 +140,13 @@ def _dictionary(
         # Where labels were valued and are not at hand, their column has no contents.
         return [None], codes
     known: dict[str, int] = {}
+    written: dict[str, str] = {}
     for place, cell in enumerate(column[kept].tolist()):
-        # By text: as keys, 1 and True are one, and so are 0.0 and -0.0.
-        codes[place] = known.setdefault(cell_text(cell), len(known))
+        # As keys, 1 and True would be one, and so would 0.0 and -0.0.
+        key = repr(cell)
+        if key not in written:
+            written[key] = cell_text(cell)
+        codes[place] = known.setdefault(written[key], len(known))
     return list(known), codes
 
 

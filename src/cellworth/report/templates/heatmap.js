@@ -65,7 +65,7 @@ class HeatMap extends Painting {
     if (before) {
       const y = this.rows.indexOf(before[0]);
       const x = this.columns.indexOf(before[1]);
-      if (x >= 0 && y >= 0) this.cursor = { x, y };
+      if (x >= 0 && y >= 0 && this.cells.holds(...before)) this.cursor = { x, y };
     }
     this.wholeTable();
     this.tellChosen(false);
