@@ -81,7 +81,7 @@ def quirks():
             "count": rng.integers(-20, 2000, size=30),
             "text": ["short", "plain"] * 15,
         },
-        index=["=1+1", "'=2", "'three", "+four", *(f"r{i}" for i in range(4, 30))],
+        index=["=1+1", "'=2", "'three", "+four", "NA", *(f"r{i}" for i in range(5, 30))],
     )
     X.iloc[5, 4] = "wide " * 1000
     valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(X, y).valuation_
