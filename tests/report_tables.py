@@ -69,6 +69,26 @@ def hostile():
 
 
 @cache
+def quirks():
+    """A valuation of 30 x 5 cells: ids like formulas, a name from right to left, long text."""
+    rng = np.random.default_rng(7)
+    y = np.tile(["red", "blue"], 15)
+    X = pd.DataFrame(
+        {
+            "=sum": np.round(rng.normal(size=30), 2),
+            "\u05de\u05d7\u05d9\u05e8": rng.choice(["oval", "round", None, ""], size=30),
+            "seen": pd.date_range("2024-03-01", periods=30),
+            "count": rng.integers(-20, 2000, size=30),
+            "text": ["short", "plain"] * 15,
+        },
+        index=["=1+1", "'=2", "'three", "+four", "NA", *(f"r{i}" for i in range(5, 30))],
+    )
+    X.iloc[5, 4] = "wide " * 1000
+    valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(X, y).valuation_
+    return valuation, X, y
+
+
+@cache
 def census():
     """The Census, 32,561 x 14 cells, valued in a short run, with owners and rounds."""
     train, test = (pd.read_csv(DATA / f"adult_{side}.csv.gz") for side in ("train", "test"))

@@ -265,6 +265,21 @@ def test_what_rows_like_it_have_too_is_said_so():
     )
 
 
+def test_reasons_are_short_and_keep_their_direction():
+    hebrew = "\u05de\u05d7\u05d9\u05e8"
+    long = "wide " * 1000
+    X = pd.DataFrame({hebrew: ["oval"] * 19 + [long], "n" * 5000: [hebrew] + ["round"] * 19})
+    cells = suspect_cells(None, X, ["red", "blue"] * 10, k=40).set_index(["row", "column"])
+    assert cells["reason"].str.len().max() < 400
+    first = cells.loc[(19, hebrew)]
+    assert first["cell"] == long
+    assert first["reason"].startswith(f"\u2068{hebrew}\u2069 is '{long[:59]}…' where rows")
+    named = (
+        f"{'n' * 59}… is \u2068'{hebrew}'\u2069 where rows like it (label 'red') have 'round'; of"
+    )
+    assert cells.loc[(0, "n" * 5000), "reason"].startswith(named)
+
+
 def test_reasons_count_other_cells():
     X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 9.0, 9.0, 9.0, 9.0]})
     cells = suspect_cells(None, X, [0] * 8, k=8)

@@ -18,7 +18,7 @@ import pytest
 
 from cellworth import KNNValuer, Owners, repair, report
 from cellworth.report.figures import visible
-from report_tables import DATA, census, flowers, hostile
+from report_tables import DATA, census, flowers, hostile, quirks
 
 pytestmark = pytest.mark.browser
 
@@ -62,7 +62,11 @@ def files(tmp_path_factory):
     report.save(folder / "flowers.html", *flowers(), title="Flowers")
     valuation, X, y, owners = hostile()
     report.save(folder / "hostile.html", valuation, X, y, owners=owners)
+    report.save(folder / "quirks.html", *quirks(), k=150)
     _, X, y = flowers()
+    numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
+    fitted = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(numbered, target)
+    report.save(folder / "targets.html", fitted.valuation_, numbered, target)
     left = np.zeros(X.shape, dtype=bool)
     left[:12, 0] = True
     halves = Owners(X).assign("upper left", cells=left).assign("the rest", cells=~left)
@@ -241,8 +245,121 @@ def test_tables_sort_by_a_click_on_their_heads(open_page, files):
     worths = page.eval_on_selector_all(
         "#worst tbody tr", "rows => rows.map(r => PAGE.listed.worst[r.dataset.index].worth)"
     )
-    assert [float(worth) for worth in worths] == sorted(valuation.values.ravel().tolist())
+    expected = [float(f"{worth:.2e}") for worth in np.sort(valuation.values, axis=None)]
+    assert [float(worth) for worth in worths] == expected
     assert page.locator("#worst th[aria-sort=ascending]").inner_text() == "Worth"
+
+
+def texts_in(page, column, table="#worst"):
+    """What a column of a list says, from top to bottom."""
+    return page.eval_on_selector_all(
+        f"{table} tbody tr", f"rows => rows.map((row) => row.cells[{column}].textContent.trim())"
+    )
+
+
+def classed(text):
+    """Numbers, then text, then gaps."""
+    if text == "gap":
+        return (2, 0.0)
+    return (0, float(text)) if is_number(text) else (1, 0.0)
+
+
+@pytest.mark.parametrize(("head", "column"), [("Content", 3), ("Expected", 4)])
+def test_contents_sort_as_numbers_then_text_then_gaps(open_page, files, head, column):
+    page = open_page(files / "quirks.html")
+    for sign in (1, -1):
+        page.click(f"#worst >> text={head}")
+        keys = [classed(text) for text in texts_in(page, column)]
+        assert {kind for kind, _ in keys} == {0, 1, 2}
+        assert sum(number < 0 for kind, number in keys if kind == 0) > 5
+        assert keys == sorted(keys, key=lambda key: (key[0], sign * key[1]))
+
+
+def test_ids_and_targets_that_are_numbers_sort_by_their_size(open_page, files):
+    page = open_page(files / "targets.html")
+    assert page.inner_text("#lowest-rows thead th:nth-child(2)") == "Target"
+    assert "and the lowest cell of each" in page.inner_text("#rows")
+    assert "its target may be the odd one" in page.inner_text("#rows")
+    ids, shown = (texts_in(page, column, "#lowest-rows") for column in (0, 1))
+    targets = dict(zip(ids, shown, strict=True))
+    assert targets == {str(i - 12): str(i - 12.5) for i in range(24)}
+    page.click("#lowest-rows >> text=Target")
+    assert texts_in(page, 1, "#lowest-rows") == [str(i - 12.5) for i in range(24)]
+    for table, column in (("#lowest-rows", 0), ("#worst", 1)):
+        page.click(f"{table} thead >> text=Row")
+        ids = [int(text) for text in texts_in(page, column, table)]
+        assert ids == sorted(ids)
+        assert ids[0] < 0
+
+
+@pytest.mark.parametrize("width", [400, 700, 1000, 1200, 1280, 1600])
+def test_reasons_have_room_and_end_within_the_screen(open_page, files, width):
+    for name in ("quirks.html", "hostile.html"):
+        page = open_page(files / name)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.click("text=Show all")
+        boxes = page.eval_on_selector_all(
+            "#worst td.why",
+            """all => all.map((why) => {
+                const text = document.createRange();
+                text.selectNodeContents(why);
+                const box = text.getBoundingClientRect();
+                const room = why.closest('.scroll').getBoundingClientRect();
+                return [why.getBoundingClientRect().width, box.right - room.right, box.height];
+            })""",
+        )
+        assert min(wide for wide, _, _ in boxes) > min(0.55 * width, 500)
+        assert max(beyond for _, beyond, _ in boxes) <= 1
+        assert max(high for _, _, high in boxes) < (300 if width == 400 else 160)
+
+
+def test_a_name_from_right_to_left_does_not_turn_its_sentence(open_page, files):
+    page = open_page(files / "quirks.html")
+    page.click("text=Show all")
+    name = "\u05de\u05d7\u05d9\u05e8"
+    line = page.locator("#worst tbody tr", has=page.locator("td", has_text=name)).first
+    why = line.locator("td.why")
+    text = why.inner_text()
+    assert text.startswith(f"{name} is ")
+    assert "\ufffd" not in text
+    begins, ends = (
+        why.evaluate(
+            """(why, at) => {
+                const last = document.createRange();
+                const nodes = document.createTreeWalker(why, NodeFilter.SHOW_TEXT);
+                const texts = [];
+                while (nodes.nextNode()) texts.push(nodes.currentNode);
+                const node = at === 'first' ? texts[0] : texts.at(-1);
+                last.setStart(node, at === 'first' ? 0 : node.length - 1);
+                last.setEnd(node, node.length);
+                return last.getBoundingClientRect().left - why.getBoundingClientRect().left;
+            }""",
+            at,
+        )
+        for at in ("first", "last")
+    )
+    assert begins < 20 < ends
+
+
+def test_gaps_are_told_from_empty_text_in_the_heat_map(open_page, files):
+    page = open_page(files / "quirks.html")
+    page.evaluate(
+        """() => {
+            window.written = [];
+            const write = map.context.fillText.bind(map.context);
+            map.context.fillText = (text, ...at) => {
+                written.push([text, map.context.font.includes('italic')]);
+                write(text, ...at);
+            };
+        }"""
+    )
+    page.select_option("#row-order", "table")
+    page.focus("#canvas")
+    page.keyboard.press("+")
+    shown = page.evaluate("window.written")
+    assert ["gap", True] in shown
+    assert ["''", False] in shown
+    assert ["", False] not in shown
 
 
 def test_the_keyboard_is_enough(open_page, files):
@@ -410,6 +527,37 @@ def test_exported_marks_can_be_repaired(open_page, files):
     assert changed.to_numpy().sum() == 2
 
 
+def test_the_lines_on_the_page_read_marks_of_ids_and_names_like_formulas(
+    open_page, files, tmp_path
+):
+    _, X, _ = quirks()
+    page = open_page(files / "quirks.html")
+    page.select_option("#row-order", "table")
+    page.focus("#canvas")
+    for _ in range(5):
+        page.keyboard.press("2")
+        page.keyboard.press("ArrowDown")
+    (tmp_path / "marks.csv").write_text(exported(page), encoding="utf-8")
+    lines = page.locator("#marks .help code").all_inner_texts()
+    here = {"pandas": pd, "repair": repair, "X": X}
+    for line in lines[:-1]:
+        exec(line.replace("marks.csv", str(tmp_path / "marks.csv")), here)  # noqa: S102 (the page's own)
+    repaired = eval(lines[-1], here)  # noqa: S307 (the page's own)
+    emptied = repaired.isna() & ~X.isna()
+    assert emptied["=sum"].tolist() == [True] * 5 + [False] * 25
+    assert emptied.to_numpy().sum() == 5
+
+
+def test_marks_from_the_list_and_from_the_heat_map_are_the_same(open_page, files):
+    page = open_page(files / "quirks.html")
+    page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
+    from_list = exported(page)
+    page.select_option("#worst tbody tr:nth-child(1) select.mark", "")
+    page.click("#worst tbody tr:nth-child(1) .find")
+    page.keyboard.press("2")
+    assert exported(page) == from_list
+
+
 def test_exported_text_is_quoted_and_runs_in_no_spreadsheet(open_page, files):
     page = open_page(files / "hostile.html")
     page.click("text=Show all")
@@ -488,7 +636,7 @@ def test_a_narrow_screen_is_not_exceeded(open_page, files):
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_paper_has_all_lines_and_no_buttons(open_page, files):
+def test_paper_has_the_first_lines_and_no_buttons(open_page, files):
     page = open_page(files / "flowers.html", color_scheme="dark")
     middle = "new Uint8Array(new Uint32Array([map.colours[128]]).buffer)[0]"
     assert page.evaluate(middle) < 100
@@ -496,7 +644,9 @@ def test_paper_has_all_lines_and_no_buttons(open_page, files):
     page.wait_for_function(f"() => {middle} > 200")
     lines = page.locator("#worst tbody tr")
     assert lines.count() == 72
-    assert lines.nth(70).is_visible()
+    assert lines.nth(24).is_visible()
+    assert not lines.nth(25).is_visible()
+    assert page.locator("text=The first 25 of 72 cells are printed").is_visible()
     assert not page.locator("#zoom-in").is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.pdf(format="A4").startswith(b"%PDF")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cellworth import report, split
-from cellworth.report.figures import Unit, moment, number, percentage, visible
+from cellworth.report.figures import Unit, isolated_parts, moment, number, percentage, visible
 from cellworth.valuation import Valuation
 from report_tables import HOSTILE, flowers, hostile
 
@@ -178,6 +178,12 @@ def test_what_nobody_can_see_or_encode_is_shown():
     assert visible("a\u202eb") == "a\ufffdb"
     assert visible("plain") == "plain"
     assert visible("a\n\tb\r") == "a\n\tb␍"
+
+
+def test_sentences_are_cut_at_isolates_and_lose_nothing():
+    assert isolated_parts("plain") == [("plain", False)]
+    assert isolated_parts("of \u2068abc\u2069.") == [("of ", False), ("abc", True), (".", False)]
+    assert isolated_parts("half \u2068open") == [("half \u2068open", False)]
 
 
 @pytest.mark.parametrize("name", ["plain", "hostile"])

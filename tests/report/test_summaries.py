@@ -15,7 +15,7 @@ import pytest
 from cellworth import KNNValuer, Owners, TableGame, report, split, suspect_cells, value_game
 from cellworth.certainty import WIDTH_95
 from cellworth.report import heatmaps
-from report_tables import flowers, hostile
+from report_tables import flowers, hostile, quirks
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +125,45 @@ def test_a_numeric_target_has_no_classes_to_filter_by():
     target = np.arange(24) + 0.5
     valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
     assert report.summarize(valuation, X, target)["heatmap"]["classes"] == []
+
+
+def test_rows_show_a_numeric_target():
+    _, X, _ = flowers()
+    target = np.arange(24) + 0.5
+    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    summary = report.summarize(valuation, X, target)
+    assert [line["label"] for line in summary["rows"]] == [
+        str(line["place"] + 0.5) for line in summary["rows"]
+    ]
+    page = report.render(summary)
+    assert "given their target and" in page
+    assert "its label may be" not in page
+
+
+def test_empty_text_is_no_gap():
+    valuation, X, y = quirks()
+    lines = report.summarize(valuation, X, y, k=150)["cells"]["cells"]
+    shown = {line["cell"] for line in lines if line["column"] == X.columns[1]}
+    assert shown == {"oval", "round", "", "''"}
+
+
+def test_labels_that_are_not_at_hand_are_no_gaps():
+    _, X, y = flowers()
+    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True, progress=False).fit(X, y)
+    heatmap = report.summarize(valuer.valuation_, X)["heatmap"]
+    assert json.loads(unpacked(heatmap["contents"]["texts"]))[-1] == [None]
+
+
+def test_dates_have_one_form():
+    _, X, y = quirks()
+    later = X.assign(seen=X["seen"] + pd.to_timedelta([0, 6] * 15, unit="h"))
+    valuation = KNNValuer(cv=3, progress=False).fit(later, y).valuation_
+    lines = report.summarize(valuation, later, y, k=150)["cells"]["cells"]
+    dates = [line for line in lines if line["column"] == "seen"]
+    assert {line["cell"] for line in dates} >= {"2024-03-01", "2024-03-02 06:00:00"}
+    for line in dates:
+        assert line["reason"].startswith(f"seen is {line['cell']} where rows like it")
+        assert f" have about {line['typical']};" in line["reason"]
 
 
 def test_rows_with_one_id_are_not_mixed_up():

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+
+_LONGEST = 60
+# Unicode's isolates keep the direction of what stands between them.
+_ISOLATE, _END = "\u2068", "\u2069"
+_LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
 
 
 @dataclass(frozen=True)
@@ -45,15 +52,13 @@ class Suspect:
     def why_unlikely(self) -> str:
         """Say how few cells of the column are as unlikely."""
         if self.n_others == 0:
-            return (
-                f"{self._compared()}; there is no other cell of {self.column} to compare it with."
-            )
+            return f"{self._compared()}; there is no other cell of {self._name} to compare it with."
         label = "label" if self.has_class else "target"
         rare = _counted(self.as_rare, ("is as rare", "are as rare"), " or rarer")
         whose = "its" if self.as_rare < 2 else "their"
         fits = ("fits its row as badly", "fit their row as badly")
         misfit = _counted(self.as_misfit, fits, " or worse")
-        others = f"{self.n_others:,} other cell{'s' if self.n_others > 1 else ''} of {self.column}"
+        others = f"{self.n_others:,} other cell{'s' if self.n_others > 1 else ''} of {self._name}"
         apart = "" if self.nearest is None else f"; the nearest of them is {shown(self.nearest)}"
         return (
             f"{self._compared()}; of the {others}, {rare} for {whose} {label} and {misfit}{apart}."
@@ -64,10 +69,14 @@ class Suspect:
         there = "in rows with its label" if self.has_class else "in rows with a like target"
         side = "below" if below >= 0 else "above"
         away = f"{abs(below):.1f} standard deviations {side}" if below else "no lower than"
-        return f"{self._compared()}; its worth is {away} the median of {self.column} {there}."
+        return f"{self._compared()}; its worth is {away} the median of {self._name} {there}."
+
+    @property
+    def _name(self) -> str:
+        return isolated(shortened(self.column))
 
     def _compared(self) -> str:
-        here = f"{self.column} is {shown(self.cell)}"
+        here = f"{self._name} is {shown(self.cell)}"
         label = f"{'label' if self.has_class else 'target'} {shown(self.label)}"
         if self.is_alone:
             return f"{here}, and no other row has the {label}"
@@ -86,9 +95,30 @@ def _counted(n: int, verbs: tuple[str, str], beyond: str) -> str:
 
 
 def shown(content: Any) -> str:
-    """Show the content of a cell in a sentence."""
+    """Show the content of a cell in a sentence: the beginning of long text, dates without 00:00."""
     if content is None:
         return "a gap"
     if isinstance(content, float):
         return f"{content:.6g}"
-    return repr(content) if isinstance(content, str) else str(content)
+    if isinstance(content, str):
+        return isolated(repr(shortened(content)))
+    return isolated(
+        shortened(date_text(content) if isinstance(content, datetime) else str(content))
+    )
+
+
+def date_text(moment: datetime) -> str:
+    """Write a moment; one that is midnight sharp is a date."""
+    is_date = moment.time() == datetime.min.time()
+    return moment.date().isoformat() if is_date else str(moment)
+
+
+def shortened(text: str) -> str:
+    """Leave out the end of long text."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def isolated(text: str) -> str:
+    """Keep text that runs from right to left from turning the sentence around it."""
+    turns = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
+    return f"{_ISOLATE}{text}{_END}" if turns else text

@@ -72,6 +72,7 @@ def suspect_cells(
         is what the ten nearest rows with the same label have there: the middle one of their
         numbers, or their most frequent content. Cells of groups get the worth of their block.
         Cells are as they are in pandas; elsewhere they are text if columns differ in type.
+        ``reason`` has the first 60 characters of long contents.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,8 @@ _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "tr
 # Below half of the last decimal that is worth reading.
 _NEARLY_ZERO = Decimal("0.0005")
 _LONGEST_NAME = 60
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
 _PICTURES = 0x2400
 # Controls, marks of direction, halves of characters.
 _HIDDEN = {"Cc", "Cf", "Cs"}
@@ -97,6 +100,24 @@ def moment(created: str) -> str:
 def shortened(text: str) -> str:
     """Leave out the end of a long name."""
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """Keep the digits that are shown."""
+    return None if value is None else float(f"{value:.{digits - 1}e}")
+
+
+def sort_value(text: str | None) -> str | None:
+    """What a list sorts by: the number itself, nothing for a gap, None where letters decide."""
+    if not text:
+        return ""
+    return text if _NUMBER.fullmatch(text) else None
+
+
+def isolated_parts(text: str) -> list[tuple[str, bool]]:
+    """Cut text where Unicode's isolates are; tell of each part whether it stood between two."""
+    parts = _ISOLATED.split(text)
+    return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
 
 
 def visible(text: Any) -> Any:

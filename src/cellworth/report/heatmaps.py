@@ -132,13 +132,16 @@ def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
     return {"texts": packed_json(texts), "codes": packed(byte_planes(np.concatenate(codes)))}
 
 
-def _dictionary(column: NDArray[Any] | None, kept: Positions) -> tuple[list[str], NDArray[Any]]:
-    # Where labels were valued and are not at hand, their column has no contents.
-    cells = [""] * len(kept) if column is None else column[kept].tolist()
+def _dictionary(
+    column: NDArray[Any] | None, kept: Positions
+) -> tuple[list[str] | list[None], NDArray[Any]]:
+    codes = np.zeros(len(kept), dtype=np.uint32)
+    if column is None:
+        # Where labels were valued and are not at hand, their column has no contents.
+        return [None], codes
     known: dict[str, int] = {}
     written: dict[str, str] = {}
-    codes = np.empty(len(cells), dtype=np.uint32)
-    for place, cell in enumerate(cells):
+    for place, cell in enumerate(column[kept].tolist()):
         # As keys, 1 and True would be one, and so would 0.0 and -0.0.
         key = repr(cell)
         if key not in written:

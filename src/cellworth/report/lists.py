@@ -146,7 +146,7 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
     order = np.argsort(rows.values, kind="stable")
     places = order[~np.isnan(rows.values[order])][:_ROWS_LISTED]
     ids, names = valuation.row_labels.tolist(), valuation.column_labels.tolist()
-    labels = subject.label_codes()
+    targets = _targets(subject, places)
     listed = []
     for place in places:
         values = valuation.values[place]
@@ -156,7 +156,7 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
             {
                 "row": text_of(ids[place]),
                 "place": int(place),
-                "label": None if labels is None else subject.classes[labels[place]],
+                "label": targets[place],
                 "value": plain(rows.values[place]),
                 "error": plain(errors[place]),
                 "column": None if lowest is None else text_of(names[lowest]),
@@ -166,6 +166,16 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
             }
         )
     return listed
+
+
+def _targets(subject: Subject, places: Positions) -> dict[int, str | None]:
+    """Labels of some rows as text, or their numeric targets; None where they are not known."""
+    codes = subject.label_codes()
+    if codes is not None:
+        return {place: subject.classes[codes[place]] for place in places}
+    if subject.target is None or subject.classes or not subject.of_cells:
+        return dict.fromkeys(places)
+    return {place: cell_text(subject.target[place]) for place in places}
 
 
 def listed_owners(

@@ -11,7 +11,17 @@ from importlib.resources import files
 from typing import Any
 
 from cellworth.report.drawings import column_bars, error_curve, score_bar
-from cellworth.report.figures import Unit, moment, number, percentage, shortened, visible
+from cellworth.report.figures import (
+    Unit,
+    isolated_parts,
+    moment,
+    number,
+    percentage,
+    rounded,
+    shortened,
+    sort_value,
+    visible,
+)
 
 _SCRIPTS = (
     "unpacking.js",
@@ -86,11 +96,19 @@ def _listed(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Cells of the lists, by the ids of their tables; row ids are whole, where pages cut them."""
     if summary["cells"] is None:
         return {}
-    kept = ("row", "place", "column", "cell", "worth", "error")
+    has_errors = summary["heatmap"]["error"] is not None
     lists = {"worst": summary["cells"]["cells"], "lowest-rows": summary["rows"]}
     return {
-        name: [{key: line[key] for key in kept} for line in lines] for name, lines in lists.items()
+        name: [_line(line, has_errors=has_errors) for line in lines]
+        for name, lines in lists.items()
     }
+
+
+def _line(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
+    """What a mark keeps of a cell: the same, with as many digits, as from the heat map."""
+    kept = {key: line[key] for key in ("row", "place", "column", "cell")}
+    error = rounded(line["error"], 2) if has_errors else None
+    return kept | {"worth": rounded(line["worth"], 3), "error": error}
 
 
 def _policy(script: str, style: str) -> str:
@@ -126,7 +144,8 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "percentage": percentage, "moment": moment}
-    environment.filters["shortened"] = shortened
+    environment.filters |= {"shortened": shortened, "sort_value": sort_value}
+    environment.filters["isolated_parts"] = isolated_parts
     return environment
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.applications.reasons import date_text
 from cellworth.applications.worths import CellWorths, refuse_no_valuation, without_groups
 from cellworth.blocks import LABEL, is_missing
 from cellworth.problem import read_target
@@ -118,8 +119,13 @@ def text_of(content: Any) -> str:
 
 def cell_text(content: Any) -> str:
     """Write what stands in a cell: six digits of long numbers, the beginning of long text."""
-    if isinstance(content, float | np.floating) and not is_missing(content):
+    if is_missing(content):
+        return ""
+    if isinstance(content, np.generic):
+        content = content.item()
+    if isinstance(content, float):
         text = f"{content:.15g}"
         return text if len(text) <= _LONGEST_NUMBER else f"{content:.6g}"
-    text = text_of(content)
+    # Only a gap is empty.
+    text = date_text(content) if isinstance(content, datetime) else text_of(content) or "''"
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

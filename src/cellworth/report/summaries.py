@@ -67,6 +67,7 @@ def summarize(
         "shape": list(valuation.shape),
         "of_cells": subject.of_cells,
         "row_ids": subject.kind_of_ids,
+        "has_classes": subject.target is None or bool(subject.classes),
         "status": valuation.status,
         "fingerprint": None,
         "figures": _figures(valuation),

@@ -75,9 +75,10 @@ const marks = {
   },
 };
 
-/* A spreadsheet runs text that begins like this; plain numbers are left alone. */
+/* A spreadsheet runs text that begins like this; plain numbers are left alone. Text with an apostrophe of
+   its own gets another, so that who takes one away has what was there. */
 function harmless(text) {
-  const formula = /^[\s]*[=+\-@\t\r\n]/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text);
+  const formula = /^('|\s*[=+\-@\t\r\n])/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text);
   return formula ? `'${text}` : text;
 }
 

@@ -154,7 +154,10 @@ class Painting {
         if (!cells.holds(row, column)) continue;
         const worth = cells.worth.numbers[row * cells.nColumns + column];
         context.fillStyle = worth !== worth ? this.ink : inkOn(this.colour(worth));
-        context.fillText(shortened(cells.content(row, column), room), this.x(x) + 5, middle);
+        const content = cells.content(row, column);
+        if (content === null) continue;
+        context.font = content === "" ? `italic ${FONT}` : FONT;
+        context.fillText(shortened(content || "gap", room), this.x(x) + 5, middle);
       }
     }
   }

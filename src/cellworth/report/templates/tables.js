@@ -1,20 +1,19 @@
 /* Tables: sorted by a click on a column's name, long ones folded. */
 
-function sortTable(table, place, kind, direction) {
+function sortTable(table, place, direction) {
   const rows = [...table.tBodies[0].rows];
   const sign = direction === "ascending" ? 1 : -1;
   const texts = new Intl.Collator("en", { numeric: true });
-  const value = (row) => {
-    const cell = row.cells[place];
-    if (kind !== "figure") return cell.textContent.trim();
-    return cell.dataset.sort === "" ? NaN : Number(cell.dataset.sort);
+  /* Numbers, then text, then what is not known, whatever the direction. */
+  const key = (row) => {
+    const { textContent, dataset } = row.cells[place];
+    if (dataset.sort === undefined) return [1, textContent.trim()];
+    return dataset.sort === "" ? [2, 0] : [0, Number(dataset.sort)];
   };
-  const keyed = rows.map((row) => [value(row), row]);
-  keyed.sort(([a], [b]) => {
-    if (kind !== "figure") return sign * texts.compare(a, b);
-    /* What is not known stands last, whatever the direction. */
-    if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
-    return sign * (a - b);
+  const keyed = rows.map((row) => [key(row), row]);
+  keyed.sort(([[kindA, a]], [[kindB, b]]) => {
+    if (kindA !== kindB) return kindA - kindB;
+    return sign * (kindA === 1 ? texts.compare(a, b) : (a > b) - (a < b));
   });
   table.tBodies[0].append(...keyed.map(([, row]) => row));
 }
@@ -30,7 +29,7 @@ function makeSortable(table) {
       const direction = now ? other[now] : button.dataset.start;
       heads.forEach((one) => one.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", direction);
-      sortTable(table, place, button.dataset.kind, direction);
+      sortTable(table, place, direction);
     });
   });
 }
