@@ -131,8 +131,9 @@ WRONG = {
     "split {V} --amount 1.00 --agreement {DEAL} --currency USD": "settled by the agreement",
     "split {V} --amount 1.00 --statement nobody": "no owner is called 'nobody'",
     "verify {AT}/empty": "holds no manifest.json",
-    "verify {AT}/none": "holds no manifest.json",
-    "verify {V} --table {T}": "go with --values",
+    "verify {AT}/none": "is not there",
+    "verify {V}": "holds no audit",
+    "verify {AT}/empty --table {T}": "go with --values",
     "schema nonsense": "nonsense",
     "completion powershell": "powershell",
 }  # fmt: skip
