@@ -32,6 +32,14 @@ def make():
 
 def make_of(depth):
     return DecisionTreeClassifier(max_depth=depth)
+
+
+def breaks():
+    return 1 / 0
+
+
+def leaves():
+    raise SystemExit(1)
 """
 
 
@@ -131,6 +139,8 @@ def test_labels_may_play(home, tmp_path):
 @pytest.fixture
 def models(tmp_path, monkeypatch):
     (tmp_path / "mymodels.py").write_text(MODELS)
+    (tmp_path / "torn.py").write_text("x = (\n")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(1)\n")
     monkeypatch.chdir(tmp_path)
     # Another test's module of this name must not be taken for this one.
     monkeypatch.delitem(__import__("sys").modules, "mymodels", raising=False)
@@ -171,6 +181,10 @@ def test_a_pipeline_that_names_columns_gets_them(home, models):
         ("mymodels:nobody", "cannot be imported"),
         ("mymodels:nothing", "give an estimator or what makes one"),
         ("mymodels:make_of", "cannot be called without arguments"),
+        ("mymodels:breaks", "fails when it is called (ZeroDivisionError"),
+        ("mymodels:leaves", "fails when it is called (SystemExit: 1)"),
+        ("torn:x", "cannot be imported (SyntaxError"),
+        ("leaving:x", "cannot be imported (SystemExit: 1)"),
         ("collections:Counter", "without fit"),
         ("mymodels:plain", "could not be trained and scored on the whole table"),
     ],
@@ -180,6 +194,14 @@ def test_what_is_no_model_for_the_table_is_told_in_a_sentence(home, models, mode
     done = cellworth("value", *asked)
     assert done.code == 2
     assert told in done.err
+
+
+def test_a_budget_that_buys_nothing_gives_no_values(home, models):
+    asked = [*home.asked, "--drop", "town", "--cv", 2, "--budget", 1, "--jobs", 1]
+    done = cellworth("value", *asked, "--model", "mymodels:make", "-o", "v")
+    assert done.code == 3
+    assert done.err.strip().endswith("nothing was written; give a larger --budget or --deadline.")
+    assert not (models / "v").exists()
 
 
 def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):

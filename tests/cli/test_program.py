@@ -40,11 +40,25 @@ def test_a_mistake_is_told_on_one_line(error, told):
     assert (done.code, done.err) == (2, f"Error: {told}\n")
 
 
-def test_a_mistake_of_ours_is_not_hidden():
-    with pytest.raises(ZeroDivisionError):
-        invoked(failing(ZeroDivisionError()), "fail")
-    with pytest.raises(ValueError, match="x"):
-        invoked(failing(ValueError("x")), "--debug", "fail")
+def test_a_mistake_of_ours_has_an_exit_code_of_its_own():
+    done = invoked(failing(ZeroDivisionError("by 0")), "fail")
+    told = "this is a bug of cellworth (ZeroDivisionError: by 0); --debug shows the traceback."
+    assert (done.code, done.err) == (70, f"Error: {told}\n")
+
+
+@pytest.mark.parametrize(("error", "code"), [(ZeroDivisionError(), 70), (ValueError("x"), 2)])
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(error, code):
+    done = invoked(failing(error), "--debug", "fail")
+    assert done.code == code
+    assert done.err.startswith("Traceback")
+    assert done.err.strip().split("\n")[-1].startswith("Error: ")
+
+
+def test_code_of_the_user_that_ends_the_program_says_neither_yes_nor_no():
+    for given in (None, 0, 1):
+        done = invoked(failing(SystemExit(given)), "fail")
+        assert done.code == 2
+        assert "code of yours ended the program" in done.err
 
 
 def test_a_warning_is_one_line_and_comes_once():

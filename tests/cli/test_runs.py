@@ -135,6 +135,21 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     assert "cellworth resume" in done.err
 
 
+def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
+    table = wide_table(tmp_path / "wide.csv", 60)
+    asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]
+    fine(*asked, "--sweeps", 1, "-q")
+    before = Valuation.load(tmp_path / "v")
+    for _ in range(2):
+        done = cellworth(*asked, "--deadline", "0.001s", "--force")
+        assert done.code == 3
+        assert "is kept as it was" in done.err
+        assert f"The values are in {tmp_path / 'v.partial'}." in done.err
+        np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, before.values)
+        assert Valuation.load(tmp_path / "v.partial").status == "interrupted"
+    fine("info", tmp_path / "v.partial")
+
+
 @pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 3)])
 def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
     asked, tmp_path, monkeypatch, begun, code

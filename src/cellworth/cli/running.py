@@ -82,9 +82,11 @@ def run_and_save(command: str, request: Request, place: Place, *, force: bool) -
         _print_shard(place, place.shard)
         return
     assert valuation is not None and output is not None  # noqa: S101, PT018 (only shards lack them)
+    _refuse_nothing(valuation)
     request = replace(request, rounds=tuple(lines))
     if place.checkpoint is not None:
         request.save(place.checkpoint)
+    output = _beside_a_whole(output, valuation)
     valuation.save(output)
     request.save(output)
     print_summary(command, valuation, output)
@@ -92,6 +94,28 @@ def run_and_save(command: str, request: Request, place: Place, *, force: bool) -
         note(f"The values are in {shown(output)}.")
     if valuation.status == "interrupted":
         raise BrokenOffError(_way_on(place))
+
+
+def _refuse_nothing(valuation: Valuation) -> None:
+    """Refuse equal shares of the total that no task has told apart."""
+    n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
+    if n_tasks == 0 and valuation.status != "exact":
+        raise BrokenOffError(
+            "The run ended before its first task, so nothing was written; give a larger --budget "
+            "or --deadline."
+        )
+
+
+def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
+    """Where values go: those that were broken off never replace a result that came to its end."""
+    is_there = output.exists() and kind_of(output) == VALUATION
+    if valuation.status != "interrupted" or not is_there:
+        return output
+    if Valuation.load(output).status == "interrupted":
+        return output
+    beside = output.with_name(f"{output.name}.partial")
+    note(f"{shown(output)} is kept as it was, because this run did not come to its end.")
+    return beside
 
 
 def print_summary(command: str, valuation: Valuation, output: Path) -> None:

@@ -192,6 +192,8 @@ def load_model(name: str) -> Any:
         found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--model {name!r} cannot be imported ({error}).") from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"--model {name!r} cannot be imported ({_raised(error)}).") from error
     if inspect.isclass(found) or not hasattr(found, "fit"):
         found = _made(found, name)
     if not hasattr(found, "fit"):
@@ -211,6 +213,12 @@ def _made(factory: Any, name: str) -> Any:
         raise ValueError(
             f"--model {name!r} cannot be called without arguments ({error})."
         ) from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"--model {name!r} fails when it is called ({_raised(error)}).") from error
+
+
+def _raised(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _as_it_is(table: Table) -> Table:
