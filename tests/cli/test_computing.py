@@ -1,6 +1,7 @@
 """From a file to a folder of values, which are those of the library."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -123,17 +124,32 @@ def test_groups_of_rows_and_columns_are_the_players(home, tmp_path):
     assert valuation.row_labels.tolist() == ["south", "north"]
     assert valuation.column_labels.tolist() == ["person", "money"]
     assert "south" in fine("explain", tmp_path / "v", "--row", "south")
+    assert "north" not in fine("suspects", tmp_path / "v", "-k", 3)
 
 
 def test_numbers_that_are_names_are_categories(home, tmp_path):
     fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
-    question = Valuation.load(tmp_path / "v").provenance.question
-    assert question["kinds"] == {"age": "'categorical'"}
+    valuation = Valuation.load(tmp_path / "v")
+    assert valuation.provenance.question["kinds"] == {"age": "'categorical'"}
+    read = read_delivery(home.table, target="label", row_id="name")
+    again = KNNValuer(3, kinds={"age": "categorical"}).fit(read.X, read.y).valuation_
+    np.testing.assert_array_equal(valuation.values, again.values)
+
+
+def test_categories_and_ids_with_zeros_in_front_stay_apart(tmp_path):
+    rows = [f"0{i},{code},{i % 2}" for i, code in enumerate(["01", "1"] * 12)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,code,label", *rows, ""]))
+    asked = ["--target", "label", "--id", "id", "--categorical", "code", "-k", 3]
+    fine("value", tmp_path / "t.csv", *asked, "--val", tmp_path / "t.csv", "-o", tmp_path / "v")
+    # The category tells the label, as long as 01 is not 1.
+    assert Valuation.load(tmp_path / "v").total > 0.4
+    assert "row '03' is worth" in fine("explain", tmp_path / "v", "--row", "03")
 
 
 def test_labels_may_play(home, tmp_path):
     fine("value", *home.asked, "--labels", "-o", tmp_path / "v")
     assert Valuation.load(tmp_path / "v").column_labels.tolist()[-1] == "(label)"
+    assert len(fine("suspects", tmp_path / "v", "-k", 3).strip().split("\n")) == 4
 
 
 @pytest.fixture
@@ -228,6 +244,16 @@ def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
     )
     assert found["values"]["status"] == "estimated"
     assert Valuation.load(into).moments.count.max() == 6
+    assert Request.load(tmp_path / "three").rounds
+    assert Request.load(into).rounds == ()
+    best = Valuation.load(into).columns().highest(1).labels["column"][0]
+    (tmp_path / "owners.toml").write_text(f'[[owners]]\nname = "ann"\ncolumns = ["{best}"]\n')
+    shared = ["--owners", tmp_path / "owners.toml", "--gate", "off"]
+    fine("split", into, "--amount", "1.00", *shared, "-o", tmp_path / "audit")
+    fine("verify", tmp_path / "audit")
+    replayed = cellworth("verify", tmp_path / "audit", "--values", into)
+    assert replayed.code == 2
+    assert "merged of 2 seeds" in replayed.err
     same = cellworth("merge", tmp_path / "three", tmp_path / "three", "--into", tmp_path / "no")
     assert same.code == 2
     assert "used seed 0" in same.err
@@ -253,3 +279,101 @@ def test_a_plan_tells_the_cost_of_the_run(home):
     assert found["utilities"] == 24 * 7
     assert found["seconds"] > 0
     assert "24 x 3 blocks" in fine("plan", *home.asked)
+
+
+def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path):
+    shutil.copytree(home.values, tmp_path / "v")
+    other = TABLE.replace("p1,23", "p1,24")
+    assert other != TABLE
+    (tmp_path / "other.csv").write_text(other)
+    fine("value", tmp_path / "other.csv", *home.asked[1:], "-o", tmp_path / "w", "-q")
+    # As the library does it, which knows of no requests.
+    Valuation.load(tmp_path / "w").save(tmp_path / "v")
+    (tmp_path / "v" / "request.json").write_text(
+        (home.values / "request.json").read_text().replace("../", f"{home.folder}/")
+    )
+    for command in (
+        ["suspects"],
+        ["explain", "--row", "p3"],
+        ["report", "-o", tmp_path / "r.html"],
+        ["check", "--max-suspects", 9, "--suspicion-above", 1],
+    ):
+        done = cellworth(command[0], tmp_path / "v", *command[1:])
+        assert done.code == 2
+        assert "the sha256 of the cells differs" in done.err
+
+
+@pytest.mark.parametrize(
+    "torn", ["cellworth.Valuation.save", "cellworth.cli.requests.Request.save"]
+)
+def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_question(
+    home, tmp_path, monkeypatch, torn
+):
+    shutil.copytree(home.values, tmp_path / "v")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torn, killed)
+        cellworth("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
+    done = cellworth("suspects", tmp_path / "v")
+    assert done.code == 2
+    assert "value the table again with --force" in done.err
+    fine("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
+    fine("suspects", tmp_path / "v")
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_read(
+    home, tmp_path, monkeypatch
+):
+    def never(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("cellworth.cli.valuing.Question.of", never)
+    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)
+    done = cellworth("value", *home.asked, "-o", tmp_path / "deep" / "v")
+    assert done.code == 2
+    assert f"{tmp_path} may not be written to" in done.err
+    done = cellworth("draft", *home.asked, "--owners", home.owners, "-o", tmp_path / "d.toml")
+    assert done.code == 2
+    assert "may not be written to" in done.err
+
+
+def test_a_request_leads_to_its_table_through_links(home, tmp_path):
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(deep, target_is_directory=True)
+    (tmp_path / "people.csv").write_text(TABLE)
+    asked = [tmp_path / "people.csv", *home.asked[1:]]
+    fine("value", *asked, "-o", tmp_path / "link" / "v", "-q")
+    fine("suspects", tmp_path / "link" / "v")
+    fine("suspects", deep / "v")
+    fine("value", tmp_path / "link" / ".." / ".." / "people.csv", *home.asked[1:], "-o",
+         tmp_path / "w", "-q")  # fmt: skip
+    fine("suspects", tmp_path / "w")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("table", None), ("owners", 5), ("drop", "age"), ("drop", [3]), ("cv", "5"), ("cv", 2.5),
+        ("seed", True), ("labels", 1), ("column_groups", {"a": "age"}), ("deadline", "2h"),
+        ("rounds", [1]), ("rounds", [{"tasks": 1}]), ("model", ["knn"]), ("output", {}),
+    ],
+)  # fmt: skip
+def test_a_request_of_other_types_is_refused(home, tmp_path, name, given):
+    shutil.copytree(home.values, tmp_path / "v")
+    path = tmp_path / "v" / "request.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: given}))
+    done = cellworth("suspects", tmp_path / "v")
+    assert done.code == 2
+    assert f"has {name}: {json.dumps(given)}, which cellworth never writes" in done.err
+
+
+def test_every_setting_of_a_request_has_a_type():
+    from dataclasses import fields
+
+    from cellworth.cli.requests import _TYPES
+
+    assert set(_TYPES) == {field.name for field in fields(Request)}

@@ -5,13 +5,15 @@ import io
 import json
 import subprocess
 import sys
+from datetime import date, datetime
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cellworth import Valuation, cell_suspicion, explain_row, suspect_cells
-from cellworth.cli.checking import share_harmful
+from cellworth.cli.checking import shares_harmful
 from cellworth.cli.reading import read_delivery
 from shell import cellworth, fine
 
@@ -64,9 +66,10 @@ def test_harmful_cells_are_below_zero_beyond_their_error(home):
         valuation.standard_errors, valuation.validation_errors
     )
     share = np.mean(upper < 0)
-    assert share_harmful(valuation) == pytest.approx(share, abs=1e-3)
+    assert shares_harmful(valuation) == (pytest.approx(share, abs=1e-3), 0.0)
     found = json.loads(fine("check", home.values, "--max-harmful", "100%", "--json"))
-    assert found["checks"][0]["found"] == share_harmful(valuation)
+    assert found["checks"][0]["found"] == shares_harmful(valuation)[0]
+    assert found["checks"][0]["unknown"] == 0
 
 
 def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
@@ -95,10 +98,10 @@ def test_a_report_is_one_page(home, tmp_path):
     assert path.read_text(encoding="utf-8") != page
 
 
-def test_a_report_without_its_library_says_what_to_install(home, tmp_path):
+def test_a_report_without_its_library_says_at_once_what_to_install(tmp_path):
     code = (
         "import sys; sys.modules['jinja2'] = None; from cellworth.cli import main; "
-        f"main(['report', {str(home.values)!r}, '-o', {str(tmp_path / 'report.html')!r}])"
+        f"main(['report', {str(tmp_path / 'none')!r}, '-o', {str(tmp_path / 'report.html')!r}])"
     )
     done = subprocess.run(  # noqa: S603 (our own program)
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -113,3 +116,35 @@ def test_info_says_what_a_folder_holds(home):
     assert out.startswith(f"{home.values}: cellworth valuation\n")
     assert "24 x 3 blocks" in out
     assert "label" in out
+
+
+@pytest.mark.parametrize(
+    ("ids", "asked"),
+    [
+        ([date(2020, 1, day) for day in (1, 2, 3, 4)], ["2020-01-03", "2020-01-03 00:00:00"]),
+        ([datetime(2020, 1, 1, hour, 30) for hour in range(4)], ["2020-01-01T02:30:00"]),
+        ([1.5, 2.5, 3.5, 4.5], ["3.5"]),
+        ([False, True], ["True"]),
+    ],
+)
+def test_rows_are_asked_for_as_they_are_written(tmp_path, ids, asked):
+    n = len(ids)
+    table = pa.table({"id": ids, "a": list(range(n)), "label": [i % 2 for i in range(n)]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    given = [tmp_path / "t.parquet", "--target", "label", "-k", 1]
+    fine("value", *given, "--id", "id", "--val", tmp_path / "t.parquet", "-o", tmp_path / "v", "-q")
+    for text in asked:
+        assert " is worth " in fine("explain", tmp_path / "v", "--row", text)
+    cells = json.loads(fine("suspects", tmp_path / "v", "--by", "worth", "--json"))["cells"]
+    fine("explain", tmp_path / "v", "--row", str(cells[0]["row"]))
+
+
+def test_rows_of_one_name_cannot_be_told_apart(tmp_path):
+    (tmp_path / "t.csv").write_text("id,a,label\nx,1,0\nx,2,1\ny,3,0\nz,4,1\n")
+    given = [tmp_path / "t.csv", "--target", "label", "--id", "id", "-k", 1, "--cv", 2]
+    fine("value", *given, "-o", tmp_path / "v", "-q")
+    done = cellworth("explain", tmp_path / "v", "--row", "x")
+    assert done.code == 2
+    assert "2 rows are called 'x'; value the table with an --id that tells them apart" in done.err
+    assert "iloc" not in done.err
+    assert "row 'y' is worth" in fine("explain", tmp_path / "v", "--row", "y")

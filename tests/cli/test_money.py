@@ -145,4 +145,4 @@ def test_a_payout_of_model_values_can_be_replayed(home, tmp_path, monkeypatch):
     model = ["--model", "sklearn.naive_bayes:GaussianNB", "--budget", 200, "--jobs", 1]
     fine("value", *asked, *model, "-o", "v", "--owners", "owners.toml", "-q")
     fine("split", "v", "--amount", "10.00", "--gate", "off", "-o", "audit")
-    assert "values agree" in fine("verify", "audit", "--values", "v")
+    assert "values agree" in fine("verify", "audit", "--values", "v", *model[:2])

@@ -168,3 +168,67 @@ def test_a_folder_is_no_table(tmp_path):
         read_table(tmp_path)
     with pytest.raises(FileNotFoundError, match="is not there"):
         file_sha256(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("written", "ids"),
+    [
+        (["7", "8"], [7, 8]),
+        (["-7", "0"], [-7, 0]),
+        (["00003", "00012"], ["00003", "00012"]),
+        (["3", "03"], ["3", "03"]),
+        (["100000000000000000001", "100000000000000000002"],) * 2,
+        (["1.0", "2.0"], ["1.0", "2.0"]),
+        (["2020-01-02", "2020-01-03"], ["2020-01-02", "2020-01-03"]),
+    ],
+)
+def test_row_ids_are_what_is_written(tmp_path, written, ids):
+    rows = [f"{name},{place},1" for place, name in enumerate(written)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,a,label", *rows, ""]))
+    found = read_delivery(tmp_path / "t.csv", target="label", row_id="id").X.row_ids.tolist()
+    assert found == ids
+    assert [type(one) for one in found] == [type(one) for one in ids]
+
+
+def test_ids_of_a_typed_file_keep_their_type(tmp_path):
+    pq.write_table(pa.table({"id": ["7", "8"], "a": [1, 2], "label": [0, 1]}), tmp_path / "t.pq")
+    found = read_delivery(tmp_path / "t.pq", target="label", row_id="id")
+    assert found.X.row_ids.tolist() == ["7", "8"]
+
+
+def test_categories_are_what_is_written(tmp_path):
+    (tmp_path / "t.csv").write_text("code,label\n01,a\n1,b\n001,a\n,b\n?,a\n")
+    (tmp_path / "v.csv").write_text("code,label\n1,a\n01,b\n")
+    how = {"target": "label", "categorical": ["code"], "missing": ["?"]}
+    train = read_delivery(tmp_path / "t.csv", **how)
+    assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
+    val = read_delivery(tmp_path / "v.csv", like=train, **how)
+    assert val.X.column(0).tolist() == ["1", "01"]
+
+
+def test_whole_numbers_that_lose_digits_are_named(tmp_path):
+    longs = [str(10**20 + i) for i in range(3)]
+    rows = [f"{long},1e300,{i}.5,{10**15 + i},x" for i, long in enumerate(longs)]
+    (tmp_path / "t.csv").write_text("\n".join(["long,big,half,exact,label", *rows, ""]))
+    with pytest.warns(UserWarning, match="'long'.*--categorical long") as told:
+        read_delivery(tmp_path / "t.csv", target="label")
+    assert len(told) == 1
+    for how in ({"categorical": ["long"]}, {"row_id": "long"}, {"drop": ["long"]}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            read_delivery(tmp_path / "t.csv", target="label", **how)
+
+
+def test_a_column_that_shall_be_text_holds_no_typos(tmp_path):
+    codes = ["31", "4O", *map(str, range(40, 60))]
+    (tmp_path / "t.csv").write_text("\n".join(["code,a,label", *(f"{c},1,1" for c in codes), ""]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_delivery(tmp_path / "t.csv", target="label", categorical=["code"])
+
+
+def test_bytes_of_one_length_are_no_text_either(tmp_path):
+    data = pa.array([b"abc", b"def"], pa.binary(3))
+    pq.write_table(pa.table({"a": data, "label": [0, 1]}), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="holds bytes"):
+        read_table(tmp_path / "t.parquet")

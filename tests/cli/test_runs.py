@@ -4,11 +4,14 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 
+import jsonschema
 import numpy as np
 import pytest
 
 from cellworth import Valuation
+from cellworth.cli.describing import read_schema
 from cellworth.cli.requests import Request
 from shell import cellworth, fine, started
 
@@ -65,6 +68,7 @@ def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
     run = folders[0]
     if not shared:
         run = tmp_path / "together"
+        assert cellworth("merge", *folders, "--into", run, "--force").code == 2
         fine("merge", *folders, "--into", run)
     fine("resume", run, "-q", "-o", tmp_path / "joined")
     parts, whole = Valuation.load(tmp_path / "joined"), Valuation.load(tmp_path / "whole")
@@ -166,6 +170,34 @@ def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
     assert done.code == code
     assert ("cellworth resume" in done.err) == begun
     assert run.exists() == begun
+
+
+def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
+    shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--shard"]
+    wrong = [*asked, "--scoring", "nice"]
+    assert cellworth("value", *wrong, *shard, "0/2").code == 2
+    assert (tmp_path / "run" / "request.json").exists()
+    # Nothing has begun: the mistake may be mended.
+    for place in ("0/2", "1/2"):
+        fine("value", *asked, *shard, place)
+    fine("resume", tmp_path / "run", "-q")
+    assert Request.load(tmp_path / "run").scoring is None
+
+
+def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
+    fine("value", *asked, "-o", tmp_path / "v")
+    valuation = Valuation.load(tmp_path / "v")
+    once = replace(valuation.moments, count=np.ones_like(valuation.moments.count))
+    replace(valuation, moments=once).save(tmp_path / "v")
+    done = cellworth("check", tmp_path / "v", "--max-harmful", "50%", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)["checks"][0]
+    jsonschema.validate(json.loads(done.out), read_schema("check"))
+    assert found["unknown"] == 1.0
+    assert found["found"] == 1.0
+    assert found["sentence"] == (
+        "0.00% of the cells are harmful and 100.00% are not known, at most 50.00% may be"
+    )
 
 
 def test_a_run_without_a_checkpoint_that_is_broken_off_at_once_ends_as_shells_expect(monkeypatch):

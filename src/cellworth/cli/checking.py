@@ -19,13 +19,17 @@ from cellworth.valuation import Valuation
 
 @dataclass(frozen=True)
 class Check:
-    """A figure, the limit that it must keep, and whether it does."""
+    """A figure, the limit that it must keep, and whether it does.
+
+    ``unknown`` is the part of the figure that nobody knows, and which is counted against it.
+    """
 
     name: str
     found: float
     limit: float
     passed: bool
     sentence: str
+    unknown: float | None = None
 
 
 @click.command(epilog=options.example("cellworth check values --max-harmful 2% --min-total 0.1"))
@@ -33,7 +37,8 @@ class Check:
 @click.option(
     "--max-harmful", type=options.share, metavar="SHARE",
     help="Most cells, as 2% or 0.02, whose value is below 0 by more than 1.96 times its error "
-    "(of sampling and of the choice of validation rows together).",
+    "(of sampling and of the choice of validation rows together), or whose value or error is not "
+    "known.",
 )  # fmt: skip
 @click.option("--min-total", type=float, help="Least that all cells are worth together.")
 @click.option("--max-suspects", type=click.IntRange(min=0), help="Most suspicious cells.")
@@ -75,22 +80,26 @@ def check(
         ctx.exit(NO)
 
 
-def share_harmful(valuation: Valuation) -> float:
-    """Share of the blocks that are worth less than nothing, beyond their error.
+def shares_harmful(valuation: Valuation) -> tuple[float, float]:
+    """Share of the blocks that are worth less than nothing beyond their error, and of unknown ones.
 
-    A block whose value or error is not known is not called harmful, but counts among all.
+    A block is unknown if its value or its error is.
     """
     signs = valuation.signs()
-    return signs.negative / signs.total
+    return signs.negative / signs.total, signs.unknown / signs.total
 
 
 def _of_values(
     valuation: Valuation, max_harmful: float | None, min_total: float | None
 ) -> Iterator[Check]:
     if max_harmful is not None:
-        share = share_harmful(valuation)
-        told = f"{share:.2%} of the cells are harmful, at most {max_harmful:.2%} may be"
-        yield Check("max_harmful", share, max_harmful, share <= max_harmful, told)
+        harmful, unknown = shares_harmful(valuation)
+        # What nobody knows may be harmful: a gate that is not sure stays shut.
+        share = harmful + unknown
+        told = f"{harmful:.2%} of the cells are harmful"
+        told += f" and {unknown:.2%} are not known" if unknown else ""
+        told += f", at most {max_harmful:.2%} may be"
+        yield Check("max_harmful", share, max_harmful, share <= max_harmful, told, unknown)
     if min_total is not None:
         total = valuation.total
         told = f"all cells are worth {total:.4g}, at least {min_total:.4g} is asked for"

@@ -13,9 +13,7 @@ from cellworth.cli.folders import CHECKPOINT, kind_of
 from cellworth.cli.printing import print_result
 from cellworth.cli.requests import Request
 from cellworth.cli.running import Place, run_and_save
-from cellworth.cli.valuing import Question, toml_of
-
-_FOLDS = 5
+from cellworth.cli.valuing import Question, refuse_code_unasked, toml_of
 
 asked_options = options.joined(
     click.argument("table", type=options.PATH),
@@ -60,20 +58,25 @@ def value(**given: Any) -> None:
 @click.command(epilog=options.example("cellworth resume run1 --deadline 2h"))
 @click.argument("folder", type=options.PATH)
 @options.files_moved
+@options.model_again
 @options.length_options
 @options.place_options
 @click.option("-o", "--output", type=options.PATH, help="Folder of the result [as asked then].")
 @options.force
 @options.quiet
 @options.as_json
-def resume(folder: Path, table: Path | None, val: Path | None, **given: Any) -> None:
+def resume(
+    folder: Path, table: Path | None, val: Path | None, model: str | None, **given: Any
+) -> None:
     """Go on with the run in the checkpoint FOLDER, or join its shards.
 
-    Nothing needs to be said again; a longer budget, deadline or smaller error may be.
+    Nothing needs to be said again but a --model of yours, whose code is run; a longer budget,
+    deadline or smaller error may be.
     """
     if kind_of(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
     request = Request.load(folder).moved(table, val)
+    refuse_code_unasked(request, model, folder)
     longer = ("sweeps", "budget", "deadline", "error")
     asked = {name: given[name] for name in longer if given[name] is not None}
     if given["output"] is not None:
@@ -87,7 +90,10 @@ def resume(folder: Path, table: Path | None, val: Path | None, **given: Any) -> 
 @asked_options
 @options.as_json
 def plan(as_json: bool, **given: Any) -> None:
-    """Tell what cellworth value with the same options would cost, after a short trial."""
+    """Tell what cellworth value with the same options would cost.
+
+    A few validation rows are valued for it; a --model of yours is trained a few times.
+    """
     question = Question.of(request_of(**given))
     found = question.valuer().plan(**question.data())
     document = {
@@ -137,7 +143,7 @@ def request_of(
     return Request.of(
         table=table,
         val=val,
-        cv=_FOLDS if cv is None else cv,
+        cv=Request.cv if cv is None else cv,
         id=row_id,
         column_groups=groups,
         output=str(folder.absolute()),

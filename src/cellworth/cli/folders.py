@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cellworth import storage
+from cellworth.applications import bundles
+from cellworth.applications.worths import without_groups
 from cellworth.cli.requests import FILE, Request
-from cellworth.cli.valuing import Question
+from cellworth.cli.valuing import KNN, Question
+from cellworth.execution import checkpoints
 from cellworth.valuation import Valuation
 
-VALUATION = "cellworth valuation"
-CHECKPOINT = "cellworth checkpoint"
-AUDIT = "cellworth audit"
+VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundles.FORMAT
 
 _MANIFEST = "manifest.json"
 
@@ -37,12 +41,31 @@ class Result:
         """Read a folder that ``cellworth value`` wrote."""
         if kind_of(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
+        if not (folder / FILE).exists():
+            raise FileNotFoundError(
+                f"{folder} holds values but no {FILE} that says what was asked; value the table "
+                "again with --force, or copy the file from where the values came from."
+            )
         return cls(Valuation.load(folder), Request.load(folder).moved(table, val))
 
     @cached_property
     def question(self) -> Question:
-        """The question with its files read."""
-        return Question.of(self.request)
+        """The question with its files read; one that these values do not answer is refused."""
+        question = Question.of(self.request)
+        valued = self.valuation.provenance.question.get("data_sha256", {}).get("X")
+        if valued not in (None, without_groups(question.X, self.valuation).sha256()):
+            raise ValueError(
+                f"the values are not of {self.request.table}, which {FILE} beside them names (the "
+                "sha256 of the cells differs); value that table again with --force."
+            )
+        return question
+
+
+def save_result(valuation: Valuation, request: Request, folder: Path) -> None:
+    """Write values and their question; a kill at any moment leaves no values beside another one."""
+    (folder / FILE).unlink(missing_ok=True)
+    valuation.save(folder)
+    request.save(folder)
 
 
 def kind_of(folder: Path) -> str | None:
@@ -67,11 +90,18 @@ def read_manifest_of(folder: Path) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) else None
 
 
+def resume_line(folder: Path, model: str) -> str:
+    """The command that goes on with a run."""
+    again = "" if model == KNN else f" --model {shlex.quote(model)}"
+    return f"cellworth resume {shlex.quote(str(folder))}{again}"
+
+
 def refuse_to_overwrite(folder: Path, *, force: bool, request: Request | None = None) -> None:
     """Refuse to write where something lies, but for a result that may be replaced.
 
     That is any result with ``force``, and the answer to the same request without.
     """
+    refuse_unwritable(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if kind_of(folder) != VALUATION:
@@ -89,7 +119,23 @@ def refuse_to_overwrite(folder: Path, *, force: bool, request: Request | None = 
 
 def refuse_file(path: Path | None, *, force: bool) -> None:
     """Refuse to write over a file of the user's."""
-    if path is not None and path.is_dir():
+    if path is None:
+        return
+    if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
-    if path is not None and path.exists() and not force:
+    if path.exists() and not force:
         raise FileExistsError(f"{path} is there already; give --force to replace it.")
+    if not path.absolute().parent.exists():
+        raise FileNotFoundError(f"{path} lies in no folder that is there; make it first.")
+    refuse_unwritable(path.absolute().parent)
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Refuse, before anything is computed, a folder that could not be made or written to."""
+    at = folder.absolute()
+    there = next(place for place in (at, *at.parents) if place.exists())
+    if not there.is_dir():
+        what = "is a file" if there == at else f"lies under {there}, which is a file"
+        raise NotADirectoryError(f"{folder} {what}; give the name of a folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"{there} may not be written to; give another place as -o.")

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from cellworth.cli import options
-from cellworth.cli.folders import AUDIT, CHECKPOINT, VALUATION, kind_of
+from cellworth.cli.folders import AUDIT, CHECKPOINT, VALUATION, kind_of, resume_line
 from cellworth.cli.printing import print_result
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.running import summary_of
+from cellworth.cli.valuing import KNN
 from cellworth.valuation import Valuation
 
 # Long, and of no use to a reader.
@@ -41,7 +42,8 @@ def info(folder: Path, as_json: bool) -> None:
         lines += [f"  versions    {', '.join(versions)}"]
     else:
         document |= {"created": None, "versions": None, "values": None}
-        lines += [f"  go on with  cellworth resume {folder}"]
+        model = KNN if asked is None else asked.model
+        lines += [f"  go on with  {resume_line(folder, model)}"]
     print_result("info", document, [*lines, *_asked_lines(document["request"])])
 
 

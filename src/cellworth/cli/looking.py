@@ -12,11 +12,13 @@ import click
 from cellworth.applications import explain_column, explain_row, suspect_cells
 from cellworth.blocks import Axis, some
 from cellworth.cli import options
+from cellworth.cli.characters import unlike_formula, visible
 from cellworth.cli.folders import Result, refuse_file
 from cellworth.cli.printing import cut_to_terminal, note, plain, print_result, shown
 from cellworth.cli.running import entries
 from cellworth.files import written_atomically
 from cellworth.listing import table_lines
+from cellworth.report.subjects import text_of
 
 _FORMATS = (".csv", ".parquet", ".json")
 
@@ -48,7 +50,8 @@ def suspects(
 ) -> None:
     """List the cells of the table behind FOLDER that most deserve a look.
 
-    A table for people goes to stdout (cut to the width of a terminal); -o writes a file.
+    A table for people goes to stdout (cut to the width of a terminal); -o writes a file. In a .csv
+    file, text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
     refuse_file(output, force=force)
     if output is not None and output.suffix not in _FORMATS:
@@ -120,11 +123,17 @@ def explain(
 
 
 def _label(axis: Axis, given: str, what: str) -> Any:
-    """The label that is written like this, whatever its type is."""
+    """The label that is written like this, here or in a report, whatever its type is."""
     labels = axis.labels.tolist()
-    found = [label for label in labels if str(label) == given]
+    found = [label for label in labels if given in (str(label), text_of(label))]
     if not found:
-        raise KeyError(f"no {what} is called {given!r}; labels are {some(labels)}.")
+        written = some([text_of(label) for label in labels])
+        raise KeyError(f"no {what} is called {given!r}; labels are {written}.")
+    if len(found) > 1:
+        raise KeyError(
+            f"{len(found)} {what}s are called {given!r}; value the table with an --id that tells "
+            "them apart, or without one."
+        )
     return found[0]
 
 
@@ -137,11 +146,11 @@ def _cell(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lines(cells: list[dict[str, Any]]) -> list[str]:
     columns: dict[str, list[Any]] = {
-        name: [_text(cell[name]) for cell in cells]
+        name: [visible(_text(cell[name])) for cell in cells]
         for name in ("rank", "row", "column", "cell", "typical", "suspicion", "worth")
     }
     lines = table_lines(columns)
-    reasons = ["reason", *(cell["reason"] for cell in cells)]
+    reasons = ["reason", *(visible(cell["reason"]) for cell in cells)]
     return [f"{line}  {reason}" for line, reason in zip(lines, reasons, strict=True)]
 
 
@@ -162,4 +171,15 @@ def _write(path: Path, found: Any, cells: list[dict[str, Any]]) -> None:
         else:
             import pyarrow.csv as pc
 
-            pc.write_csv(found, file)
+            pc.write_csv(_without_formulas(found), file)
+
+
+def _without_formulas(found: Any) -> Any:
+    """Have no text that a spreadsheet would compute: cells may come from anyone."""
+    import pyarrow as pa
+
+    for place, field in enumerate(found.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            harmless = [unlike_formula(text) for text in found.column(place).to_pylist()]
+            found = found.set_column(place, field, pa.array(harmless, field.type))
+    return found

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from cellworth.cli import options
-from cellworth.cli.folders import CHECKPOINT, VALUATION, Result, kind_of, refuse_to_overwrite
+from cellworth.cli.folders import (
+    CHECKPOINT,
+    VALUATION,
+    Result,
+    kind_of,
+    refuse_to_overwrite,
+    resume_line,
+    save_result,
+)
 from cellworth.cli.printing import print_result, shown
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.running import summary_of
+from cellworth.cli.valuing import KNN
 from cellworth.execution import merge as merge_shards
 from cellworth.valuation import Valuation
 
@@ -34,6 +44,8 @@ def merge(folders: tuple[Path, ...], output: Path, force: bool, as_json: bool) -
     """
     kinds = {kind_of(folder) for folder in folders}
     if kinds == {CHECKPOINT}:
+        if force:
+            raise click.UsageError("--force replaces values; shards are added to what is there.")
         _merge_shards(folders, output)
     elif kinds == {VALUATION}:
         _merge_values(folders, output, force)
@@ -50,7 +62,8 @@ def _merge_shards(folders: tuple[Path, ...], output: Path) -> None:
     if request is not None:
         request.save(output)
     document = {"output": shown(output.absolute()), "holds": CHECKPOINT, "values": None}
-    told = f"The shards are in {output}; cellworth resume {output} gives the values."
+    way_on = resume_line(output, KNN if request is None else request.model)
+    told = f"The shards are in {output}; {way_on} gives the values."
     print_result("merge", document, [told])
 
 
@@ -60,8 +73,8 @@ def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
     if len(results) < 2:
         raise click.UsageError("one folder is nothing to merge; give two or more.")
     merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
-    merged.save(output)
-    results[0].request.save(output)
+    # How one of the runs went says nothing of all together.
+    save_result(merged, replace(results[0].request, rounds=()), output)
     document = {
         "output": shown(output.absolute()),
         "holds": VALUATION,

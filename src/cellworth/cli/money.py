@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
@@ -18,10 +20,10 @@ from cellworth.applications.money import Negative
 from cellworth.applications.policies import Game, Gate
 from cellworth.cli import options
 from cellworth.cli.computing import asked_options, read_text, request_of
-from cellworth.cli.folders import AUDIT, Result, kind_of, refuse_file
+from cellworth.cli.folders import AUDIT, Result, kind_of, refuse_file, refuse_unwritable
 from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import NO
-from cellworth.cli.valuing import Question, agreement_of, toml_of
+from cellworth.cli.valuing import Question, agreement_of, refuse_code_unasked, toml_of
 from cellworth.owners import Owners
 
 _USUAL = Policy()
@@ -105,13 +107,21 @@ def split(ctx: click.Context, /, *, folder: Path, output: Path | None, **given: 
     Owners and policy come from --agreement, else from --owners and the options here, else from
     what cellworth value was given.
     """
-    result = Result.load(folder, table=given["table"], val=given["val"])
-    as_valued = result.request.agreement is not None and given["owners"] is None
-    _refuse_both(ctx, given["agreement"] is not None or as_valued)
-    payout = _payout(result, given)
+    owner = given["statement"]
+    if output is not None:
+        refuse_unwritable(output)
+    with nullcontext() if owner is None else _nothing_about_others(owner):
+        result = Result.load(folder, table=given["table"], val=given["val"])
+        as_valued = result.request.agreement is not None and given["owners"] is None
+        _refuse_both(ctx, given["agreement"] is not None or as_valued)
+        payout = _payout(result, given)
+    if owner is not None and owner not in payout.owners:
+        raise ValueError(
+            f"no owner is called {owner!r}; leave out --statement to see who there is."
+        )
     seal = None if output is None else payout.save(output)
-    if given["statement"] is not None:
-        statement = payout.statement(given["statement"])
+    if owner is not None:
+        statement = payout.statement(owner)
         print_result("statement", statement.to_dict(), [repr(statement)])
     else:
         print_result("split", _payout_document(payout, output, seal), [repr(payout)])
@@ -127,6 +137,7 @@ def split(ctx: click.Context, /, *, folder: Path, output: Path | None, **given: 
     "--values", "values_folder", type=options.PATH,
     help="Folder of cellworth value: all values are computed anew from its table.",
 )  # fmt: skip
+@options.model_again
 @options.files_moved
 @options.as_json
 @click.pass_context
@@ -138,23 +149,31 @@ def verify(
     seal: str | None,
     agreement: Path | None,
     values_folder: Path | None,
+    model: str | None,
     table: Path | None,
     val: Path | None,
     as_json: bool,
 ) -> None:
-    """Replay the audit in FOLDER and say whether it holds; exit code 1 if it does not."""
-    _refuse_no_audit(folder)
+    """Replay the audit in FOLDER and say whether it holds; exit code 1 if it does not.
+
+    With --values and a --model of yours its code is run.
+    """
     anew: dict[str, Any] = {}
     result = None
     if values_folder is not None:
         result = Result.load(values_folder, table=table, val=val)
+        refuse_code_unasked(result.request, model, values_folder)
+        _refuse_many_seeds(result, values_folder)
         question = result.question
         anew = {
             "data": question.data(),
             "valuer": question.valuer(progress=progress_is_shown(False)),
         }
-    elif table is not None or val is not None:
-        raise click.UsageError("--table and --val go with --values, which says what was asked.")
+    elif table is not None or val is not None or model is not None:
+        raise click.UsageError(
+            "--table, --val and --model go with --values, which says what was asked."
+        )
+    _refuse_no_audit(folder)
     verdict = replayed(folder, seal=seal, agreement=agreement, **anew)
     if verdict and result is not None:
         difference = _other_agreement(folder, result.request.agreement)
@@ -167,6 +186,30 @@ def verify(
     print_result("verify", document, [repr(verdict)])
     if not verdict:
         ctx.exit(NO)
+
+
+@contextmanager
+def _nothing_about_others(owner: str) -> Iterator[None]:
+    """Keep warnings and reasons to oneself, which name other owners and what they hold."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (ValueError, KeyError) as error:
+            raise ValueError(
+                f"nothing can be split, so there is no statement for {owner!r}; leave out "
+                "--statement to see why."
+            ) from error
+
+
+def _refuse_many_seeds(result: Result, folder: Path) -> None:
+    """Refuse values that no single run gives."""
+    seeds = {session.seed for session in result.valuation.provenance.sessions}
+    if len(seeds) > 1:
+        raise ValueError(
+            f"{folder} holds values that were merged of {len(seeds)} seeds, which one run cannot "
+            "give again; verify without --values."
+        )
 
 
 def _refuse_both(ctx: click.Context, agreed: bool) -> None:

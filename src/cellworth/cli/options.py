@@ -71,7 +71,7 @@ table_options = joined(
     click.option("--target", required=True, metavar="COLUMN", help="Column of the labels."),
     click.option(
         "--id", "row_id", metavar="COLUMN",
-        help="Column that names the rows; without it they are 0, 1, 2, ...",
+        help="Column that names the rows, as written there; without it they are 0, 1, 2, ...",
     ),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Column that does not play."),
     click.option(
@@ -80,7 +80,7 @@ table_options = joined(
     ),
     click.option(
         "--categorical", multiple=True, metavar="COLUMN",
-        help="Numbers that are names, such as postcodes (knn).",
+        help="Numbers that are names, such as postcodes (knn); 01 is not 1.",
     ),
     click.option("--val", type=PATH, help="File of validation rows, with the same columns."),
     click.option(
@@ -98,11 +98,16 @@ table_options = joined(
     ),
 )  # fmt: skip
 
+model_again = click.option(
+    "--model", metavar="MODULE:OBJECT",
+    help="The model of then, if it was one of yours: its code is run, so it must be named again.",
+)  # fmt: skip
+
 method_options = joined(
     click.option(
         "--model", default="knn", show_default=True, metavar="knn|MODULE:OBJECT",
-        help="Nearest neighbours, or an estimator of yours, its class or a function that makes it; "
-        "its code is run.",
+        help="Nearest neighbours, or an estimator of yours, its class or a function that makes it: "
+        "its code is imported (last, from the present folder) and run.",
     ),
     click.option(
         "-k", "--neighbors", type=click.IntRange(min=1), default=5, show_default=True,

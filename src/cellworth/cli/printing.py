@@ -13,6 +13,8 @@ from typing import Any
 import click
 import numpy as np
 
+from cellworth.cli.characters import escaped, visible
+
 VERSION = 1
 
 
@@ -20,15 +22,15 @@ def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]
     """Print what a command found, as JSON where ``--json`` was given."""
     if click.get_current_context().params.get("as_json"):
         plain_document = {"format": f"cellworth {command}", "version": VERSION, **document}
-        click.echo(json.dumps(plain(plain_document), indent=1, ensure_ascii=False))
+        click.echo(escaped(json.dumps(plain(plain_document), indent=1, ensure_ascii=False)))
         return
     for line in lines:
-        click.echo(line)
+        click.echo(visible(line, keep="\n"))
 
 
 def note(text: str) -> None:
     """Say something that is no part of the result."""
-    click.echo(text, err=True)
+    click.echo(visible(text), err=True)
 
 
 def plain(thing: Any) -> Any:

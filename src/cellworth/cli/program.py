@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from cellworth.cli.characters import visible
+
 FINE, NO, WRONG, INTERRUPTED, BUG, KILLED, PIPE = 0, 1, 2, 3, 70, 130, 141
 
 EXIT_CODES = """\b
@@ -84,9 +86,9 @@ class Program(click.Group):
 def _open_closed_streams() -> None:
     # The first number that is free is that of the stream, which no file may take then.
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
     if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
 
 
 def _told(error: BaseException) -> click.ClickException:
@@ -103,10 +105,10 @@ def _sentence(error: BaseException) -> str:
     """What an error says, on one line."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
-        return f"{where}{error.strerror}"
+        return visible(f"{where}{error.strerror}")
     # A KeyError would print the repr of its sentence.
     told = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return " ".join(str(told).split()) or type(error).__name__
+    return visible(" ".join(str(told).split())) or type(error).__name__
 
 
 @contextmanager
@@ -115,7 +117,7 @@ def _told_as_lines() -> Iterator[None]:
     shown: set[str] = set()
 
     def show(message: Any, *_: Any, **__: Any) -> None:
-        line = " ".join(str(message).split())
+        line = visible(" ".join(str(message).split()))
         if line not in shown:
             shown.add(line)
             click.echo(f"Warning: {line}", err=True)

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Labels, label_array, some
 from cellworth.storage import read_parquet
-from cellworth.tables import Table, series_array
+from cellworth.tables import LARGEST_EXACT, Table, series_array
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = (".parquet", ".pq")
 _ARROW = (".arrow", ".feather", ".ipc")
 _PANDAS_INDEX = "__index_level_0__"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_DIGITS_KEPT = 18
 # A column of text in which so few entries are no numbers was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
 
@@ -58,6 +59,7 @@ def read_delivery(
     row_id: str | None = None,
     drop: Sequence[str] = (),
     missing: Sequence[str] = (),
+    categorical: Sequence[str] = (),
     like: Delivery | None = None,
 ) -> Delivery:
     """Read a file and take labels and row ids out of its columns.
@@ -73,12 +75,15 @@ def read_delivery(
         Columns that do not play.
     missing : sequence of str
         What stands for a gap in a text file, besides an empty field.
+    categorical : sequence of str
+        Columns of names: in a text file they are what is written there, zeros in front and all.
     like : Delivery or None
         The training table, where this is the validation file: columns get its types, and columns
         that name rows or are dropped need not be there.
     """
-    text = _text_columns(like)
-    table = read_table(path, missing=missing, as_text=text)
+    names_of_rows = () if row_id is None else (row_id,)
+    as_text = {*_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
+    table = read_table(path, missing=missing, as_text=sorted(as_text))
     optional = like is not None
     _require(table.column_names, target, path, "--target")
     for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
@@ -116,7 +121,8 @@ def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _refuse_bytes(table, path)
     if kind in _DELIMITERS:
-        _warn_of_typos(table, path, missing)
+        _warn_of_typos(table, path, as_text)
+        _warn_of_lost_digits(table, path, missing)
     return table
 
 
@@ -148,7 +154,13 @@ def _kind(path: Path) -> str:
     return endings[-1]
 
 
-def _read_text(path: Path, delimiter: str, missing: Sequence[str], as_text: Sequence[str]) -> Any:
+def _read_text(
+    path: Path,
+    delimiter: str,
+    missing: Sequence[str],
+    as_text: Sequence[str],
+    only: Sequence[str] | None = None,
+) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -156,6 +168,7 @@ def _read_text(path: Path, delimiter: str, missing: Sequence[str], as_text: Sequ
         null_values=["", *missing],
         strings_can_be_null=True,
         column_types=dict.fromkeys(as_text, pa.string()),
+        include_columns=only,
     )
     parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     # See storage.read_parquet; and without threads a mistake is told with its line.
@@ -191,20 +204,22 @@ def _refuse_bytes(table: Any, path: Path) -> None:
     import pyarrow as pa
 
     for field in table.schema:
-        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+        kind = field.type
+        is_fixed = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_fixed:
             raise ValueError(
                 f"column {field.name!r} of {path} holds bytes that are no UTF-8 text; save the "
                 "file as UTF-8."
             )
 
 
-def _warn_of_typos(table: Any, path: Path, missing: Sequence[str]) -> None:
+def _warn_of_typos(table: Any, path: Path, as_text: Sequence[str]) -> None:
     """Name the entries that make text of a column of numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for field in table.schema:
-        if not pa.types.is_string(field.type):
+        if not pa.types.is_string(field.type) or field.name in as_text:
             continue
         column = table.column(field.name)
         odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)
@@ -216,6 +231,31 @@ def _warn_of_typos(table: Any, path: Path, missing: Sequence[str]) -> None:
                 f"column {field.name!r} of {path} is read as text, because row {places[0]} (from "
                 f"0) holds {entry!r}{f' and {more} more are no numbers' if more else ''}; mend it, "
                 f"or if it means a gap, give --missing {entry!r}.",
+                stacklevel=2,
+            )
+
+
+def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None:
+    """Name columns of whole numbers that are too long for 64 bits and lost their last digits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    large = [
+        field.name
+        for field in table.schema
+        if pa.types.is_float64(field.type)
+        and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) > LARGEST_EXACT
+    ]
+    if not large:
+        return
+    written = _read_text(path, _DELIMITERS[_kind(path)], missing, large, only=large)
+    for name in large:
+        whole = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
+        if pc.all(whole).as_py():
+            warnings.warn(
+                f"column {name!r} of {path} holds whole numbers of more digits than are kept, so "
+                f"that different ones may become the same; if they are names, give --categorical "
+                f"{name} (or --id, or --drop).",
                 stacklevel=2,
             )
 
@@ -236,7 +276,21 @@ def _row_ids(table: Any, name: str | None, path: Path) -> Labels:
             f"column {name!r} of {path}, which names the rows, has gaps; fill them, or leave out "
             "--id."
         )
-    return label_array(column.to_pylist(), what="row")
+    ids = column.to_pylist()
+    return label_array(_whole_numbers(ids) if _kind(path) in _DELIMITERS else ids, what="row")
+
+
+def _whole_numbers(ids: list[Any]) -> list[Any]:
+    """Ids as whole numbers, if all are written as such and nothing is lost by it."""
+    if all(isinstance(one, str) and _is_whole_number(one) for one in ids):
+        return [int(one) for one in ids]
+    return ids
+
+
+def _is_whole_number(text: str) -> bool:
+    # Eighteen digits fit into 64 bits; Python itself reads far more, and signs of other scripts.
+    plain = text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_KEPT
+    return plain and str(int(text)) == text
 
 
 def _column(table: Any, name: str) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -48,6 +49,8 @@ def report(
     It shows what stands in cells; --no-cells leaves that out.
     """
     refuse_file(output, force=force)
+    if find_spec("jinja2") is None:
+        raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
     result = Result.load(folder, table=table, val=val)
     question = result.question
     reports.save(

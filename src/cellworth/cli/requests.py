@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from cellworth.cli.reading import Delivery, file_sha256, read_delivery
 from cellworth.files import read_manifest, written_atomically
+
+Check = Callable[[Any], bool]
 
 FORMAT = "cellworth request"
 VERSION = 1
@@ -19,6 +21,52 @@ FILE = "request.json"
 _PATHS = ("table", "val", "output")
 # What may change from session to session of one run.
 _HOW = ("table", "val", "output", "sweeps", "budget", "deadline", "error", "rounds")
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+def _is_whole(given: Any) -> bool:
+    return type(given) is int
+
+
+def _is_number(given: Any) -> bool:
+    return type(given) in (int, float)
+
+
+def _is_list_of(check: Check) -> Check:
+    return lambda given: isinstance(given, list) and all(map(check, given))
+
+
+def _is_table_of(check: Check) -> Check:
+    return lambda given: isinstance(given, dict) and all(map(check, given.values()))
+
+
+def _or_none(check: Check) -> Check:
+    return lambda given: given is None or check(given)
+
+
+def _is_round(given: Any) -> bool:
+    figures = ("tasks", "seconds", "error", "total")
+    return _is_table_of(_or_none(_is_number))(given) and set(given) == set(figures)
+
+
+# What a file may hold under each name.
+_TYPES: dict[str, Check] = {
+    **dict.fromkeys(("table", "table_sha256", "target", "model"), _is_text),
+    **dict.fromkeys(
+        ("id", "val", "val_sha256", "row_groups", "scoring", "owners", "agreement", "output"),
+        _or_none(_is_text),
+    ),
+    **dict.fromkeys(("drop", "missing", "categorical"), _is_list_of(_is_text)),
+    **dict.fromkeys(("neighbors", "cv", "seed"), _is_whole),
+    **dict.fromkeys(("val_rows", "sweeps", "budget"), _or_none(_is_whole)),
+    **dict.fromkeys(("deadline", "error"), _or_none(_is_number)),
+    "labels": lambda given: isinstance(given, bool),
+    "column_groups": _or_none(_is_table_of(_is_list_of(_is_text))),
+    "rounds": _is_list_of(_is_round),
+}
 
 
 @dataclass(frozen=True)
@@ -85,14 +133,18 @@ class Request:
 
     def data(self) -> tuple[Delivery, Delivery | None]:
         """Read the table and the validation file; those that have changed are refused."""
-        how: dict[str, Any] = {"target": self.target, "row_id": self.id, "missing": self.missing}
-        delivery = read_delivery(
-            _unchanged(self.table, self.table_sha256, "--table"), drop=self.drop, **how
-        )
+        how: dict[str, Any] = {
+            "target": self.target,
+            "row_id": self.id,
+            "drop": self.drop,
+            "missing": self.missing,
+            "categorical": self.categorical,
+        }
+        delivery = read_delivery(_unchanged(self.table, self.table_sha256, "--table"), **how)
         if self.val is None or self.val_sha256 is None:
             return delivery, None
         path = _unchanged(self.val, self.val_sha256, "--val")
-        judges = read_delivery(path, drop=self.drop, like=delivery, **how)
+        judges = read_delivery(path, like=delivery, **how)
         return delivery, judges if self.val_rows is None else judges.drawn(self.val_rows, self.seed)
 
     def moved(self, table: Path | None, val: Path | None) -> Request:
@@ -126,9 +178,10 @@ class Request:
         if not {"table", "table_sha256", "target"} <= set(plain) <= known | {"format", "version"}:
             raise ValueError(f"{path} is incomplete or was changed; restore it from a copy.")
         asked = {name: plain[name] for name in plain if name in known}
+        _refuse_other_types(asked, path)
         for name in _PATHS:
             if asked.get(name) is not None:
-                asked[name] = os.path.normpath(folder.absolute() / asked[name])
+                asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))
         tuples = {name: tuple(asked[name]) for name in asked if isinstance(asked[name], list)}
         return cls(**{**asked, **tuples})
 
@@ -162,9 +215,20 @@ def _unchanged(path: str, sha256: str, option: str) -> Path:
     return here
 
 
+def _refuse_other_types(asked: Mapping[str, Any], path: Path) -> None:
+    for name, given in asked.items():
+        if not _TYPES[name](given):
+            raise ValueError(
+                f"{path} has {name}: {json.dumps(given)[:80]}, which cellworth never writes there; "
+                "restore the file from a copy."
+            )
+
+
 def _seen_from(folder: Path, path: str) -> str:
+    # Links are followed, or ".." would lead elsewhere than it says.
+    parent, name = os.path.split(path)
     try:
-        return os.path.relpath(path, folder.absolute())
+        return os.path.relpath(Path(os.path.realpath(parent), name), os.path.realpath(folder))
     except ValueError:
         # Another drive.
         return path

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.cli.folders import VALUATION, kind_of, refuse_to_overwrite
+from cellworth.cli.folders import VALUATION, kind_of, refuse_to_overwrite, resume_line, save_result
 from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import BrokenOffError
 from cellworth.cli.requests import FILE, Request, refuse_other_request
@@ -68,6 +68,7 @@ class Place:
 def run_and_save(command: str, request: Request, place: Place, *, force: bool) -> None:
     """Answer a request, write the answer into its folder and print a summary."""
     output = Path(request.output) if request.output else None
+    _refuse_one_folder_for_both(output, place.checkpoint)
     if output is not None and place.shard is None:
         # The same request may go on where it was; nothing else is overwritten.
         refuse_to_overwrite(output, force=force, request=request if command == "resume" else None)
@@ -79,7 +80,9 @@ def run_and_save(command: str, request: Request, place: Place, *, force: bool) -
         with _written_down(request, place):
             valuation = _fitted(valuer, question, place)
     if place.shard is not None:
-        _print_shard(place, place.shard)
+        assert place.checkpoint is not None  # noqa: S101 (a shard has one)
+        request.save(place.checkpoint)
+        _print_shard(request, place.checkpoint, place.shard)
         return
     assert valuation is not None and output is not None  # noqa: S101, PT018 (only shards lack them)
     _refuse_nothing(valuation)
@@ -87,13 +90,12 @@ def run_and_save(command: str, request: Request, place: Place, *, force: bool) -
     if place.checkpoint is not None:
         request.save(place.checkpoint)
     output = _beside_a_whole(output, valuation)
-    valuation.save(output)
-    request.save(output)
+    save_result(valuation, request, output)
     print_summary(command, valuation, output)
     if not place.quiet:
         note(f"The values are in {shown(output)}.")
     if valuation.status == "interrupted":
-        raise BrokenOffError(_way_on(place))
+        raise BrokenOffError(_way_on(request, place))
 
 
 def _refuse_nothing(valuation: Valuation) -> None:
@@ -152,6 +154,17 @@ def entries(values: ValueList) -> list[dict[str, Any]]:
     ]
 
 
+def _refuse_one_folder_for_both(output: Path | None, checkpoint: Path | None) -> None:
+    if output is None or checkpoint is None:
+        return
+    run = checkpoint.resolve()
+    if output.resolve() in (run, *run.parents):
+        raise ValueError(
+            f"-o is {shown(output)} and --checkpoint is {checkpoint}; give the values a folder "
+            "that does not hold the run."
+        )
+
+
 def _add_line(lines: list[Mapping[str, Any]], progress: Progress) -> None:
     if not lines or progress.tasks > lines[-1]["tasks"]:
         lines.append(round_line(progress))
@@ -166,7 +179,7 @@ def _fitted(valuer: Any, question: Question, place: Place) -> Valuation | None:
         # There is nothing to go on from before the run itself has begun.
         if place.checkpoint is None or kind_of(place.checkpoint) is None:
             raise
-        raise BrokenOffError(_way_on(place)) from error
+        raise BrokenOffError(_way_on(question.request, place)) from error
     if place.shard is not None:
         return None
     valuation: Valuation = valuer.valuation_
@@ -182,33 +195,35 @@ def _written_down(request: Request, place: Place) -> Iterator[None]:
         return
     if folder.exists() and kind_of(folder) == VALUATION:
         raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
-    refuse_other_request(folder, request)
+    if folder.exists() and kind_of(folder) is not None:
+        refuse_other_request(folder, request)
     was_there = folder.exists()
     is_new = not (folder / FILE).exists()
     request.save(folder)
     try:
         yield
     finally:
-        if is_new and kind_of(folder) is None:
+        # Other shards may have begun with the file meanwhile; theirs is the same.
+        if is_new and place.shard is None and kind_of(folder) is None:
             (folder / FILE).unlink()
             if not was_there:
                 folder.rmdir()
 
 
-def _print_shard(place: Place, shard: tuple[int, int]) -> None:
+def _print_shard(request: Request, folder: Path, shard: tuple[int, int]) -> None:
     at, n_shards = shard
-    document = {"checkpoint": str(place.checkpoint), "shard": at, "shards": n_shards}
+    document = {"checkpoint": str(folder), "shard": at, "shards": n_shards}
     line = (
-        f"Shard {at} of {n_shards} is done; once all are, cellworth resume {place.checkpoint} "
-        "gives the values."
+        f"Shard {at} of {n_shards} is done; once all are, "
+        f"{resume_line(folder, request.model)} gives the values."
     )
     print_result("shard", document, [line])
 
 
-def _way_on(place: Place) -> str:
+def _way_on(request: Request, place: Place) -> str:
     if place.checkpoint is None:
         return "Broken off: these values are of what was done by then."
-    return f"Broken off; go on with: cellworth resume {place.checkpoint}"
+    return f"Broken off; go on with: {resume_line(place.checkpoint, request.model)}"
 
 
 @contextmanager

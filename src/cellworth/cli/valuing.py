@@ -116,6 +116,19 @@ def toml_of(text: str, called: str) -> dict[str, Any]:
         raise ValueError(f"--{called} is not valid TOML ({error}); mend the file.") from error
 
 
+def refuse_code_unasked(request: Request, model: str | None, folder: Path) -> None:
+    """Refuse to run code that only a folder names: it may have come from anyone."""
+    if model is None and request.model != KNN:
+        raise ValueError(
+            f"{folder} asks to import and run {request.model!r}; if you trust it, give --model "
+            f"{request.model}."
+        )
+    if model is not None and model != request.model:
+        raise ValueError(
+            f"--model is {model!r}, but {folder} was asked for {request.model!r}; give that one."
+        )
+
+
 def refuse_what_was_not_agreed(question: Question, valuer: Any) -> None:
     """Refuse a question, before it is answered, that is not the one that was agreed on."""
     if question.request.agreement is None:
@@ -187,7 +200,8 @@ def load_model(name: str) -> Any:
         )
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)
+        # Last, so that a file of the present folder does not stand in for an installed library.
+        sys.path.append(here)
     try:
         found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:

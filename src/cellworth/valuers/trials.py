@@ -33,7 +33,7 @@ def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | N
 
 
 def seconds_per_query(tasks: QueryTasks) -> float:
-    """Time of one query, from ever more of them, until that takes about a second."""
+    """Time of one query, from ever more of them, until that takes half a second."""
     # The last part is watched for errors only if all are.
     task = tasks(len(tasks.parts) - 1)
     queries = task.part.queries

@@ -1,0 +1,204 @@
+"""What a folder or a table that came from anyone may do: nothing but be read."""
+
+import csv
+import json
+import shutil
+import sys
+
+import pytest
+
+from cellworth.cli.characters import escaped, unlike_formula, visible
+from shell import TABLE, cellworth, fine
+
+# Leaves a trace wherever it is imported.
+MODEL = """
+from pathlib import Path
+from sklearn.naive_bayes import GaussianNB
+
+Path("trace").write_text("was here")
+make = GaussianNB
+"""
+
+
+@pytest.fixture
+def handed_over(home, tmp_path, monkeypatch):
+    """A run and its values that name a model beside them, and an audit."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (tmp_path / "naughty.py").write_text(MODEL)
+    shutil.copy(home.table, "people.csv")
+    entry = '[[owners]]\nname = "{0}"\ncolumns = ["{0}"]\n'
+    (tmp_path / "owners.toml").write_text(entry.format("age") + entry.format("debt"))
+    asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--cv", 2]
+    asked += ["--model", "naughty:make", "--budget", 200, "--jobs", 1, "--owners", "owners.toml"]
+    fine("value", *asked, "-o", "v", "--checkpoint", "run", "-q")
+    fine("split", "v", "--amount", "10.00", "--gate", "off", "-o", "audit")
+    assert (tmp_path / "trace").exists()
+    (tmp_path / "trace").unlink()
+    del sys.modules["naughty"]
+    yield tmp_path
+    sys.modules.pop("naughty", None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "suspects v",
+        "explain v --row p3",
+        "explain v --column age",
+        "report v",
+        "check v --min-total -9 --max-suspects 999 --suspicion-above 1",
+        "split v --amount 1.00 --gate off",
+        "split v --amount 1.00 --gate off --statement age",
+        "verify audit",
+        "info v",
+        "info run",
+    ],
+)
+def test_a_model_is_not_imported_where_none_is_needed(handed_over, line):
+    fine(*line.split())
+    assert not (handed_over / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"), [("resume run", "run"), ("verify audit --values v", "v")]
+)
+def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
+    refused = cellworth(*line.split())
+    assert refused.code == 2
+    assert (
+        f"{folder} asks to import and run 'naughty:make'; if you trust it, give --model "
+        "naughty:make." in refused.err
+    )
+    other = cellworth(*line.split(), "--model", "knn")
+    assert other.code == 2
+    assert "was asked for 'naughty:make'" in other.err
+    assert not (handed_over / "trace").exists()
+    fine(*line.split(), "--model", "naughty:make")
+    assert (handed_over / "trace").exists()
+
+
+def test_the_way_on_names_the_model(handed_over):
+    assert "cellworth resume run --model naughty:make" in fine("info", "run")
+    out = fine("merge", "run", "--into", "all together")
+    assert "cellworth resume 'all together' --model naughty:make gives the values" in out
+
+
+def test_the_present_folder_does_not_stand_in_for_a_library(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+    (tmp_path / "wave.py").write_text(MODEL)
+    done = cellworth("value", *home.asked, "--model", "wave:make", "-o", "v")
+    assert done.code == 2
+    assert "cannot be imported" in done.err
+    assert not (tmp_path / "trace").exists()
+
+
+COPIES = '[[owners]]\nname = "{}"\ncolumns = ["{}"]\n'
+
+
+@pytest.fixture
+def copies(tmp_path):
+    """Values of a table in which one owner's column is a copy of another's."""
+    lines = [f"{i % 7},{i % 7},{i * i % 11},{'yes' if i % 7 > 3 else 'no'}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c,label", *lines, ""]))
+    owned = [("ann", "a"), ("ben", "b"), ("cid", "c")]
+    (tmp_path / "owners.toml").write_text("".join(COPIES.format(*pair) for pair in owned))
+    asked = [tmp_path / "t.csv", "--target", "label", "--owners", tmp_path / "owners.toml"]
+    fine("value", *asked, "-o", tmp_path / "v", "-q")
+    return tmp_path / "v"
+
+
+def test_a_statement_says_nothing_about_others(copies):
+    whole = cellworth("split", copies, "--amount", "10.00")
+    assert whole.code == 0
+    assert "ann" in whole.err
+    assert "ben" in whole.err
+    told = cellworth("split", copies, "--amount", "10.00", "--statement", "cid")
+    assert told.code == 0
+    assert told.err == ""
+    assert told.out.startswith("cid gets")
+    for other in ("ann", "ben"):
+        assert other not in told.out
+    refused = cellworth(
+        "split", copies, "--amount", "10.00", "--statement", "cid", "--gate", "refuse"
+    )
+    nobody = cellworth("split", copies, "--amount", "10.00", "--statement", "dan")
+    for done in (refused, nobody):
+        assert done.code == 2
+        assert "leave out --statement to see" in done.err
+        assert not any(other in done.err for other in ("ann", "ben"))
+
+
+@pytest.fixture
+def wild(tmp_path):
+    """Values of a table with cells that spreadsheets and terminals obey."""
+    cells = ["=HYPERLINK(1)", "\x1b[31mred", "\x9b31m", "a\tb", "-5", "@x"]
+    rows = [f"=r{i},{cells[i % 6]},{i},{'yes' if i % 2 else 'no'}" for i in range(24)]
+    text = "\n".join(["name,wild\x1b[1m,n,label", *rows, ""])
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    fine("value", tmp_path / "t.csv", "--target", "label", "--id", "name", "-o", tmp_path / "v")
+    return tmp_path
+
+
+def test_a_csv_file_holds_no_formulas(wild):
+    fine("suspects", wild / "v", "-k", 99, "-o", wild / "s.csv")
+    with (wild / "s.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["row"][:3] for line in lines} == {"'=r"}
+    cells = {line["cell"] for line in lines}
+    assert {"'=HYPERLINK(1)", "'@x", "-5", "a\tb"} <= cells
+    fine("suspects", wild / "v", "-k", 99, "-o", wild / "s.json")
+    assert json.loads((wild / "s.json").read_text(encoding="utf-8"))[0]["row"].startswith("=r")
+
+
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("=1+1", "'=1+1"),
+        ("  =1", "'  =1"),
+        ("+1-555", "'+1-555"),
+        ("-1.5e3", "-1.5e3"),
+        ("+.5", "+.5"),
+        ("\tx", "'\tx"),
+        ("\rx", "'\rx"),
+        ("a=b", "a=b"),
+        ("", ""),
+        (None, None),
+        (-3, -3),
+    ],
+)
+def test_only_what_looks_like_a_formula_gets_an_apostrophe(text, harmless):
+    assert unlike_formula(text) == harmless
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "suspects {}/v",
+        "suspects {}/v --json",
+        "explain {}/v --row =r1",
+        "explain {}/v --row =r1 --json",
+        "info {}/v",
+        "check {}/v --min-total -9",
+        "value {}/t.csv --target label --id name -o {}/w",
+        "value {}/t.csv --target nobody",
+    ],
+)
+def test_a_terminal_gets_no_orders_from_a_table(wild, line):
+    done = cellworth(*line.replace("{}", str(wild)).split())
+    for text in (done.out, done.err):
+        assert not set(text) & {"\x1b", "\x9b", "\t"}
+    if "--json" in line:
+        assert "wild\x1b[1m" in str(json.loads(done.out)).encode().decode("unicode_escape")
+
+
+def test_controls_are_shown_as_pictures():
+    assert visible("a\x1bb\x7fc\x9bd\u202ee") == "a␛b␡c�d�e"
+    assert visible("a\nb", keep="\n") == "a\nb"
+    assert visible("a\nb") == "a␊b"
+    document = json.dumps({"a": "\x9b\u202e\U000e0001é"}, ensure_ascii=False)
+    assert json.loads(escaped(document)) == json.loads(document)
+    assert escaped(document).isprintable()
+    assert visible(TABLE, keep="\n") == TABLE
