@@ -24,6 +24,9 @@ tree = make_pipeline(
     DecisionTreeClassifier(random_state=0),
 )
 plain = DecisionTreeClassifier
+aged = make_pipeline(
+    make_column_transformer(("passthrough", ["age"])), DecisionTreeClassifier(random_state=0)
+)
 nothing = 3
 
 
@@ -186,6 +189,14 @@ def test_a_pipeline_that_names_columns_gets_them(home, models):
     asked = [*home.asked, "--cv", 2, "--budget", 200, "--jobs", 1, "--json"]
     found = json.loads(fine("value", *asked, "--model", "mymodels:tree", "-o", "v"))
     assert found["shape"] == [24, 3]
+
+
+def test_dates_that_a_model_was_given_are_known_again(models):
+    rows = [f"{i},2020-01-{i + 1:02},{'yes' if i % 2 else 'no'}" for i in range(24)]
+    (models / "t.csv").write_text("\n".join(["age,day,label", *rows, ""]))
+    asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 60, "--jobs", 1, "-q"]
+    fine("value", *asked, "--model", "mymodels:aged", "-o", "v")
+    assert "age" in fine("suspects", "v")
 
 
 @pytest.mark.parametrize(

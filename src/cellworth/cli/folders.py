@@ -53,7 +53,8 @@ class Result:
         """The question with its files read; one that these values do not answer is refused."""
         question = Question.of(self.request)
         valued = self.valuation.provenance.question.get("data_sha256", {}).get("X")
-        if valued not in (None, without_groups(question.X, self.valuation).sha256()):
+        given = without_groups(question.data()["X"], self.valuation)
+        if valued not in (None, given.sha256()):
             raise ValueError(
                 f"the values are not of {self.request.table}, which {FILE} beside them names (the "
                 "sha256 of the cells differs); value that table again with --force."
