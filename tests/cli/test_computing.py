@@ -176,6 +176,15 @@ def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     np.testing.assert_array_equal(Valuation.load("v").values, again.values)
 
 
+def test_whole_numbers_that_are_measured_are_valued_where_that_is_said(tmp_path):
+    lines = ["a,t", *(f"{i},{9 * i}" for i in range(20)), ""]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    (tmp_path / "halves.csv").write_text("\n".join(lines).replace(",9\n", ",9.5\n"))
+    measured = ["--scoring", "neg_mean_squared_error", "-o", tmp_path / "v"]
+    fine("value", tmp_path / "t.csv", "--target", "t", *measured)
+    fine("value", tmp_path / "halves.csv", "--target", "t", "-o", tmp_path / "w")
+
+
 def test_a_budget_counts_fits(home, models):
     asked = [*home.asked, "--drop", "town", "--cv", 2]
     fine("value", *asked, "--model", "mymodels:make", "--budget", 300, "-o", "v", "--jobs", 1)
@@ -194,7 +203,7 @@ def test_a_pipeline_that_names_columns_gets_them(home, models):
 def test_dates_that_a_model_was_given_are_known_again(models):
     rows = [f"{i},2020-01-{i + 1:02},{'yes' if i % 2 else 'no'}" for i in range(24)]
     (models / "t.csv").write_text("\n".join(["age,day,label", *rows, ""]))
-    asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 60, "--jobs", 1, "-q"]
+    asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 300, "--jobs", 1, "-q"]
     fine("value", *asked, "--model", "mymodels:aged", "-o", "v")
     assert "age" in fine("suspects", "v")
 

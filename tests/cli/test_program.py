@@ -6,6 +6,7 @@ import warnings
 import click
 import pytest
 
+from cellworth.cli.options import share
 from cellworth.cli.printing import cut_to_terminal, progress_is_shown
 from cellworth.cli.program import Program
 from shell import invoked
@@ -74,6 +75,11 @@ def test_a_warning_is_one_line_and_comes_once():
 
     done = invoked(program, "warn")
     assert (done.code, done.err) == (0, "Warning: mind this\n")
+
+
+@pytest.mark.parametrize("text", ["1%", "0.01", ".01", "1e-2", "1E0 %"])
+def test_a_share_is_written_in_many_ways(text):
+    assert share(text) == 0.01
 
 
 class Terminal:

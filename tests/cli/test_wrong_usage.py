@@ -85,8 +85,8 @@ WRONG = {
     "value {AT}/one.csv --target label -o {AT}/v": "one class only",
     "value {T} --target label --val {AT}/more.csv --row-groups town -o {AT}/v":
         "has the columns 'city' that the table lacks",
-    "value {AT}/gap.csv --target label -o {AT}/v": "has 1 gaps, the first in row 3",
-    "value {T} --target label --val {AT}/gap.csv -o {AT}/v": "gap.csv, the labels, has",
+    "value {AT}/gap.csv --target label -o {AT}/v": "no label in 1 of 24 rows, the first",
+    "value {T} --target label --val {AT}/gap.csv -o {AT}/v": "gap.csv has no label",
     "value {AT}/flat.csv --target t -o {AT}/v": "holds 1.5 in every row",
     "value {AT}/whole.csv --target t -o {AT}/v": "20 classes, none of which has the 5 rows",
     "value {AT}/semi.csv --target label -o {AT}/v": "is it separated by semicolons?",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cellworth.blocks import Labels, label_array
 from cellworth.cli.faults import (
     column_names,
-    refuse_labels,
+    refuse_gaps,
     refuse_no_file,
     refuse_no_text,
     refuse_two_roles,
@@ -110,7 +110,7 @@ def read_delivery(
         _row_ids(table, ids, path),
     )
     y = _column(table, target)
-    refuse_labels(y, target, path, judges=like is not None)
+    refuse_gaps(y, target, path)
     return Delivery(X, y)
 
 

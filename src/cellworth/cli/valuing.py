@@ -18,12 +18,13 @@ from typing import Any, cast, get_args
 import narwhals.stable.v2 as nw
 
 from cellworth.applications import Agreement
-from cellworth.cli.faults import refuse_other_columns, refuse_small_classes
+from cellworth.cli.faults import refuse_one_number, refuse_other_columns, refuse_small_classes
 from cellworth.cli.reading import Delivery
 from cellworth.cli.requests import Request
 from cellworth.execution import AfterSeconds, AfterUtilities, StandardErrorBelow, StoppingRule
 from cellworth.games.knn import KNNScoring
 from cellworth.owners import Owners
+from cellworth.problem import read_target
 from cellworth.tables import Table
 from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer
 
@@ -51,10 +52,11 @@ class Question:
     def of(cls, request: Request) -> Question:
         """Read the files of a request."""
         train, val = request.data()
+        refuse_one_number(train.y, request.target, request.table)
         if val is not None:
             columns = train.X.names.tolist(), val.X.names.tolist()
             refuse_other_columns(*columns, str(request.val), request.row_groups)
-        elif request.model == KNN:
+        elif request.model == KNN and read_target(train.y, train.X)[1] is not None:
             refuse_small_classes(train.y, request.target, request.cv, request.scoring)
         return cls(request, train, val)
 
