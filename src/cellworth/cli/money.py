@@ -105,7 +105,7 @@ def split(ctx: click.Context, /, *, folder: Path, output: Path | None, **given: 
     """Share an amount among the owners of the cells whose values are in FOLDER.
 
     Owners and policy come from --agreement, else from --owners and the options here, else from
-    what cellworth value was given.
+    what cellworth value was given. If that was an agreement, no other one is taken.
     """
     owner = given["statement"]
     if output is not None:
