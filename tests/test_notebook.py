@@ -143,4 +143,4 @@ def test_bars_are_as_long_as_numbers_are_large():
 
 
 def test_a_long_text_is_cut():
-    assert "x" * 59 + "…" in table({"name": ["x" * 100]})
+    assert "x" * 39 + "…" in table({"name": ["x" * 100]})

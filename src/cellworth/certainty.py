@@ -42,9 +42,9 @@ class Signs(NamedTuple):
     def __str__(self) -> str:
         """Say it in words."""
         words = (
-            f"{self._share(self.negative)} of {self.total:,} blocks are worth less than nothing, "
-            f"{self._share(self.positive)} more; {self._share(self.undecided)} cannot be told "
-            "from zero"
+            f"{self._share(self.negative)} of {self.total:,} blocks are clearly worth less than "
+            f"nothing, {self._share(self.positive)} clearly more than nothing; "
+            f"{self._share(self.undecided)} cannot be told from zero"
         )
         unknown = f"; of {self._share(self.unknown)} value or error is not known"
         return words + unknown if self.unknown else words

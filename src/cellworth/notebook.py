@@ -14,7 +14,7 @@ import numpy as np
 # Blue and orange as in plots, in shades that can be read on white and on black.
 _COLOURS = {"█": "#3d8fc9", "░": "#e07b39"}
 _LONGEST_BAR = 24
-_LONGEST_TEXT = 60
+_LONGEST_TEXT = 40
 
 
 def view(*parts: str) -> str:

@@ -255,6 +255,7 @@ def test_an_error_that_is_not_known_decides_nothing():
     assert payout.undecided == (("owner 0", "owner 1"),)
     assert "not known" in repr(payout)
     assert "The valuation was broken off" in repr(payout)
+    assert any(note.startswith("The valuation was broken off") for note in payout.notes)
 
 
 def test_what_nobody_earned_and_nobody_owns_is_shown():
@@ -270,6 +271,8 @@ def test_many_owners_are_printed_in_few_lines():
     )  # fmt: skip
     assert len(repr(payout).splitlines()) < 30
     assert "... and 80 more, in to_frame()" in repr(payout)
+    # The head, the names of columns, 20 owners, and how many more there are.
+    assert repr(payout).splitlines()[23:] == list(payout.notes)
     assert "4,930 more pairs" in repr(payout)
 
 

@@ -206,6 +206,7 @@ def test_dates_that_a_model_was_given_are_known_again(models):
     asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 300, "--jobs", 1, "-q"]
     fine("value", *asked, "--model", "mymodels:aged", "-o", "v")
     assert "age" in fine("suspects", "v")
+    fine("report", "v")
 
 
 @pytest.mark.parametrize(

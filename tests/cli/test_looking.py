@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from datetime import date, datetime
@@ -96,6 +97,16 @@ def test_a_report_is_one_page(home, tmp_path):
     assert cellworth("report", home.values, "-o", path).code == 2
     fine("report", home.values, "-o", path, "--no-cells", "--force")
     assert path.read_text(encoding="utf-8") != page
+
+
+def test_a_report_ranks_cells_as_suspects_does(home, tmp_path):
+    fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
+    fine("report", tmp_path / "v", "-k", "50", "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    data = re.search(r'id="data">(.*?)</script>', page)[1]
+    listed = [(line["row"], line["column"]) for line in json.loads(data)["listed"]["worst"]]
+    asked = json.loads(fine("suspects", tmp_path / "v", "-k", "50", "--json"))
+    assert listed == [(str(line["row"]), line["column"]) for line in asked["cells"]]
 
 
 def test_a_report_without_its_library_says_at_once_what_to_install(tmp_path):

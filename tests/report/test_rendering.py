@@ -177,6 +177,15 @@ def test_what_nobody_can_see_or_encode_is_shown():
     assert visible("half \ud83d of a pair") == "half \ufffd of a pair"
     assert visible("a\u202eb") == "a\ufffdb"
     assert visible("plain") == "plain"
+    assert visible("a\n\tb\r") == "a\n\tb␍"
+
+
+@pytest.mark.parametrize("name", ["plain", "hostile"])
+def test_the_record_can_be_read_as_json(pages, name):
+    reader = Reader(pages[name])
+    record = "".join(text for tag, text in reader.texts if tag == "pre")
+    valuation = flowers()[0] if name == "plain" else hostile()[0]
+    assert json.loads(record)["question"] == valuation.provenance.question
 
 
 def test_a_table_of_the_census_size_stays_within_five_megabytes():

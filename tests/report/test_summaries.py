@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -105,6 +106,8 @@ def test_blocks_have_no_contents_but_cells_in_the_list():
 def test_a_game_without_a_table_has_a_report():
     valuation = value_game(TableGame(np.arange(64.0).reshape(8, 8)), (3, 3))
     summary = report.summarize(valuation, None)
+    signs = valuation.signs()
+    assert summary["figures"]["harmful_share"] == signs.negative / signs.total
     assert summary["heatmap"]["contents"] is None
     assert "All coalitions were looked at" in report.render(summary)
 
@@ -127,9 +130,66 @@ def test_a_numeric_target_has_no_classes_to_filter_by():
 def test_rows_with_one_id_are_not_mixed_up():
     _, X, y = flowers()
     twins = X.set_axis(["twin"] * 24)
-    valuation = KNNValuer(cv=3, progress=False).fit(twins, y).valuation_
-    lines = report.summarize(valuation, twins, y, k=3)["cells"]["cells"]
-    assert [line["place"] for line in lines] == [None] * 3
+    valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(twins, y).valuation_
+    lines = report.summarize(valuation, twins, y, k=72)["cells"]["cells"]
+    known = report.summarize(*flowers(), k=72)["cells"]["cells"]
+    assert {line["row"] for line in lines} == {"twin"}
+    assert [line["place"] for line in lines] == [line["place"] for line in known]
+    names = X.columns.tolist()
+    worths = [valuation.values[line["place"], names.index(line["column"])] for line in lines]
+    assert [line["worth"] for line in lines] == worths
+
+
+def test_cells_are_ranked_by_the_kinds_that_were_given():
+    _, X, y = flowers()
+    codes = X.assign(size=np.arange(24) % 5)
+    kinds = {"size": "categorical"}
+    valuation = KNNValuer(cv=3, kinds=kinds, progress=False).fit(codes, y).valuation_
+    lines = report.summarize(valuation, codes, y, k=72, kinds=kinds)["cells"]["cells"]
+    suspects = suspect_cells(valuation, codes, y, k=72, kinds=kinds)
+    assert [line["suspicion"] for line in lines] == suspects["suspicion"].tolist()
+    assert [line["reason"] for line in lines] == suspects["reason"].tolist()
+    guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]
+    assert [line["reason"] for line in guessed] != suspects["reason"].tolist()
+
+
+def test_cells_of_one_column_that_python_takes_for_equal_keep_their_contents():
+    _, X, y = flowers()
+    mixed = X.assign(leaf=[1, True] * 12, size=[0.0, -0.0] * 12)
+    mixed["leaf"] = mixed["leaf"].astype(object)
+    valuation = KNNValuer(cv=3, progress=False).fit(mixed, y).valuation_
+    contents = report.summarize(valuation, mixed, y)["heatmap"]["contents"]
+    texts = json.loads(unpacked(contents["texts"]))
+    assert texts[:2] == [["0", "-0"], ["1", "True"]]
+
+
+def test_a_table_with_other_cells_is_refused_whatever_else_is_alike():
+    valuation, X, y = flowers()
+    other = X.assign(size=X["size"] + 1.0)
+    for cells in (True, False):
+        with pytest.raises(ValueError, match="other cells than the table that was valued"):
+            report.summarize(valuation, other, y, cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({}, {}),
+        ({"value_labels": True}, {}),
+        ({}, {"row_groups": "herd"}),
+        ({}, {"column_groups": {"plant": ["size", "leaf"], "when": ["seen"]}}),
+    ],
+)
+def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(settings, given):
+    _, X, y = flowers()
+    if "row_groups" in given:
+        X = X.assign(herd=np.repeat(["a", "b", "c", "d"], 6))
+    valuation = KNNValuer(cv=3, progress=False, **settings).fit(X, y, **given).valuation_
+    turned = X[X.columns[::-1]]
+    summary = report.summarize(valuation, turned, y, k=5)
+    assert summary["cells"] == report.summarize(valuation, X, y, k=5)["cells"]
+    with pytest.raises(ValueError, match="its sha256 differs"):
+        report.summarize(valuation, turned.assign(leaf="oval"), y)
 
 
 def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
@@ -171,13 +231,93 @@ def test_messages_of_failed_fits_may_hold_contents_and_go_with_the_cells():
     assert "secret" not in untold
 
 
+def without_cells(valuation, X, y, **given):
+    """Summary and page for people who may not see the table, as text."""
+    summary = report.summarize(valuation, X, y, cells=False, **given)
+    return json.dumps(summary, ensure_ascii=False), report.render(summary)
+
+
+def test_without_cells_there_is_no_hash_to_try_guesses_on():
+    valuation, X, y = flowers()
+    owners = Owners(X).assign("one", columns=["size"]).assign("two", columns=["leaf", "seen"])
+    payout = split(valuation, owners, amount="100.00", gate="off")
+    with_cells = report.render(report.summarize(valuation, X, y))
+    assert re.search(r"[0-9a-fA-F]{64}", with_cells)
+    for text in without_cells(valuation, X, y, payout=payout):
+        # The first 16 digits of a hash would do for guesses too; those behind a point are figures.
+        assert not re.search(r"(?<![.\w])[0-9a-fA-F]{16}", text)
+        assert "Hashes are left out: whoever knows most of a table could guess the rest" in text
+
+
+def test_without_cells_settings_are_names_and_numbers():
+    valuation, X, y = flowers()
+    question = {
+        "game": "ModelGame",
+        "model": "sklearn.dummy.DummyClassifier",
+        "model_parameters": {"constant": "'secret'"},
+        "scoring": "make_scorer(recall_score, pos_label='secret')",
+        "row_semivalue": "Mine(weights=['secret'])",
+        "n_neighbors": 5,
+        "ranking": "array(['secret'])",
+        "kinds": {"leaf": "Tree({'secret': 1})"},
+        "empty": f"{'0123456789abcdef' * 2}",
+        "answer": "secret",
+    }
+    method = {"name": "Valuer", "stop": "Never('secret')", "valuer": {"cv": "[['secret']]"}}
+    provenance = replace(valuation.provenance, question=question, method=method)
+    asked = replace(valuation, provenance=provenance)
+    assert "secret" in report.render(report.summarize(asked, X, y))
+    summary = report.summarize(asked, X, y, cells=False)
+    assert summary["provenance"]["question"] == {
+        "game": "ModelGame",
+        "model": "sklearn.dummy.DummyClassifier",
+        "scoring": "make_scorer",
+        "row_semivalue": "Mine",
+        "n_neighbors": 5,
+    }
+    assert summary["provenance"]["method"] == {"name": "Valuer", "stop": "Never"}
+    assert not any("secret" in text for text in without_cells(asked, X, y))
+
+
+def test_without_cells_no_row_label_content_or_single_worth_is_left():
+    ids = [f"person-{i}" for i in range(12)]
+    pay = 7_000_003 + 11_111 * np.arange(12) ** 2
+    X = pd.DataFrame({"town": ["Ulm", "Bonn", "Jena"] * 4, "pay": pay}, index=ids)
+    y = ["ill"] * 6 + ["healthy"] * 6
+    owners = Owners(X).assign("east", rows=ids[:5]).assign("west", rows=ids[5:])
+    valuer = KNNValuer(n_neighbors=1, cv=3, kinds={"town": "categorical"}, progress=False)
+    valuation = valuer.fit(X, y, owners=owners).valuation_
+    payout = split(valuation, owners, amount="100.00")
+    texts = without_cells(valuation, X, y, payout=payout)
+    hidden = [*ids, *map(str, X["pay"]), *X["town"], "healthy", '"ill"', ">ill<"]
+    worths = [repr(worth) for worth in valuation.values.ravel().tolist()]
+    for text in texts:
+        assert not [word for word in [*hidden, *worths] if word in text]
+    size = json.loads(texts[0])["figures"]["size"]
+    assert np.log10(size) == int(np.log10(size))
+
+
 def test_owners_get_what_the_payout_says():
     valuation, X, y, owners = hostile()
     payout = split(valuation, owners, amount="100.00", gate="off")
     listed = report.summarize(valuation, X, y, payout=payout)["owners"]
     assert [line["owner"] for line in listed["lines"]] == list(payout.owners)
     assert [line["amount"] for line in listed["lines"]] == [str(a) for a in payout.amounts]
+    assert listed["notes"] == list(payout.notes)
     assert any("nobody earned it" in note for note in listed["notes"])
+
+
+def test_notes_of_many_owners_are_notes_alone():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(25, 2)), np.arange(25) % 2
+    owners = Owners(X)
+    for row in range(25):
+        owners = owners.assign(f"owner {row}", rows=[row])
+    valuation = KNNValuer(cv=2, progress=False).fit(X, y, owners=owners).valuation_
+    payout = split(valuation, owners, amount="100.00", gate="off")
+    notes = report.summarize(valuation, X, y, payout=payout)["owners"]["notes"]
+    assert "... and 5 more, in to_frame()" in repr(payout)
+    assert not [note for note in notes if note.startswith("...")]
 
 
 def test_owners_that_fit_did_not_know_have_sums_without_errors():
@@ -195,6 +335,10 @@ def test_blocks_that_were_never_seen_are_counted():
     unseen = replace(valuation, moments=replace(valuation.moments, count=count))
     summary = report.summarize(unseen, X, y)
     assert summary["figures"]["n_visited"] == summary["figures"]["n_cells"] - 1
+    signs = unseen.signs()
+    assert signs.unknown == 1
+    assert summary["figures"]["harmful_share"] == signs.negative / 72
+    assert summary["figures"]["unclear_share"] == signs.undecided / 72
     assert "1 of 72 cells were never looked at" in report.render(summary)
 
 

@@ -138,6 +138,21 @@ class Payout:
             if not (intervals[i, 0] > intervals[j, 1] or intervals[j, 0] > intervals[i, 1])
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before money is paid, one sentence each; printed below the table.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, split
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+        >>> split(valuation, owners, amount="100.00", gate="off").notes[0][:53]
+        'Of the score, 0.5000 is there before any cell is used'
+        """
+        return tuple(_notes(self))
+
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per owner; amounts as text, exact to the cent.
 
@@ -264,6 +279,10 @@ def _summary(payout: Payout) -> Iterator[str]:
     yield from lines
     if n_owners > _LINES_SHOWN:
         yield f"... and {n_owners - _LINES_SHOWN:,} more, in to_frame()"
+    yield from payout.notes
+
+
+def _notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was broken off before its time; run it to its end before you pay."
     if payout.errors.bounded:
@@ -287,7 +306,7 @@ def _summary(payout: Payout) -> Iterator[str]:
             f"Of the score, {payout.valuation.unearned:.4f} is there before any cell is used "
             f"(empty policy {payout.valuation.empty!r}); nobody earned it."
         )
-    if policy.game == "blocks":
+    if payout.policy.game == "blocks":
         yield f"Note: {PER_HEAD}."
     for name, value in payout.carried.items():
         yield f"Carried to the next payout: {name} {value:.4f}."

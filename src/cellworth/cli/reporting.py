@@ -56,11 +56,12 @@ def report(
     reports.save(
         output,
         result.valuation,
-        question.X,
+        question.data()["X"],
         question.y,
         owners=question.owners(),
         rounds=result.request.rounds,
         k=n_cells,
+        kinds=question.kinds,
         title=title,
         cells=not no_cells,
     )

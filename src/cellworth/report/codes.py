@@ -22,8 +22,8 @@ class Decimals:
     """Numbers rounded to some significant digits, each as a code of 16 bits.
 
     A code is 1 + 2 * ((exponent - lowest) * n_mantissas + mantissa - first) + (1 if negative), so
-    that what a reader sees is what rounding the number itself would give. Numbers more than thirty
-    decades below the largest become 0.
+    that what a reader sees is what rounding the number itself would give. There is room for 36
+    decades of three digits; numbers that are further below the largest become 0.
 
     Parameters
     ----------

@@ -107,7 +107,9 @@ def visible(text: Any) -> Any:
 
 
 def _shown(character: str) -> str:
-    if ord(character) < 0x20 and character not in "\n\t":
+    if character in "\n\t":
+        return character
+    if ord(character) < 0x20:
         return chr(_PICTURES + ord(character))
     # Surrogates cannot be encoded; controls of direction would turn what stands around them.
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character

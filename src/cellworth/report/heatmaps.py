@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Positions
-from cellworth.certainty import both_errors
 from cellworth.owners import Owners
 from cellworth.report.codes import Decimals, byte_planes, packed, packed_json
 from cellworth.report.subjects import Subject, cell_text, text_of
@@ -68,10 +67,9 @@ def _kept(valuation: Valuation, n_kept: int, wanted: Positions) -> Positions:
 def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[str, Any]:
     valuation = subject.valuation
     worth, error = _figures(valuation, kept)
-    rows, columns = valuation.rows(), valuation.columns()
+    columns = valuation.columns()
     sizes = np.abs(worth[np.isfinite(worth)])
-    in_rows = rows.values[kept]
-    row_error = both_errors(rows.standard_errors, rows.validation_errors)[kept]
+    in_rows = valuation.rows().values[kept]
     labels = subject.label_codes()
     return {
         "n_rows": len(kept),
@@ -84,8 +82,6 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
         "row_ids": packed_json([text_of(row) for row in valuation.row_labels[kept].tolist()]),
         "places": packed(byte_planes(kept.astype(np.uint32))),
         "row_order": packed(byte_planes(np.argsort(in_rows, kind="stable").astype(np.uint32))),
-        "row_worth": Decimals.of(in_rows, _WORTH_DIGITS).to_plain(),
-        "row_error": _known(row_error),
         "worth": Decimals.of(worth, _WORTH_DIGITS).to_plain(),
         "error": _known(error),
         "classes": subject.classes if labels is not None else [],
@@ -139,13 +135,15 @@ def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
 def _dictionary(column: NDArray[Any] | None, kept: Positions) -> tuple[list[str], NDArray[Any]]:
     # Where labels were valued and are not at hand, their column has no contents.
     cells = [""] * len(kept) if column is None else column[kept].tolist()
-    known: dict[Any, int] = {}
-    written: dict[Any, str] = {}
+    known: dict[str, int] = {}
+    written: dict[str, str] = {}
     codes = np.empty(len(cells), dtype=np.uint32)
     for place, cell in enumerate(cells):
-        if cell not in written:
-            written[cell] = cell_text(cell)
-        codes[place] = known.setdefault(written[cell], len(known))
+        # As keys, 1 and True would be one, and so would 0.0 and -0.0.
+        key = repr(cell)
+        if key not in written:
+            written[key] = cell_text(cell)
+        codes[place] = known.setdefault(written[key], len(known))
     return list(known), codes
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +16,7 @@ from cellworth.applications import Payout, suspect_cells
 from cellworth.blocks import Positions
 from cellworth.certainty import both_errors
 from cellworth.listing import ValueList
+from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.report.subjects import Subject, cell_text, text_of
 from cellworth.tables import Table
@@ -40,26 +43,30 @@ def listed_columns(valuation: Valuation) -> list[dict[str, Any]]:
     ]
 
 
-def listed_cells(subject: Subject, k: int) -> dict[str, Any]:
+def listed_cells(
+    subject: Subject, k: int, kinds: Mapping[Any, Kind | Distance] | None = None
+) -> dict[str, Any]:
     """Cells to look at: the most suspicious ones with a reason, or else those of lowest worth."""
-    if subject.target is not None:
-        return {"ranked_by": "suspicion", "cells": _suspects(subject, k)}
+    if subject.target is not None and subject.table is not None:
+        found = _suspects(subject, subject.table, k, kinds)
+        return {"ranked_by": "suspicion", "cells": found}
     return {"ranked_by": "worth", "cells": _lowest(subject, k)}
 
 
-def _suspects(subject: Subject, k: int) -> list[dict[str, Any]]:
-    valuation, table = subject.valuation, subject.table
-    found = suspect_cells(valuation, table, subject.target, k=k)
+def _suspects(
+    subject: Subject, table: Table, k: int, kinds: Mapping[Any, Kind | Distance] | None
+) -> list[dict[str, Any]]:
+    valuation, table = _by_place(subject.valuation, table)
+    found = suspect_cells(valuation, table, subject.target, k=k, kinds=kinds)
     lines = nw.from_native(found, eager_only=True).rows(named=True)
-    places = _places(valuation) if subject.of_cells else {}
-    kinds = {} if table is None else _kinds(table)
+    ids, held_as = subject.valuation.blocks.rows.ids.tolist(), _held_as(table)
     return [
         {
-            "row": text_of(line["row"]),
-            "place": places.get(text_of(line["row"])),
+            "row": text_of(ids[line["row"]]),
+            "place": int(line["row"]) if subject.of_cells else None,
             "column": text_of(line["column"]),
-            "cell": _content(line["cell"], kinds[line["column"]]),
-            "typical": _content(line["typical"], kinds[line["column"]]),
+            "cell": _content(line["cell"], held_as[line["column"]]),
+            "typical": _content(line["typical"], held_as[line["column"]]),
             "suspicion": plain(line["suspicion"]),
             "worth": plain(line["worth"]),
             "error": plain(_joint(line["standard_error"], line.get("validation_error"))),
@@ -69,7 +76,15 @@ def _suspects(subject: Subject, k: int) -> list[dict[str, Any]]:
     ]
 
 
-def _kinds(table: Table) -> dict[Any, str]:
+def _by_place(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
+    """The same with rows that are called by their places: several rows may share an id."""
+    places = np.arange(table.shape[0])
+    rows = replace(valuation.blocks.rows, ids=places)
+    blocks = replace(valuation.blocks, rows=rows)
+    return replace(valuation, blocks=blocks), replace(table, row_ids=places)
+
+
+def _held_as(table: Table) -> dict[Any, str]:
     """What NumPy holds each column as."""
     columns = enumerate(table.names.tolist())
     return {name: table.column(place).dtype.kind for place, name in columns}
@@ -82,15 +97,6 @@ def _content(cell: Any, kind: str) -> str:
     if isinstance(cell, str) and kind == "M":
         cell = datetime.fromisoformat(cell)
     return cell_text(cell)
-
-
-def _places(valuation: Valuation) -> dict[str, int | None]:
-    """Where the row of each id stands; None where several rows share an id."""
-    places: dict[str, int | None] = {}
-    for place, row in enumerate(valuation.row_labels.tolist()):
-        text = text_of(row)
-        places[text] = None if text in places else place
-    return places
 
 
 def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
@@ -202,13 +208,11 @@ def _paid(payout: Payout) -> dict[str, Any]:
             strict=True,
         )
     ]
-    # What the payout prints below its table: what to know before money is paid.
-    notes = repr(payout).split("\n")[2 + min(len(lines), 20) :]
     return {
         "lines": lines,
         "amount": f"{payout.amount:,}",
         "currency": payout.currency,
-        "notes": notes,
+        "notes": list(payout.notes),
     }
 
 

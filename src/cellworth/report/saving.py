@@ -9,6 +9,7 @@ from typing import Any
 
 from cellworth.applications import Payout
 from cellworth.files import written_atomically
+from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.report.rendering import render
 from cellworth.report.summaries import summarize
@@ -25,6 +26,7 @@ def save(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
+    kinds: Mapping[Any, Kind | Distance] | None = None,
     title: str | None = None,
     cells: bool = True,
 ) -> None:
@@ -50,10 +52,13 @@ def save(
         How the run converged: what :func:`round_line` makes of each Progress.
     k : int, default=100
         How many cells to list.
+    kinds : mapping, default=None
+        As for :func:`suspect_cells`: ``{"postcode": "categorical"}`` where the guess from a
+        column's type is wrong.
     title : str, default=None
     cells : bool, default=True
-        False leaves out all that is about a single row or cell, for owners and others who may not
-        see the table.
+        False leaves out all that is about a single row or cell, and hashes of the data, from which
+        contents could be guessed: for owners and others who may not see the table.
 
     Examples
     --------
@@ -75,6 +80,7 @@ def save(
         payout=payout,
         rounds=rounds,
         k=k,
+        kinds=kinds,
         title=title,
         cells=cells,
     )

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from cellworth.applications import Payout
-from cellworth.certainty import WIDTH_95
 from cellworth.counts import checked_count
+from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.provenance import fingerprint
 from cellworth.report.heatmaps import MOST_CELLS, QUANTILE, packed_cells
 from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain
+from cellworth.report.origins import discreet_origin, told_origin
 from cellworth.report.rounds import checked_rounds
 from cellworth.report.subjects import Subject
 from cellworth.valuation import Valuation
@@ -33,6 +34,7 @@ def summarize(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
+    kinds: Mapping[Any, Kind | Distance] | None = None,
     title: str | None = None,
     cells: bool = True,
 ) -> dict[str, Any]:
@@ -45,7 +47,8 @@ def summarize(
     dict
         ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
         ``columns``, ``cells``, ``rows``, ``owners``, ``rounds``, ``provenance`` and ``heatmap``
-        (packed); what is not known, or not to be shown, is None.
+        (packed); what is not known, or not to be shown, is None. Without cells there is no
+        ``fingerprint``, and ``provenance`` holds no hash.
 
     Examples
     --------
@@ -59,34 +62,40 @@ def summarize(
     k = checked_count(k, "k")
     if owners is None and payout is not None:
         owners = payout.ownership
-    summary = {
+    summary: dict[str, Any] = {
         "title": title or f"What the {'cells' if subject.of_cells else 'blocks'} are worth",
         "shape": list(valuation.shape),
         "of_cells": subject.of_cells,
         "row_ids": subject.kind_of_ids,
         "status": valuation.status,
-        "fingerprint": _fingerprint(valuation),
+        "fingerprint": None,
         "figures": _figures(valuation),
         "rounds": checked_rounds(rounds),
         "columns": listed_columns(valuation),
         "owners": listed_owners(valuation, owners, payout),
-        "provenance": _provenance(valuation, messages=cells),
+        "provenance": discreet_origin(valuation.provenance),
         "cells": None,
         "rows": None,
         "heatmap": None,
     }
-    if cells:
-        listed, rows = listed_cells(subject, k), listed_rows(subject)
+    if not cells:
+        # The size of a cell near the largest is about that cell; which unit fits is enough.
+        summary["figures"]["size"] = _power_of_ten(summary["figures"]["size"])
+    else:
+        listed, rows = listed_cells(subject, k, kinds), listed_rows(subject)
         wanted = [line["place"] for line in (*listed["cells"], *rows) if line["place"] is not None]
         heatmap = packed_cells(subject, owners, np.array(wanted, dtype=np.intp))
         summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}
+        summary["fingerprint"] = _fingerprint(valuation)
+        summary["provenance"] = told_origin(valuation.provenance)
     return summary
 
 
 def _figures(valuation: Valuation) -> dict[str, Any]:
-    """Figures of the whole table; shares are of the cells whose worth is known."""
-    visited = judged = unclear = harmful = negative = 0
-    squares, dust = 0.0, _DUST * _size(valuation)
+    """Figures of the whole table; shares are those that the valuation itself tells."""
+    visited = judged = negative = 0
+    squares, dust, signs = 0.0, _DUST * _size(valuation), valuation.signs()
+    told = signs.unknown < signs.total
     for strip in valuation.strips():
         known = ~np.isnan(strip.values)
         errors = strip.errors
@@ -95,9 +104,6 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         negative += int((strip.values[known] < 0).sum())
         judged += int(sure.sum())
         squares += float((errors[sure] ** 2).sum())
-        values, reach = strip.values[sure], WIDTH_95 * errors[sure]
-        unclear += int((np.abs(values) < reach).sum())
-        harmful += int((values + reach < 0).sum())
     return {
         "score": plain(valuation.expected_total + valuation.unearned),
         "unearned": plain(valuation.unearned),
@@ -109,10 +115,9 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "empty": valuation.empty,
         "n_cells": math.prod(valuation.shape),
         "n_visited": visited,
-        "n_judged": judged,
         "negative_share": negative / visited if visited else None,
-        "unclear_share": unclear / judged if judged else None,
-        "harmful_share": harmful / judged if judged else None,
+        "unclear_share": signs.undecided / signs.total if told else None,
+        "harmful_share": signs.negative / signs.total if told else None,
         "error": math.sqrt(squares / judged) if judged else None,
         "size": _size(valuation),
     }
@@ -124,6 +129,10 @@ def _size(valuation: Valuation) -> float:
     some = valuation.values.ravel()[::step]
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
+
+
+def _power_of_ten(size: float) -> float:
+    return 10.0 ** math.floor(math.log10(size)) if size > 0 else 0.0
 
 
 def _is_efficient(valuation: Valuation) -> bool:
@@ -138,22 +147,3 @@ def _fingerprint(valuation: Valuation) -> str:
     provenance = valuation.provenance
     sessions = [asdict(session) for session in provenance.sessions]
     return fingerprint(dict(provenance.question), sessions, repr(valuation.total))[:16]
-
-
-def _provenance(valuation: Valuation, *, messages: bool) -> dict[str, Any]:
-    """Where the figures come from; messages of failed fits may hold contents of cells."""
-    found = valuation.provenance.to_dict()
-    tally = dict(found["tally"])
-    tally["messages"] = list(tally["messages"]) if messages else []
-    plain_text: dict[str, Any] = _jsonable({**found, "tally": tally})
-    return plain_text
-
-
-def _jsonable(thing: Any) -> Any:
-    if isinstance(thing, Mapping):
-        return {str(key): _jsonable(part) for key, part in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [_jsonable(part) for part in thing]
-    if isinstance(thing, float) and not math.isfinite(thing):
-        return None
-    return thing if isinstance(thing, str | int | float | None) else str(thing)

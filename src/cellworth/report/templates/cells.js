@@ -10,7 +10,7 @@ class Cells {
     cells.rowOrder = await unpackWholes(plain.row_order, 4);
     cells.worth = await Decimals.from(plain.worth);
     cells.error = await Decimals.from(plain.error);
-    cells.rowWorth = await Decimals.from(plain.row_worth);
+    cells.mine = null;
     cells.labels = plain.labels ? await unpackWholes(plain.labels, 2) : null;
     if (plain.owners) cells.rowLines = await unpackWholes(plain.owners.row_lines, 4);
     if (plain.contents) {
@@ -37,6 +37,7 @@ class Cells {
       ? ` ± ${this.error.text(i, false)}` : "";
     return {
       row: this.ids[row],
+      place: this.places[row],
       column: this.plain.columns[column],
       cell: this.content(row, column),
       worth: `${this.worth.text(i, true)}${error}${unit}`,
@@ -58,27 +59,27 @@ class Cells {
     };
   }
 
-  holds(owner, row, column) {
-    const { lines, claims } = this.plain.owners;
-    const claim = claims[lines[this.rowLines[row]][column]];
-    return owner === "nobody" ? claim.length === 0 : claim.includes(owner);
+  /* Whether a cell is of the chosen owner; all are, while none is chosen. */
+  holds(row, column) {
+    return this.mine === null || this.holdsIn(this.rowLines[row], column);
   }
 
-  /* Rows, columns and hidden cells for what was chosen: {rowOrder, columnOrder, label, owner, text, columns}. */
+  holdsIn(line, column) {
+    return this.mine[this.plain.owners.lines[line][column]];
+  }
+
+  /* Rows and columns for what was chosen: {rowOrder, columnOrder, label, owner, text, columns}. */
   chosen(choice) {
     let columns = choice.columnOrder === "highest" ? this.plain.column_order : this.plain.columns.map((_, j) => j);
     columns = columns.filter((j) => choice.columns.has(j));
     let keep = () => true;
+    this.mine = null;
     if (choice.owner !== null) {
-      const lines = this.plain.owners.lines.map((line) =>
-        line.map((code) => {
-          const claim = this.plain.owners.claims[code];
-          return choice.owner === "nobody" ? claim.length === 0 : claim.includes(choice.owner);
-        })
-      );
-      const seen = new Set(this.rowLines);
-      columns = columns.filter((j) => [...seen].some((line) => lines[line][j]));
-      keep = (row) => columns.some((j) => lines[this.rowLines[row]][j]);
+      this.mine = this.plain.owners.claims.map((claim) =>
+        choice.owner === "nobody" ? claim.length === 0 : claim.includes(choice.owner));
+      const seen = [...new Set(this.rowLines)];
+      columns = columns.filter((j) => seen.some((line) => this.holdsIn(line, j)));
+      keep = (row) => columns.some((j) => this.holds(row, j));
     }
     const text = choice.text.toLowerCase();
     const rows = this.ordered(choice.rowOrder).filter(

@@ -60,11 +60,10 @@ Object.assign(HeatMap.prototype, {
       this.zoom(0.25, this.inTable(...at(event)));
     });
     canvas.addEventListener("wheel", (event) => {
-      /* The page scrolls as ever, unless the heat map is in use. */
-      const inUse = event.ctrlKey || document.activeElement === canvas;
-      const whole = this.view.bottom - this.view.top >= this.rows.length;
-      if (!inUse || (whole && event.deltaY > 0)) return;
+      /* The page scrolls as ever. */
+      if (!event.ctrlKey) return;
       event.preventDefault();
+      if (!this.rows.length || !this.columns.length) return;
       this.zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 300))), this.inTable(...at(event)));
     }, { passive: false });
   },
@@ -111,7 +110,7 @@ Object.assign(HeatMap.prototype, {
       `worth ${told.worth}`,
       told.label === null ? null : element("span", null, "label ", quoted(told.label)),
       told.owner === null ? null : element("span", null, "owner ", quoted(told.owner)),
-      marks.of(told.row, told.column) ? `marked as ${marks.of(told.row, told.column)}` : null,
+      marks.of(told) ? `marked as ${marks.of(told)}` : null,
       found.sharing > 1 ? `${this.pixelText()} of about ${found.sharing} rows here` : null,
     ];
     this.tip.replaceChildren(...lines.filter((line) => line !== null).map((line) => element("p", null, line)));
@@ -181,10 +180,11 @@ Object.assign(HeatMap.prototype, {
     const panel = document.getElementById("chosen");
     if (!this.cursor) {
       panel.hidden = true;
+      document.getElementById("status").textContent = "";
       return;
     }
     const told = this.told(this.cursor);
-    const mark = marks.of(told.row, told.column);
+    const mark = marks.of(told);
     const facts = [
       ["row", told.row], ["column", told.column], ["content", told.cell === "" ? "a gap" : told.cell],
       ["worth", told.worth], ["label", told.label], ["owner", told.owner], ["mark", mark || null],

@@ -58,7 +58,6 @@ class HeatMap extends Painting {
       text: value("only-rows"),
       columns: new Set([...ticked].map((tick) => Number(tick.value))),
     };
-    this.owner = choice.owner;
     this.pixel = value("pixel") || "far";
     const before = this.cursor && [this.rows[this.cursor.y], this.columns[this.cursor.x]];
     ({ rows: this.rows, columns: this.columns } = this.cells.chosen(choice));
@@ -66,9 +65,10 @@ class HeatMap extends Painting {
     if (before) {
       const y = this.rows.indexOf(before[0]);
       const x = this.columns.indexOf(before[1]);
-      if (x >= 0 && y >= 0) this.cursor = { x, y };
+      if (x >= 0 && y >= 0 && this.cells.holds(...before)) this.cursor = { x, y };
     }
     this.wholeTable();
+    this.tellChosen(false);
   }
 
   /* How much is chosen, and how much of that is in view. */

@@ -5,31 +5,35 @@ const STORE = `cellworth marks ${PAGE.fingerprint}`;
 
 const marks = {
   held: new Map(),
+  /* Notes outlive marks that are taken back, as long as the page is open. */
+  notes: new Map(),
   past: [],
   listeners: [],
 
-  key(row, column) {
-    return JSON.stringify([row, column]);
+  /* Several rows may share an id; the place in the table is of one alone. */
+  key({ place, column }) {
+    return JSON.stringify([place, column]);
   },
 
-  of(row, column) {
-    const found = marks.held.get(marks.key(row, column));
+  of(cell) {
+    const found = marks.held.get(marks.key(cell));
     return found ? found.mark : "";
   },
 
   /* A cell is {row, column, cell, worth, error, place}; an empty mark takes it away. */
   set(cell, mark) {
-    const key = marks.key(cell.row, cell.column);
+    const key = marks.key(cell);
     const before = marks.held.get(key);
     if ((before ? before.mark : "") === mark) return;
     marks.past.push([key, before]);
-    if (mark) marks.held.set(key, { ...cell, mark, note: before ? before.note : "" });
+    if (mark) marks.held.set(key, { ...cell, mark, note: marks.notes.get(key) ?? "" });
     else marks.held.delete(key);
     marks.changed();
   },
 
   note(key, text) {
     const found = marks.held.get(key);
+    marks.notes.set(key, text);
     if (found) found.note = text;
     marks.keep();
   },
@@ -38,7 +42,7 @@ const marks = {
     const last = marks.past.pop();
     if (!last) return;
     const [key, before] = last;
-    if (before) marks.held.set(key, before);
+    if (before) marks.held.set(key, { ...before, note: marks.notes.get(key) ?? "" });
     else marks.held.delete(key);
     marks.changed();
   },
@@ -51,7 +55,7 @@ const marks = {
   /* A file that was opened from disk may have no storage: marks then last as long as the page. */
   keep() {
     try {
-      localStorage.setItem(STORE, JSON.stringify([...marks.held]));
+      localStorage.setItem(STORE, JSON.stringify([...marks.held.values()]));
     } catch {
       return;
     }
@@ -60,8 +64,10 @@ const marks = {
   remember() {
     try {
       const kept = JSON.parse(localStorage.getItem(STORE) || "[]");
-      for (const [key, line] of kept) {
-        if (MARKS.includes(line.mark)) marks.held.set(key, line);
+      for (const line of kept) {
+        if (!MARKS.includes(line.mark)) continue;
+        marks.held.set(marks.key(line), line);
+        marks.notes.set(marks.key(line), line.note);
       }
     } catch {
       marks.held.clear();

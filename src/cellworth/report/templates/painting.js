@@ -80,7 +80,7 @@ class Painting {
     let winner = -1, best = NaN, sum = 0, n = 0;
     for (let place = start; place < stop; place++) {
       const row = rows[place];
-      if (this.owner !== null && !cells.holds(this.owner, row, column)) continue;
+      if (!cells.holds(row, column)) continue;
       const worth = numbers[row * cells.nColumns + column];
       if (worth !== worth) {
         if (winner < 0) winner = place;
@@ -151,7 +151,7 @@ class Painting {
       if (middle < this.header + 6 || middle > this.header + this.height - 6) continue;
       for (let x = Math.ceil(view.left); x < Math.min(Math.floor(view.right), this.columns.length); x++) {
         const [row, column] = [this.rows[y], this.columns[x]];
-        if (this.owner !== null && !cells.holds(this.owner, row, column)) continue;
+        if (!cells.holds(row, column)) continue;
         const worth = cells.worth.numbers[row * cells.nColumns + column];
         context.fillStyle = worth !== worth ? this.ink : inkOn(this.colour(worth));
         context.fillText(shortened(cells.content(row, column), room), this.x(x) + 5, middle);
@@ -181,9 +181,9 @@ class Painting {
   drawMarks() {
     if (!marks.held.size) return;
     const rowOf = new Map();
-    this.rows.forEach((row, y) => rowOf.set(this.cells.ids[row], y));
+    this.rows.forEach((row, y) => rowOf.set(this.cells.places[row], y));
     for (const line of marks.held.values()) {
-      const y = rowOf.get(line.row);
+      const y = rowOf.get(line.place);
       const x = this.columns.findIndex((j) => this.cells.plain.columns[j] === line.column);
       if (y !== undefined && x >= 0) this.outline(x, y, this.ink, 1.5);
     }

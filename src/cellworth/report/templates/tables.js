@@ -57,7 +57,7 @@ function wireList(table, listed, show) {
     const choice = row.querySelector(".mark");
     if (choice) {
       choice.addEventListener("change", () => marks.set(cell, choice.value));
-      const refresh = () => { choice.value = marks.of(cell.row, cell.column); };
+      const refresh = () => { choice.value = marks.of(cell); };
       marks.listeners.push(refresh);
       refresh();
     }

@@ -7,9 +7,9 @@ const PICTURES = 0x2400;
 
 /* The same as in the static part of the page: nothing invisible, nothing that turns directions. */
 function visible(text) {
-  return String(text).replace(/[\u0000-\u0008\u000b-\u001f]/g, (c) =>
-    String.fromCharCode(PICTURES + c.charCodeAt(0))
-  ).replace(/[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g, "\ufffd");
+  return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}]/gu, (c) =>
+    c === "\n" || c === "\t" ? c : c < " " ? String.fromCharCode(PICTURES + c.charCodeAt(0)) : "\ufffd"
+  );
 }
 
 async function unpack(text) {
