@@ -36,6 +36,14 @@ def make():
 
 def make_of(depth):
     return DecisionTreeClassifier(max_depth=depth)
+
+
+def breaks():
+    return 1 / 0
+
+
+def leaves():
+    raise SystemExit(1)
 """
 
 
@@ -150,6 +158,8 @@ def test_labels_may_play(home, tmp_path):
 @pytest.fixture
 def models(tmp_path, monkeypatch):
     (tmp_path / "mymodels.py").write_text(MODELS)
+    (tmp_path / "torn.py").write_text("x = (\n")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(1)\n")
     monkeypatch.chdir(tmp_path)
     # Another test's module of this name must not be taken for this one.
     monkeypatch.delitem(__import__("sys").modules, "mymodels", raising=False)
@@ -164,6 +174,15 @@ def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     tree = DecisionTreeClassifier(random_state=0)
     again = ExactValuer(tree).fit(read.X, read.y, row_groups="town").valuation_
     np.testing.assert_array_equal(Valuation.load("v").values, again.values)
+
+
+def test_whole_numbers_that_are_measured_are_valued_where_that_is_said(tmp_path):
+    lines = ["a,t", *(f"{i},{9 * i}" for i in range(20)), ""]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    (tmp_path / "halves.csv").write_text("\n".join(lines).replace(",9\n", ",9.5\n"))
+    measured = ["--scoring", "neg_mean_squared_error", "-o", tmp_path / "v"]
+    fine("value", tmp_path / "t.csv", "--target", "t", *measured)
+    fine("value", tmp_path / "halves.csv", "--target", "t", "-o", tmp_path / "w")
 
 
 def test_a_budget_counts_fits(home, models):
@@ -184,7 +203,7 @@ def test_a_pipeline_that_names_columns_gets_them(home, models):
 def test_dates_that_a_model_was_given_are_known_again(models):
     rows = [f"{i},2020-01-{i + 1:02},{'yes' if i % 2 else 'no'}" for i in range(24)]
     (models / "t.csv").write_text("\n".join(["age,day,label", *rows, ""]))
-    asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 60, "--jobs", 1, "-q"]
+    asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 300, "--jobs", 1, "-q"]
     fine("value", *asked, "--model", "mymodels:aged", "-o", "v")
     assert "age" in fine("suspects", "v")
     fine("report", "v")
@@ -199,6 +218,10 @@ def test_dates_that_a_model_was_given_are_known_again(models):
         ("mymodels:nobody", "cannot be imported"),
         ("mymodels:nothing", "give an estimator or what makes one"),
         ("mymodels:make_of", "cannot be called without arguments"),
+        ("mymodels:breaks", "fails when it is called (ZeroDivisionError"),
+        ("mymodels:leaves", "fails when it is called (SystemExit: 1)"),
+        ("torn:x", "cannot be imported (SyntaxError"),
+        ("leaving:x", "cannot be imported (SystemExit: 1)"),
         ("collections:Counter", "without fit"),
         ("mymodels:plain", "could not be trained and scored on the whole table"),
     ],
@@ -208,6 +231,14 @@ def test_what_is_no_model_for_the_table_is_told_in_a_sentence(home, models, mode
     done = cellworth("value", *asked)
     assert done.code == 2
     assert told in done.err
+
+
+def test_a_budget_that_buys_nothing_gives_no_values(home, models):
+    asked = [*home.asked, "--drop", "town", "--cv", 2, "--budget", 1, "--jobs", 1]
+    done = cellworth("value", *asked, "--model", "mymodels:make", "-o", "v")
+    assert done.code == 3
+    assert done.err.strip().endswith("nothing was written; give a larger --budget or --deadline.")
+    assert not (models / "v").exists()
 
 
 def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):

@@ -62,8 +62,41 @@ def test_an_agreement_fixes_the_policy_and_the_question(home, tmp_path):
     done = cellworth("value", *other, "--agreement", deal, "-o", tmp_path / "v")
     assert done.code == 2
     assert "n_neighbors is 4, but the agreement has 3" in done.err
+
+
+def test_an_agreement_that_was_edited_after_the_values_is_refused(home, tmp_path):
+    deal = tmp_path / "deal.toml"
+    deal.write_text(home.deal.read_text().replace('minimum = "0"', 'minimum = "5"'))
     late = cellworth("split", home.values, "--agreement", deal, "--amount", "10.00")
-    assert late.code == 0
+    assert late.code == 2
+    assert 'is minimum = "5", but was minimum = "0"; give the agreement of then' in late.err
+    asked = ["split", home.values, "--amount", "10.00", "--minimum", "5"]
+    assert "settled by the agreement" in cellworth(*asked).err
+    assert "sets aside what was agreed" in cellworth(*asked, "--owners", home.owners).err
+
+
+def test_values_that_were_made_under_no_agreement_are_split_with_a_warning(home, tmp_path):
+    fine("value", *home.asked, "-o", tmp_path / "v", "-q", "--owners", home.owners)
+    given = ["--agreement", home.deal, "--amount", "10.00", "-o", tmp_path / "audit"]
+    done = cellworth("split", tmp_path / "v", *given)
+    assert (done.code, "not fixed before the values" in done.err) == (0, True)
+    done = cellworth("verify", tmp_path / "audit", "--values", tmp_path / "v")
+    assert (done.code, "not fixed before the values" in done.err) == (0, True)
+
+
+def test_a_verdict_compares_the_agreement_with_that_of_the_values(home, tmp_path):
+    deal, values = tmp_path / "deal.toml", tmp_path / "v"
+    deal.write_text(home.deal.read_text().replace('minimum = "0"', 'minimum = "5"'))
+    fine("value", *home.asked, "-o", values, "-q", "--agreement", deal)
+    fine("split", values, "--amount", "100.00", "-o", tmp_path / "audit")
+    assert cellworth("verify", tmp_path / "audit", "--values", values).code == 0
+    done = cellworth("verify", tmp_path / "audit", "--values", home.values)
+    assert done.code == 1
+    assert 'is minimum = "5", but was minimum = "0"' in done.out
+    fine("split", values, "--amount", "100.00", "-o", tmp_path / "bare", "--owners", home.owners)
+    done = cellworth("verify", tmp_path / "bare", "--values", values)
+    assert done.code == 1
+    assert "the audit holds no agreement" in done.out
 
 
 def test_an_audit_is_replayed_from_the_table(home, tmp_path):

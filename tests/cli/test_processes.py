@@ -1,6 +1,8 @@
 """The program as a process: streams, exit codes, pipes and shells."""
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,7 +41,7 @@ def test_a_pipeline_sees_exit_codes_0_and_1(home):
 
 def test_debug_shows_the_traceback_of_a_mistake(home):
     code, _, err = done(started("--debug", "value", home.table, "--target", "nobody"))
-    assert code != 0
+    assert code == 2
     assert "Traceback" in err
     assert "--target is 'nobody'" in err
 
@@ -50,6 +52,16 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):
     assert process.wait(timeout=120) == 141
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs sh")
+@pytest.mark.parametrize(("least", "code"), [("-9", 0), ("1000", 1)])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_a_stream_that_was_closed_beforehand_leads_nowhere(home, least, code, closed):
+    words = [sys.executable, "-m", "cellworth", "check", home.values, "--min-total", least]
+    line = ["sh", "-c", f"{shlex.join(map(str, words))} {closed}"]
+    found = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
+    assert (found.returncode, found.stderr) == (code, "")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

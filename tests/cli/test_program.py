@@ -6,6 +6,7 @@ import warnings
 import click
 import pytest
 
+from cellworth.cli.options import share
 from cellworth.cli.printing import cut_to_terminal, progress_is_shown
 from cellworth.cli.program import Program
 from shell import invoked
@@ -40,11 +41,25 @@ def test_a_mistake_is_told_on_one_line(error, told):
     assert (done.code, done.err) == (2, f"Error: {told}\n")
 
 
-def test_a_mistake_of_ours_is_not_hidden():
-    with pytest.raises(ZeroDivisionError):
-        invoked(failing(ZeroDivisionError()), "fail")
-    with pytest.raises(ValueError, match="x"):
-        invoked(failing(ValueError("x")), "--debug", "fail")
+def test_a_mistake_of_ours_has_an_exit_code_of_its_own():
+    done = invoked(failing(ZeroDivisionError("by 0")), "fail")
+    told = "this is a bug of cellworth (ZeroDivisionError: by 0); --debug shows the traceback."
+    assert (done.code, done.err) == (70, f"Error: {told}\n")
+
+
+@pytest.mark.parametrize(("error", "code"), [(ZeroDivisionError(), 70), (ValueError("x"), 2)])
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(error, code):
+    done = invoked(failing(error), "--debug", "fail")
+    assert done.code == code
+    assert done.err.startswith("Traceback")
+    assert done.err.strip().split("\n")[-1].startswith("Error: ")
+
+
+def test_code_of_the_user_that_ends_the_program_says_neither_yes_nor_no():
+    for given in (None, 0, 1):
+        done = invoked(failing(SystemExit(given)), "fail")
+        assert done.code == 2
+        assert "code of yours ended the program" in done.err
 
 
 def test_a_warning_is_one_line_and_comes_once():
@@ -60,6 +75,11 @@ def test_a_warning_is_one_line_and_comes_once():
 
     done = invoked(program, "warn")
     assert (done.code, done.err) == (0, "Warning: mind this\n")
+
+
+@pytest.mark.parametrize("text", ["1%", "0.01", ".01", "1e-2", "1E0 %"])
+def test_a_share_is_written_in_many_ways(text):
+    assert share(text) == 0.01
 
 
 class Terminal:

@@ -139,6 +139,23 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     assert "cellworth resume" in done.err
 
 
+def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
+    table = wide_table(tmp_path / "wide.csv", 60)
+    asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]
+    fine(*asked, "--sweeps", 1, "-q")
+    before = Valuation.load(tmp_path / "v")
+    for _ in range(2):
+        done = cellworth(*asked, "--deadline", "0.001s", "--force")
+        assert done.code == 3
+        assert "is kept as it was" in done.err
+        assert f"The values are in {tmp_path / 'v.partial'}." in done.err
+        np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, before.values)
+        assert Valuation.load(tmp_path / "v.partial").status == "interrupted"
+    fine("info", tmp_path / "v.partial")
+    (tmp_path / "v.partial" / "manifest.json").write_text("{}")
+    assert "v.partial1." in cellworth(*asked, "--deadline", "0.001s", "--force").err
+
+
 @pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 3)])
 def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
     asked, tmp_path, monkeypatch, begun, code
@@ -159,14 +176,14 @@ def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
 
 def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
     shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--shard"]
-    wrong = [*asked, "--scoring", "nice"]
+    wrong = [*asked, "--row-groups", "nobody"]
     assert cellworth("value", *wrong, *shard, "0/2").code == 2
     assert (tmp_path / "run" / "request.json").exists()
     # Nothing has begun: the mistake may be mended.
     for place in ("0/2", "1/2"):
         fine("value", *asked, *shard, place)
     fine("resume", tmp_path / "run", "-q")
-    assert Request.load(tmp_path / "run").scoring is None
+    assert Request.load(tmp_path / "run").row_groups is None
 
 
 def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):

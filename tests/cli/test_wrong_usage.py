@@ -1,5 +1,6 @@
 """A user's mistake is exit code 2 and a sentence on stderr, never a traceback."""
 
+import gzip
 import shutil
 
 import pytest
@@ -27,6 +28,15 @@ def desk(home, tmp_path):
     (tmp_path / "there.html").write_text("mine")
     (tmp_path / "one.csv").write_text(TABLE.replace(",yes", ",no"))
     (tmp_path / "val.csv").write_text("age,label\n1,yes\n2,no\n")
+    (tmp_path / "more.csv").write_text(TABLE.replace("town", "city"))
+    (tmp_path / "latin.csv").write_bytes(TABLE.replace("age", "âge").encode("latin-1"))
+    (tmp_path / "packed.csv").write_bytes(gzip.compress(TABLE.encode()))
+    (tmp_path / "wide.csv").write_bytes(TABLE.encode("utf-16"))
+    (tmp_path / "bytes.csv").write_bytes(b"a\n\x1b[31m\xff,\xfe,x\n")
+    (tmp_path / "semi.csv").write_text(TABLE.replace(",", ";"))
+    (tmp_path / "gap.csv").write_text(TABLE.replace(",yes\np4,", ",\np4,"))
+    (tmp_path / "flat.csv").write_text("a,t\n" + "".join(f"{i},1.5\n" for i in range(9)))
+    (tmp_path / "whole.csv").write_text("a,t\n" + "".join(f"{i},{9 * i}\n" for i in range(20)))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     return {
@@ -50,7 +60,7 @@ WRONG = {
     "value {T} --target label --cv 99 -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label --cv 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label -k 0": "--neighbors",
-    "value {T} --target label --scoring nice -o {AT}/v": "scoring is 'nice'",
+    "value {T} --target label --scoring nice -o {AT}/v": "or leave it out",
     "value {T} --target label --scoring neg_mean_squared_error -o {AT}/v": "no numbers",
     "value {T} --target label --seed -1": "--seed",
     "value {T} --target label --budget 5 -o {AT}/v": "give --sweeps with --model knn",
@@ -73,6 +83,23 @@ WRONG = {
     "value {T} --target label --val {AT}/val.csv -o {AT}/v": "lacks the columns",
     "value {T} --target label --val {AT}/none.csv": "is not there",
     "value {AT}/one.csv --target label -o {AT}/v": "one class only",
+    "value {T} --target label --val {AT}/more.csv --row-groups town -o {AT}/v":
+        "has the columns 'city' that the table lacks",
+    "value {AT}/gap.csv --target label -o {AT}/v": "no label in 1 of 24 rows, the first",
+    "value {T} --target label --val {AT}/gap.csv -o {AT}/v": "gap.csv has no label",
+    "value {AT}/flat.csv --target t -o {AT}/v": "holds 1.5 in every row",
+    "value {AT}/whole.csv --target t -o {AT}/v": "20 classes, none of which has the 5 rows",
+    "value {AT}/semi.csv --target label -o {AT}/v": "is it separated by semicolons?",
+    "value {AT}/latin.csv --target label -o {AT}/v": "latin.csv is no UTF-8 text",
+    "value {AT}/packed.csv --target label -o {AT}/v": "call it packed.csv.gz",
+    "value {AT}/wide.csv --target label -o {AT}/v": "is no UTF-8 text",
+    "value {AT}/bytes.csv --target a -o {AT}/v": "got 3); mend it",
+    "value /dev/null --target a -o {AT}/v": "cannot be read twice; give a file",
+    "value {T} --target Lable -o {AT}/v": "did you mean 'label'?",
+    "value {T} --target label --id label -o {AT}/v": "--target and --id both name 'label'",
+    "value {T} --target label --drop label -o {AT}/v": "--target and --drop both name 'label'",
+    "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --scoring acuracy":
+        "knows, such as accuracy",
     "value {T} --target label --row-groups nobody -o {AT}/v": "no column of X",
     "value {T} --target label --column-groups {AT}/bad.toml": "not valid TOML",
     "value {T} --target label --column-groups {AT}/none.toml": "is no file",
@@ -122,6 +149,9 @@ WRONG = {
     "check {V}": "no limit came",
     "check {V} --max-harmful 200%": "is no share",
     "check {V} --max-harmful few": "is no share",
+    "check {V} --min-total nan": "'nan' is no limit",
+    "check {V} --max-suspects 3 --suspicion-above inf": "'inf' is no limit",
+    "report {V} -o {AT}/no/where.html": "where.html lies in no folder that is there",
     "check {V} --max-suspects 3": "give both",
     "draft {T} --target label -o {AT}/d.toml": "Missing option '--owners'",
     "draft {T} --target label --owners {AT}/owners.toml -o {AT}/d.toml": "'nothing'",
@@ -137,7 +167,8 @@ WRONG = {
     "split {V} --amount 1.00 --agreement {DEAL} --currency USD": "settled by the agreement",
     "split {V} --amount 1.00 --statement nobody": "no owner is called 'nobody'",
     "verify {AT}/empty": "holds no manifest.json",
-    "verify {AT}/none": "holds no manifest.json",
+    "verify {AT}/none": "is not there",
+    "verify {V}": "holds no audit",
     "verify {V} --table {T}": "go with --values",
     "schema nonsense": "nonsense",
     "completion powershell": "powershell",

@@ -1,6 +1,7 @@
 """KNNValuer against brute force on its own game; what it promises of order, ties and threads."""
 
 import itertools
+import signal
 
 import numpy as np
 import pandas as pd
@@ -380,6 +381,20 @@ def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
     assert np.isfinite(part.values).all()
     assert abs(part.efficiency_residual) < 1e-12
     assert part.expected_total != fit(KNNValuer(), larger_problem()).expected_total
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(1, "1 sweep;"), (2, "2 sweeps;")])
+def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told):
+    seen = []
+
+    def stop(progress):
+        seen.append(progress)
+        if len(seen) == rounds:
+            signal.raise_signal(signal.SIGINT)
+
+    valuer = KNNValuer(design=Permutations(1), sweeps=9, random_state=0, on_round=stop)
+    with pytest.warns(UserWarning, match=f"broken off after {told}"):
+        fit(valuer, larger_problem())
 
 
 def test_the_default_looks_at_all_subsets_where_that_is_quick():

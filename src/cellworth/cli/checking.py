@@ -40,10 +40,10 @@ class Check:
     "(of sampling and of the choice of validation rows together), or whose value or error is not "
     "known.",
 )  # fmt: skip
-@click.option("--min-total", type=float, help="Least that all cells are worth together.")
+@click.option("--min-total", type=options.finite, help="Least that all cells are worth together.")
 @click.option("--max-suspects", type=click.IntRange(min=0), help="Most suspicious cells.")
 @click.option(
-    "--suspicion-above", type=float,
+    "--suspicion-above", type=options.finite,
     help="Beyond this a cell counts as suspicious; at most about 2 log(rows).",
 )  # fmt: skip
 @options.files_moved

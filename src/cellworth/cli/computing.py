@@ -44,7 +44,7 @@ def value(**given: Any) -> None:
     """Value the cells of TABLE: CSV, TSV (also .gz), Parquet or Arrow.
 
     The result is a folder that the other commands read. Without -o it is named after the table, in
-    the present folder.
+    the present folder. A run that is broken off replaces no whole result: it writes FOLDER.partial.
     """
     place = Place(*(given.pop(name) for name in ("checkpoint", "shard", "jobs", "dask", "quiet")))
     if place.shard is not None and place.checkpoint is None:

@@ -6,19 +6,21 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from cellworth.applications import Agreement, Payout, Policy
+from cellworth.applications import Agreement, Payout, Policy, Verdict
 from cellworth.applications import split as split_amount
 from cellworth.applications import verify as replayed
+from cellworth.applications.bundles import AGREEMENT, PAYOUT
 from cellworth.applications.money import Negative
 from cellworth.applications.policies import Game, Gate
 from cellworth.cli import options
 from cellworth.cli.computing import asked_options, read_text, request_of
-from cellworth.cli.folders import Result, refuse_file, refuse_unwritable
+from cellworth.cli.folders import AUDIT, Result, kind_of, refuse_file, refuse_unwritable
 from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import NO
 from cellworth.cli.valuing import Question, agreement_of, refuse_code_unasked, toml_of
@@ -46,6 +48,7 @@ policy_options = options.joined(
     ),
 )  # fmt: skip
 _POLICY = tuple(vars(_USUAL))
+_NOT_FIXED = "cellworth value was not given this agreement, so it was not fixed before the values."
 
 
 @click.command(
@@ -102,14 +105,15 @@ def split(ctx: click.Context, /, *, folder: Path, output: Path | None, **given: 
     """Share an amount among the owners of the cells whose values are in FOLDER.
 
     Owners and policy come from --agreement, else from --owners and the options here, else from
-    what cellworth value was given.
+    what cellworth value was given. If that was an agreement, no other one is taken.
     """
-    _refuse_both(ctx, given["agreement"] is not None)
     owner = given["statement"]
     if output is not None:
         refuse_unwritable(output)
     with nullcontext() if owner is None else _nothing_about_others(owner):
         result = Result.load(folder, table=given["table"], val=given["val"])
+        as_valued = result.request.agreement is not None and given["owners"] is None
+        _refuse_both(ctx, given["agreement"] is not None or as_valued)
         payout = _payout(result, given)
     if owner is not None and owner not in payout.owners:
         raise ValueError(
@@ -155,6 +159,7 @@ def verify(
     With --values and a --model of yours its code is run.
     """
     anew: dict[str, Any] = {}
+    result = None
     if values_folder is not None:
         result = Result.load(values_folder, table=table, val=val)
         refuse_code_unasked(result.request, model, values_folder)
@@ -168,7 +173,11 @@ def verify(
         raise click.UsageError(
             "--table, --val and --model go with --values, which says what was asked."
         )
+    _refuse_no_audit(folder)
     verdict = replayed(folder, seal=seal, agreement=agreement, **anew)
+    if verdict and result is not None:
+        difference = _other_agreement(folder, result.request.agreement)
+        verdict = Verdict(verdict.checked, difference)
     document = {
         "verdict": bool(verdict),
         "checked": list(verdict.checked),
@@ -213,13 +222,62 @@ def _refuse_both(ctx: click.Context, agreed: bool) -> None:
             raise click.UsageError(f"--{option} is settled by the agreement; leave it out.")
 
 
+def _refuse_no_audit(folder: Path) -> None:
+    """Refuse a folder of another kind; a damaged audit gets a verdict."""
+    kind = kind_of(folder) if not (folder / PAYOUT).exists() else AUDIT
+    if kind is not None and kind != AUDIT:
+        raise ValueError(f"{folder} holds no audit; give a folder that cellworth split -o wrote.")
+
+
+def _other_agreement(audit: Path, then: str | None) -> str | None:
+    """Tell how the agreement of an audit differs from that under which values were made."""
+    path = audit / AGREEMENT
+    if then is None:
+        if path.exists():
+            warnings.warn(_NOT_FIXED, stacklevel=2)
+        return None
+    if not path.exists():
+        return "the audit holds no agreement, but its values were made under one."
+    line = _first_change(path.read_text(encoding="utf-8"), then)
+    if line is None:
+        return None
+    return f"the agreement of the audit is not that under which its values were made: {line}."
+
+
+def _refuse_other_agreement(path: Path, text: str, then: str | None) -> None:
+    if then is None:
+        warnings.warn(_NOT_FIXED, stacklevel=2)
+        return
+    line = _first_change(text, then)
+    if line is not None:
+        raise ValueError(
+            f"{path} is not the agreement under which these values were made: {line}; give the "
+            "agreement of then, or value the table under the new one."
+        )
+
+
+def _first_change(now: str, then: str) -> str | None:
+    """First line in which two texts differ, in words; None if there is none."""
+    if now == then:
+        return None
+    pairs = zip_longest(now.splitlines(), then.splitlines(), fillvalue="nothing")
+    for place, (one, other) in enumerate(pairs, start=1):
+        if one != other:
+            return f"line {place} is {one or 'empty'}, but was {other or 'empty'}"
+    return "its line ends differ"
+
+
 def _payout(result: Result, given: dict[str, Any]) -> Payout:
     request, X = result.request, result.question.X
     agreed, owned = given["agreement"], given["owners"]
     if agreed is not None:
         text = read_text(agreed, "agreement")
-        return agreement_of(text).split(result.valuation, X, amount=given["amount"])
+        agreement = agreement_of(text)
+        _refuse_other_agreement(agreed, text, request.agreement)
+        return agreement.split(result.valuation, X, amount=given["amount"])
     if owned is not None:
+        if request.agreement is not None:
+            warnings.warn("--owners sets aside what was agreed before the values.", stacklevel=2)
         text = read_text(owned, "owners")
         owners = Owners.from_plain(toml_of(text, "owners"), X, called="--owners")
     elif request.agreement is not None:

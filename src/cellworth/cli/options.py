@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -35,11 +36,22 @@ def shard(text: str) -> tuple[int, int]:
 
 def share(text: str) -> float:
     """Part of the whole: 2% or 0.02."""
-    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(%?)", text.strip())
+    found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)", text.strip())
     part = float(found[1]) / (100 if found[2] else 1) if found else 2.0
     if part > 1:
         raise click.BadParameter(f"{text!r} is no share; give one such as 2% or 0.02.")
     return part
+
+
+def finite(text: str) -> float:
+    """Limit that a figure can be held against."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{text!r} is no limit; give a number such as 0.1.")
+    return number
 
 
 def example(*lines: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 from cellworth.cli.characters import visible
 
-FINE, NO, WRONG, INTERRUPTED, KILLED, PIPE = 0, 1, 2, 3, 130, 141
+FINE, NO, WRONG, INTERRUPTED, BUG, KILLED, PIPE = 0, 1, 2, 3, 70, 130, 141
 
 EXIT_CODES = """\b
 Exit codes:
@@ -21,11 +23,14 @@ Exit codes:
   1    a check or a verdict says no
   2    wrong usage or wrong input, told in one sentence
   3    broken off before its end; with --checkpoint, cellworth resume goes on
+  70   a bug of cellworth; --debug shows the traceback
   130  Ctrl-C, with nothing to go on from
   141  whoever read the output has gone"""
 
 # What the library says of a user's mistakes, of files and of what is not installed.
-_MISTAKES = (ValueError, TypeError, KeyError, OSError, ImportError, NotImplementedError)
+_MISTAKES = (
+    ValueError, TypeError, KeyError, OSError, ImportError, NotImplementedError, MemoryError,
+)  # fmt: skip
 
 
 class BrokenOffError(click.ClickException):
@@ -45,8 +50,17 @@ class _MistakeError(click.ClickException):
     exit_code = WRONG
 
 
+class _BugError(click.ClickException):
+    exit_code = BUG
+
+
 class Program(click.Group):
     """A group of commands in which a user's mistake is one sentence, never a traceback."""
+
+    def main(self, *args: Any, **given: Any) -> Any:
+        """Start; a stream that was closed beforehand leads nowhere."""
+        _open_closed_streams()
+        return super().main(*args, **given)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong in it becomes a sentence and an exit code."""
@@ -61,10 +75,30 @@ class Program(click.Group):
                 ctx.exit(PIPE)
             except (click.Abort, KeyboardInterrupt) as error:
                 raise BrokenOffError("Broken off.", KILLED) from error
-            except _MISTAKES as error:
+            except (click.ClickException, click.exceptions.Exit):
+                raise
+            except (Exception, SystemExit) as error:
                 if ctx.params.get("debug"):
-                    raise
-                raise _MistakeError(_sentence(error)) from error
+                    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+                raise _told(error) from error
+
+
+def _open_closed_streams() -> None:
+    # The first number that is free is that of the stream, which no file may take then.
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
+
+
+def _told(error: BaseException) -> click.ClickException:
+    """Tell mistakes of the user from those of the program."""
+    if isinstance(error, _MISTAKES):
+        return _MistakeError(_sentence(error))
+    if isinstance(error, SystemExit):
+        return _MistakeError(f"code of yours ended the program (SystemExit: {error}).")
+    what = f"{type(error).__name__}: {_sentence(error)}"
+    return _BugError(f"this is a bug of cellworth ({what}); --debug shows the traceback.")
 
 
 def _sentence(error: BaseException) -> str:

@@ -13,7 +13,16 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Labels, label_array, some
+from cellworth.blocks import Labels, label_array
+from cellworth.cli.faults import (
+    column_names,
+    refuse_gaps,
+    refuse_no_file,
+    refuse_no_text,
+    refuse_two_roles,
+    require_column,
+    told_of,
+)
 from cellworth.storage import read_parquet
 from cellworth.tables import LARGEST_EXACT, Table, series_array
 
@@ -81,14 +90,15 @@ def read_delivery(
         The training table, where this is the validation file: columns get its types, and columns
         that name rows or are dropped need not be there.
     """
+    refuse_two_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
     as_text = {*_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
     table = read_table(path, missing=missing, as_text=sorted(as_text))
     optional = like is not None
-    _require(table.column_names, target, path, "--target")
+    require_column(table.column_names, target, path, "--target")
     for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
         if name is not None and not optional:
-            _require(table.column_names, name, path, option)
+            require_column(table.column_names, name, path, option)
     names = table.column_names
     ids = row_id if row_id in names else _PANDAS_INDEX if _PANDAS_INDEX in names else None
     rest = [name for name in names if name not in {target, ids, row_id, *drop}]
@@ -99,13 +109,17 @@ def read_delivery(
         label_array(rest, what="column"),
         _row_ids(table, ids, path),
     )
-    return Delivery(X, _column(table, target))
+    y = _column(table, target)
+    refuse_gaps(y, target, path)
+    return Delivery(X, y)
 
 
 def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str] = ()) -> Any:
     """Read a file as an Arrow table; what is wrong with it is one sentence."""
-    _require_file(path)
+    refuse_no_file(path)
     kind = _kind(path)
+    if kind in _DELIMITERS:
+        refuse_no_text(path)
     try:
         if kind in _PARQUET:
             table = read_parquet(path)
@@ -114,9 +128,9 @@ def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str
         else:
             table = _read_text(path, _DELIMITERS[kind], missing, as_text)
     except (ValueError, OSError, EOFError) as error:
-        told = " ".join(str(error).split()).rstrip(".")
+        told = told_of(error)
         raise ValueError(f"{path} cannot be read ({told}); mend it, or save it anew.") from error
-    _refuse_names(table.column_names, path)
+    _refuse_names(column_names(table, path), path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _refuse_bytes(table, path)
@@ -128,16 +142,9 @@ def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str
 
 def file_sha256(path: Path) -> str:
     """Fingerprint of a file as it lies on disk."""
-    _require_file(path)
+    refuse_no_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _require_file(path: Path) -> None:
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow.")
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; give the path of a table.")
 
 
 def _kind(path: Path) -> str:
@@ -258,13 +265,6 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
                 f"{name} (or --id, or --drop).",
                 stacklevel=2,
             )
-
-
-def _require(names: list[str], name: str, path: Path, option: str) -> None:
-    if name not in names:
-        raise ValueError(
-            f"{option} is {name!r}, which is no column of {path}; its columns are {some(names)}."
-        )
 
 
 def _row_ids(table: Any, name: str | None, path: Path) -> Labels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,15 +86,45 @@ def run_and_save(command: str, request: Request, place: Place, *, force: bool) -
         _print_shard(request, place.checkpoint, place.shard)
         return
     assert valuation is not None and output is not None  # noqa: S101, PT018 (only shards lack them)
+    _refuse_nothing(valuation, request, place)
     request = replace(request, rounds=tuple(lines))
     if place.checkpoint is not None:
         request.save(place.checkpoint)
+    output = _beside_a_whole(output, valuation)
     save_result(valuation, request, output)
     print_summary(command, valuation, output)
     if not place.quiet:
         note(f"The values are in {shown(output)}.")
     if valuation.status == "interrupted":
         raise BrokenOffError(_way_on(request, place))
+
+
+def _refuse_nothing(valuation: Valuation, request: Request, place: Place) -> None:
+    """Refuse equal shares of the total that no task has told apart."""
+    n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
+    if n_tasks > 0 or valuation.status == "exact":
+        return
+    way = "give a larger --budget or --deadline."
+    if place.checkpoint is not None:
+        way = f"go on, for longer, with: {resume_line(place.checkpoint, request.model)}"
+    raise BrokenOffError(f"The run ended before its first task, so nothing was written; {way}")
+
+
+def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
+    """Where values go: those that were broken off never replace a result that came to its end."""
+    if valuation.status != "interrupted" or _may_be_replaced(output):
+        return output
+    note(f"{shown(output)} is kept as it was, because this run did not come to its end.")
+    names = (f"{output.name}.partial{number or ''}" for number in itertools.count())
+    return next(path for path in map(output.with_name, names) if _may_be_replaced(path))
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    """Tell whether there is nothing but, perhaps, values that were broken off themselves."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return True
+    is_result = folder.is_dir() and kind_of(folder) == VALUATION
+    return is_result and Valuation.load(folder).status == "interrupted"
 
 
 def print_summary(command: str, valuation: Valuation, output: Path) -> None:

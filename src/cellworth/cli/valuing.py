@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -12,16 +13,18 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import narwhals.stable.v2 as nw
 
 from cellworth.applications import Agreement
+from cellworth.cli.faults import refuse_one_number, refuse_other_columns, refuse_small_classes
 from cellworth.cli.reading import Delivery
 from cellworth.cli.requests import Request
 from cellworth.execution import AfterSeconds, AfterUtilities, StandardErrorBelow, StoppingRule
 from cellworth.games.knn import KNNScoring
 from cellworth.owners import Owners
+from cellworth.problem import read_target
 from cellworth.tables import Table
 from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer
 
@@ -49,6 +52,12 @@ class Question:
     def of(cls, request: Request) -> Question:
         """Read the files of a request."""
         train, val = request.data()
+        refuse_one_number(train.y, request.target, request.table)
+        if val is not None:
+            columns = train.X.names.tolist(), val.X.names.tolist()
+            refuse_other_columns(*columns, str(request.val), request.row_groups)
+        elif request.model == KNN and read_target(train.y, train.X)[1] is not None:
+            refuse_small_classes(train.y, request.target, request.cv, request.scoring)
         return cls(request, train, val)
 
     @property
@@ -155,6 +164,11 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
 def _knn_valuer(request: Request, kinds: Any, settings: Mapping[str, Any]) -> KNNValuer:
     if request.budget is not None:
         raise ValueError("--budget counts fits of a model; give --sweeps with --model knn.")
+    names = get_args(KNNScoring)
+    if request.scoring is not None and request.scoring not in names:
+        raise ValueError(
+            f"--scoring is {request.scoring!r}; give {', '.join(names)}, or leave it out."
+        )
     return KNNValuer(
         request.neighbors,
         scoring=cast(KNNScoring | None, request.scoring),
@@ -173,11 +187,23 @@ def _model_valuer(request: Request, n_players: int, settings: Mapping[str, Any])
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for a model of yours.")
+    _refuse_unknown_scoring(request.scoring)
     model, stop = load_model(request.model), _stop(request)
     how = {"scoring": request.scoring, "cv": request.cv, **settings}
     if stop is None and n_players <= _MOST_EXACT_PLAYERS:
         return ExactValuer(model, **how)
     return MonteCarloValuer(model, stop=stop, random_state=request.seed, **how)
+
+
+def _refuse_unknown_scoring(scoring: str | None) -> None:
+    from sklearn.metrics import get_scorer_names
+
+    names = get_scorer_names()
+    if scoring is not None and scoring not in names:
+        alike = difflib.get_close_matches(scoring, names, n=1) or ["balanced_accuracy"]
+        raise ValueError(
+            f"--scoring is {scoring!r}; give a name that scikit-learn knows, such as {alike[0]}."
+        )
 
 
 def _stop(request: Request) -> StoppingRule | None:
@@ -206,6 +232,8 @@ def load_model(name: str) -> Any:
         found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--model {name!r} cannot be imported ({error}).") from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"--model {name!r} cannot be imported ({_raised(error)}).") from error
     if inspect.isclass(found) or not hasattr(found, "fit"):
         found = _made(found, name)
     if not hasattr(found, "fit"):
@@ -225,6 +253,12 @@ def _made(factory: Any, name: str) -> Any:
         raise ValueError(
             f"--model {name!r} cannot be called without arguments ({error})."
         ) from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"--model {name!r} fails when it is called ({_raised(error)}).") from error
+
+
+def _raised(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _as_it_is(table: Table) -> Table:

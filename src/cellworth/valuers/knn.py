@@ -384,9 +384,10 @@ def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
             stacklevel=2,
         )
     elif outcome.interrupted:
+        n_sweeps = outcome.tasks // len(tasks.parts)
         warnings.warn(
-            f"the run was broken off after {outcome.tasks // len(tasks.parts)} sweeps; status is "
-            "'interrupted'.",
+            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
+            "is 'interrupted'.",
             stacklevel=2,
         )
 
