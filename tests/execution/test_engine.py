@@ -16,9 +16,9 @@ from cellworth.execution import (
     State,
     TaskBook,
     Threads,
+    diaries,
     run,
 )
-from cellworth.execution import diaries
 from cellworth.moments import Contribution, Moments, Tally, with_margins
 from cellworth.packing import packed
 
