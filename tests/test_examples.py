@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+# The site's build runs the examples each time; these tests look closer.
 ROOT = Path(__file__).parents[1]
 INSTITUTIONS = ROOT / "examples" / "plot_institutions.py"
 
@@ -17,6 +18,7 @@ def test_from_the_table_to_a_saved_audit_takes_fewer_than_25_lines():
     assert sum(bool(line.strip()) and not line.startswith("#") for line in steps) < 25
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_four_institutions_share_what_a_table_earns(tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
@@ -36,7 +38,6 @@ def test_four_institutions_share_what_a_table_earns(tmp_path):
 GALLERY = sorted(path for path in ROOT.glob("examples/plot_*.py") if path != INSTITUTIONS)
 
 
-# The site's build runs them as well, but forgives warnings.
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
