@@ -15,13 +15,13 @@ def all_pages():
     return [ROOT / "README.md", *sorted(found)]
 
 
-# Slow pages that CI runs each time; the others are run with "long".
-OFTEN = ("adult-by-command-line", "platform")
+# The slow page that CI runs each time; the others are run with "long".
+OFTEN = "adult-by-command-line"
 
 
 def parameter(page):
     marks = [pytest.mark.slow] if pages.read(page).is_slow else []
-    if marks and page.stem not in OFTEN:
+    if marks and page.stem != OFTEN:
         marks.append(pytest.mark.long)
     return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 

@@ -38,6 +38,8 @@ def some_lines(name, n):
         return "".join(line for _, line in zip(range(n + 1), file, strict=False))
 
 
+# The recorded session in the documentation goes the same way each time.
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "adult_train.csv.gz").exists(), reason="needs shared/data")
 def test_adult_from_a_file_to_money_and_back(tmp_path):

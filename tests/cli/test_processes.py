@@ -87,6 +87,7 @@ def test_each_shell_gets_a_script(shell):
     assert "_CELLWORTH_COMPLETE" in fine("completion", shell)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_process_that_ends_at_once_does_so_in_peace(home):
     # Threads that Arrow leaves behind aborted 1 in 3 of these.

@@ -106,7 +106,9 @@ def wait_for(condition, seconds=60.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
     table = wide_table(tmp_path / "wide.csv", 120)
     asked = [table, "--target", "label", "--cv", 3, "--sweeps", 200, "--jobs", 1]
