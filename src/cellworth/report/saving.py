@@ -53,7 +53,7 @@ def save(
     k : int, default=100
         How many cells to list.
     kinds : mapping, default=None
-        As for :func:`suspect_cells`: ``{"postcode": "categorical"}`` where the guess from a
+        As for :func:`cellworth.suspect_cells`: ``{"postcode": "categorical"}`` where the guess from a
         column's type is wrong.
     title : str, default=None
     cells : bool, default=True
