@@ -53,8 +53,8 @@ def save(
     k : int, default=100
         How many cells to list.
     kinds : mapping, default=None
-        As for :func:`cellworth.suspect_cells`: ``{"postcode": "categorical"}`` where the guess from a
-        column's type is wrong.
+        As for :func:`cellworth.suspect_cells`: ``{"postcode": "categorical"}`` where the guess
+        from a column's type is wrong.
     title : str, default=None
     cells : bool, default=True
         False leaves out all that is about a single row or cell, and hashes of the data, from which
