@@ -263,6 +263,7 @@ def drive():
 VALUERS = ["knn", "monte carlo"]
 slow = pytest.mark.slow
 long = pytest.mark.long
+ONE_OFTEN = ["knn", pytest.param("monte carlo", marks=long)]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_killed_workers_leave_no_trace(valuer, cell, executor, uninterrupted, tm
     assert os.getpid() not in killer.killed
 
 
-@pytest.mark.parametrize("valuer", VALUERS)
+@pytest.mark.parametrize("valuer", ONE_OFTEN)
 def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupted, tmp_path):
     bits, n_starts = uninterrupted(valuer, N_TASKS)
     place = executor("dask", 2, shared=False)
@@ -358,7 +359,7 @@ def most_lost(valuer, name):
 
 @slow
 @pytest.mark.parametrize("n_kills", [5, pytest.param(10, marks=long)])
-@pytest.mark.parametrize("valuer", VALUERS)
+@pytest.mark.parametrize("valuer", ONE_OFTEN)
 def test_kills_cost_no_more_than_what_was_in_flight(
     valuer, n_kills, drive, uninterrupted, tmp_path
 ):
