@@ -54,12 +54,17 @@ def _name_first(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
-def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """Read a JSON file that says of itself what it describes, and in which version."""
+def read_json(path: Path) -> Any:
+    """Read a JSON file that we wrote; one that was damaged is refused with a sentence."""
     try:
-        manifest = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}); restore it from a copy.") from error
+
+
+def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """Read a JSON file that says of itself what it describes, and in which version."""
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != kind:
         raise ValueError(f"{path} does not describe a {kind}; give another folder.")
     if manifest.get("version") != version:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -59,6 +60,19 @@ def unprefixed(name: str, plain: Mapping[str, Any]) -> Plain:
     """Take what stands under a name."""
     start = f"{name}."
     return {key.removeprefix(start): plain[key] for key in plain if key.startswith(start)}
+
+
+def jsonable(thing: Any) -> Any:
+    """Make of a thing what JSON has: NaN and infinity become null, dates text."""
+    if isinstance(thing, Mapping):
+        return {str(name): jsonable(part) for name, part in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [jsonable(part) for part in thing]
+    if isinstance(thing, np.generic):
+        return jsonable(thing.item())
+    if isinstance(thing, float):
+        return thing if math.isfinite(thing) else None
+    return thing if thing is None or isinstance(thing, bool | int | str) else str(thing)
 
 
 def n_bytes(plain: Mapping[str, Any]) -> int:

@@ -93,6 +93,12 @@ class Provenance:
         """How many utilities failed and got their stand-in."""
         return self.tally.failed
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether values add up to the expected total: Shapley rows and columns only."""
+        asked = {self.question.get(f"{side}_semivalue") for side in ("row", "column")}
+        return asked == {"Shapley()"}
+
     def merge(self, other: Provenance) -> Provenance:
         """Provenance of both runs together."""
         return replace(

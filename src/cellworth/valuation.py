@@ -541,12 +541,9 @@ def _summary(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     tally = valuation.provenance.tally
     yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
-    # Only Shapley values on both sides add up to it.
-    question = valuation.provenance.question
-    semivalues = {question.get(f"{side}_semivalue") for side in ("row", "column")}
     expected = (
         f" (expected {valuation.expected_total:.6g}, residual {valuation.efficiency_residual:.2g})"
-        if semivalues == {"Shapley()"}
+        if valuation.provenance.adds_up
         else ""
     )
     yield f"  total       {valuation.total:.6g}{expected}"

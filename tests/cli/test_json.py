@@ -8,7 +8,7 @@ import pytest
 
 from cellworth.cli import main
 from cellworth.cli.describing import read_schema, schema_names
-from cellworth.cli.printing import plain
+from cellworth.packing import jsonable
 from shell import cellworth, fine
 
 # Commands that print no document of their own: scripts and schemas are what they are.
@@ -93,5 +93,5 @@ def test_schemas_are_printed():
 
 
 def test_what_json_does_not_have_becomes_null_or_text():
-    assert plain({"a": [float("nan"), float("inf"), 1.5]}) == {"a": [None, None, 1.5]}
-    assert plain(__import__("datetime").date(2020, 1, 2)) == "2020-01-02"
+    assert jsonable({"a": [float("nan"), float("inf"), 1.5]}) == {"a": [None, None, 1.5]}
+    assert jsonable(__import__("datetime").date(2020, 1, 2)) == "2020-01-02"

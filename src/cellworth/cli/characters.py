@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Any
 
-_PICTURES, _DELETE, _PICTURE_OF_DELETE = 0x2400, 0x7F, 0x2421
-# Controls, among them those of direction, and halves of characters that cannot be encoded.
-_HIDDEN = {"Cc", "Cf", "Cs"}
+from cellworth.report.figures import picture
+
+_PICTURE_OF_DELETE = "\N{SYMBOL FOR DELETE}"
 _BEGINS_LIKE_A_FORMULA = re.compile(r"\s*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -33,12 +32,7 @@ def unlike_formula(text: Any) -> Any:
 
 
 def _shown(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(_PICTURES + code)
-    if code == _DELETE:
-        return chr(_PICTURE_OF_DELETE)
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character
+    return _PICTURE_OF_DELETE if character == "\x7f" else picture(character)
 
 
 def _escape(character: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from cellworth.applications.worths import without_groups
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.valuing import KNN, Question
 from cellworth.execution import checkpoints
+from cellworth.files import read_json
 from cellworth.valuation import Valuation
 
 VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundles.FORMAT
@@ -84,11 +84,13 @@ def read_manifest_of(folder: Path) -> dict[str, Any] | None:
     path = folder / _MANIFEST
     if not path.is_file():
         return None
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}); restore it from a copy.") from error
+    manifest = read_json(path)
     return manifest if isinstance(manifest, dict) else None
+
+
+def is_free(folder: Path) -> bool:
+    """Tell whether nothing lies there."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def resume_line(folder: Path, model: str) -> str:
@@ -103,7 +105,7 @@ def refuse_to_overwrite(folder: Path, *, force: bool, request: Request | None = 
     That is any result with ``force``, and the answer to the same request without.
     """
     refuse_unwritable(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if is_free(folder):
         return
     if kind_of(folder) != VALUATION:
         raise FileExistsError(f"{folder} holds other files; give a new folder as -o.")

@@ -14,10 +14,11 @@ from cellworth.blocks import Axis, some
 from cellworth.cli import options
 from cellworth.cli.characters import unlike_formula, visible
 from cellworth.cli.folders import Result, refuse_file
-from cellworth.cli.printing import cut_to_terminal, note, plain, print_result, shown
+from cellworth.cli.printing import cut_to_terminal, note, print_result, shown
 from cellworth.cli.running import entries
 from cellworth.files import written_atomically
 from cellworth.listing import table_lines
+from cellworth.packing import jsonable
 from cellworth.report.subjects import text_of
 
 _FORMATS = (".csv", ".parquet", ".json")
@@ -140,7 +141,7 @@ def _label(axis: Axis, given: str, what: str) -> Any:
 def _cell(line: Mapping[str, Any]) -> dict[str, Any]:
     errors = {name: line.get(name) for name in ("worth", "standard_error", "validation_error")}
     rest = {name: line[name] for name in line if name not in ("reason", *errors)}
-    cell: dict[str, Any] = plain(rest | errors | {"reason": line["reason"]})
+    cell: dict[str, Any] = jsonable(rest | errors | {"reason": line["reason"]})
     return cell
 
 

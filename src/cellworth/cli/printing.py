@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from cellworth.cli.characters import escaped, visible
+from cellworth.packing import jsonable
 
 VERSION = 1
 
@@ -22,7 +21,7 @@ def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]
     """Print what a command found, as JSON where ``--json`` was given."""
     if click.get_current_context().params.get("as_json"):
         plain_document = {"format": f"cellworth {command}", "version": VERSION, **document}
-        click.echo(escaped(json.dumps(plain(plain_document), indent=1, ensure_ascii=False)))
+        click.echo(escaped(json.dumps(jsonable(plain_document), indent=1, ensure_ascii=False)))
         return
     for line in lines:
         click.echo(visible(line, keep="\n"))
@@ -31,19 +30,6 @@ def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]
 def note(text: str) -> None:
     """Say something that is no part of the result."""
     click.echo(visible(text), err=True)
-
-
-def plain(thing: Any) -> Any:
-    """Make of a thing what JSON has: NaN and infinity become null, dates text."""
-    if isinstance(thing, Mapping):
-        return {str(name): plain(part) for name, part in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [plain(part) for part in thing]
-    if isinstance(thing, np.generic):
-        return plain(thing.item())
-    if isinstance(thing, float):
-        return thing if math.isfinite(thing) else None
-    return thing if thing is None or isinstance(thing, bool | int | str) else str(thing)
 
 
 def shown(path: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from cellworth.cli.reading import Delivery, file_sha256, read_delivery
+from cellworth.counts import is_whole
 from cellworth.files import read_manifest, written_atomically
 
 Check = Callable[[Any], bool]
@@ -25,10 +26,6 @@ _HOW = ("table", "val", "output", "sweeps", "budget", "deadline", "error", "roun
 
 def _is_text(given: Any) -> bool:
     return isinstance(given, str)
-
-
-def _is_whole(given: Any) -> bool:
-    return type(given) is int
 
 
 def _is_number(given: Any) -> bool:
@@ -60,8 +57,8 @@ _TYPES: dict[str, Check] = {
         _or_none(_is_text),
     ),
     **dict.fromkeys(("drop", "missing", "categorical"), _is_list_of(_is_text)),
-    **dict.fromkeys(("neighbors", "cv", "seed"), _is_whole),
-    **dict.fromkeys(("val_rows", "sweeps", "budget"), _or_none(_is_whole)),
+    **dict.fromkeys(("neighbors", "cv", "seed"), is_whole),
+    **dict.fromkeys(("val_rows", "sweeps", "budget"), _or_none(is_whole)),
     **dict.fromkeys(("deadline", "error"), _or_none(_is_number)),
     "labels": lambda given: isinstance(given, bool),
     "column_groups": _or_none(_is_table_of(_is_list_of(_is_text))),

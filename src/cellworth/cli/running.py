@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.cli.folders import VALUATION, kind_of, refuse_to_overwrite, resume_line, save_result
+from cellworth.cli.folders import (
+    VALUATION,
+    is_free,
+    kind_of,
+    refuse_to_overwrite,
+    resume_line,
+    save_result,
+)
 from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import BrokenOffError
 from cellworth.cli.requests import FILE, Request, refuse_other_request
@@ -121,7 +128,7 @@ def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
 
 def _may_be_replaced(folder: Path) -> bool:
     """Tell whether there is nothing but, perhaps, values that were broken off themselves."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if is_free(folder):
         return True
     is_result = folder.is_dir() and kind_of(folder) == VALUATION
     return is_result and Valuation.load(folder).status == "interrupted"

@@ -124,12 +124,13 @@ def visible(text: Any) -> Any:
     """Show characters that a page cannot hold, or that nobody would see, as pictures of them."""
     if not isinstance(text, str) or hasattr(text, "__html__"):
         return text
-    return "".join(map(_shown, text)) if not text.isprintable() else text
+    if text.isprintable():
+        return text
+    return "".join(one if one in "\n\t" else picture(one) for one in text)
 
 
-def _shown(character: str) -> str:
-    if character in "\n\t":
-        return character
+def picture(character: str) -> str:
+    """Show one character: a picture of it if it is a control, else itself if it can be seen."""
     if ord(character) < 0x20:
         return chr(_PICTURES + ord(character))
     # Surrogates cannot be encoded; controls of direction would turn what stands around them.

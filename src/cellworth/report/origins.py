@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from cellworth.packing import jsonable
 from cellworth.provenance import Provenance
 
 LEFT_OUT = (
@@ -38,7 +38,7 @@ _HASH = re.compile(r"[0-9a-fA-F]{16}")
 
 def told_origin(provenance: Provenance) -> dict[str, Any]:
     """All that is known, as plain data for JSON."""
-    told: dict[str, Any] = _jsonable(provenance.to_dict())
+    told: dict[str, Any] = jsonable(provenance.to_dict())
     return told
 
 
@@ -65,13 +65,3 @@ def _name_or_number(setting: Any) -> Any:
         return setting
     found = _NAME.match(setting) if isinstance(setting, str) else None
     return None if found is None or _HASH.search(found[1]) else found[1].strip()
-
-
-def _jsonable(thing: Any) -> Any:
-    if isinstance(thing, Mapping):
-        return {str(key): _jsonable(part) for key, part in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [_jsonable(part) for part in thing]
-    if isinstance(thing, float) and not math.isfinite(thing):
-        return None
-    return thing if isinstance(thing, str | int | float | None) else str(thing)

@@ -112,7 +112,7 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "total_error": plain(valuation.total_error),
         "expected_total": plain(valuation.expected_total),
         "residual": plain(valuation.efficiency_residual),
-        "adds_up": _is_efficient(valuation),
+        "adds_up": valuation.provenance.adds_up and not math.isnan(valuation.expected_total),
         "empty": valuation.empty,
         "n_cells": math.prod(valuation.shape),
         "n_visited": visited,
@@ -134,13 +134,6 @@ def _size(valuation: Valuation) -> float:
 
 def _power_of_ten(size: float) -> float:
     return 10.0 ** math.floor(math.log10(size)) if size > 0 else 0.0
-
-
-def _is_efficient(valuation: Valuation) -> bool:
-    """Whether values should add up to the expected total: Shapley rows and columns only."""
-    question = valuation.provenance.question
-    semivalues = {question.get(f"{side}_semivalue") for side in ("row", "column")}
-    return semivalues == {"Shapley()"} and not math.isnan(valuation.expected_total)
 
 
 def _fingerprint(valuation: Valuation) -> str:
