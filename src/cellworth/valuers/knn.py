@@ -254,7 +254,7 @@ class KNNValuer(Valuer):
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else checked_stop(self.stop)
-        once, limited = not tasks.draws, rule is not None
+        once, limited = not tasks.questions.draws, rule is not None
         return plan_of_sweeps(tasks, _checked_sweeps(self.sweeps, once=once, limited=limited), rule)
 
     def _game(self, **given: Any) -> KNNGame:
@@ -272,11 +272,13 @@ class KNNValuer(Valuer):
         if owners is not None:
             owners.refuse_other_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
-        sweeps = _checked_sweeps(self.sweeps, once=not tasks.draws, limited=self.stop is not None)
+        sweeps = _checked_sweeps(
+            self.sweeps, once=not tasks.questions.draws, limited=self.stop is not None
+        )
         question = self._question(game)
         method = {
             "name": "KNNValuer",
-            "design": described(tasks.design),
+            "design": described(tasks.questions.design),
             "sweeps": sweeps,
             "stop": described(self.stop),
         }
@@ -284,22 +286,22 @@ class KNNValuer(Valuer):
         outcome = settings.run(
             work,
             bookkeeper=TaskBook(Sweeps),
-            stop=_stop(sweeps, len(tasks.parts), self.stop),
+            stop=_stop(sweeps, len(tasks.questions.parts), self.stop),
             executor=settings.executor or in_threads(),
             identity=run_identity(
                 question,
                 game,
                 method=method["name"],
                 design=method["design"],
-                seed=tasks.seed,
-                parts_per_sweep=len(tasks.parts),
+                seed=tasks.questions.seed,
+                parts_per_sweep=len(tasks.questions.parts),
                 owners=list(tasks.holdings.keys) if tasks.holdings else None,
             ),
-            title=type(tasks.design).__name__,
-            tasks_per_round=len(tasks.parts),
-            describe=_Describe(len(tasks.parts)),
+            title=type(tasks.questions.design).__name__,
+            tasks_per_round=len(tasks.questions.parts),
+            describe=_Describe(len(tasks.questions.parts)),
             # Two sweeps differ; parts of one do not tell.
-            errors_from=2 * len(tasks.parts),
+            errors_from=2 * len(tasks.questions.parts),
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, question, method)
 
@@ -339,7 +341,7 @@ def _valuation(
     """Write down what came out of a run over queries."""
     seen = cast(Sweeps, outcome.contribution)
     _warn(outcome, tasks)
-    session = Session(tasks.seed, outcome.tasks)
+    session = Session(tasks.questions.seed, outcome.tasks)
     return Valuation(
         blocks,
         seen.moments,
@@ -348,7 +350,7 @@ def _valuation(
         _status(outcome, tasks),
         Provenance.now(question, method, session, seen.tally, outcome.seconds),
         tasks.game.problem.table.backend,
-        seen.validation_errors(tasks.n_queries),
+        seen.validation_errors(tasks.questions.judges.n_queries),
         unearned=seen.unearned,
         owned=_owned(seen, tasks),
     )
@@ -361,7 +363,7 @@ def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
         tasks.holdings.names,
         tasks.holdings.keys,
         seen.owned.moments,
-        seen.owned.validation_errors(tasks.n_queries),
+        seen.owned.validation_errors(tasks.questions.judges.n_queries),
     )
 
 
@@ -376,15 +378,15 @@ class _Describe:
 
 
 def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
-    if outcome.tasks < len(tasks.parts):
-        n_asked = sum(len(part.queries) for part in tasks.parts[: outcome.tasks])
+    if outcome.tasks < len(tasks.questions.parts):
+        n_asked = sum(len(part.queries) for part in tasks.questions.parts[: outcome.tasks])
         warnings.warn(
-            f"the run was broken off after {n_asked} of {tasks.n_queries} validation rows; values "
-            "and their total are for these alone.",
+            f"the run was broken off after {n_asked} of {tasks.questions.judges.n_queries} "
+            "validation rows; values and their total are for these alone.",
             stacklevel=2,
         )
     elif outcome.interrupted:
-        n_sweeps = outcome.tasks // len(tasks.parts)
+        n_sweeps = outcome.tasks // len(tasks.questions.parts)
         warnings.warn(
             f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
             "is 'interrupted'.",
@@ -393,10 +395,10 @@ def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
-    if outcome.tasks < len(tasks.parts):
+    if outcome.tasks < len(tasks.questions.parts):
         # Some queries were never asked, whatever ended the run.
         return "interrupted"
-    if not tasks.draws and tasks.ranking is None:
+    if not tasks.questions.draws and tasks.ranking is None:
         return "exact"
     return "interrupted" if outcome.interrupted else "estimated"
 
