@@ -15,7 +15,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import is_missing, some
+from cellworth.blocks import Labels, is_missing, some
 from cellworth.neighbours.summaries import Numbers
 from cellworth.tables import LARGEST_EXACT, Table
 
@@ -71,7 +71,7 @@ class CodedColumn:
 
 
 def checked_kinds(
-    kinds: Mapping[Any, Kind | Distance] | None, table: Table
+    kinds: Mapping[Any, Kind | Distance] | None, names: Labels
 ) -> dict[Any, Kind | Distance]:
     """Refuse what is no mapping from columns to kinds or distances."""
     if kinds is None:
@@ -82,10 +82,10 @@ def checked_kinds(
             '{"postcode": "categorical"}.'
         )
     for name, kind in kinds.items():
-        if name not in table.names.tolist():
+        if name not in names.tolist():
             raise ValueError(
                 f"kinds names the column {name!r}, which X does not have; "
-                f"its columns are {some(table.names)}."
+                f"its columns are {some(names)}."
             )
         if not callable(kind) and kind not in get_args(Kind):
             raise ValueError(

@@ -147,7 +147,7 @@ class Distances:
             Kind of a column ("numeric" or "categorical") where the guess is wrong, or a function
             of two cells that returns their squared distance.
         """
-        kinds = checked_kinds(kinds, table)
+        kinds = checked_kinds(kinds, table.names)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         columns = [
