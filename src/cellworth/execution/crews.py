@@ -163,6 +163,13 @@ def attempt(work: Callable[[Any], Any], request: Any) -> Any:
         return Failure(error)
 
 
+def sound(answer: Any) -> Any:
+    """Return an answer; raise what a request ended with instead."""
+    if isinstance(answer, Failure):
+        raise answer.error
+    return answer
+
+
 def portable(work: Callable[[Any], Any], request: Any) -> Any:
     """Answer a request for another process; what went wrong arrives with its traceback."""
     answer = attempt(work, request)
