@@ -97,6 +97,10 @@ class Standing:
         # Before that, some shard has no state any more.
         self.earliest = max(rounds[0] for rounds in found)
 
+    def settled(self, shard: int) -> int:
+        """Rounds that a shard has settled."""
+        return self._settled[shard]
+
     def unsettled(self, number: int) -> list[int]:
         """Shards that have not settled a round."""
         return [shard for shard, rounds in enumerate(self._settled) if rounds <= number]

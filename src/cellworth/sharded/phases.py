@@ -39,7 +39,8 @@ class Phases(Protocol):
     """The plan of one run; it travels to workers, and all of it is pure.
 
     Rounds are numbered from 0. In a round every shard is looked at, what was seen is merged and
-    resolved, and every shard settles: it adds what the round brought to a state of its own.
+    resolved, and every shard settles: it adds what the round brought to a state of its own. Only
+    that state may be changed: anything else may be in use elsewhere, and its arrays read-only.
     """
 
     @property
@@ -60,7 +61,7 @@ class Phases(Protocol):
         ...
 
     def merge(self, one: Any, other: Any, /) -> Any:
-        """Two summaries as one: the same in any order and any tree; it may change the first."""
+        """Two summaries as one: the same in any order and any tree."""
         ...
 
     def resolve(self, prepared: Any, summary: Any, /) -> Resolved:

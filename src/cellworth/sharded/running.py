@@ -7,14 +7,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from cellworth.execution.bars import steps_bar
+from cellworth.execution.cluster import Dask
 from cellworth.execution.executors import Executor, Serial, Threads
 from cellworth.execution.processes import Processes
 from cellworth.execution.signals import Interrupts
 from cellworth.sharded.benches import Bench
+from cellworth.sharded.cluster import OnCluster
 from cellworth.sharded.courses import Course, Enough
 from cellworth.sharded.ledgers import Ledger
 from cellworth.sharded.local import Here
@@ -158,6 +161,8 @@ def _workers(executor: Executor) -> Callable[[Phases, States, int | None], Worke
         return lambda phases, states, n_places: Here(
             executor, Bench(phases, states, n_places or n_threads)
         )
+    if isinstance(executor, Dask):
+        return partial(OnCluster, executor.client)
     if isinstance(executor, Processes):
         raise ValueError(
             f"shards are not worked on by {executor!r}: threads are as fast here and share rows; "

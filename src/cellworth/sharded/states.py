@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,20 @@ class States:
             shard, rounds = int(match["shard"]), int(match["rounds"])
             if self._is_sound(path, shard, rounds):
                 kept[shard].append(rounds)
-        return [_latest_without_gaps(rounds) for rounds in kept]
+        found = [_latest_without_gaps(rounds) for rounds in kept]
+        for shard, there in enumerate(kept):
+            for old in set(there).difference(found[shard]):
+                # Left by a process that was thought to be dead.
+                self._path(shard, old).unlink(missing_ok=True)
+        return found
+
+    def require_folder(self) -> None:
+        """Refuse to work where the folder cannot be seen: a cluster's machines must share it."""
+        if not self.folder.is_dir():
+            raise FileNotFoundError(
+                f"{socket.gethostname()} does not see the folder {self.folder} of the run; give a "
+                "checkpoint in a folder that all workers of the cluster share."
+            )
 
     def _is_sound(self, path: Path, shard: int, rounds: int) -> bool:
         try:
