@@ -22,24 +22,29 @@ _TEMPORARY = re.compile(r"\.(?P<host>[^~]*)~(?P<process>\d+)~[0-9a-f]{32}~.*")
 
 
 @contextmanager
-def written_atomically(path: Path, *, replacing: bool = True) -> Iterator[BinaryIO]:
+def written_atomically(
+    path: Path, *, replacing: bool = True, durable: bool = True
+) -> Iterator[BinaryIO]:
     """Give a file to write to, which takes its name once it is safely on disk.
 
-    Without ``replacing``, a file that has the name by then raises FileExistsError.
+    Without ``replacing``, a file that has the name by then raises FileExistsError. One that is not
+    ``durable`` is whole even if its writer is killed, but not if the machine stops.
     """
     temporary = path.with_name(f".{socket.gethostname()}~{os.getpid()}~{uuid4().hex}~{path.name}")
     try:
         with temporary.open("xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         if replacing:
             os.replace(temporary, path)
         else:
             _name_first(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    if durable:
+        _sync_folder(path.parent)
 
 
 def _name_first(temporary: Path, path: Path) -> None:

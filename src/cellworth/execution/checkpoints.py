@@ -63,7 +63,7 @@ class DirectoryJournal:
         """Take up a run; a folder that holds another one is refused."""
         # As it will be read, so that the two can be compared.
         asked = json.loads(json.dumps(identity))
-        with _explained(self.folder):
+        with failing_disk_explained(self.folder):
             _made(self.folder)
             remove_stale_temporaries(self.folder)
             kept = _kept_run(self.folder)
@@ -84,7 +84,7 @@ class DirectoryJournal:
             # Another process has come further in this folder.
             return
         head = {"run": self._run, "tasks": state.tasks, "seconds": state.seconds}
-        with _explained(self.folder), written_atomically(path) as file:
+        with failing_disk_explained(self.folder), written_atomically(path) as file:
             write_plain(file, head | prefixed(_CONTENT, state.content))
         self._opened.drop_before(state.tasks)
 
@@ -94,12 +94,12 @@ class DirectoryJournal:
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
         """Write an answer; those that come faster than they can be written share a file."""
-        with _explained(self.folder):
+        with failing_disk_explained(self.folder):
             return self._opened.keep(task, answer)
 
     def flush(self) -> None:
         """Write the answers that wait for others."""
-        with _explained(self.folder):
+        with failing_disk_explained(self.folder):
             self._opened.flush()
 
     @property
@@ -179,7 +179,7 @@ def _copy(source: Path, into: DirectoryJournal, run: Mapping[str, Any]) -> None:
         into.write(state)
     for path in sorted(source.glob(PATTERN)):
         with (
-            _explained(into.folder),
+            failing_disk_explained(into.folder),
             path.open("rb") as original,
             written_atomically(into.folder / path.name) as file,
         ):
@@ -253,7 +253,7 @@ def _made(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def failing_disk_explained(folder: Path) -> Iterator[None]:
     """Say what a failing disk means for the run."""
     try:
         yield

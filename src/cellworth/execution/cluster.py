@@ -83,19 +83,19 @@ class _Cluster:
         self._run = uuid4().hex
         self._n_sent = 0
         self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, 0
-        self._parts, self._work = self._sent(cloudpickle.dumps(work, protocol=5))
+        self._parts, self._work = sent(client, work, self._run)
 
     def n_threads(self) -> int:
         """Threads of all workers, counted now and then."""
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
-            with _explained(self._client):
+            with lost_cluster_explained(self._client):
                 self._n_threads = sum(self._client.nthreads().values())
             self._counted = time.monotonic()
         return self._n_threads
 
     def send(self, number: int, request: Any) -> Any:
         self._n_sent += 1
-        with _explained(self._client):
+        with lost_cluster_explained(self._client):
             return self._client.submit(
                 _answer,
                 self._work,
@@ -110,27 +110,33 @@ class _Cluster:
         if self._client.status == "running":
             self._client.cancel([*flying, self._work, *self._parts], force=True)
 
-    def _sent(self, content: bytes) -> tuple[list[Any], Any]:
-        """Send the work in parts, as tasks that the scheduler repeats if their worker dies."""
-        parts = [
-            self._client.submit(
-                bytes,
-                content[start : start + _BYTES_PER_MESSAGE],
-                key=f"table-{self._run}-{start}",
-                pure=False,
-            )
-            for start in range(0, len(content), _BYTES_PER_MESSAGE)
-        ]
-        return parts, self._client.submit(_opened, parts, key=f"work-{self._run}", pure=False)
+
+def sent(client: Any, thing: Any, run: str) -> tuple[list[Any], Any]:
+    """Send a thing in parts, as tasks that the scheduler repeats if their worker dies.
+
+    Returns the futures of the parts, and that of the thing.
+    """
+    content = cloudpickle.dumps(thing, protocol=5)
+    parts = [
+        client.submit(
+            bytes,
+            content[start : start + _BYTES_PER_MESSAGE],
+            key=f"table-{run}-{start}",
+            pure=False,
+        )
+        for start in range(0, len(content), _BYTES_PER_MESSAGE)
+    ]
+    return parts, client.submit(_opened, parts, key=f"work-{run}", pure=False)
 
 
 def _read(future: Any) -> Any:
     # An answer stays with its worker until its turn comes; should the worker die, the cluster
     # computes it again.
-    return Later(partial(_gathered, future)) if future.status == "finished" else _gathered(future)
+    return Later(partial(gathered, future)) if future.status == "finished" else gathered(future)
 
 
-def _gathered(future: Any) -> Any:
+def gathered(future: Any) -> Any:
+    """Answer of a future, Lost with its workers, or a Failure."""
     from distributed import KilledWorker
 
     try:
@@ -145,7 +151,8 @@ def _gathered(future: Any) -> Any:
 
 
 @contextmanager
-def _explained(client: Any) -> Iterator[None]:
+def lost_cluster_explained(client: Any) -> Iterator[None]:
+    """Say what it means for the run if the cluster is gone."""
     try:
         yield
     except Exception as error:

@@ -116,7 +116,7 @@ class FutureCrew:
         """Wait for an answer; there may be none in time, or because a worker died."""
         answers: Answers = []
         lost: list[tuple[int, Any, Lost]] = []
-        for number, future in _taken(self._ready, seconds):
+        for number, future in taken(self._ready, seconds):
             request, latest = self._flying.get(number, (None, None))
             # Else it has been sent again in the meantime.
             if future is latest:
@@ -163,6 +163,13 @@ def attempt(work: Callable[[Any], Any], request: Any) -> Any:
         return Failure(error)
 
 
+def sound(answer: Any) -> Any:
+    """Return an answer; raise what a request ended with instead."""
+    if isinstance(answer, Failure):
+        raise answer.error
+    return answer
+
+
 def portable(work: Callable[[Any], Any], request: Any) -> Any:
     """Answer a request for another process; what went wrong arrives with its traceback."""
     answer = attempt(work, request)
@@ -180,7 +187,7 @@ def portable(work: Callable[[Any], Any], request: Any) -> Any:
     return Failure(error)
 
 
-def _taken(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
+def taken(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
     """Wait for one and take all that are there; none if the time is up."""
     try:
         found = [ready.get(timeout=seconds)]

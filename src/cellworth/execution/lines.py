@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cellworth.execution.books import Ready
-from cellworth.execution.crews import AHEAD, Crew, Failure, Later, Lost
+from cellworth.execution.crews import AHEAD, Crew, Later, Lost, sound
 from cellworth.execution.diaries import Diary
 from cellworth.execution.signals import Interrupts
 from cellworth.packing import n_bytes, packed
@@ -64,7 +64,7 @@ class Line:
             if isinstance(answer, Lost):
                 self._send(turn, self._asked[turn])
                 continue
-            yield self._asked.pop(turn), _sound(answer)
+            yield self._asked.pop(turn), sound(answer)
             # Let go of it before the next one is loaded: it may be large.
             del answer
             turn += 1
@@ -83,7 +83,7 @@ class Line:
                 if isinstance(answer, Lost):
                     self._send(place, self._asked[place])
                 else:
-                    _sound(answer)
+                    sound(answer)
                     yield self._asked.pop(place)
 
     def _fill(self) -> bool:
@@ -127,12 +127,6 @@ class Line:
         # From a worker of a cluster, it may take long.
         with self._interrupts.allowed():
             return answer.load()
-
-
-def _sound(answer: Any) -> Any:
-    if isinstance(answer, Failure):
-        raise answer.error
-    return answer
 
 
 def _is_heavy(answer: Any) -> bool:

@@ -1,0 +1,325 @@
+"""Rounds over shards: the same numbers from any sharding, any executor, in any number of goes."""
+
+import signal
+import threading
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import toy_shards
+from cellworth import Processes, Serial, Threads
+from cellworth.sharded import running
+from toy_shards import Toy
+
+N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """What rows get after so many rounds."""
+    known = {}
+
+    def after(n_rounds):
+        if n_rounds not in known:
+            known[n_rounds] = toy_shards.truth(N_ROWS, n_rounds)
+        return known[n_rounds]
+
+    return after
+
+
+@dataclass(frozen=True)
+class Watched(Toy):
+    """A toy that counts what is done in this process, and may be broken at a moment."""
+
+    done: Counter = field(default_factory=Counter)
+    breaks: tuple = ()
+    error: type = RuntimeError
+
+    def open(self, shard):
+        self.done["open"] += 1
+        return super().open(shard)
+
+    def look(self, rows, number):
+        self.done["look", rows[0], number] += 1
+        return super().look(rows, number)
+
+    def settle(self, rows, number, below, part, state):
+        self.done["settle", rows[0], number] += 1
+        state = super().settle(rows, number, below, part, state)
+        if (rows[0], number) == self.breaks:
+            raise self.error("broken")
+        return state
+
+    def n(self, what):
+        return sum(count for name, count in self.done.items() if name[0] == what)
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+@pytest.mark.parametrize("n_shards", [1, 4, 7, 16])
+def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, tmp_path):
+    finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert [told["round"] for told in finished.told] == list(range(N_ROUNDS))
+    assert [entry["shard"] for entry in finished.entries] == list(range(n_shards))
+    assert not finished.interrupted
+
+
+def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
+    toy, folder = Watched(N_SHARDS), tmp_path / "checkpoint"
+    first, got = toy_shards.run(toy, 2, Threads(2), tmp_path, folder)
+    assert np.array_equal(got, truth(2))
+    second, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert toy.n("look") == toy.n("settle") == N_ROUNDS * N_SHARDS
+    assert len(second.told) == N_ROUNDS
+    assert second.seconds > first.seconds
+
+
+def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
+    toy, folder = Watched(N_SHARDS), tmp_path / "checkpoint"
+    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    finished, got = toy_shards.run(toy, 2, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert len(finished.told) == N_ROUNDS
+
+
+def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
+    def enough(told):
+        assert [each["round"] for each in told] == list(range(len(told)))
+        return len(told) == 3
+
+    finished, got = toy_shards.run(
+        Toy(N_SHARDS), 100, Threads(2), tmp_path, tmp_path / "checkpoint", enough=enough
+    )
+    assert np.array_equal(got, truth(3))
+    again, _ = toy_shards.run(
+        Toy(N_SHARDS), 100, Serial(), tmp_path, tmp_path / "checkpoint", enough=enough
+    )
+    assert len(finished.told) == len(again.told) == 3
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+def test_what_was_settled_before_an_error_counts_once(executor, truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    broken = Watched(N_SHARDS, breaks=(3, 2))
+    with pytest.raises(RuntimeError, match="broken"):
+        toy_shards.run(broken, N_ROUNDS, executor, tmp_path, folder)
+    whole = Watched(N_SHARDS)
+    _, got = toy_shards.run(whole, N_ROUNDS, executor, tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    settled = broken.done + whole.done
+    assert {shard for shard in range(N_SHARDS) if settled["settle", shard, 2] > 1} == {3}
+    # One round is looked at again, no more.
+    assert sum(whole.done["look", 0, number] for number in range(N_ROUNDS)) == N_ROUNDS - 2
+
+
+def latest_state(folder, shard):
+    return sorted(folder.glob(f"shard-{shard:06d}-*.npz"))[-1]
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, empty])
+@pytest.mark.parametrize("n_rounds", [3, N_ROUNDS])
+def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
+    damage(latest_state(folder, 4))
+    toy = Watched(N_SHARDS)
+    with pytest.warns(UserWarning, match="its round is done again"):
+        _, got = toy_shards.run(toy, n_rounds, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(n_rounds))
+    settled = {(name[1], name[2]) for name in toy.done if name[0] == "settle"}
+    assert {(shard, number) for shard, number in settled if number < 3} == {(4, 2)}
+
+
+def test_a_shard_without_any_sound_state_begins_anew(truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
+    for path in folder.glob("shard-000001-*"):
+        path.unlink()
+    toy = Watched(N_SHARDS)
+    _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert {name[1] for name in toy.done if name[0] == "settle"} == {1}
+
+
+def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    whole, _ = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
+    sorted(folder.glob("part-*"))[2].unlink()
+    toy = Watched(N_SHARDS)
+    again, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert toy.n("settle") == 0
+    for one, other in zip(whole.told, again.told, strict=True):
+        assert np.array_equal(one["smallest"], other["smallest"])
+
+
+def test_a_folder_keeps_two_states_of_a_shard(tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), 6, Threads(2), tmp_path, folder)
+    rounds = [int(path.stem[-8:]) for path in folder.glob("shard-*")]
+    assert Counter(rounds) == {5: N_SHARDS, 6: N_SHARDS}
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), 1, Serial(), tmp_path, folder)
+    with pytest.raises(ValueError, match="holds another run: its n_shards is 7, but here it is 4"):
+        toy_shards.run(Toy(4), 1, Serial(), tmp_path, folder)
+
+
+def test_a_state_of_another_run_is_refused(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    toy_shards.run(Toy(N_SHARDS), 1, Serial(), tmp_path, one)
+    toy_shards.run(Toy(N_SHARDS, n_rows=70), 1, Serial(), tmp_path, other)
+    path = latest_state(other, 2)
+    (one / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match="belongs to another run"):
+        toy_shards.run(Toy(N_SHARDS), 2, Serial(), tmp_path, one)
+
+
+@pytest.mark.parametrize(
+    ("executor", "error", "told"),
+    [
+        (Processes(3), ValueError, r"use Threads\(3\)"),
+        (None, TypeError, "Serial, Threads or Dask, not by None"),
+    ],
+)
+def test_what_shards_cannot_be_worked_on_by_is_refused(executor, error, told, tmp_path):
+    with pytest.raises(error, match=told):
+        toy_shards.run(Toy(2), 1, executor, tmp_path)
+
+
+@dataclass(frozen=True)
+class Signalled(Toy):
+    """A toy during which the user presses Ctrl-C."""
+
+    moment: tuple = ()
+    sent: signal.Signals = signal.SIGINT
+
+    def look(self, rows, number):
+        if (rows[0], number) == self.moment:
+            signal.raise_signal(self.sent)
+        return super().look(rows, number)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy = Signalled(N_SHARDS, moment=(3, 3), sent=sent)
+    finished, got = toy_shards.run(toy, N_ROUNDS, executor, tmp_path, folder)
+    assert finished.interrupted
+    # Shards settle a round when they are looked at for the next.
+    assert len(finished.told) == 2
+    assert np.array_equal(got, truth(2))
+    finished, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, executor, tmp_path, folder)
+    assert not finished.interrupted
+    assert np.array_equal(got, truth(N_ROUNDS))
+
+
+def test_a_run_without_a_whole_round_has_nothing_to_tell(tmp_path):
+    with pytest.raises(KeyboardInterrupt, match="before its first round"):
+        toy_shards.run(Signalled(N_SHARDS, moment=(3, 0)), N_ROUNDS, Serial(), tmp_path)
+
+
+class Living:
+    """How many arrays of a kind are alive at a time."""
+
+    def __init__(self):
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def born(self, array):
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        weakref.finalize(array, self._died)
+        return array
+
+    def _died(self):
+        with self._lock:
+            self.now -= 1
+
+
+@dataclass(frozen=True)
+class Weighed(Toy):
+    """A toy that counts what is held."""
+
+    rows: Living = field(default_factory=Living)
+    states: Living = field(default_factory=Living)
+    summaries: Living = field(default_factory=Living)
+
+    def open(self, shard):
+        rows = super().open(shard)
+        return rows[0], rows[1], self.rows.born(rows[2])
+
+    def look(self, rows, number):
+        counts, nearest = super().look(rows, number)
+        return self.summaries.born(counts), nearest
+
+    def settle(self, rows, number, below, part, state):
+        state = super().settle(rows, number, below, part, state)
+        return state | {"heavy": self.states.born(state["heavy"].copy())}
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_memory_holds_shards_at_work_and_few_summaries(n_threads, tmp_path):
+    toy = Weighed(40, weight=8, seconds=0.001)
+    toy_shards.run(toy, 3, Threads(n_threads), tmp_path)
+    assert 1 <= toy.rows.most <= n_threads
+    assert 1 <= toy.states.most <= 2 * n_threads
+    # Two requests for each thread may be answered and not yet merged.
+    assert toy.summaries.most <= 2 * n_threads + 2
+
+
+def test_a_round_opens_a_shard_once(tmp_path):
+    toy = Watched(N_SHARDS)
+    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path)
+    # One pass for each round, one that settles the last and one that publishes; where a pass turns
+    # around, a shard is still open.
+    assert toy.done["open"] <= (N_ROUNDS + 2) * (N_SHARDS - 1) + 1
+
+
+def test_shards_that_all_have_a_place_are_opened_once(tmp_path):
+    toy = Watched(N_SHARDS)
+    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, n_places=N_SHARDS)
+    assert toy.done["open"] == N_SHARDS
+
+
+def test_the_bar_counts_phases_of_shards(monkeypatch, tmp_path):
+    bars = []
+
+    def bar(title, n_steps, *, shown):
+        bars.append(SimpleNamespace(n=n_steps, total=0, shown=shown, close=lambda: None))
+        bars[-1].update = lambda n: setattr(bars[-1], "n", bars[-1].n + n)
+        return bars[-1]
+
+    monkeypatch.setattr(running, "steps_bar", bar)
+    toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, show_progress=True)
+    assert bars[0].shown
+    assert bars[0].n == bars[0].total == 2 * 3 * N_SHARDS
+
+
+def test_nothing_is_left_of_a_run_without_checkpoint(monkeypatch, tmp_path):
+    monkeypatch.setattr(running.tempfile, "tempdir", str(tmp_path))
+    toy_shards.run(Toy(2), 1, Serial(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]

@@ -1,0 +1,156 @@
+"""Rounds over shards in whole numbers: any sharding must give what a plain loop gives."""
+
+import hashlib
+import json
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import survivor
+from cellworth.sharded.phases import Resolved
+from cellworth.sharded.running import run_rounds
+
+N_BINS = 16
+N_NEAREST = 12
+
+
+def mixed(*numbers):
+    """Whole numbers that look drawn, as a pure function of others."""
+    found = np.zeros(1, np.uint64)
+    for number in numbers:
+        found = (found ^ np.asarray(number, np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(29)
+    return found
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Rows are numbers. A round counts them by bin, and lists the smallest of all.
+
+    What a row gets depends on all other rows, on the round, and on what it got before: a round that
+    is missing, counted twice or out of turn shows.
+    """
+
+    n_shards: int
+    n_rows: int = 1000
+    log: str | None = None
+    seconds: float = 0.0
+    weight: int = 0
+
+    def open(self, shard):
+        with self._logged("open", shard):
+            ids = np.array_split(np.arange(self.n_rows, dtype=np.uint64), self.n_shards)[shard]
+            return shard, ids, np.zeros(self.weight, np.uint8)
+
+    def prepare(self, number):
+        return number
+
+    def look(self, rows, number):
+        with self._logged("look", rows[0], number):
+            time.sleep(self.seconds)
+            drawn = mixed(rows[1], number)
+            return np.bincount(bins(drawn), minlength=N_BINS), smallest(drawn, rows[1])
+
+    def merge(self, one, other):
+        drawn, ids = (np.concatenate(pair) for pair in zip(one[1], other[1], strict=True))
+        return one[0] + other[0], smallest(drawn, ids)
+
+    def resolve(self, number, summary):
+        counts, (drawn, ids) = summary
+        cuts = np.array_split(np.arange(self.n_rows), self.n_shards)
+        firsts = np.array([cut[0] for cut in cuts if len(cut)])
+        owners = np.searchsorted(firsts, ids, side="right") - 1
+        parts = {
+            int(shard): (ids[owners == shard], np.flatnonzero(owners == shard))
+            for shard in np.unique(owners)
+        }
+        return Resolved(counts.cumsum(), parts, {"round": number, "smallest": drawn})
+
+    def blank(self, rows):
+        return {
+            "got": np.zeros(len(rows[1]), np.uint64),
+            "heavy": np.zeros(self.weight, np.uint8),
+        }
+
+    def settle(self, rows, number, below, part, state):
+        shard, ids, _ = rows
+        with self._logged("settle", shard, number):
+            time.sleep(self.seconds)
+            got = state["got"]
+            got *= np.uint64(31)
+            got += below[bins(mixed(ids, number))].astype(np.uint64)
+            if part is not None:
+                near, ranks = part
+                got[np.searchsorted(ids, near)] += ranks.astype(np.uint64) * np.uint64(7)
+            return state
+
+    def publish(self, rows, state, shard, folder):
+        np.save(folder / f"{shard:04d}.npy", state["got"])
+        return {"shard": shard, "n_rows": len(rows[1])}
+
+    def _logged(self, *names):
+        if self.log is None:
+            return nullcontext()
+        return survivor.logged(self.log, "-".join(map(str, names)))
+
+
+def bins(drawn):
+    return (drawn >> np.uint64(60)).astype(np.int64)
+
+
+def smallest(drawn, ids):
+    order = np.lexsort((ids, drawn))[:N_NEAREST]
+    return drawn[order], ids[order]
+
+
+def truth(n_rows, n_rounds):
+    """What rows get, without shards, phases or states."""
+    got = [0] * n_rows
+    for number in range(n_rounds):
+        drawn = [int(mixed(row, number)[0]) for row in range(n_rows)]
+        ranks = sorted(range(n_rows), key=lambda row: (drawn[row], row))[:N_NEAREST]
+        for row in range(n_rows):
+            below = sum(other >> 60 <= drawn[row] >> 60 for other in drawn)
+            got[row] = (got[row] * 31 + below) % 2**64
+        for rank, row in enumerate(ranks):
+            got[row] = (got[row] + 7 * rank) % 2**64
+    return np.array(got, np.uint64)
+
+
+def results(folder):
+    """What rows got, as shards published it."""
+    return np.concatenate([np.load(path) for path in sorted(Path(folder).glob("*.npy"))])
+
+
+def run(toy, n_rounds, executor, folder, checkpoint=None, **given):
+    identity = {"what": "toy", "n_shards": toy.n_shards, "n_rows": toy.n_rows}
+    into = Path(folder) / "results"
+    finished = run_rounds(
+        toy,
+        n_rounds,
+        executor=executor,
+        into=into,
+        identity=identity,
+        checkpoint=checkpoint,
+        **given,
+    )
+    return finished, results(into)
+
+
+def digest(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def main():
+    """Do the run that a line of input asks for, and tell how it ended."""
+    given = json.loads(sys.stdin.readline())
+    folder = Path(given["folder"])
+    toy = Toy(given["n_shards"], log=str(folder / "log"), seconds=given["seconds"])
+    with survivor.executor(given["executor"], given["n_workers"]) as executor:
+        finished, got = run(toy, given["n_rounds"], executor, folder, folder / "checkpoint")
+    ended = {"interrupted": finished.interrupted, "rounds": len(finished.told)}
+    (folder / "ended").write_text(json.dumps(ended | {"digest": digest(got)}))
