@@ -168,12 +168,21 @@ class ValueList:
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
     def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
-        if not is_whole(k) or k < 1:
-            raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
-        best = self.part(order[~np.isnan(self.values[order])][:k])
+        refuse_no_number(k)
+        return self._best(order[~np.isnan(self.values[order])][:k])
+
+    def _best(self, places: NDArray[np.intp]) -> ValueList:
+        """Entries at these positions, with their ranks."""
+        best = self.part(places)
         ranks = {"rank": np.arange(1, len(best) + 1)}
         # In front, and in place of the ranks of the list that this one was taken from.
         return replace(best, labels=ranks | dict(best.labels) | ranks)
+
+
+def refuse_no_number(k: Any) -> None:
+    """Refuse what does not say how many values to list."""
+    if not is_whole(k) or k < 1:
+        raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
 
 
 def default_backend() -> str:
