@@ -306,7 +306,9 @@ class _StoredValues:
         (rows, row_key), (columns, column_key) = (
             narrowed(one, length) for one, length in zip(key, self.moments.shape, strict=True)
         )
-        return self.moments.at(rows, columns.tolist(), ("mean",))["mean"][row_key, column_key]
+        self.moments.refuse_too_many("the chosen values", len(rows) * len(columns))
+        found = self.moments.at(rows, columns.tolist(), ("mean",))["mean"]
+        return found[row_key, column_key]
 
 
 def _files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:

@@ -105,5 +105,10 @@ class StoredList(ValueList):
         rows, columns = np.divmod(places, self._width)
         return {"row": rows, "column": self._columns_called[columns]}
 
-    def _decimals(self) -> int:
-        return self.highest(1)._decimals()
+    def _largest(self) -> float:
+        return self._moments.largest(self._part("mean"))
+
+    def _has_errors(self) -> bool:
+        of_rows, of_cells = self._moments.largest_row_spread, self._moments.largest_spread
+        largest = of_rows if self._columns_called is None else of_cells
+        return bool(np.any(self._errors(np.array([largest]))))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ Figures = dict[str, Floats]
 # About a gigabyte of each figure.
 MOST_HELD = 2**27
 
-_ENTRIES_AT_ONCE = 2**16
+_FIGURES_AT_ONCE = 2**22
 
 
 class StoredMoments(Moments):
@@ -35,22 +36,13 @@ class StoredMoments(Moments):
         In any order; together they hold all rows, each once.
     sums : Moments of shape (n_columns + 1,)
         Of the sums of columns and of the total.
-    kept : TemporaryDirectory or None
-        A folder that goes when these Moments go.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        files: Sequence[ValueFile],
-        sums: Moments,
-        kept: TemporaryDirectory[str] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, files: Sequence[ValueFile], sums: Moments) -> None:
         """Look at the files' entries, not yet at the files."""
         self.folder = folder
         self.files = tuple(sorted(files, key=lambda file: file.first_row))
         self.sums = sums
-        self._kept = kept
         self._checked: dict[str, tuple[int, int]] = {}
         _refuse_gaps(self.files, len(sums.mean) - 1, self.n_observations)
 
@@ -71,6 +63,21 @@ class StoredMoments(Moments):
     def n_observations(self) -> int:
         """How often each cell was seen."""
         return int(self.sums.count[-1])
+
+    @property
+    def largest_spread(self) -> float:
+        """Largest spread of a cell, as the files' entries tell."""
+        return max(file.largest_spread for file in self.files)
+
+    @property
+    def largest_row_spread(self) -> float:
+        """Largest spread of a row's sum."""
+        return max(file.largest_row_spread for file in self.files)
+
+    def largest(self, part: str) -> float:
+        """Size of the largest mean, of cells or of rows."""
+        found = [file.extent(part) for file in self.files]
+        return max(max(-min(one.lowest), *one.highest) for one in found)
 
     @property
     def count(self) -> Counts:
@@ -139,7 +146,6 @@ class StoredMoments(Moments):
     def at(self, rows: Places, columns: Sequence[int], parts: Sequence[str]) -> Figures:
         """Figures of some rows, which are sorted and differ; only their groups are read."""
         wide = (len(rows), len(columns))
-        self.refuse_too_many("the chosen values", wide[0] * wide[1])
         found = {part: np.zeros(wide[:1] if part.startswith("row") else wide) for part in parts}
         for file in self.files:
             near, far = np.searchsorted(rows, (file.first_row, file.end))
@@ -157,7 +163,7 @@ class StoredMoments(Moments):
         width = 1 if parts[0].startswith("row") else self.shape[1]
         rows, columns = np.divmod(places, width)
         found = [np.zeros(len(places)) for _ in parts]
-        for some in _few_rows(rows):
+        for some in _by_rows(rows, max(_FIGURES_AT_ONCE // width, 1)):
             near, back = np.unique(rows[some], return_inverse=True)
             figures = self.at(near, range(width), parts)
             for figure, part in zip(found, parts, strict=True):
@@ -192,14 +198,16 @@ class StoredMoments(Moments):
         """
         if not isinstance(other, StoredMoments):
             raise TypeError("Moments in files merge with Moments in files; save the others first.")
-        kept = TemporaryDirectory(prefix="cellworth-") if folder is None else None
-        place = Path(kept.name if kept is not None else os.fspath(folder or ""))
+        place = Path(mkdtemp(prefix="cellworth-") if folder is None else folder)
         files = [
             write_groups(place, number, file.first_row, self._merged(other, file))
             for number, file in enumerate(self.files)
         ]
         sums = self.sums.merge(other.sums)
-        return StoredMoments(place, [ValueFile.from_plain(file) for file in files], sums, kept)
+        merged = StoredMoments(place, [ValueFile.from_plain(file) for file in files], sums)
+        if folder is None:
+            weakref.finalize(merged, shutil.rmtree, place, ignore_errors=True)
+        return merged
 
     def refuse_missing(self) -> None:
         """Refuse files that are not there, or not of their size; their content is not read."""
@@ -254,7 +262,7 @@ class StoredMoments(Moments):
         """Groups by their best entry, with their first row, file and number."""
         found = []
         for file in self.files:
-            extent = file.rows if part.startswith("row") else file.cells
+            extent = file.extent(part)
             for number in range(file.n_groups):
                 bound = extent.lowest[number] if lowest else -extent.highest[number]
                 found.append((bound, file.group(number).start, file, number))
@@ -271,17 +279,12 @@ class StoredMoments(Moments):
         found[-1] = getattr(self.sums, part)
         return found
 
-    @cached_property
-    def largest_spread(self) -> float:
-        """Largest spread of a cell, as the files' entries tell."""
-        return max(file.largest_spread for file in self.files)
 
-
-def _few_rows(rows: Places) -> Iterator[Places]:
+def _by_rows(rows: Places, at_once: int) -> Iterator[Places]:
     """Positions in an array of rows, some at a time, so that rows that lie together stay so."""
     order = np.argsort(rows, kind="stable")
-    for start in range(0, len(order), _ENTRIES_AT_ONCE):
-        yield order[start : start + _ENTRIES_AT_ONCE]
+    for start in range(0, len(order), at_once):
+        yield order[start : start + at_once]
 
 
 def _joined(held: list[Figures]) -> Figures:

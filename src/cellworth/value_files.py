@@ -59,8 +59,8 @@ class ValueFile:
         Whether it tells how observations differ; one observation does not.
     cells, rows : Extent
         Of values of cells, and of sums of rows.
-    squares, spreads, largest_spread : float
-        Sum of squared values and of spreads, and the largest spread.
+    squares, spreads, largest_spread, largest_row_spread : float
+        Sum of squared values and of spreads, and the largest spread of a cell and of a row's sum.
     """
 
     file: str
@@ -76,6 +76,7 @@ class ValueFile:
     squares: float
     spreads: float
     largest_spread: float
+    largest_row_spread: float
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> ValueFile:
@@ -108,6 +109,10 @@ class ValueFile:
     def n_groups(self) -> int:
         """Groups of rows that are read at once."""
         return -(-self.n_rows // self.group_rows)
+
+    def extent(self, part: str) -> Extent:
+        """Lowest and highest means, of cells or of rows."""
+        return self.rows if part.startswith("row") else self.cells
 
     def group(self, number: int) -> slice:
         """Rows of one group, by position in the whole table."""
@@ -309,7 +314,7 @@ class _Told:
     rows: list[tuple[float, float]] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
     spreads: list[float] = field(default_factory=list)
-    largest: list[float] = field(default_factory=list)
+    largest: list[tuple[float, float]] = field(default_factory=list)
 
     def noted(self, groups: Iterable[Mapping[str, Floats]]) -> Iterator[Mapping[str, Floats]]:
         """Let groups through and note what is to be told of them."""
@@ -319,6 +324,7 @@ class _Told:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain numbers, for a manifest."""
+        largest, of_rows = (max(each) for each in zip((0.0, 0.0), *self.largest, strict=True))
         return {
             "n_rows": self.shape[0],
             "n_columns": self.shape[1],
@@ -327,7 +333,8 @@ class _Told:
             "rows": _plain_extent(self.rows),
             "squares": math.fsum(self.squares),
             "spreads": math.fsum(self.spreads),
-            "largest_spread": max(self.largest, default=0.0),
+            "largest_spread": largest,
+            "largest_row_spread": of_rows,
         }
 
     def _add(self, group: Mapping[str, Floats]) -> None:
@@ -338,9 +345,9 @@ class _Told:
         self.squares.append(float(np.einsum("ij,ij->", mean, mean)))
         if spread is not None:
             self.spreads.append(float(spread.sum()))
-            self.largest.append(float(spread.max()))
+            self.largest.append((float(spread.max()), float(group["row_spread"].max())))
         # A gap in any figure shows in these.
-        seen = (*self.cells[-1], *self.rows[-1], *self.spreads[-1:])
+        seen = (*self.cells[-1], *self.rows[-1], *self.spreads[-1:], *sum(self.largest[-1:], ()))
         if not all(map(math.isfinite, seen)):
             raise ValueError("some values are not finite; every cell of a shard must be known.")
 
