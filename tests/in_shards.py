@@ -17,7 +17,7 @@ def whole(shape=(50, 4), sweeps=3, *, seed=0, status="estimated", question=SHAPL
     """Values with ties, as a run of some sweeps may leave them."""
     rng = np.random.default_rng((seed, *shape))
     n_rows, n_columns = shape
-    truth = np.random.default_rng(shape).normal(size=shape)
+    truth = np.random.default_rng(shape).normal(0.3, size=shape)
     seen = [with_margins(np.round(truth + rng.normal(size=shape), 1)) for _ in range(sweeps)]
     came = Provenance.now(question, {"name": "KNNValuer"}, Session(seed, sweeps), Tally(12), 1.0)
     return Valuation(

@@ -97,6 +97,11 @@ class Axis:
         """Where in the table the ids stand that a coalition of players holds."""
         return np.flatnonzero(coalition[self.codes])
 
+    def some_labels(self, players: slice) -> Labels:
+        """What the players of a stretch are called."""
+        labels: Labels = self.labels[players]
+        return labels
+
     def members(self, position: int) -> Labels:
         """Ids that the player at this position holds."""
         ids: Labels = self.ids[self.codes == position]
@@ -162,6 +167,10 @@ class NumberedAxis(Axis):
             f"no {what} is called {label!r}; labels are whole numbers from 0 to "
             f"{self.n_players - 1}. Use iloc to look up by position."
         )
+
+    def some_labels(self, players: slice) -> Labels:
+        """What the players of a stretch are called."""
+        return np.arange(*players.indices(self.n_players))
 
     def members(self, position: int) -> Labels:
         """Ids that the player at this position holds."""
