@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.neighbours.columns import (
     CategoricalColumn,
+    Distance,
     Kind,
     NumericColumn,
     Scale,
@@ -111,7 +112,7 @@ class Layout:
         X_val: Any,
         y_val: Any,
         *,
-        kinds: Mapping[Any, Kind] | None = None,
+        kinds: Mapping[Any, Kind | Distance] | None = None,
         scale: Scale = "robust",
         classification: bool | None = None,
     ) -> tuple[Layout, Queries]:

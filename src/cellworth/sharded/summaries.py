@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.neighbours.columns import Kind, checked_kinds
+from cellworth.neighbours.columns import Distance, Kind, checked_kinds
 from cellworth.neighbours.summaries import Categories, Gathering, Numbers
 from cellworth.sharded.cells import (
     MOST_CATEGORIES,
@@ -83,7 +83,7 @@ class TableSummary:
 
 
 def summarise(
-    table: ShardedTable, shard: int, kinds: Mapping[Any, Kind] | None = None
+    table: ShardedTable, shard: int, kinds: Mapping[Any, Kind | Distance] | None = None
 ) -> TableSummary:
     """Read one shard once, batch by batch."""
     told = told_kinds(kinds, table)
@@ -108,7 +108,9 @@ def summarise(
     )
 
 
-def summarise_all(table: ShardedTable, kinds: Mapping[Any, Kind] | None = None) -> TableSummary:
+def summarise_all(
+    table: ShardedTable, kinds: Mapping[Any, Kind | Distance] | None = None
+) -> TableSummary:
     """Read all shards, one after the other."""
     parts = (summarise(table, shard, kinds) for shard in range(table.n_shards))
     return reduce(TableSummary.merge, parts)

@@ -203,7 +203,7 @@ class QueryTasks:
         game = self.game
         places = np.flatnonzero(game.problem.folds[fold].may_train)
         rows, labels = game.distances.rows.take(places), game.labels[places]
-        rulers, n_rows = game.distances.rulers, len(places)
+        rulers, n_rows = game.distances.fine, len(places)
         shard = Shard.of(rows, labels, int(game.labels.max()) + 1)
         ranker = Ranker(
             rulers,
