@@ -1,9 +1,9 @@
 """The mixture that benchmarks are run on: the same rows however it is cut."""
 
-import mixture
 import pyarrow.parquet as pq
 import pytest
 
+import mixture
 from cellworth import ShardedTable
 
 
