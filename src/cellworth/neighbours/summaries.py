@@ -22,6 +22,8 @@ _Counted = tuple[int, Wholes, Wholes]
 
 # Distinct numbers that are told apart; of more, the lowest bits are dropped until there are fewer.
 MOST_KEYS = 2**16
+# Numbers that are sorted together: the more, the less often counts are joined.
+_AT_ONCE = 2**17
 # The smallest float is 2**-1074.
 _UNIT_BITS = 1074
 _MAGNITUDE = 2**63 - 1
@@ -187,25 +189,32 @@ class Gathering:
         self._whole = whole
         self._limbs = np.zeros(8 if whole else (2047, 6), dtype=np.int64)
         self._gaps = 0
+        self._waiting: list[NDArray[Any]] = []
         self._ends: list[float] = []
         self._narrow = not whole
         self._counted: _Counted = (0, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     def add(self, cells: NDArray[Any]) -> None:
         """Add finite float64 numbers, in which NaN is a gap, or int64 numbers."""
-        for start in range(0, len(cells), 2 * MOST_KEYS):
-            ordered = np.sort(cells[start : start + 2 * MOST_KEYS])
-            if not self._whole:
-                # NaN are sorted to the end.
-                n_known = int(np.searchsorted(ordered, np.inf, side="right"))
-                self._gaps += len(ordered) - n_known
-                ordered = ordered[:n_known]
-            if len(ordered):
-                self._add_ordered(ordered)
+        for start in range(0, len(cells), _AT_ONCE):
+            self._waiting.append(cells[start : start + _AT_ONCE])
+            if sum(map(len, self._waiting)) >= _AT_ONCE:
+                self._add_waiting()
 
     def add_gaps(self, gaps: int) -> None:
         """Add this many gaps."""
         self._gaps += gaps
+
+    def _add_waiting(self) -> None:
+        ordered = np.sort(np.concatenate(self._waiting))
+        self._waiting = []
+        if not self._whole:
+            # NaN are sorted to the end.
+            n_known = int(np.searchsorted(ordered, np.inf, side="right"))
+            self._gaps += len(ordered) - n_known
+            ordered = ordered[:n_known]
+        if len(ordered):
+            self._add_ordered(ordered)
 
     def _add_ordered(self, ordered: NDArray[Any]) -> None:
         from cellworth.neighbours import summary_kernels as kernels
@@ -222,6 +231,8 @@ class Gathering:
 
     def summary(self) -> Numbers:
         """What came so far."""
+        if self._waiting:
+            self._add_waiting()
         sums = _whole_sums(self._limbs) if self._whole else _float_sums(self._limbs)
         low, high = self._ends or (0, 0)
         shift, keys, counts = self._counted
@@ -324,12 +335,11 @@ def _joined(one: _Counted, other: _Counted) -> _Counted:
     from cellworth.neighbours import summary_kernels as kernels
 
     shift = max(one[0], other[0])
-    keys, counts = kernels.joined(
-        one[1], one[2], shift - one[0], other[1], other[2], shift - other[0]
-    )
+    sides = [kernels.coarsened(keys, counts, shift - own) for own, keys, counts in (one, other)]
+    keys, counts = kernels.joined(*sides[0], *sides[1])
     drop = kernels.bits_to_drop(keys, MOST_KEYS)
     if drop:
-        keys, counts = kernels.joined(keys, counts, drop, keys[:0], counts[:0], 0)
+        keys, counts = kernels.coarsened(keys, counts, drop)
     return shift + drop, keys, counts
 
 

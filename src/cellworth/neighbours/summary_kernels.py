@@ -116,35 +116,57 @@ def add_wholes(keys, counts, limbs):
 
 
 @kernel
-def joined(keys, counts, drop, more_keys, more_counts, more_drop):
-    """Join two lists of sorted keys with counts, each without so many of its low bits."""
-    n, m = keys.shape[0], more_keys.shape[0]
-    all_keys, all_counts = np.empty(n + m, dtype=np.int64), np.empty(n + m, dtype=np.int64)
-    place, i, j = -1, 0, 0
-    while i < n or j < m:
-        if j == m or (i < n and keys[i] >> drop <= more_keys[j] >> more_drop):
-            key, times = keys[i] >> drop, counts[i]
-            i += 1
-        else:
-            key, times = more_keys[j] >> more_drop, more_counts[j]
-            j += 1
-        if place >= 0 and all_keys[place] == key:
-            all_counts[place] += times
+def coarsened(keys, counts, drop):
+    """Sorted keys without so many low bits; those that are the same then are one."""
+    coarse, sums = np.empty_like(keys), np.empty_like(counts)
+    place = -1
+    for i in range(keys.shape[0]):
+        key = keys[i] >> drop
+        if place >= 0 and coarse[place] == key:
+            sums[place] += counts[i]
         else:
             place += 1
-            all_keys[place] = key
-            all_counts[place] = times
-    return all_keys[: place + 1], all_counts[: place + 1]
+            coarse[place] = key
+            sums[place] = counts[i]
+    return coarse[: place + 1], sums[: place + 1]
+
+
+@kernel
+def joined(keys, counts, more_keys, more_counts):
+    """Join two lists of sorted distinct keys with counts."""
+    n, m = keys.shape[0], more_keys.shape[0]
+    all_keys, all_counts = np.empty(n + m, dtype=np.int64), np.empty(n + m, dtype=np.int64)
+    place, i, j = 0, 0, 0
+    while i < n and j < m:
+        key, other = keys[i], more_keys[j]
+        all_keys[place] = min(key, other)
+        all_counts[place] = (key <= other) * counts[i] + (other <= key) * more_counts[j]
+        i += key <= other
+        j += other <= key
+        place += 1
+    for k in range(i, n):
+        all_keys[place], all_counts[place] = keys[k], counts[k]
+        place += 1
+    for k in range(j, m):
+        all_keys[place], all_counts[place] = more_keys[k], more_counts[k]
+        place += 1
+    return all_keys[:place], all_counts[:place]
 
 
 @kernel
 def bits_to_drop(keys, most):
-    """Fewest low bits without which sorted keys are no more than so many."""
-    drop = 0
-    while True:
-        distinct = min(1, keys.shape[0])
+    """Fewest low bits without which sorted distinct keys are no more than so many."""
+    if keys.shape[0] <= most:
+        return 0
+    # Halving: without 64 bits there is one key, without none there are too many.
+    too_few, enough = 0, 64
+    while enough - too_few > 1:
+        drop = (too_few + enough) // 2
+        distinct = 1
         for i in range(1, keys.shape[0]):
             distinct += (keys[i] ^ keys[i - 1]) >> drop != 0
-        if distinct <= most:
-            return drop
-        drop += 1
+        if distinct > most:
+            too_few = drop
+        else:
+            enough = drop
+    return enough

@@ -21,9 +21,6 @@ Sort = Literal["floats", "times", "parsed", "codes"]
 
 # What NumPy holds for a missing date.
 NO_TIME = np.iinfo(np.int64).min
-# Distinct cells beyond which a column names rows rather than describing them.
-MOST_CATEGORIES = 10**6
-
 _UNKNOWN = -2
 
 
@@ -97,13 +94,15 @@ class Coder:
     codes : dict
         Codes that are given already.
     most : int or None
-        Distinct cells that are too many to go on; None where all are known already.
+        Distinct cells of which more are too many; None where all are known already.
+    advice : str
+        How the sentence ends that refuses too many.
     """
 
-    def __init__(self, codes: dict[Any, int], most: int | None) -> None:
+    def __init__(self, codes: dict[Any, int], most: int | None = None, advice: str = "") -> None:
         """Begin with these codes."""
         self.codes = codes
-        self._most = most
+        self._most, self._advice = most, advice
         self._before: Any = None
         self._lookup: Codes = np.empty(0, dtype=np.int32)
 
@@ -146,8 +145,7 @@ class Coder:
             )
         if n_distinct > self._most:
             raise ValueError(
-                f"column {name!r} has more than {self._most} different cells, so that it names "
-                "rows rather than describing them; leave it out with columns=."
+                f"column {name!r} has more than {self._most} different cells, {self._advice}"
             )
 
 

@@ -129,7 +129,7 @@ class _Filler:
     def __init__(self, column: ColumnLayout, line: NDArray[Any], gap: float) -> None:
         self.name = column.name
         self._column, self._line, self._gap = column, line, gap
-        self._coder = Coder({value: i for i, value in enumerate(column.values)}, None)
+        self._coder = Coder({value: i for i, value in enumerate(column.values)})
 
     def fill(self, cells: Any, to: Wholes) -> None:
         column = self._column
@@ -147,7 +147,7 @@ class _Filler:
 
 def _by_class(table: ShardedTable, shard: int, layout: Layout) -> tuple[Wholes, Wholes, Wholes]:
     """First row of each class, rows in the order of classes, and where each row goes."""
-    coder = Coder({label: i for i, label in enumerate(layout.classes)}, None)
+    coder = Coder({label: i for i, label in enumerate(layout.classes)})
     codes = [
         coder.read(cells, layout.target)[0] for (cells,) in table.batches(shard, [layout.target])
     ]

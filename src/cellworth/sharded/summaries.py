@@ -13,21 +13,16 @@ from numpy.typing import NDArray
 
 from cellworth.neighbours.columns import Distance, Kind, checked_kinds
 from cellworth.neighbours.summaries import Categories, Gathering, Numbers
-from cellworth.sharded.cells import (
-    MOST_CATEGORIES,
-    NO_TIME,
-    READERS,
-    Coder,
-    Sort,
-    sort_of,
-)
+from cellworth.sharded.cells import NO_TIME, READERS, Coder, Sort, sort_of
 from cellworth.sharded.tables import ShardedTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Different labels beyond which a target can be no class label.
+_MOST_CATEGORIES = 10**6
+_NO_CATEGORIES = "so that it names rows rather than describing them; leave it out with columns=."
 _MOST_LABELS = 2**16
+_NO_LABELS = "but rank bins are for class labels; group its cells into classes."
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +53,7 @@ class TableSummary:
             raise ValueError(f"shard {min(twice)} is in both summaries; merge each shard once.")
         rows = [row for row in (self.unlabelled, other.unlabelled) if row is not None]
         return TableSummary(
-            # Columns of one table are of one kind on both sides.
-            tuple(
-                cast("Any", mine).merge(yours)
-                for mine, yours in zip(self.columns, other.columns, strict=True)
-            ),
+            tuple(map(_merged, self.columns, other.columns)),
             self.labels.merge(other.labels),
             min(rows, default=None),
             self.digests | other.digests,
@@ -90,7 +81,7 @@ def summarise(
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
     columns = [_gatherer(name, sort_of(types[name], told.get(name), name)) for name in names]
-    labels = _GatheredCategories(table.target, _MOST_LABELS)
+    labels = _GatheredCategories(table.target, _MOST_LABELS, _NO_LABELS)
     unlabelled = None
     first = table.rows(shard).start
     for *cells, targets in table.batches(shard, [*names, table.target]):
@@ -156,8 +147,8 @@ class _GatheredNumbers:
 
 
 class _GatheredCategories:
-    def __init__(self, name: str, most: int) -> None:
-        self._name, self._coder = name, Coder({}, most)
+    def __init__(self, name: str, most: int, advice: str) -> None:
+        self._name, self._coder = name, Coder({}, most, advice)
         self._counts = np.zeros(1, dtype=np.int64)
         self._firsts: list[int] = []
         self._digest = hashlib.sha256(b"codes")
@@ -192,9 +183,23 @@ class _GatheredCategories:
         )
 
 
+def _merged(one: Numbers | Categories, other: Numbers | Categories) -> Numbers | Categories:
+    if isinstance(one, Numbers) and isinstance(other, Numbers):
+        return one.merge(other)
+    if isinstance(one, Categories) and isinstance(other, Categories):
+        both = one.merge(other)
+        if len(both.counts) > _MOST_CATEGORIES:
+            raise ValueError(
+                f"a column has more than {_MOST_CATEGORIES} different cells such as "
+                f"{next(iter(both.counts))!r}, {_NO_CATEGORIES}"
+            )
+        return both
+    raise ValueError("the summaries are of columns of different kinds; give both the same kinds.")
+
+
 def _gatherer(name: str, sort: Sort) -> _GatheredNumbers | _GatheredCategories:
     if sort == "codes":
-        return _GatheredCategories(name, MOST_CATEGORIES)
+        return _GatheredCategories(name, _MOST_CATEGORIES, _NO_CATEGORIES)
     return _GatheredNumbers(name, sort)
 
 
