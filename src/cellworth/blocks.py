@@ -97,8 +97,8 @@ class Axis:
         """Where in the table the ids stand that a coalition of players holds."""
         return np.flatnonzero(coalition[self.codes])
 
-    def some_labels(self, players: slice) -> Labels:
-        """What the players of a stretch are called."""
+    def some_labels(self, players: slice | Positions) -> Labels:
+        """What the players at some positions are called."""
         labels: Labels = self.labels[players]
         return labels
 
@@ -168,9 +168,11 @@ class NumberedAxis(Axis):
             f"{self.n_players - 1}. Use iloc to look up by position."
         )
 
-    def some_labels(self, players: slice) -> Labels:
-        """What the players of a stretch are called."""
-        return np.arange(*players.indices(self.n_players))
+    def some_labels(self, players: slice | Positions) -> Labels:
+        """What the players at some positions are called."""
+        if isinstance(players, slice):
+            return np.arange(*players.indices(self.n_players))
+        return np.asarray(players)
 
     def members(self, position: int) -> Labels:
         """Ids that the player at this position holds."""

@@ -75,11 +75,19 @@ class ValueList:
 
     def lowest(self, k: int = 10) -> ValueList:
         """Return the k lowest values, lowest first; ties in the data's order, no unvisited ones."""
-        return self._ranked(np.argsort(self.values, kind="stable"), k)
+        return self._best(self.lowest_places(k))
 
     def highest(self, k: int = 10) -> ValueList:
         """Return the k highest values, highest first; ties in the data's order, no unvisited."""
-        return self._ranked(np.argsort(-self.values, kind="stable"), k)
+        return self._best(self.highest_places(k))
+
+    def lowest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k lowest values, in the order of :meth:`lowest`."""
+        return self._places(np.argsort(self.values, kind="stable"), k)
+
+    def highest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k highest values, in the order of :meth:`highest`."""
+        return self._places(np.argsort(-self.values, kind="stable"), k)
 
     def part(self, places: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""
@@ -179,9 +187,9 @@ class ValueList:
             numbers["validation_error"] = self.validation_errors
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
-    def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
+    def _places(self, order: NDArray[np.intp], k: int) -> NDArray[np.intp]:
         refuse_no_number(k)
-        return self._best(order[~np.isnan(self.values[order])][:k])
+        return order[~np.isnan(self.values[order])][:k]
 
     def _best(self, places: NDArray[np.intp]) -> ValueList:
         """Entries at these positions, with their ranks."""

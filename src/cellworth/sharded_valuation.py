@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,21 @@ class ShardedValuation(Valuation):
             sums.count[:-1],
             self.backend,
             None if judged is None else judged[:-1],
+        )
+
+    def line(self, side: Literal["row", "column"], place: int) -> ValueList:
+        """Values of the blocks of one row, or of one column; only these are read."""
+        n_rows, n_columns = self.shape
+        rows = np.array([place]) if side == "row" else np.arange(n_rows)
+        columns = range(n_columns) if side == "row" else [place]
+        self.moments.refuse_too_many("the chosen values", len(rows) * len(columns))
+        figures = self.moments.at(rows, columns, ("mean", "spread"))
+        return ValueList(
+            {"column": self.column_labels} if side == "row" else {"row": rows},
+            figures["mean"].ravel(),
+            self._errors_of(figures["spread"]).ravel(),
+            np.full(figures["mean"].size, self.moments.n_observations),
+            self.backend,
         )
 
     def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:

@@ -72,15 +72,15 @@ class StoredList(ValueList):
         """How many observations stand behind each value."""
         return np.broadcast_to(np.int64(self._moments.n_observations), len(self))
 
-    def lowest(self, k: int = 10) -> ValueList:
-        """Return the k lowest values, lowest first; ties in the data's order."""
+    def lowest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k lowest values, in the order of ``lowest``."""
         refuse_no_number(k)
-        return self._best(self._moments.best(self._part("mean"), k, lowest=True))
+        return self._moments.best(self._part("mean"), k, lowest=True)
 
-    def highest(self, k: int = 10) -> ValueList:
-        """Return the k highest values, highest first; ties in the data's order."""
+    def highest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k highest values, in the order of ``highest``."""
         refuse_no_number(k)
-        return self._best(self._moments.best(self._part("mean"), k, lowest=False))
+        return self._moments.best(self._part("mean"), k, lowest=False)
 
     def part(self, places: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""

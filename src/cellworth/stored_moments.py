@@ -119,18 +119,23 @@ class StoredMoments(Moments):
         Each file is first checked against its fingerprint, once for these Moments.
         """
         end = self.shape[0] if end is None else end
-        held: list[Figures] = []
-        start = first
-        for rows, figures in self._pieces(parts, first, end, check):
+        start, held = first, _Held(min(n_rows, end - first))
+        for rows, figures in self._pieces(self._known(parts), first, end, check):
             at = rows.start
             while at < rows.stop:
                 stop = min(rows.stop, start + n_rows)
-                cut = slice(at - rows.start, stop - rows.start)
-                held.append({name: part[cut] for name, part in figures.items()})
+                held.add(
+                    {
+                        name: part[at - rows.start : stop - rows.start]
+                        for name, part in figures.items()
+                    }
+                )
                 at = stop
                 if stop in (start + n_rows, end):
-                    yield slice(start, stop), _joined(held)
-                    held, start = [], stop
+                    yield slice(start, stop), held.taken()
+                    start, held = stop, _Held(min(n_rows, end - stop))
+            # What was read is let go before more is read.
+            del figures
 
     def all_of(self, part: str) -> Floats:
         """Return one figure of all cells, or of all rows."""
@@ -138,8 +143,8 @@ class StoredMoments(Moments):
         of_rows = part.startswith("row")
         self.refuse_too_many("row sums" if of_rows else "values", n_rows if of_rows else None)
         found = np.zeros(n_rows if of_rows else (n_rows, n_columns))
-        for rows, figures in self.strips(GROUP_ROWS, (part,)):
-            if part in figures:
+        if self._known((part,)):
+            for rows, figures in self.strips(GROUP_ROWS, (part,)):
                 found[rows] = figures[part]
         return found
 
@@ -152,7 +157,7 @@ class StoredMoments(Moments):
             groups = np.unique((rows[near:far] - file.first_row) // file.group_rows).tolist()
             if not groups:
                 continue
-            for group, figures in file.read(self.folder, parts, groups, columns):
+            for group, figures in file.read(self.folder, self._known(parts), groups, columns):
                 here = slice(*np.searchsorted(rows, (group.start, group.stop)))
                 for part, figure in figures.items():
                     found[part][here] = figure[rows[here] - group.start]
@@ -244,6 +249,11 @@ class StoredMoments(Moments):
                 merged |= {f"{side}mean": joint.mean, f"{side}spread": joint.spread}
             yield merged
 
+    def _known(self, parts: Sequence[str]) -> list[str]:
+        """Figures that all files have; after one observation there is no spread."""
+        spread = all(file.with_spread for file in self.files)
+        return [part for part in parts if spread or not part.endswith("spread")]
+
     def _pieces(
         self, parts: Sequence[str], first: int, end: int, check: bool
     ) -> Iterator[tuple[slice, Figures]]:
@@ -256,7 +266,9 @@ class StoredMoments(Moments):
             for rows, figures in file.read(self.folder, parts, groups):
                 cut = slice(max(first - rows.start, 0), min(end, rows.stop) - rows.start)
                 some = {name: part[cut] for name, part in figures.items()}
+                del figures
                 yield slice(rows.start + cut.start, rows.start + cut.stop), some
+                del some
 
     def _by_promise(self, part: str, lowest: bool) -> list[tuple[float, int, ValueFile, int]]:
         """Groups by their best entry, with their first row, file and number."""
@@ -272,8 +284,8 @@ class StoredMoments(Moments):
         n_rows, n_columns = self.shape
         self.refuse_too_many("values")
         found = np.zeros((n_rows + 1, n_columns + 1))
-        for rows, figures in self.strips(GROUP_ROWS, (part, f"row_{part}")):
-            if part in figures:
+        if self._known((part,)):
+            for rows, figures in self.strips(GROUP_ROWS, (part, f"row_{part}")):
                 found[rows, :-1] = figures[part]
                 found[rows, -1] = figures[f"row_{part}"]
         found[-1] = getattr(self.sums, part)
@@ -287,10 +299,27 @@ def _by_rows(rows: Places, at_once: int) -> Iterator[Places]:
         yield order[start : start + at_once]
 
 
-def _joined(held: list[Figures]) -> Figures:
-    if len(held) == 1:
-        return held[0]
-    return {name: np.concatenate([part[name] for part in held]) for name in held[0]}
+class _Held:
+    """Some rows of figures that are put together from pieces; one piece stays what it is."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_rows, self._filled = n_rows, 0
+        self._figures: Figures = {}
+
+    def add(self, piece: Figures) -> None:
+        n_new = len(next(iter(piece.values())))
+        if n_new == self._n_rows:
+            self._figures = piece
+        for name, part in piece.items() if n_new < self._n_rows else ():
+            if name not in self._figures:
+                self._figures[name] = np.empty((self._n_rows, *part.shape[1:]))
+            self._figures[name][self._filled : self._filled + n_new] = part
+        self._filled += n_new
+
+    def taken(self) -> Figures:
+        """Give away what was put together."""
+        figures, self._figures = self._figures, {}
+        return figures
 
 
 def _k_lowest(entries: Floats, k: int) -> Places:

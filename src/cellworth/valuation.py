@@ -239,6 +239,29 @@ class Valuation:
             self.owned.validation,
         )
 
+    def line(self, side: Literal["row", "column"], place: int) -> ValueList:
+        """Values of the blocks of one row, or of one column, by its position.
+
+        Examples
+        --------
+        >>> from cellworth import TableGame, value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> value_game(game, (2, 2)).line("row", 0)
+        column   value
+             0   3.000
+             1  -1.000
+        """
+        key = np.s_[place, :] if side == "row" else np.s_[:, place]
+        judged = self.validation_errors
+        return ValueList(
+            {"column": self.column_labels} if side == "row" else {"row": self.row_labels},
+            self.values[key],
+            self.standard_errors[key],
+            self.counts[key],
+            self.backend,
+            None if judged is None else judged[key],
+        )
+
     def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
         """Go through the values from top to bottom, some rows at a time."""
         for start in range(0, self.shape[0], checked_count(n_rows, "n_rows")):

@@ -28,6 +28,7 @@ _NAME = re.compile(r"values-\d{5,}-[0-9a-f]{12}\.parquet")
 _BYTES_AT_ONCE = 2**20
 # So many rows of a transposed group stay in a processor's cache.
 _ROWS_TURNED_AT_ONCE = 1024
+_COLUMNS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class ValueFile:
         ----------
         folder : path
         parts : sequence of {"mean", "spread", "row_mean", "row_spread"}
-            A spread that the file does not have is left out.
+            No spreads unless the file has them.
         groups : sequence of int
         columns : sequence of int, default=None
             Which columns, by position; None means all of them.
@@ -179,23 +180,19 @@ class ValueFile:
 
         self.refuse_other_size(folder)
         places = range(self.n_columns) if columns is None else columns
-        names = {part: _names(part, places) for part in parts if self._has(part)}
-        wanted = [name for listed in names.values() for name in listed]
+        names = {part: _names(part, places) for part in parts}
         try:
             with pq.ParquetFile(folder / self.file, page_checksum_verification=True) as file:
                 self._refuse_other_content(file)
                 for number in groups:
-                    # Threads of Arrow can abort a process that ends soon after.
-                    table = file.read_row_group(number, columns=wanted, use_threads=False)
-                    found = {part: _turned(table, listed) for part, listed in names.items()}
-                    yield self.group(number), found
+                    yield (
+                        self.group(number),
+                        {part: _read(file, number, listed) for part, listed in names.items()},
+                    )
         except (pa.ArrowException, OSError) as error:
             raise ValueError(
                 f"{folder / self.file} cannot be read ({error}); restore it from a copy."
             ) from error
-
-    def _has(self, part: str) -> bool:
-        return self.with_spread or not part.endswith("spread")
 
     def refuse_other_size(self, folder: Path) -> None:
         """Refuse a file that is not there, or has another size; a look at the folder is enough."""
@@ -427,15 +424,20 @@ def _as_table(group: Mapping[str, Floats], names: list[str]) -> pa.Table:
     return pa.table(columns, schema=_schema(names))
 
 
-def _turned(table: pa.Table, names: list[str]) -> Floats:
-    """Columns of a table as one array that lies in memory row by row; one of a row's sums as is."""
-    if names[0].startswith("row"):
-        sums: Floats = table[names[0]].to_numpy()
-        return sums
-    parts = [table[name].to_numpy() for name in names]
-    turned = np.empty((table.num_rows, len(names)))
-    for start in range(0, table.num_rows, _ROWS_TURNED_AT_ONCE):
+def _read(file: Any, number: int, names: list[str]) -> Floats:
+    """Columns of one group, as one array that lies in memory row by row; one of sums as it is."""
+    n_rows = file.metadata.row_group(number).num_rows
+    turned = np.empty((n_rows, len(names)))
+    for first in range(0, len(names), _COLUMNS_AT_ONCE):
+        some = names[first : first + _COLUMNS_AT_ONCE]
+        # Threads of Arrow can abort a process that ends soon after.
+        table = file.read_row_group(number, columns=some, use_threads=False)
+        _turn([table[name].to_numpy() for name in some], turned[:, first : first + len(some)])
+    return turned[:, 0] if names[0].startswith("row") else turned
+
+
+def _turn(columns: list[Floats], turned: Floats) -> None:
+    for start in range(0, len(turned), _ROWS_TURNED_AT_ONCE):
         some = slice(start, start + _ROWS_TURNED_AT_ONCE)
-        for place, part in enumerate(parts):
-            turned[some, place] = part[some]
-    return turned
+        for place, column in enumerate(columns):
+            turned[some, place] = column[some]
