@@ -1,17 +1,10 @@
 """Real processes and a real cluster: workers and drivers are killed, and the bits stay the same."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
-import threading
 import time
-from collections import Counter
 from contextlib import ExitStack
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +21,7 @@ from cellworth import (
     Valuation,
 )
 from cellworth.execution.crews import AHEAD
+from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 
 pytest.importorskip("distributed")
 psutil = pytest.importorskip("psutil")
@@ -39,100 +33,6 @@ N_TASKS = 20
 N_TASKS_OF_LONG_RUN = 160
 N_TASKS_OF_SIGNALLED_RUN = 40
 SECONDS_TO_LEAVE = 5.0
-
-
-class Log:
-    """What was begun and ended, by whom, in the order in which it happened."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def lines(self):
-        text = self.path.read_text() if self.path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        return [line.split() for line in whole.splitlines()]
-
-    @property
-    def n_starts(self):
-        return self.path.read_bytes().count(b"start ") if self.path.exists() else 0
-
-    @property
-    def latest_start(self):
-        return max(float(when) for what, _, _, when in self.lines() if what == "start")
-
-    @property
-    def busy(self):
-        """Processes in the middle of something."""
-        open_now = Counter()
-        for what, pid, _, _ in self.lines():
-            open_now[int(pid)] += 1 if what == "start" else -1
-        return {pid for pid, n in open_now.items() if n > 0 and _state(pid) not in GONE}
-
-    def wait_for_starts(self, n_starts, while_alive=lambda: True):
-        deadline = time.monotonic() + 60
-        while self.n_starts < n_starts:
-            assert while_alive(), "the run ended before it could be hit"
-            assert time.monotonic() < deadline, "the run does not begin"
-            time.sleep(0.005)
-
-
-GONE = {None, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-
-
-def _state(pid):
-    try:
-        return psutil.Process(pid).status()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def kill_in_mid_task(log, among, n_victims=1):
-    """Stop processes, see that each is in the middle of something, and only then kill them."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        victims = sorted(log.busy & set(among()))[:n_victims]
-        # One that is stopped for long holds up the others, which wait for what it has.
-        if len(victims) == n_victims:
-            for pid in victims:
-                os.kill(pid, signal.SIGSTOP)
-            while any(_state(pid) not in {psutil.STATUS_STOPPED, *GONE} for pid in victims):
-                time.sleep(0.0005)
-            hit = log.busy >= set(victims)
-            for pid in victims:
-                os.kill(pid, signal.SIGKILL if hit else signal.SIGCONT)
-            if hit:
-                return victims
-        time.sleep(0.001)
-    raise AssertionError("nobody was hit in the middle of a task")
-
-
-def still_there(processes, seconds):
-    """Those that do not end in time; what nobody has reaped has ended."""
-    deadline = time.monotonic() + seconds
-    while (left := [each for each in processes if _state(each.pid) not in GONE]) and (
-        time.monotonic() < deadline
-    ):
-        time.sleep(0.02)
-    return left
-
-
-def workers():
-    """Processes below this one."""
-    return [child.pid for child in psutil.Process().children(recursive=True)]
-
-
-class Killer(threading.Thread):
-    """Kills workers of this process once so many starts are in the log."""
-
-    def __init__(self, log, moments, n_victims=1):
-        super().__init__(daemon=True)
-        self.log, self.moments, self.n_victims = log, moments, n_victims
-        self.killed = []
-
-    def run(self):
-        for n_starts in self.moments:
-            self.log.wait_for_starts(n_starts)
-            self.killed += kill_in_mid_task(self.log, workers, self.n_victims)
 
 
 @pytest.fixture(scope="module")
@@ -195,65 +95,16 @@ def resumed(valuer, folder, executor, n_tasks, **given):
     )
 
 
-class Driver:
-    """A process of its own that does a run in a folder once it is told to."""
-
-    def __init__(self):
-        paths = [str(Path(survivor.__file__).parent), os.environ.get("PYTHONPATH", "")]
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed at the end)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "import survivor; survivor.main()"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            start_new_session=True,
-            text=True,
-        )
-
-    def begin(self, valuer, executor, n_workers, n_tasks, folder):
-        self.folder, self.log = folder, Log(folder / "log")
-        asked = {"valuer": valuer, "executor": executor, "n_workers": n_workers}
-        line = json.dumps(asked | {"n_tasks": n_tasks, "folder": str(folder)})
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self._errors.close()
-
-    def alive(self):
-        return self.process.poll() is None
-
-    def family(self):
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def wait_for_starts(self, n_starts):
-        self.log.wait_for_starts(n_starts, self.alive)
-
-    def errors(self):
-        self._errors.seek(0)
-        return self._errors.read()
-
-    def ended(self):
-        return json.loads((self.folder / "ended").read_text())
-
-
 @pytest.fixture(scope="module")
 def drive():
     """Begin a run in a process of its own; the next one wakes up in the meantime."""
-    waiting = [Driver()]
+    waiting = [Driver("survivor")]
 
-    def begin(*asked):
-        waiting.append(Driver())
-        return waiting.pop(0).begin(*asked)
+    def begin(valuer, executor, n_workers, n_tasks, folder):
+        waiting.append(Driver("survivor"))
+        return waiting.pop(0).begin(
+            folder, valuer=valuer, executor=executor, n_workers=n_workers, n_tasks=n_tasks
+        )
 
     yield begin
     with waiting[0]:

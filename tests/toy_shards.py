@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sys
 import time
 from contextlib import nullcontext
@@ -96,6 +97,42 @@ class Toy:
         if self.log is None:
             return nullcontext()
         return survivor.logged(self.log, "-".join(map(str, names)))
+
+
+@dataclass(frozen=True)
+class Broken(Toy):
+    """A toy that fails in one look."""
+
+    def look(self, rows, number):
+        if (rows[0], number) == (1, 2):
+            raise ZeroDivisionError("nothing to divide by")
+        return super().look(rows, number)
+
+
+@dataclass(frozen=True)
+class Elsewhere(Toy):
+    """A toy whose workers do not see the folder of the run."""
+
+    hidden: str = ""
+
+    def prepare(self, number):
+        Path(self.hidden).rename(f"{self.hidden}-of-another-machine")
+        return super().prepare(number)
+
+
+@dataclass(frozen=True)
+class Deadly(Toy):
+    """A toy whose first looks kill the process."""
+
+    n_kills: int = 1
+
+    def look(self, rows, number):
+        log = Path(f"{self.log}-of-kills")
+        n_kills = log.read_text().count("start") if log.exists() else 0
+        if n_kills < self.n_kills:
+            with survivor.logged(log, "kill"):
+                os._exit(1)
+        return super().look(rows, number)
 
 
 def bins(drawn):

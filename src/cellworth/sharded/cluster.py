@@ -32,6 +32,9 @@ _FIRST = 1_000_000
 _SECONDS_BETWEEN_COUNTS = 2.0
 _SECONDS_TO_WAIT = 1.0
 
+# Name of a task, number of its round, and shard.
+Watched = tuple[str, int, int]
+
 
 class LostOnCluster(Setback):
     """Dask has lost patience with tasks whose workers died, or has dropped them."""
@@ -71,8 +74,9 @@ class OnCluster:
         with self._tasks(course) as tasks:
             shards = list(range(self.phases.n_shards))
             entries = tasks.for_shards(_publish, "publish", 0, shards, rounds=rounds, into=into)
-            for _ in shards:
-                tasks.next_done()
+            n_left = len(shards)
+            while n_left:
+                n_left -= len(tasks.done())
             with course.interrupts.allowed():
                 return [_answer(entries[shard]) for shard in shards]
 
@@ -81,10 +85,10 @@ class OnCluster:
         with lost_cluster_explained(self.client):
             n_places = self.n_places or max(self.client.nthreads().values(), default=1)
             tasks = _Tasks(self.client, Bench(self.phases, self.states, n_places), course)
-            try:
-                yield tasks
-            finally:
-                tasks.close()
+        try:
+            yield tasks
+        finally:
+            tasks.close()
 
 
 class _Tasks:
@@ -93,9 +97,8 @@ class _Tasks:
     def __init__(self, client: Any, bench: Bench, course: Course) -> None:
         self._client, self._course = client, course
         self._run = uuid4().hex
-        self._done: queue.SimpleQueue[tuple[tuple[str, int, int], Any]] = queue.SimpleQueue()
-        self._waiting: list[tuple[tuple[str, int, int], Any]] = []
-        self._flying: dict[tuple[str, int, int], Any] = {}
+        self._done: queue.SimpleQueue[tuple[Watched, Any]] = queue.SimpleQueue()
+        self._flying: dict[Watched, Any] = {}
         self._workers: dict[int, str] = {}
         self._counted = -_SECONDS_BETWEEN_COUNTS
         self._n_shards = bench.phases.n_shards
@@ -108,7 +111,10 @@ class _Tasks:
     ) -> Any:
         """Future of a single task, before any look."""
         key = f"{name}-{self._run}-{place}"
-        future = self._client.submit(function, *given, key=key, priority=_FIRST, pure=False, **at)
+        with lost_cluster_explained(self._client):
+            future = self._client.submit(
+                function, *given, key=key, priority=_FIRST, pure=False, **at
+            )
         self._made.add(future)
         return future
 
@@ -125,57 +131,60 @@ class _Tasks:
         found: dict[int, Any] = {}
         places = {shard: self.workers[shard] for shard in shards}
         for worker, mine in stations(places).items():
-            futures = self._client.map(
-                function,
-                mine,
-                bench=self.bench,
-                key=[f"{name}-{self._run}-{number}-{shard}" for shard in mine],
-                # Earlier rounds first, and in a round what was looked at before.
-                priority=-2 * number - (name == "settle"),
-                workers=[worker],
-                allow_other_workers=True,
-                pure=False,
-                **given,
-            )
+            with lost_cluster_explained(self._client):
+                futures = self._client.map(
+                    function,
+                    mine,
+                    bench=self.bench,
+                    key=[f"{name}-{self._run}-{number}-{shard}" for shard in mine],
+                    # Earlier rounds first, and in a round what was looked at before.
+                    priority=-2 * number - (name == "settle"),
+                    workers=[worker],
+                    allow_other_workers=True,
+                    pure=False,
+                    **given,
+                )
             self._made.update(futures)
             found |= dict(zip(mine, futures, strict=True))
         for shard, future in found.items():
             self.watch((name, number, shard), future)
         return found
 
-    def watch(self, what: tuple[str, int, int], future: Any) -> None:
+    def watch(self, what: Watched, future: Any) -> None:
         """Hear of a task when it is done."""
         self._flying[what] = future
         future.add_done_callback(lambda done: self._done.put((what, done)))
 
-    def next_done(self) -> tuple[tuple[str, int, int], Any]:
-        """Wait for a task that is watched; one that failed raises its error."""
-        while not self._waiting:
-            with self._course.interrupts.allowed():
-                self._waiting = taken(self._done, _SECONDS_TO_WAIT)[::-1]
-        what, future = self._waiting.pop()
-        self._flying.pop(what, None)
-        if future.status != "finished":
-            _answer(future)
-        return what, future
+    def done(self) -> list[tuple[Watched, Any]]:
+        """Wait for watched tasks, if only for a moment; one that failed raises its error."""
+        with self._course.interrupts.allowed():
+            found = taken(self._done, _SECONDS_TO_WAIT)
+        # Others have been dropped.
+        found = [(what, future) for what, future in found if self._flying.pop(what, None)]
+        for _, future in found:
+            if future.status != "finished":
+                _answer(future)
+        return found
 
-    @property
-    def more_are_done(self) -> bool:
-        """Whether the next one need not be waited for."""
-        return bool(self._waiting)
+    def drop_after(self, number: int) -> None:
+        """Let go of all that is not done of later rounds."""
+        for what in [what for what in self._flying if what[1] > number]:
+            self._flying.pop(what).release()
 
     @property
     def workers(self) -> dict[int, str]:
         """The worker of each shard; now and then it is seen who is still there."""
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS or not self._workers:
-            n_threads = self._client.nthreads()
-            while not n_threads:
+            while not (n_threads := self._n_threads()):
                 with self._course.interrupts.allowed():
                     time.sleep(_SECONDS_TO_WAIT)
-                n_threads = self._client.nthreads()
             self._workers = assigned(self._n_shards, n_threads, self._workers)
             self._counted = time.monotonic()
         return self._workers
+
+    def _n_threads(self) -> dict[str, int]:
+        with lost_cluster_explained(self._client):
+            return dict(self._client.nthreads())
 
     def close(self) -> None:
         """Let go of everything: what has not begun will not, and what runs is not waited for."""
@@ -213,15 +222,14 @@ class _Rounds:
         self._begin_rounds()
         while self._rounds:
             ready: list[tuple[int, int]] = []
-            self._take(ready)
-            while self._tasks.more_are_done:
-                self._take(ready)
+            for watched, future in self._tasks.done():
+                self._take(watched, future, ready)
             self._settle(ready)
             self._begin_rounds()
 
-    def _take(self, ready: list[tuple[int, int]]) -> None:
+    def _take(self, watched: Watched, future: Any, ready: list[tuple[int, int]]) -> None:
         """Take note of a task that is done; shards that may settle a round are ready for it."""
-        (name, number, shard), future = self._tasks.next_done()
+        name, number, shard = watched
         if number not in self._rounds:
             return
         if name == "look":
@@ -279,6 +287,7 @@ class _Rounds:
 
     def _end_after(self, number: int) -> None:
         self._ends = True
+        self._tasks.drop_after(number)
         for later in [other for other in self._rounds if other > number]:
             del self._rounds[later]
 

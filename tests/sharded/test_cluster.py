@@ -1,0 +1,239 @@
+"""Rounds over shards on real clusters: workers and drivers are killed, the bits stay the same."""
+
+import signal
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+import survivor
+import toy_shards
+from cellworth import Dask, Serial, Threads
+from cellworth.sharded import running
+from killing import Driver, Killer, Log, kill_in_mid_task, still_there
+from toy_shards import Broken, Deadly, Elsewhere, Toy
+
+pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+
+N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 6
+SECONDS = 0.05
+SECONDS_TO_LEAVE = 5.0
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """What rows get after so many rounds."""
+    known = {}
+
+    def after(n_rounds):
+        if n_rounds not in known:
+            known[n_rounds] = toy_shards.truth(N_ROWS, n_rounds)
+        return known[n_rounds]
+
+    return after
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Make clients of clusters of so many workers, which are shared: nobody kills these."""
+    clients = {}
+    with ExitStack() as stack:
+
+        def of(n_workers):
+            if n_workers not in clients:
+                clients[n_workers] = stack.enter_context(survivor.cluster(n_workers))
+            return clients[n_workers]
+
+        yield of
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize("n_shards", [1, 4, 7, 16])
+def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster, truth, tmp_path):
+    executor = Dask(cluster(n_workers))
+    finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert [told["round"] for told in finished.told] == list(range(N_ROUNDS))
+    assert [entry["shard"] for entry in finished.entries] == list(range(n_shards))
+
+
+def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path):
+    log = Log(tmp_path / "log")
+    toy, folder = Toy(N_SHARDS, log=str(log.path)), tmp_path / "checkpoint"
+    executors = [Dask(cluster(2)), Threads(2), Dask(cluster(1)), Serial()]
+    for n_rounds, executor in enumerate(executors, start=1):
+        _, got = toy_shards.run(toy, n_rounds, executor, tmp_path, folder)
+        assert np.array_equal(got, truth(n_rounds))
+    assert log.n_starts_of("settle") == log.n_starts_of("look") == N_SHARDS * len(executors)
+
+
+def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_path):
+    log = Log(tmp_path / "log")
+    toy = Toy(N_SHARDS, log=str(log.path))
+    finished, got = toy_shards.run(
+        toy, 100, Dask(cluster(2)), tmp_path, enough=lambda told: len(told) == 3
+    )
+    assert len(finished.told) == 3
+    assert np.array_equal(got, truth(3))
+    # What was looked at ahead is dropped.
+    assert log.n_starts_of("settle") == 3 * N_SHARDS
+
+
+def test_rows_stay_with_their_workers(cluster, tmp_path):
+    log = Log(tmp_path / "log")
+    toy = Toy(N_SHARDS, log=str(log.path), seconds=0.01)
+    toy_shards.run(toy, N_ROUNDS, Dask(cluster(2)), tmp_path, n_places=N_SHARDS)
+    # An idle worker may take a shard over; then it has opened it as well.
+    assert log.n_starts_of("open") <= 2 * N_SHARDS
+
+
+def test_an_error_of_a_worker_arrives(cluster, truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(ZeroDivisionError, match="nothing to divide by"):
+        toy_shards.run(Broken(N_SHARDS), N_ROUNDS, Dask(cluster(2)), tmp_path, folder)
+    _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Dask(cluster(2)), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+
+
+def test_a_damaged_state_is_noticed_by_the_worker_that_reads_it(cluster, truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
+    path = folder / "shard-000004-00000003.npz"
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match="its round is done again"):
+        _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Dask(cluster(2)), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(cluster, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy = Elsewhere(N_SHARDS, hidden=str(folder))
+    with pytest.raises(FileNotFoundError, match="that all workers of the cluster share"):
+        toy_shards.run(toy, 1, Dask(cluster(1)), tmp_path, folder)
+
+
+def test_a_cluster_that_is_gone_is_told(tmp_path):
+    with survivor.cluster(1) as client:
+        executor = Dask(client)
+    with pytest.raises(ConnectionError, match="the cluster is gone"):
+        toy_shards.run(Toy(2), 1, executor, tmp_path)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("doing", ["look", "settle"])
+def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
+    log = Log(tmp_path / "log")
+    toy = Toy(N_SHARDS, log=str(log.path), seconds=SECONDS)
+    killer = Killer(log, [1, 2 * N_SHARDS], doing=doing)
+    with survivor.cluster(2) as client:
+        killer.start()
+        _, got = toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
+        killer.join(0)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert len(set(killer.killed)) == 2
+    # What was settled before stays settled; only what was cut off is done again.
+    assert log.n_starts_of("settle") <= N_ROUNDS * N_SHARDS + 2
+    # A kill costs the rounds in flight of the shards that the worker had.
+    assert log.n_starts_of("look") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("doing", ["look", "settle"])
+def test_all_workers_may_die_at_once(doing, truth, tmp_path):
+    log = Log(tmp_path / "log")
+    toy = Toy(N_SHARDS, log=str(log.path), seconds=2 * SECONDS)
+    killer = Killer(log, [N_SHARDS], n_victims=2, doing=doing)
+    with survivor.cluster(2) as client:
+        killer.start()
+        _, got = toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
+        killer.join(0)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert len(set(killer.killed)) == 2
+
+
+@pytest.fixture
+def impatient():
+    """A cluster that gives up on a task when its worker dies."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        survivor.cluster(1) as client,
+    ):
+        yield client
+
+
+@pytest.mark.alone
+def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
+    toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=2)
+    _, got = toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
+    assert np.array_equal(got, truth(N_ROUNDS))
+
+
+@pytest.mark.alone
+def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
+    monkeypatch.setattr(running, "_MOST_IN_VAIN", 1)
+    toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
+    with pytest.raises(RuntimeError, match="no round could be done in 2 attempts"):
+        toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
+
+
+def driven(folder, executor):
+    asked = {"n_shards": N_SHARDS, "n_rounds": N_ROUNDS, "seconds": SECONDS}
+    return Driver("toy_shards").begin(folder, executor=executor, n_workers=2, **asked)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("executor", "then"),
+    [("serial", "threads"), ("threads", "dask"), ("dask", "serial")],
+)
+@pytest.mark.parametrize("doing", ["look", "settle"])
+def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path):
+    log = Log(tmp_path / "log")
+    with driven(tmp_path, executor) as driver:
+        driver.wait_for_starts(2 * N_SHARDS, doing=doing)
+        family = driver.family()
+        if executor == "dask":
+            driver.process.kill()
+        else:
+            kill_in_mid_task(log, lambda: [driver.process.pid], doing=doing)
+        assert driver.process.wait() == -signal.SIGKILL, driver.errors()
+        assert not still_there(family, SECONDS_TO_LEAVE)
+    toy = Toy(N_SHARDS, log=str(log.path))
+    with survivor.executor(then, 2) as place:
+        _, got = toy_shards.run(toy, N_ROUNDS, place, tmp_path, tmp_path / "checkpoint")
+    assert np.array_equal(got, truth(N_ROUNDS))
+    # At most what was in flight is settled again: one shard for each worker.
+    assert log.n_starts_of("settle") <= N_ROUNDS * N_SHARDS + 2
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("executor", ["threads", "dask"])
+def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
+    with driven(tmp_path, executor) as driver:
+        driver.wait_for_starts(2 * N_SHARDS, doing="settle")
+        driver.process.send_signal(sent)
+        assert driver.process.wait(30) == 0, driver.errors()
+        ended = driver.ended()
+    assert ended["interrupted"]
+    assert ended["digest"] == toy_shards.digest(truth(ended["rounds"]))
+    toy = Toy(N_SHARDS, log=str(tmp_path / "log"))
+    _, got = toy_shards.run(toy, N_ROUNDS, Threads(2), tmp_path, tmp_path / "checkpoint")
+    assert np.array_equal(got, truth(N_ROUNDS))
+
+
+def bytes_moved(client):
+    """Bytes that workers handed out: to each other, and to the driver."""
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
+
+
+def test_rows_and_states_do_not_travel(tmp_path):
+    toy = Toy(12, weight=2**20)
+    with survivor.cluster(4) as client:
+        toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
+        moved = bytes_moved(client)
+    # All of it is less than the rows or the state of one shard.
+    assert 0 < moved < 2**20
