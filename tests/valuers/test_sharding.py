@@ -1,4 +1,4 @@
-"""Values of tables in shards: the same bits as in memory, however they are cut and whoever works."""
+"""Values of tables in shards: the same bits as in memory, however cut and whoever works."""
 
 from contextlib import contextmanager
 
