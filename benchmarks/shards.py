@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import mixture
 
@@ -52,13 +55,23 @@ def timed(seconds):
         setattr(ShardPhases, name, told)
 
 
+def judges(folder, n_queries):
+    """Validation rows and labels; they are written once, because to draw some is to draw many."""
+    path = Path(folder) / f"{n_queries}-queries.parquet"
+    if not path.exists():
+        X_val, y_val = mixture.queries(n_queries)
+        pq.write_table(X_val.append_column("label", pa.array(y_val)), path)
+    rows = pq.ParquetFile(path).read(use_threads=False)
+    return rows.drop_columns("label"), rows["label"].to_pylist()
+
+
 def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     """Value the cells of a table in this process; figures by name."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
     from cellworth import KNNValuer, Permutations, Serial, ShardedTable
 
-    X_val, y_val = mixture.queries(n_queries)
+    X_val, y_val = judges(Path(folder).parent, n_queries)
     names = X_val.column_names[: n_columns or None]
     valuer = KNNValuer(
         10, design=Permutations(1), sweeps=1, random_state=0, executor=Serial(), progress=False
@@ -92,6 +105,8 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
 
 def in_process(folder, **given):
     """The same, in a process of its own."""
+    judges(folder.parent, given["n_queries"])
+    written(folder.parent, 10_000, 2)
     code = f"import json, shards; print(json.dumps(shards.measured({str(folder)!r}, **{given!r})))"
     done = subprocess.run(  # noqa: S603 (this very program)
         [sys.executable, "-c", code],
@@ -99,6 +114,8 @@ def in_process(folder, **given):
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent,
+        # Arrow's own allocator reserves addresses by the gigabyte, whatever is used of them.
+        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"},
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
