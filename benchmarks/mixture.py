@@ -6,7 +6,8 @@
 Twenty columns: twelve of float32, four of small whole numbers, four of text; two of them with 3 %
 gaps. The target is "low" or "high". Rows are drawn in chunks of 500,000; a chunk depends on the
 seed and on its number alone, whatever is drawn besides. With ``--measure`` the files that are there
-are summarised, loaded and prepared, shard by shard in one thread; a line per shard and step.
+are summarised, loaded and prepared, shard by shard in one thread: time on the clock, time that the
+processor was busy, and the most memory that was held.
 """
 
 from __future__ import annotations
@@ -107,12 +108,12 @@ def measure(folder):
     table = ShardedTable.from_parquet(folder, target="label")
     n_cells = table.shape[0] * table.shape[1]
     print(table)
-    seconds = dict.fromkeys(("summarise", "merge", "load", "save", "open"), 0.0)
+    seconds = {step: np.zeros(2) for step in ("summarise", "merge", "load", "save", "open")}
 
-    def timed(step, function, *arguments, **settings):
-        start = time.perf_counter()
-        result = function(*arguments, **settings)
-        seconds[step] += time.perf_counter() - start
+    def timed(step, function, *arguments):
+        start = np.array([time.perf_counter(), time.process_time()])
+        result = function(*arguments)
+        seconds[step] += np.array([time.perf_counter(), time.process_time()]) - start
         return result
 
     # Kernels are compiled, or fetched from their cache, before the clock runs.
@@ -131,8 +132,10 @@ def measure(folder):
             timed("save", rows.save, Path(prepared) / str(shard))
             del rows
             timed("open", ShardRows.open, Path(prepared) / str(shard))
-    for step, taken in seconds.items():
-        print(f"{step:10} {taken:8.2f} s {taken / n_cells * 1e9:8.2f} ns per cell")
+    for step, (taken, busy) in seconds.items():
+        print(
+            f"{step:10} {taken:7.2f} s, {busy:7.2f} s busy: {busy / n_cells * 1e9:6.2f} ns a cell"
+        )
     print(f"numbers as {layout.dtype}; {_peak():.0f} MB at most")
 
 

@@ -28,7 +28,7 @@ def table_of_all_sorts(n_rows=3000, seed=0):
             "whole": rng.integers(0, 9, n_rows),
             "byte": with_gaps(rng.integers(0, 200, n_rows).astype(np.uint8)),
             "text": with_gaps(rng.choice(list("abcdef"), n_rows)),
-            "large": with_gaps(rng.choice(["", "b"], n_rows), pa.large_string()),
+            "large": with_gaps(rng.choice(["", "b"], n_rows)).cast(pa.large_string()),
             "dictionary": with_gaps(rng.choice(list("xyz"), n_rows)).dictionary_encode(),
             "truth": rng.random(n_rows) < 0.5,
             "doubt": with_gaps(rng.random(n_rows) < 0.3),

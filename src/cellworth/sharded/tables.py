@@ -123,7 +123,7 @@ class ShardedTable:
         """Numbers of a shard's rows in the whole table."""
         return range(int(self._starts[shard]), int(self._starts[shard + 1]))
 
-    def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[pa.Array]]:
+    def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
         """Columns of a shard as Arrow arrays, a batch of some 65,536 rows after the other."""
         from pyarrow import types
 
