@@ -127,6 +127,8 @@ def there(n_workers):
             partial(tasks_done, client),
             partial(bytes_moved, client),
         ]
+        # Workers import what they need.
+        per_round(Empty(16), Dask(client), counters)
         for name, fan_in in (("tree", 8), ("flat", 10**9)):
             cluster._FAN_IN = fan_in
             for n_shards, summary_bytes in ((16, 8), (100, 8), (1000, 8), (100, 2**20)):
