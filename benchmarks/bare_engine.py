@@ -22,6 +22,8 @@ from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
 from cellworth import KNNGame, KNNValuer, Permutations, RankBins, Shapley
+from cellworth.neighbours.rounds import Asked
+from cellworth.neighbours.sorting import SortedRows
 from cellworth.neighbours.training import Query
 from cellworth.valuers.queries import QueryTasks
 
@@ -71,17 +73,21 @@ def encoded(X, X_val):
     return numbers[: len(X)], numbers[len(X) :]
 
 
-class Ranked:
-    """The library's ranking of one query after the other."""
+def query_tasks(game, ranking=None):
+    return QueryTasks(
+        game=game, design=Permutations(1), row_semivalue=Shapley(), column_semivalue=Shapley(),
+        with_label=False, ranking=ranking, seed=0,
+    )  # fmt: skip
 
-    def __init__(self, game, ranking=None):
-        tasks = QueryTasks(
-            game=game, design=Permutations(1), row_semivalue=Shapley(),
-            column_semivalue=Shapley(), with_label=False, ranking=ranking, seed=0,
-        )  # fmt: skip
+
+class Ranked:
+    """The library's exact ranking of one query after the other."""
+
+    def __init__(self, game):
+        tasks = query_tasks(game)
         self.game, self.training = game, tasks._training(0)
-        ((self.plan, self.weights),) = tasks._drawn(0)
-        self.ranked = tasks._ranked(self.training, self.plan.most_at_once)
+        ((self.plan, self.weights),) = tasks._planned(0)
+        self.ranked = SortedRows(self.training, self.plan.most_at_once)
         self.cells = np.zeros((game.shape[1], len(game.labels)))
         self.without_columns = tasks._without_columns(self.training)
 
@@ -100,10 +106,27 @@ class Ranked:
         )
 
 
+class Binned:
+    """The library's ranking by bins, of one query after the other."""
+
+    def __init__(self, game, ranking):
+        tasks = query_tasks(game, ranking)
+        self.ranker, self.shard = tasks._ranker(ranking, 0)
+        self.judges, self.designs = tasks.questions.judges, tasks.questions.designs(0)
+        self.cells = np.zeros((game.shape[1], len(game.labels)), dtype=np.int64)
+
+    def rank(self, place, order):
+        query = self.judges.query(self.ranker.rulers, 0, place)
+        asked = Asked.of([query], [order], [0], [1.0], self.designs)
+        prepared = self.ranker.prepare(asked, self.designs, empty="prior", with_label=False)
+        worths = self.ranker.resolve(self.ranker.look(0, self.shard, prepared))
+        self.ranker.settle(self.shard, prepared, worths.far, worths.near[0], into=self.cells)
+
+
 def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
     """Best nanoseconds per row and coalition of the library's rankings and of the bare engine."""
     game = KNNGame(X, y, X_val, y_val, n_neighbors=10)
-    ours = [Ranked(game, ranking) for ranking in rankings]
+    ours = [Binned(game, r) if r else Ranked(game) for r in rankings]
     numbers, asked = encoded(X, X_val)
     bare = BareEngine(numbers)
     order = np.random.default_rng(0).permutation(game.shape[1])

@@ -63,17 +63,17 @@ def values(given, design, seed=0, **settings):
 
 def shared_variance(given, n_orders):
     """Mean over cells of the variance of one shared permutation."""
-    from cellworth.valuers import queries
+    from cellworth.valuers.questions import Questions
 
-    relabel = queries.QueryTasks._orders
+    relabel = Questions.orders
     same_for_all = lambda self, task: iter([np.arange(self.n_results)] * len(task.part.queries))  # noqa: E731
-    queries.QueryTasks._orders = same_for_all
+    Questions.orders = same_for_all
     try:
         rng = np.random.default_rng(1)
         orders = [rng.permutation(given.X.shape[1]) for _ in range(n_orders)]
         seen = np.array([values(given, SharedOrder(order)) for order in orders])
     finally:
-        queries.QueryTasks._orders = relabel
+        Questions.orders = relabel
     return seen.var(axis=0, ddof=1).mean()
 
 

@@ -49,6 +49,7 @@ from cellworth.moments import Moments
 from cellworth.neighbours.bins import RankBins
 from cellworth.owners import Owners
 from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.sharded.tables import ShardedTable
 from cellworth.subsets import AllSubsets, LeverageSubsets, Permutations, QuadratureSubsets
 from cellworth.valuation import Valuation
 from cellworth.valuers import (
@@ -114,6 +115,7 @@ __all__ = [
     "RemovalCurve",
     "Serial",
     "Shapley",
+    "ShardedTable",
     "StandardErrorBelow",
     "TableGame",
     "TensorLeastSquares",

@@ -97,10 +97,86 @@ class Axis:
         """Where in the table the ids stand that a coalition of players holds."""
         return np.flatnonzero(coalition[self.codes])
 
+    def some_labels(self, players: slice | Positions) -> Labels:
+        """What the players at some positions are called."""
+        labels: Labels = self.labels[players]
+        return labels
+
     def members(self, position: int) -> Labels:
         """Ids that the player at this position holds."""
         ids: Labels = self.ids[self.codes == position]
         return ids
+
+
+class NumberedAxis(Axis):
+    """Players called 0, 1, 2, ..., each its own; of their number no array is held.
+
+    Arrays of the length of the axis are made when they are asked for, and not kept.
+    """
+
+    def __init__(self, n_players: int) -> None:
+        """Number the players."""
+        object.__setattr__(self, "n_players", n_players)
+
+    n_players: int
+
+    @property
+    def labels(self) -> Labels:
+        """What each player is called: its position."""
+        return np.arange(self.n_players)
+
+    @property
+    def ids(self) -> Labels:
+        """The same: every player holds itself."""
+        return np.arange(self.n_players)
+
+    @property
+    def codes(self) -> Positions:
+        """The same once more."""
+        return np.arange(self.n_players)
+
+    @property
+    def grouped(self) -> bool:
+        """Players are single ids."""
+        return False
+
+    def __len__(self) -> int:
+        """Count the players."""
+        return self.n_players
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both sides have the same players holding the same ids."""
+        if isinstance(other, NumberedAxis):
+            return self.n_players == other.n_players
+        if isinstance(other, Axis) and len(other) != self.n_players:
+            return False
+        return super().__eq__(other)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        """Say how many there are."""
+        return f"NumberedAxis({self.n_players})"
+
+    def position(self, label: Any, *, what: str) -> int:
+        """Where the player with this label stands."""
+        key = label_array([label], what=what)
+        if key.dtype.kind in "iuf" and 0 <= key[0] < self.n_players and key[0] % 1 == 0:
+            return int(key[0])
+        raise KeyError(
+            f"no {what} is called {label!r}; labels are whole numbers from 0 to "
+            f"{self.n_players - 1}. Use iloc to look up by position."
+        )
+
+    def some_labels(self, players: slice | Positions) -> Labels:
+        """What the players at some positions are called."""
+        if isinstance(players, slice):
+            return np.arange(*players.indices(self.n_players))
+        return np.asarray(players)
+
+    def members(self, position: int) -> Labels:
+        """Ids that the player at this position holds."""
+        return np.array([position])
 
 
 @dataclass(frozen=True)

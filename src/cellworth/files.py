@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,12 +23,17 @@ _TEMPORARY = re.compile(r"\.(?P<host>[^~]*)~(?P<process>\d+)~[0-9a-f]{32}~.*")
 
 @contextmanager
 def written_atomically(
-    path: Path, *, replacing: bool = True, durable: bool = True
+    path: Path,
+    *,
+    replacing: bool = True,
+    durable: bool = True,
+    named: Callable[[], str] | None = None,
 ) -> Iterator[BinaryIO]:
     """Give a file to write to, which takes its name once it is safely on disk.
 
     Without ``replacing``, a file that has the name by then raises FileExistsError. One that is not
-    ``durable`` is whole even if its writer is killed, but not if the machine stops.
+    ``durable`` is whole even if its writer is killed, but not if the machine stops. ``named`` is
+    asked for another name beside ``path`` when all is written: what was written may decide it.
     """
     temporary = path.with_name(f".{socket.gethostname()}~{os.getpid()}~{uuid4().hex}~{path.name}")
     try:
@@ -37,6 +42,7 @@ def written_atomically(
             file.flush()
             if durable:
                 os.fsync(file.fileno())
+        path = path if named is None else path.with_name(named())
         if replacing:
             os.replace(temporary, path)
         else:

@@ -75,11 +75,19 @@ class ValueList:
 
     def lowest(self, k: int = 10) -> ValueList:
         """Return the k lowest values, lowest first; ties in the data's order, no unvisited ones."""
-        return self._ranked(np.argsort(self.values, kind="stable"), k)
+        return self._best(self.lowest_places(k))
 
     def highest(self, k: int = 10) -> ValueList:
         """Return the k highest values, highest first; ties in the data's order, no unvisited."""
-        return self._ranked(np.argsort(-self.values, kind="stable"), k)
+        return self._best(self.highest_places(k))
+
+    def lowest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k lowest values, in the order of :meth:`lowest`."""
+        return self._places(np.argsort(self.values, kind="stable"), k)
+
+    def highest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k highest values, in the order of :meth:`highest`."""
+        return self._places(np.argsort(-self.values, kind="stable"), k)
 
     def part(self, places: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""
@@ -132,14 +140,14 @@ class ValueList:
         shown: dict[str, list[Any]] = self._shown()
         if not bars:
             return table(shown)
-        drawn = bars_of(self.values[:_ROWS_PRINTED].tolist())
+        drawn = bars_of(self._first().values.tolist())
         return table(shown | {"": drawn}, bars="")
 
     def _shown(self) -> dict[str, list[Any]]:
         """Columns that are printed, of the first entries, with numbers rounded alike."""
-        columns = self.part(np.arange(min(len(self), _ROWS_PRINTED)))._columns()
+        columns = self._first()._columns()
         del columns["count"]
-        if not np.any(self.standard_errors):
+        if not self._has_errors():
             del columns["standard_error"]
         decimals = self._decimals()
         for name in {"value", "standard_error", "validation_error"} & set(columns):
@@ -152,10 +160,22 @@ class ValueList:
 
     def _decimals(self) -> int:
         """Decimals that show four digits of the largest value."""
-        sizes = np.abs(self.values[np.isfinite(self.values)])
-        largest = float(sizes.max()) if len(sizes) else 0.0
+        largest = self._largest()
         digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
         return max(digits, 0)
+
+    def _first(self) -> ValueList:
+        """Entries that are printed."""
+        return self.part(np.arange(min(len(self), _ROWS_PRINTED)))
+
+    def _largest(self) -> float:
+        """Size of the largest value that is known."""
+        sizes = np.abs(self.values[np.isfinite(self.values)])
+        return float(sizes.max()) if len(sizes) else 0.0
+
+    def _has_errors(self) -> bool:
+        """Whether any standard error is not 0."""
+        return bool(np.any(self.standard_errors))
 
     def _columns(self) -> dict[str, list[Any]]:
         numbers = {
@@ -167,13 +187,22 @@ class ValueList:
             numbers["validation_error"] = self.validation_errors
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
-    def _ranked(self, order: NDArray[np.intp], k: int) -> ValueList:
-        if not is_whole(k) or k < 1:
-            raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
-        best = self.part(order[~np.isnan(self.values[order])][:k])
+    def _places(self, order: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+        refuse_no_number(k)
+        return order[~np.isnan(self.values[order])][:k]
+
+    def _best(self, places: NDArray[np.intp]) -> ValueList:
+        """Entries at these positions, with their ranks."""
+        best = self.part(places)
         ranks = {"rank": np.arange(1, len(best) + 1)}
         # In front, and in place of the ranks of the list that this one was taken from.
         return replace(best, labels=ranks | dict(best.labels) | ranks)
+
+
+def refuse_no_number(k: Any) -> None:
+    """Refuse what does not say how many values to list."""
+    if not is_whole(k) or k < 1:
+        raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
 
 
 def default_backend() -> str:

@@ -15,12 +15,23 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, Axis, Blocks, Labels, Mask, is_missing, label_array, some
+from cellworth.absent import AbsentTable, is_absent
+from cellworth.blocks import (
+    LABEL,
+    Axis,
+    Blocks,
+    Labels,
+    Mask,
+    NumberedAxis,
+    is_missing,
+    label_array,
+    some,
+)
 from cellworth.counts import is_whole
+from cellworth.stretches import Codes, Runs, Stretches
 from cellworth.tables import Table, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]
-Codes = NDArray[np.int32]
 
 _ROWS_AT_ONCE = 65_536
 
@@ -30,7 +41,7 @@ class Claim:
     """Cells that one owner claims: a rectangle, or where ``cells`` is given, what it marks."""
 
     owner: str
-    rows: Mask
+    rows: Mask | Stretches
     columns: Mask
     cells: Mask | None = None
 
@@ -42,7 +53,7 @@ class Claim:
 
     def meets(self, other: Claim) -> tuple[int, int] | None:
         """One cell that both claim, or None."""
-        rows = np.flatnonzero(self.rows & other.rows)
+        rows = self._common_rows(other)
         columns = np.flatnonzero(self.columns & other.columns)
         if len(rows) == 0 or len(columns) == 0:
             return None
@@ -53,6 +64,13 @@ class Claim:
         found = np.argwhere(both)
         return (int(rows[found[0, 0]]), int(columns[found[0, 1]])) if len(found) else None
 
+    def _common_rows(self, other: Claim) -> NDArray[np.intp]:
+        """Rows in which both claim something; of stretches, the first is enough."""
+        if isinstance(self.rows, Stretches) and isinstance(other.rows, Stretches):
+            first = self.rows.first_common(other.rows)
+            return np.array([] if first is None else [first], dtype=np.intp)
+        return np.flatnonzero(np.asarray(self.rows) & np.asarray(other.rows))
+
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
@@ -62,7 +80,7 @@ class Holdings:
     ----------
     names : tuple of str
         The owners.
-    row_lines : array of shape (n_rows,)
+    row_lines : array of shape (n_rows,), or Runs
         Which line of ``lines`` tells who holds the blocks of each row.
     lines : array of shape (n_lines, n_columns)
         Which line of ``claims`` tells who holds a block.
@@ -71,7 +89,7 @@ class Holdings:
     """
 
     names: tuple[str, ...]
-    row_lines: Codes
+    row_lines: Codes | Runs
     lines: Codes
     claims: Mask
 
@@ -83,13 +101,29 @@ class Holdings:
     @cached_property
     def hold_blocks(self) -> Mask:
         """Whether each owner holds any block; one who holds labels that do not play has none."""
-        kinds = np.unique(self.lines[np.unique(self.row_lines)])
+        kinds = np.unique(self.lines[self.rows_of_lines > 0])
         return np.asarray(self.claims[kinds].any(axis=0))
+
+    @cached_property
+    def rows_of_lines(self) -> NDArray[np.int64]:
+        """How many rows are held as each line says."""
+        found = np.zeros(len(self.lines), dtype=np.int64)
+        if isinstance(self.row_lines, Runs):
+            np.add.at(found, self.row_lines.codes, self.row_lines.lengths)
+            return found
+        return found + np.bincount(self.row_lines, minlength=len(found))
+
+    def cells_of_claims(self, columns: slice) -> NDArray[np.int64]:
+        """How many blocks of some columns each line of ``claims`` tells of."""
+        lines = self.lines[:, columns]
+        found = np.zeros(len(self.claims), dtype=np.int64)
+        np.add.at(found, lines, self.rows_of_lines[:, np.newaxis])
+        return found
 
     def of_nobody(self) -> Mask:
         """Columns in which some block is nobody's."""
         free = self.claims.sum(axis=1) == 0
-        return np.asarray(free[self.lines[np.unique(self.row_lines)]].any(axis=0))
+        return np.asarray(free[self.lines[self.rows_of_lines > 0]].any(axis=0))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -111,8 +145,9 @@ class Owners:
 
     Parameters
     ----------
-    X : pandas, polars or Arrow table, or array
-        The table that was, or will be, valued.
+    X : pandas, polars or Arrow table, array, or table in shards
+        The table that was, or will be, valued. Of one in shards, rows are named by position, and
+        what stands in cells is not looked at.
     overlaps : {"refuse", "equal", "first"}, default="refuse"
         What happens where two owners claim a cell: an error, equal shares of its value, or all of
         it to the one who was assigned first.
@@ -132,7 +167,7 @@ class Owners:
         """Begin with cells that nobody holds."""
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps is {overlaps!r}; give 'refuse', 'equal' or 'first'.")
-        self.table = Table.of(X, called="X")
+        self.table = AbsentTable(X) if is_absent(X) else Table.of(X, called="X")
         if LABEL in self.table.names.tolist():
             raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
         self.overlaps = overlaps
@@ -220,6 +255,11 @@ class Owners:
         return self.table.shape
 
     @property
+    def sees_cells(self) -> bool:
+        """Whether the table is at hand; one in shards is not."""
+        return not isinstance(self.table, AbsentTable)
+
+    @property
     def codes(self) -> Codes:
         """Place of each cell's owner in ``names``; -1 for nobody, -2 where several share."""
         holdings = self._holdings
@@ -231,7 +271,13 @@ class Owners:
     @property
     def unowned(self) -> int:
         """How many cells of the table nobody holds; labels are not counted."""
-        return int(np.sum(self.codes == -1))
+        counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
+        return int(counts[self._holdings.claims.sum(axis=1) == 0].sum())
+
+    def n_cells_of(self, name: str) -> int:
+        """How many cells of the table an owner has a share in; labels are not counted."""
+        counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
+        return int(counts[self._holdings.claims[:, self._place(name)]].sum())
 
     def cells_of(self, name: str) -> Mask:
         """Cells in which an owner has a share, shape (n_rows, n_columns).
@@ -249,7 +295,7 @@ class Owners:
     def share_of_labels(self) -> dict[str, int]:
         """How many labels each owner has a share in."""
         holdings = self._holdings
-        held = holdings.claims[holdings.codes()[:, -1]].sum(axis=0).tolist()
+        held = (holdings.cells_of_claims(slice(-1, None)) @ holdings.claims).tolist()
         return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
 
     def on(self, blocks: Blocks) -> Holdings:
@@ -263,8 +309,10 @@ class Owners:
         if len(split):
             raise _split_block("column", columns.labels[columns.codes[split[0]]])
         rows = blocks.rows
+        if not rows.grouped:
+            return replace(holdings, lines=lines[:, first])
         of_players = holdings.row_lines[_first_of_each(rows)]
-        split = np.flatnonzero(holdings.row_lines != of_players[rows.codes])
+        split = np.flatnonzero(np.asarray(holdings.row_lines[:]) != of_players[rows.codes])
         if len(split):
             raise _split_block("row", rows.labels[rows.codes[split[0]]])
         return replace(holdings, row_lines=of_players, lines=lines[:, first])
@@ -284,7 +332,7 @@ class Owners:
     def __repr__(self) -> str:
         """Say how many cells each owner has."""
         n_rows, n_columns = self.shape
-        counts = [(name, int(self.cells_of(name).sum())) for name in self.names]
+        counts = [(name, self.n_cells_of(name)) for name in self.names]
         if self.unowned:
             counts.append(("nobody", self.unowned))
         lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
@@ -293,20 +341,31 @@ class Owners:
 
     @cached_property
     def _holdings(self) -> Holdings:
-        kinds = np.zeros(self.shape[0], dtype=np.int64)
-        for claim in self._claims:
-            kinds = _told_apart(kinds, claim.rows if claim.cells is None else claim.cells)
-        _, first, row_lines = np.unique(kinds, return_index=True, return_inverse=True)
+        first, kinds = self._kinds_of_rows() if self.sees_cells else self._runs_of_rows()
         claimed = self._claimed(first)
         claims, codes = _distinct(claimed.reshape(-1, claimed.shape[2]))
         # Rows that are claimed in other ways may still be held alike.
         lines, places = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
-        return Holdings(
-            tuple(self.names),
-            places.ravel()[row_lines.ravel()].astype(np.int32),
-            lines.astype(np.int32),
-            claims,
-        )
+        of_kinds: Codes = places.ravel().astype(np.int32)
+        row_lines = Runs(kinds.ends, of_kinds) if isinstance(kinds, Runs) else of_kinds[kinds]
+        return Holdings(tuple(self.names), row_lines, lines.astype(np.int32), claims)
+
+    def _kinds_of_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """One row of each kind that is claimed in its own way, and the kind of every row."""
+        kinds = np.zeros(self.shape[0], dtype=np.int64)
+        for claim in self._claims:
+            rows = np.asarray(claim.rows) if claim.cells is None else claim.cells
+            kinds = _told_apart(kinds, rows)
+        _, first, row_kinds = np.unique(kinds, return_index=True, return_inverse=True)
+        return first, row_kinds.ravel()
+
+    def _runs_of_rows(self) -> tuple[NDArray[np.intp], Runs]:
+        """The same for rows in stretches: their first rows, and where each ends."""
+        ends = [
+            claim.rows.ends.ravel() for claim in self._claims if isinstance(claim.rows, Stretches)
+        ]
+        cuts = np.unique(np.concatenate([np.array([0, self.shape[0]]), *ends]))
+        return cuts[:-1], Runs(cuts[1:], np.arange(len(cuts) - 1, dtype=np.int32))
 
     def _claimed(self, rows: NDArray[np.intp]) -> Mask:
         """Who claims each cell of some rows, the label last; shape (n, n_columns + 1, n_owners)."""
@@ -336,8 +395,11 @@ class Owners:
             else:
                 yield from (entry | {"rows": some} for some in self._plain_rows(rows))
 
-    def _plain_rows(self, rows: Mask) -> Iterator[dict[str, int] | list[Any]]:
+    def _plain_rows(self, rows: Mask | Stretches) -> Iterator[dict[str, int] | list[Any]]:
         """Rows as one stretch of positions, or as ids; as stretches where ids do not tell."""
+        if isinstance(rows, Stretches):
+            yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())
+            return
         ends = np.flatnonzero(np.diff(np.pad(rows, 1).astype(np.int8))).reshape(-1, 2).tolist()
         ids = self.table.row_ids.tolist()
         mine = [ids[place] for place in np.flatnonzero(rows)]
@@ -355,6 +417,10 @@ class Owners:
 
     def _any_shape(self, name: str, cells: Any) -> Claim:
         called = f"cells of owner {name!r}"
+        if not self.sees_cells:
+            raise ValueError(
+                f"{called} came for a table in shards; give rows by position, and columns."
+            )
         marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
         if marked.dtype.kind != "b" or marked.shape != self.shape:
             raise ValueError(
@@ -367,7 +433,41 @@ class Owners:
         rows, columns = (np.asarray(marked.any(axis=axis)) for axis in (1, 0))
         return Claim(name, rows, columns, marked)
 
-    def _row_mask(self, name: str, rows: Any) -> Mask:
+    def _stretches(self, name: str, rows: Any) -> Stretches:
+        """Rows of a table in shards, by position."""
+        n_rows, what = self.shape[0], f"rows of owner {name!r}"
+        if isinstance(rows, range):
+            rows = slice(rows.start, rows.stop, rows.step)
+        if rows is None:
+            found = Stretches.between(0, n_rows, n_rows)
+        elif isinstance(rows, slice) and rows.step in (None, 1):
+            _refuse_outside(name, rows, n_rows)
+            found = Stretches.between(*rows.indices(n_rows)[:2], n_rows)
+        elif isinstance(rows, Mapping) and set(rows) == {"from", "to"}:
+            start, end = self._checked_ends(name, rows)
+            found = Stretches.between(start, end, n_rows)
+        else:
+            array = np.atleast_1d(np.asarray(rows))
+            if array.shape == (n_rows,) and array.dtype.kind == "b":
+                found = Stretches.of_mask(array)
+            elif array.ndim == 1 and array.dtype.kind in "iu":
+                if len(outside := array[(array < 0) | (array >= n_rows)]):
+                    raise ValueError(
+                        f"{what} names {outside[0]}; give positions from 0 to {n_rows - 1}."
+                    )
+                found = Stretches.of_places(array, n_rows)
+            else:
+                raise ValueError(
+                    f"{what} is {rows!r}, but the table is in shards; give positions: a slice, "
+                    "{'from': ..., 'to': ...}, whole numbers or a mask."
+                )
+        if not found.any():
+            raise ValueError(f"{what} holds no row of X; leave the owner out.")
+        return found
+
+    def _row_mask(self, name: str, rows: Any) -> Mask | Stretches:
+        if not self.sees_cells:
+            return self._stretches(name, rows)
         ids = self.table.row_ids
         if rows is None:
             return np.ones(len(ids), dtype=bool)
@@ -404,13 +504,7 @@ class Owners:
     def _rows_by_rule(self, name: str, rule: Mapping[str, Any]) -> Mask:
         mask = np.zeros(self.shape[0], dtype=bool)
         if set(rule) == {"from", "to"}:
-            start, end = rule["from"], rule["to"]
-            if not (is_whole(start) and is_whole(end) and 0 <= start < end <= len(mask)):
-                raise ValueError(
-                    f"rows of owner {name!r} go from {start!r} to {end!r}; give positions with "
-                    f"0 <= from < to <= {len(mask)}, the number of rows."
-                )
-            mask[start:end] = True
+            mask[slice(*self._checked_ends(name, rule))] = True
             return mask
         names = self.table.names.tolist()
         if set(rule) != {"column", "is"} or rule["column"] not in names:
@@ -431,6 +525,15 @@ class Owners:
                 "it is that nowhere; give values that the column holds."
             )
         return np.array([cell in wanted for cell in cells])
+
+    def _checked_ends(self, name: str, rule: Mapping[str, Any]) -> tuple[int, int]:
+        start, end, n_rows = rule["from"], rule["to"], self.shape[0]
+        if not (is_whole(start) and is_whole(end) and 0 <= start < end <= n_rows):
+            raise ValueError(
+                f"rows of owner {name!r} go from {start!r} to {end!r}; give positions with "
+                f"0 <= from < to <= {n_rows}, the number of rows."
+            )
+        return start, end
 
     def _refuse_other_order(self, name: str, rows: Any) -> None:
         """A mask that carries row ids of its own must have them in the table's order."""
@@ -464,7 +567,7 @@ class Owners:
         for other in self._claims:
             cell = claim.meets(other) if other.owner != claim.owner else None
             if cell is not None:
-                row = self.table.row_ids.tolist()[cell[0]]
+                row = self.table.row_ids.tolist()[cell[0]] if self.sees_cells else cell[0]
                 column = [*self.table.names.tolist(), LABEL][cell[1]]
                 raise ValueError(
                     f"{claim.owner!r} and {other.owner!r} both claim the cell ({row!r}, "
@@ -479,12 +582,18 @@ class Owners:
                 f"owners are of a table with the columns {some(own)}, but the valuation has "
                 f"{some(columns)}; give Owners the table that was valued."
             )
-        if not np.array_equal(blocks.rows.ids, self.table.row_ids):
+        if not self._has_rows_of(blocks.rows):
+            mine, others = self.table.row_ids, blocks.rows.ids
             raise ValueError(
-                f"owners are of a table with {self.shape[0]} rows ({some(self.table.row_ids)}), "
-                f"but the valuation has {len(blocks.rows.ids)} ({some(blocks.rows.ids)}); give "
-                "Owners the table that was valued."
+                f"owners are of a table with {len(mine)} rows ({some(mine[:4])}), but the "
+                f"valuation has {len(others)} ({some(others[:4])}); give Owners the table that was "
+                "valued."
             )
+
+    def _has_rows_of(self, rows: Axis) -> bool:
+        if isinstance(rows, NumberedAxis) and not self.sees_cells:
+            return len(rows) == self.shape[0]
+        return np.array_equal(rows.ids, self.table.row_ids)
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _MOMENTS = ("count", "mean", "spread")
 _VALIDATION = "validation_error"
+_MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError)
 
 Floats = NDArray[np.float64]
 
@@ -50,15 +51,27 @@ def write_folder(
     validation : array of the same shape, or None
         Errors from the choice of validation rows, with their margins.
     """
-    import pyarrow.parquet as pq
+    path = made_folder(folder)
+    before = files_to_replace(path)
+    files = write_tables(path, _to_tables(blocks, _figures(moments, validation)))
+    replace_manifest(path, manifest, files, before)
 
+
+def made_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make a folder if it is not there; a file in its place is refused."""
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file; give the name of a folder.")
     path.mkdir(parents=True, exist_ok=True)
-    before = _files_to_replace(path)
+    return path
+
+
+def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, Any]]:
+    """Write small tables; returns what a manifest says of their files."""
+    import pyarrow.parquet as pq
+
     files = {}
-    for name, table in _to_tables(blocks, _figures(moments, validation)).items():
+    for name, table in tables.items():
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
@@ -68,6 +81,16 @@ def write_folder(
         files[name] = {"file": f"{name}-{digest[:12]}.parquet", "sha256": digest}
         with written_atomically(path / files[name]["file"]) as file:
             file.write(content)
+    return files
+
+
+def replace_manifest(
+    path: Path,
+    manifest: Mapping[str, Any],
+    files: Mapping[str, Mapping[str, Any]],
+    before: set[str],
+) -> None:
+    """Write the manifest, then remove files of the result that stood here before."""
     plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
     with written_atomically(path / _MANIFEST) as file:
         file.write(json.dumps(plain, indent=1).encode())
@@ -79,25 +102,47 @@ def read_folder(
     folder: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
     """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
-    import pyarrow as pa
-
     path = Path(folder)
-    manifest = _read_manifest(path)
+    manifest = read_whole_manifest(path)
     try:
         contents = _read_files(path, manifest)
     except FileNotFoundError:
         # Another process may have saved a new result since; its manifest names the new files.
-        newer = _read_manifest(path)
+        newer = read_whole_manifest(path)
         if newer == manifest:
             raise
         manifest, contents = newer, _read_files(path, newer)
     try:
-        tables = {name: read_parquet(pa.BufferReader(contents[name])) for name in contents}
-        return manifest, *_from_tables(tables)
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError) as error:
-        raise ValueError(
-            f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
-        ) from error
+        return manifest, *_from_tables(_parsed(contents))
+    except _MISFITS as error:
+        raise _misfit(path, error) from error
+
+
+def read_column_tables(
+    path: Path, manifest: dict[str, Any], names: Iterable[str]
+) -> tuple[Axis, Moments, Floats | None]:
+    """Read columns and the sums over each of them and over all, without any rows."""
+    files = {name: entry for name, entry in manifest["files"].items() if name in names}
+    contents = _read_files(path, {"files": files})
+    try:
+        tables = _parsed(contents)
+        figures = _column_figures(tables)
+        validation = figures.pop(_VALIDATION, None)
+        return _axis(tables, "column"), Moments(**figures), validation
+    except _MISFITS as error:
+        raise _misfit(path, error) from error
+
+
+def _parsed(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    return {name: read_parquet(pa.BufferReader(contents[name])) for name in contents}
+
+
+def _misfit(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
+    )
 
 
 def read_parquet(source: Any) -> pa.Table:
@@ -122,14 +167,15 @@ def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
     return contents
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_whole_manifest(path: Path) -> dict[str, Any]:
+    """Read the manifest of a folder that a Valuation was saved to."""
     if not (path / _MANIFEST).is_file():
         raise FileNotFoundError(
             f"{path} holds no {_MANIFEST}; give the folder that a Valuation was saved to."
         )
     manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
     files = manifest.get("files")
-    if not isinstance(files, dict) or not all(_names_a_file(entry) for entry in files.values()):
+    if not isinstance(files, dict) or not all(map(_names_a_file, files.values())):
         raise ValueError(
             f"{path / _MANIFEST} does not say which files belong to it; restore it from a copy."
         )
@@ -152,12 +198,12 @@ def _read_file(path: Path, name: Any) -> bytes:
     return content
 
 
-def _files_to_replace(path: Path) -> set[str]:
+def files_to_replace(path: Path) -> set[str]:
     """Name the files of a result that stands here; anything else in the way is refused."""
     if not (path / _MANIFEST).exists():
         return set()
     try:
-        files = _read_manifest(path)["files"].values()
+        files = read_whole_manifest(path)["files"].values()
     except ValueError as error:
         raise FileExistsError(
             f"{path} holds a {_MANIFEST} that is none of ours or damaged; give another folder."
@@ -175,41 +221,65 @@ def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa
 
     width = len(blocks.columns)
     row_parts = {"row": pa.array(blocks.rows.labels)}
-    column_parts = {"column": pa.array(blocks.columns.labels)}
     for name, array in figures.items():
         # The last line holds the sums of columns and, at its end, that of everything.
         cells = pa.array(np.ascontiguousarray(array[:-1, :-1]).ravel())
         row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, width)
         row_parts[f"row_{name}"] = pa.array(array[:-1, -1])
-        column_parts[name] = pa.array(array[-1, :-1])
-    tables = {
-        "rows": pa.table(row_parts),
-        "columns": pa.table(column_parts),
-        "total": pa.table({name: [array[-1, -1]] for name, array in figures.items()}),
-    }
-    for side, axis in (("row", blocks.rows), ("column", blocks.columns)):
-        if axis.grouped:
-            members = {side: pa.array(axis.ids), "group": pa.array(axis.codes)}
-            tables[f"{side}_groups"] = pa.table(members)
+    sums = {name: array[-1] for name, array in figures.items()}
+    tables = {"rows": pa.table(row_parts), **column_tables(blocks.columns, sums)}
+    if blocks.rows.grouped:
+        tables["row_groups"] = _members(blocks.rows, "row")
     return tables
 
 
+def column_tables(columns: Axis, sums: Mapping[str, NDArray[Any]]) -> dict[str, pa.Table]:
+    """Tables of columns, of sums over each and over all, and of the columns' groups.
+
+    Parameters
+    ----------
+    columns : Axis
+    sums : mapping of str to array of shape (n_columns + 1,)
+        Figures of each column, and of everything at their end.
+    """
+    import pyarrow as pa
+
+    labels = {"column": pa.array(columns.labels)}
+    parts = labels | {name: pa.array(array[:-1]) for name, array in sums.items()}
+    tables = {
+        "columns": pa.table(parts),
+        "total": pa.table({name: [array[-1]] for name, array in sums.items()}),
+    }
+    if columns.grouped:
+        tables["column_groups"] = _members(columns, "column")
+    return tables
+
+
+def _members(axis: Axis, side: str) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({side: pa.array(axis.ids), "group": pa.array(axis.codes)})
+
+
 def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments, Floats | None]:
-    rows, columns, total = tables["rows"], tables["columns"], tables["total"]
-    shape = rows.num_rows + 1, columns.num_rows + 1
-    figures = {}
-    known = _MOMENTS + ((_VALIDATION,) if _VALIDATION in rows.column_names else ())
-    for name in known:
+    rows, figures = tables["rows"], {}
+    for name, sums in _column_figures(tables).items():
         cells = rows[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        array = np.empty(shape, dtype=cells.dtype)
-        array[:-1, :-1] = cells.reshape(shape[0] - 1, shape[1] - 1)
+        array = np.empty((rows.num_rows + 1, len(sums)), dtype=cells.dtype)
+        array[:-1, :-1] = cells.reshape(rows.num_rows, len(sums) - 1)
         array[:-1, -1] = rows[f"row_{name}"].to_numpy()
-        array[-1, :-1] = columns[name].to_numpy()
-        array[-1, -1] = total[name].to_numpy()[0]
+        array[-1] = sums
         figures[name] = array
     blocks = Blocks(*(_axis(tables, side) for side in ("row", "column")))
     validation = figures.pop(_VALIDATION, None)
     return blocks, Moments(**figures), validation
+
+
+def _column_figures(tables: dict[str, pa.Table]) -> dict[str, NDArray[Any]]:
+    """Sums of columns, and of everything at their end."""
+    columns, total = tables["columns"], tables["total"]
+    known = _MOMENTS + ((_VALIDATION,) if _VALIDATION in columns.column_names else ())
+    return {name: np.append(columns[name].to_numpy(), total[name].to_numpy()[:1]) for name in known}
 
 
 def _axis(tables: dict[str, pa.Table], side: str) -> Axis:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.fixed import as_floats
 from cellworth.moments import Moments, Tally
 
 Floats = NDArray[np.float64]
@@ -60,7 +62,8 @@ class Sweeps:
     parts : int
         Parts that are in the sums: fewer than a sweep has.
     sums : array
-        Sums over the queries of the unfinished sweep, of weight times value.
+        Sums over the queries of the unfinished sweep, of weight times value; whole numbers are
+        counted in units (see :mod:`cellworth.fixed`).
     weight : float
         Sum of their weights.
     total : float
@@ -80,7 +83,7 @@ class Sweeps:
 
     parts_per_sweep: int
     parts: int
-    sums: Floats
+    sums: NDArray[Any]
     weight: float
     total: float
     whole: float = 0.0
@@ -113,7 +116,7 @@ class Sweeps:
         """Turn a sweep whose last part has come into an observation."""
         if self.parts < self.parts_per_sweep:
             return self
-        seen = Moments.of(self.sums / self.weight)
+        seen = Moments.of(as_floats(self.sums) / self.weight)
         return replace(
             self,
             parts=0,
@@ -130,7 +133,11 @@ class Sweeps:
     def moments(self) -> Moments:
         """Of the finished sweeps; before the first is finished, of the queries seen so far."""
         ended = self.closed()
-        return Moments.of(self.sums / self.weight) if ended.finished is None else ended.finished
+        return (
+            Moments.of(as_floats(self.sums) / self.weight)
+            if ended.finished is None
+            else ended.finished
+        )
 
     @property
     def expected_total(self) -> float:

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from cellworth.moments import Moments, with_margins
 from cellworth.notebook import heading, paragraph, view
 from cellworth.provenance import Provenance
 from cellworth.shrinkage import shrunk
-from cellworth.storage import read_folder, write_folder
+from cellworth.storage import read_folder, read_whole_manifest, write_folder
 from cellworth.sums import OwnerSums
 
 Floats = NDArray[np.float64]
@@ -175,6 +176,12 @@ class Valuation:
         return math.hypot(float(self._errors[-1, -1]), judged)
 
     @property
+    def largest_error(self) -> float:
+        """Largest of the standard errors that are known; NaN where none is."""
+        known = self.standard_errors[~np.isnan(self.standard_errors)]
+        return float(known.max()) if len(known) else math.nan
+
+    @property
     def efficiency_residual(self) -> float:
         """Total minus expected total; 0 up to rounding for Shapley rows and columns only.
 
@@ -230,6 +237,29 @@ class Valuation:
             seen.count,
             self.backend,
             self.owned.validation,
+        )
+
+    def line(self, side: Literal["row", "column"], place: int) -> ValueList:
+        """Values of the blocks of one row, or of one column, by its position.
+
+        Examples
+        --------
+        >>> from cellworth import TableGame, value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> value_game(game, (2, 2)).line("row", 0)
+        column   value
+             0   3.000
+             1  -1.000
+        """
+        key = np.s_[place, :] if side == "row" else np.s_[:, place]
+        judged = self.validation_errors
+        return ValueList(
+            {"column": self.column_labels} if side == "row" else {"row": self.row_labels},
+            self.values[key],
+            self.standard_errors[key],
+            self.counts[key],
+            self.backend,
+            None if judged is None else judged[key],
         )
 
     def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
@@ -343,13 +373,16 @@ class Valuation:
         >>> bool(both.standard_errors.max() < one.standard_errors.max())
         True
         """
-        _refuse_unmergeable(self, other)
+        refuse_unmergeable(self, other)
+        return self._merged(other, self.moments.merge(other.moments))
+
+    def _merged(self, other: Valuation, moments: Moments) -> Self:
         status: Status = (
             "interrupted" if "interrupted" in (self.status, other.status) else "estimated"
         )
         return replace(
             self,
-            moments=self.moments.merge(other.moments),
+            moments=moments,
             provenance=self.provenance.merge(other.provenance),
             status=status,
             validation=_merged_validation(self, other),
@@ -371,7 +404,11 @@ class Valuation:
         >>> bool((Valuation.load(folder).values == valuation.values).all())
         True
         """
-        manifest = {
+        write_folder(folder, self._plain(), self.blocks, self.moments, self.validation)
+
+    def _plain(self) -> dict[str, Any]:
+        """What a manifest says besides the figures."""
+        return {
             "shape": list(self.shape),
             "status": self.status,
             "empty": self.empty,
@@ -383,35 +420,20 @@ class Valuation:
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
         }
-        write_folder(folder, manifest, self.blocks, self.moments, self.validation)
 
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Valuation:
-        """Read a saved valuation; nothing in the folder is executed."""
+    @staticmethod
+    def load(folder: str | os.PathLike[str]) -> Valuation:
+        """Read a saved valuation; nothing in the folder is executed.
+
+        Values of a table in shards stay in their files, and are read as they are asked for.
+        """
+        if read_whole_manifest(Path(folder)).get("sharded"):
+            from cellworth.sharded_valuation import ShardedValuation
+
+            return ShardedValuation.of_folder(folder)
         manifest, blocks, moments, validation = read_folder(folder)
-        try:
-            if list(blocks.shape) != manifest["shape"] or manifest["status"] not in get_args(
-                Status
-            ):
-                raise ValueError("shape or status do not fit the tables")
-            return cls(
-                blocks,
-                moments,
-                _read_total(manifest["expected_total"]),
-                str(manifest["empty"]),
-                manifest["status"],
-                Provenance.from_dict(manifest["provenance"]),
-                manifest["backend"],
-                validation,
-                bool(manifest["shrink"]),
-                _read_total(manifest["unearned"]),
-                None if manifest["owned"] is None else OwnerSums.from_plain(manifest["owned"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"the manifest of {folder} is incomplete or was changed ({error}); "
-                "restore it from a copy."
-            ) from error
+        told = read_plain(manifest, blocks.shape, folder)
+        return Valuation(blocks, moments, validation=validation, **told)
 
     def __repr__(self) -> str:
         """Return a summary for the terminal."""
@@ -445,6 +467,12 @@ class Valuation:
         enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
         return np.where(enough, self.moments.standard_errors, np.nan)
 
+    def _noise_and_signal(self) -> tuple[float, float]:
+        """Sums of squared errors and of squared values, of what is known."""
+        # A sum of nothing is no reason to ask for more.
+        noise, signal = (np.nansum(a**2) for a in (self.standard_errors, self.values))
+        return float(noise), float(signal)
+
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
         moments = self.moments
         return ValueList(
@@ -465,9 +493,15 @@ class Valuation:
         return self._list(labels, np.s_[:-1, :-1])
 
 
-def _refuse_unmergeable(one: Valuation, other: Valuation) -> None:
+def refuse_unmergeable(one: Valuation, other: Valuation) -> None:
+    """Refuse, with a sentence, what is no second estimate of the same values."""
     if not isinstance(other, Valuation):
         raise TypeError(f"merge takes a Valuation, not {type(other).__name__}.")
+    if type(one) is not type(other):
+        raise ValueError(
+            "one of the valuations lies in shards and the other one is held as a whole; merge like "
+            "with like."
+        )
     if "exact" in (one.status, other.status):
         raise ValueError("exact values cannot be improved by merging; keep the exact ones.")
     if one.blocks != other.blocks:
@@ -511,6 +545,31 @@ def _refuse_other_methods(one: Mapping[str, Any], other: Mapping[str, Any]) -> N
         )
 
 
+def read_plain(
+    manifest: Mapping[str, Any], shape: tuple[int, int], folder: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """What a manifest says besides the figures, by the names of a Valuation's fields."""
+    try:
+        if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
+            raise ValueError("shape or status do not fit the tables")
+        owned = manifest["owned"]
+        return {
+            "expected_total": _read_total(manifest["expected_total"]),
+            "empty": str(manifest["empty"]),
+            "status": manifest["status"],
+            "provenance": Provenance.from_dict(manifest["provenance"]),
+            "backend": manifest["backend"],
+            "shrink": bool(manifest["shrink"]),
+            "unearned": _read_total(manifest["unearned"]),
+            "owned": None if owned is None else OwnerSums.from_plain(owned),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the manifest of {folder} is incomplete or was changed ({error}); "
+            "restore it from a copy."
+        ) from error
+
+
 def _read_total(total: float | None) -> float:
     return math.nan if total is None else float(total)
 
@@ -550,9 +609,8 @@ def _summary(valuation: Valuation) -> Iterator[str]:
     if valuation.empty != "none":
         yield f"  empty       {valuation.empty}"
     if valuation.status != "exact":
-        errors = valuation.standard_errors
-        known = errors[~np.isnan(errors)]
-        largest = f"up to {known.max():.2g}" if len(known) else "not known"
+        found = valuation.largest_error
+        largest = "not known" if math.isnan(found) else f"up to {found:.2g}"
         yield f"  errors      {largest}"
     if valuation.validation_errors is not None:
         largest = f"up to {valuation.validation_errors.max():.2g}"
@@ -607,8 +665,7 @@ def _total_sentence(valuation: Valuation) -> str:
 def _next_step(valuation: Valuation) -> str:
     if valuation.status == "interrupted":
         return "fit again with the same checkpoint, which goes on where this run was interrupted."
-    # Sums over what is known: a sum of nothing is no reason to ask for more.
-    noise, signal = (np.nansum(a**2) for a in (valuation.standard_errors, valuation.values))
+    noise, signal = valuation._noise_and_signal()
     if noise > signal / 4:
         return "sampling errors are large beside the values; fit with a larger budget."
     return (

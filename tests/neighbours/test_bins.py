@@ -1,5 +1,6 @@
 """Rank bins: sums stay exact, near rows are exact, shards merge, ties are never cut."""
 
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from cellworth import Banzhaf, KNNGame, KNNValuer, LeverageSubsets, Permutations, RankBins, Shapley
-from cellworth.neighbours.bins import BinnedRows, RankSummary, summarise
-from cellworth.neighbours.training import Query
+from cellworth.fixed import UNITS
+from cellworth.neighbours import rounds
+from cellworth.neighbours.bins import sample_places
+from cellworth.neighbours.rounds import Shard, Summary
 from cellworth.valuers.queries import QueryTasks
 
 
@@ -101,45 +104,93 @@ def test_duplicate_rows_get_equal_values():
 
 
 def ranked(given, bins):
+    """A ranker, the rows of a table as one shard, and a round of five queries."""
     game = KNNGame(*given, n_neighbors=10)
     tasks = QueryTasks(
         game=game, design=Permutations(1), row_semivalue=Shapley(), column_semivalue=Shapley(),
         with_label=False, ranking=bins, seed=0,
     )  # fmt: skip
-    training, ((plan, _),) = tasks._training(0), tasks._drawn(0)
-    query = Query.of(game.distances.queries[0], training.rulers, 0, float(game.query_labels[0][0]))
-    return training, plan.batches[0][1], query
+    ranker, whole = tasks._ranker(bins, 0)
+    return game, ranker, whole, tasks.questions.prepared(tasks(0), ranker)
 
 
-@pytest.mark.parametrize("n_shards", [1, 3, 7])
-def test_summaries_of_shards_merge_into_that_of_the_whole(n_shards):
-    bins, order = RankBins(100, 0.05), np.array([3, 0, 4, 1, 2])
-    training, steps, query = ranked(problem(), bins)
-    edges = BinnedRows(training, 5, bins).edges(query, order, steps)
+def shards(game, parts):
+    """Cut rows into shards, by their places."""
+    found = []
+    for places in parts:
+        shard = Shard.of(game.distances.rows.take(places), game.labels[places], 2)
+        found.append(replace(shard, places=places[shard.places]))
+    return found
 
-    def summary(rows):
-        places = np.empty((5, len(rows)), dtype=np.uint16)
-        shard = training.shard(rows)
-        return summarise(shard, query, order=order, steps=steps, edges=edges, places=places)
 
-    truth = summary(np.arange(4000))
+def settled(ranker, some, prepared):
+    """Values of all cells, in units, from a round over shards."""
+    looks = [ranker.look(number, shard, prepared) for number, shard in enumerate(some)]
+    worths = ranker.resolve(reduce(Summary.merge, looks[::-1]))
+    n_results = prepared.designs.weights.shape[1]
+    cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
+    for number, shard in enumerate(some):
+        into = np.zeros((n_results, shard.n_rows), dtype=np.int64)
+        ranker.settle(shard, prepared, worths.far, worths.near[number], into=into)
+        cells[:, shard.places] = into
+    return cells, worths
+
+
+@pytest.mark.parametrize("n_shards", [1, 3, 7, 16])
+def test_shards_add_up_to_the_whole_bit_for_bit(n_shards):
+    game, ranker, whole, prepared = ranked(problem(), RankBins(100, 0.05))
+    truth, expected = settled(ranker, [whole], prepared)
     shuffled = np.random.default_rng(1).permutation(4000)
-    merged = reduce(RankSummary.merge, map(summary, np.array_split(shuffled, n_shards)))
-    assert truth.counts.sum() == 5 * 4000
-    assert np.array_equal(merged.counts, truth.counts)
-    far, near = merged.values(training)
-    true_far, true_near = truth.values(training)
-    assert np.array_equal(far, true_far)
-    for ours, theirs in zip((*merged.near, *near), (*truth.near, *true_near), strict=True):
-        assert np.array_equal(ours, theirs)
-    assert merged.matches(training) == truth.matches(training)
+    some = shards(game, np.array_split(shuffled, n_shards))
+    cells, worths = settled(ranker, some, prepared)
+    assert np.array_equal(cells, truth)
+    assert np.array_equal(worths.sums, expected.sums)
+    assert np.array_equal(worths.wholes, expected.wholes)
+
+
+def test_sums_over_rows_are_told_for_every_coalition():
+    _, ranker, whole, prepared = ranked(problem(), RankBins(100, 0.05))
+    cells, worths = settled(ranker, [whole], prepared)
+    asked = prepared.asked
+    total = asked.counts @ (worths.of_everyone(asked) - prepared.bases)
+    assert cells.sum() / UNITS == pytest.approx(total, abs=1e-13)
+    # Shapley values of rows add up to the utility of all rows.
+    np.testing.assert_allclose(worths.sums, worths.wholes, atol=1e-13)
+
+
+def test_numbers_of_half_the_size_give_the_same_bits():
+    X, y, X_val, y_val = problem()
+    given = X.astype(np.float32).astype(float), y, X_val, y_val
+    _, ranker, whole, prepared = ranked(given, RankBins(100, 0.05))
+    rows = whole.rows._replace(numbers=whole.rows.numbers.astype(np.float32))
+    single = settled(ranker, [replace(whole, rows=rows)], prepared)[0]
+    assert np.array_equal(single, settled(ranker, [whole], prepared)[0])
 
 
 def test_room_is_made_for_more_of_the_nearest_than_expected(monkeypatch):
     given = problem()
     values = fit(given, ranking=RankBins(100), design=Permutations(1)).values
-    monkeypatch.setattr("cellworth.neighbours.bins._ROOM", 3)
+    monkeypatch.setattr(rounds, "_ROOM", 0)
+    monkeypatch.setattr(rounds, "_LEAST_ROOM", 3)
     assert np.array_equal(fit(given, ranking=RankBins(100), design=Permutations(1)).values, values)
+
+
+def test_weights_that_whole_numbers_do_not_hold_are_refused():
+    _, ranker, whole, prepared = ranked(problem(), RankBins(100, 0.05))
+    counts = np.full(len(prepared.asked.counts), 100.0)
+    prepared = replace(prepared, asked=prepared.asked._replace(counts=counts))
+    with pytest.raises(ValueError, match="coalitions count up to 10 votes"):
+        settled(ranker, [whole], prepared)
+
+
+@pytest.mark.parametrize("n_rows", [1, 1024, 5000, 1_000_000, 50_000_000])
+def test_the_sample_is_spread_over_the_table_and_known_from_its_length_alone(n_rows):
+    places = sample_places(n_rows)
+    assert np.array_equal(places, sample_places(n_rows))
+    assert (np.diff(places) > 0).all()
+    assert places[0] >= 0
+    assert places[-1] < n_rows
+    assert len(places) >= min(n_rows, max(1024, n_rows // 1100))
 
 
 def test_bins_are_refused_for_numeric_targets_and_senseless_settings():

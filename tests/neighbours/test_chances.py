@@ -1,3 +1,4 @@
+import math
 from math import comb
 
 import numpy as np
@@ -6,7 +7,7 @@ from scipy.special import beta as beta_function
 from scipy.stats import binom
 
 from cellworth import Banzhaf, Beta, LeaveOneOut, Shapley
-from cellworth.neighbours.chances import RankChances
+from cellworth.neighbours.chances import RankChances, ShapleyChances, chances_at_ranks
 from cellworth.semivalues import inside_chances, size_probabilities
 
 
@@ -61,3 +62,23 @@ def test_rows_that_may_not_train_leave_the_chances_as_they_are():
         whole = RankChances.of(semivalue, 30, 30, 4)
         np.testing.assert_allclose(fold.single, whole.single, atol=1e-13)
         np.testing.assert_allclose(fold.pair, whole.pair, atol=1e-13)
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 10, 70_000])
+def test_sums_of_chances_at_far_ranks_need_no_table(n_neighbors):
+    n_rows = 2_000_000
+    ranks = np.array([0, 1, 9, 10, 65_536, 65_537, 69_632, 100_000, 1_234_567, n_rows])
+    single, running = ShapleyChances(n_neighbors).at(ranks)
+    truth = 1.0 / np.maximum(np.arange(1, n_rows + 1), n_neighbors)
+    assert np.array_equal(single[1:], truth[ranks[1:] - 1])
+    expected = [math.fsum(truth[:rank]) for rank in ranks]
+    np.testing.assert_allclose(running, expected, rtol=2e-12, atol=0)
+
+
+def test_chances_at_ranks_are_those_of_the_table():
+    table = RankChances.of(Shapley(), 500, 400, 7)
+    ranks = np.arange(401)
+    for ours, theirs in zip(ShapleyChances(7).at(ranks), table.at(ranks), strict=True):
+        np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-12)
+    other = chances_at_ranks(Banzhaf(), 500, 400, 7)
+    assert isinstance(other, RankChances)

@@ -251,3 +251,29 @@ def test_sums_do_not_depend_on_the_way_to_a_coalition(mixed):
     plain = Coalitions(members, np.zeros((15, 4)), np.zeros(4))
     one, other = (kernel_distances(mixed, c, 5) for c in (plain, shuffled))
     assert np.array_equal(one[order], other)
+
+
+@pytest.mark.parametrize("n_columns", [1, 3, 40])
+def test_fine_rulers_are_the_finest_whose_sums_stay_below_two_to_the_51(n_columns):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, n_columns))
+    X[0] = 1e9
+    distances = Distances.of(Table.of(X, called="X"), [Table.of(X[:2], called="X")])
+    unit, fine = (rulers.farthest / 1e6 for rulers in (distances.rulers, distances.fine))
+    largest = n_columns * 1e6
+    assert largest * fine < 2**51
+    assert fine == 2.0**40 or 2 * largest * fine >= 2**51
+    ratio = fine / unit
+    np.testing.assert_array_equal(
+        distances.fine.number_weights, distances.rulers.number_weights * ratio
+    )
+    assert distances.fine.places.tolist() == distances.rulers.places.tolist()
+
+
+def test_moments_with_a_time_zone_are_exact_to_the_microsecond():
+    moments = pd.date_range("2024-03-01", periods=7, freq="1us", tz="Europe/Berlin")
+    cells = pd.Series(moments)
+    near = column(cells, moments[0], scale=None)
+    np.testing.assert_allclose(near, np.arange(7.0) ** 2)
+    as_objects = pd.Series(list(moments.to_pydatetime()), dtype=object)
+    np.testing.assert_allclose(column(as_objects, moments[0], scale=None), near)

@@ -238,8 +238,8 @@ def test_duplicate_rows_get_equal_values(design):
 
 def cut_small(monkeypatch):
     """Cut a sweep over a small table into several tasks."""
-    monkeypatch.setattr("cellworth.valuers.queries._RANKED_PER_TASK", 2000)
-    monkeypatch.setattr("cellworth.valuers.queries._LEAST_PER_COLUMN", 16)
+    monkeypatch.setattr("cellworth.valuers.questions._RANKED_PER_TASK", 2000)
+    monkeypatch.setattr("cellworth.valuers.questions._LEAST_PER_COLUMN", 16)
 
 
 @pytest.mark.parametrize("n_classes", [3, None])

@@ -15,8 +15,9 @@ import numpy as np
 from cellworth.applications.sharing import Shared
 from cellworth.counts import is_whole
 from cellworth.files import written_atomically
-from cellworth.owners import Codes, Holdings
+from cellworth.owners import Holdings
 from cellworth.storage import read_parquet
+from cellworth.stretches import Codes
 from cellworth.valuation import Valuation
 
 FORMAT = "cellworth audit"
@@ -54,7 +55,7 @@ def write_bundle(
         raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
     path.mkdir(parents=True, exist_ok=True)
     valuation.save(path / VALUATION)
-    _write(path / _ROWS, _parquet({"line": holdings.row_lines}))
+    _write(path / _ROWS, _parquet({"line": holdings.row_lines[:]}))
     _write_json(path / _HOLDINGS, _plain_holdings(holdings) | {"labels": dict(labels)})
     _write_json(path / PAYOUT, payout)
     if agreement is not None:
@@ -131,10 +132,10 @@ def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> No
         len(set(names)) == len(names) > 0
         and all(isinstance(name, str) for name in names)
         and claims.shape == (len(claims), len(names))
-        and holdings.row_lines.shape == (n_rows,)
+        and len(holdings.row_lines) == n_rows
         and lines.shape == (len(lines), n_columns)
         and _counts_below(lines, len(claims))
-        and _counts_below(holdings.row_lines, len(lines))
+        and _counts_below(holdings.row_lines[:], len(lines))
         and isinstance(labels, dict)
         and all(name in names and is_whole(n) and n > 0 for name, n in labels.items())
     )
@@ -175,7 +176,8 @@ def fingerprints(path: Path) -> dict[str, str]:
         if file.is_symlink() or not (file.is_file() or file.is_dir()):
             raise DifferenceError(f"{name} is no file but a link or a device.")
         if file.is_file() and name != MANIFEST:
-            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+            with file.open("rb") as opened:
+                found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return dict(sorted(found.items()))
 
 

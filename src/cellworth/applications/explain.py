@@ -212,31 +212,22 @@ def _explained(valuation: Valuation, side: Side, place: int, similar: Positions)
 
 
 def _taken_apart(valuation: Valuation, side: Side, place: int) -> Explanation:
-    whole = valuation.rows() if side == "row" else valuation.columns()
+    sums = valuation.rows() if side == "row" else valuation.columns()
+    whole = sums.part(np.array([place]))
     judged = whole.validation_errors
     return Explanation(
         side,
-        whole.labels[side].tolist()[place],
-        float(whole.values[place]),
-        float(whole.standard_errors[place]),
-        None if judged is None else float(judged[place]),
+        whole.labels[side].tolist()[0],
+        float(whole.values[0]),
+        float(whole.standard_errors[0]),
+        None if judged is None else float(judged[0]),
         *_parts(valuation, side, place),
     )
 
 
 def _parts(valuation: Valuation, side: Side, place: int) -> tuple[ValueList, Positions]:
     """The parts, and where each of them stands in its line."""
-    line = np.s_[place, :] if side == "row" else np.s_[:, place]
-    labels = {"column": valuation.column_labels} if side == "row" else {"row": valuation.row_labels}
-    judged = valuation.validation_errors
-    parts = ValueList(
-        labels,
-        valuation.values[line],
-        valuation.standard_errors[line],
-        valuation.counts[line],
-        valuation.backend,
-        None if judged is None else judged[line],
-    )
+    parts = valuation.line(side, place)
     # NaN sorts last; equal sizes stay in the table's order.
     places = np.argsort(-np.abs(parts.values), kind="stable")
     return parts.part(places), places

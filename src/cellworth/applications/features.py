@@ -72,7 +72,7 @@ class Column:
 
 def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> list[Column]:
     """Read all columns of a table."""
-    named = checked_kinds(kinds, table)
+    named = checked_kinds(kinds, table.names)
     return [_read(table, place, named.get(name)) for place, name in enumerate(table.names.tolist())]
 
 

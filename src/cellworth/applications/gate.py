@@ -46,13 +46,13 @@ class Finding:
     Parameters
     ----------
     kind : str
-        "copied rows", "copied columns", "one identity", "below zero", "within noise" or "better
-        without".
+        "copied rows", "copied columns", "one identity", "below zero", "within noise", "better
+        without", or "not looked for" where the table is in shards.
     owners : tuple of str
         Whom it concerns.
     figure : float
         How much: a share of rows, an association, an area under the curve, a value, a total, a
-        change of the score.
+        change of the score, a number of rows.
     sentence : str
 
     Examples
@@ -133,15 +133,32 @@ def found_before_money(
     owners: Owners, valuation: Valuation | None, holdings: Holdings | None
 ) -> list[Finding]:
     """What there is to look at, of owners who fit the valuation, and what they hold of it."""
-    cells = _Cells(owners.table)
-    held = {name: owners.cells_of(name) for name in owners.names}
-    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
+    findings = _found_in_cells(owners, valuation)
     if valuation is not None and holdings is not None:
         findings += _below_zero(holdings, valuation)
         findings += _within_noise(owners, valuation)
-        if rows_join(valuation):
-            findings += _one_identity(held, cells)
     return findings
+
+
+def _found_in_cells(owners: Owners, valuation: Valuation | None) -> list[Finding]:
+    if not owners.sees_cells:
+        return [_not_looked_for(owners)]
+    cells = _Cells(owners.table)
+    held = {name: owners.cells_of(name) for name in owners.names}
+    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
+    if valuation is not None and rows_join(valuation):
+        findings += _one_identity(held, cells)
+    return findings
+
+
+def _not_looked_for(owners: Owners) -> Finding:
+    return Finding(
+        "not looked for",
+        tuple(owners.names),
+        float(owners.shape[0]),
+        f"copies among the {owners.shape[0]:,} rows were not looked for, because the table is in "
+        "shards; check_owners looks for them in a part that is held in memory.",
+    )
 
 
 def _comes_with_model(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:

@@ -200,7 +200,7 @@ class Payout:
             "share": float(self.shares[place]),
             "interval": self.intervals[place].tolist(),
             "carried": self.carried.get(owner, 0.0),
-            "cells": int(held.cells_of(owner).sum()),
+            "cells": held.n_cells_of(owner),
             "labels": held.share_of_labels().get(owner, 0),
             "total_amount": str(self.amount),
             "total_value": float(self.values.sum()),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.owners import Holdings, Owners
+from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
@@ -153,6 +154,9 @@ def _rounding(valuation: Valuation, largest: float) -> float:
 
 def _largest(valuation: Valuation) -> float:
     """Size of the largest value; all of them must be known."""
+    if isinstance(valuation, ShardedValuation):
+        # Of values in shards all are known, and what is written beside them tells the largest.
+        return valuation.moments.largest("mean")
     largest = 0.0
     for strip in valuation.strips():
         unseen = int(np.isnan(strip.values).sum())

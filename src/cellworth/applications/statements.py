@@ -83,13 +83,17 @@ class Statement:
 
 def own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
     """Values of the cells that one owner has a share in."""
-    codes = holdings.codes()
-    held = holdings.claims[:, place][codes]
-    rows, columns = np.nonzero(held)
-    return {
-        "row": valuation.row_labels[rows].tolist(),
-        "column": valuation.column_labels[columns].tolist(),
-        "value": valuation.values[held].tolist(),
-        "standard_error": valuation.standard_errors[held].tolist(),
-        "share": (1.0 / holdings.claims.sum(axis=1)[codes[held]]).tolist(),
+    n_claims, columns_called = holdings.claims.sum(axis=1), valuation.column_labels
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("row", "column", "value", "standard_error", "share")
     }
+    for strip in valuation.strips():
+        codes = holdings.codes(strip.rows)
+        held = holdings.claims[:, place][codes]
+        rows, columns = np.nonzero(held)
+        found["row"] += valuation.blocks.rows.some_labels(strip.rows)[rows].tolist()
+        found["column"] += columns_called[columns].tolist()
+        found["value"] += strip.values[held].tolist()
+        found["standard_error"] += strip.standard_errors[held].tolist()
+        found["share"] += (1.0 / n_claims[codes[held]]).tolist()
+    return found

@@ -11,7 +11,7 @@ import click
 
 from cellworth.applications import cell_suspicion
 from cellworth.cli import options
-from cellworth.cli.folders import Result
+from cellworth.cli.folders import Result, stands_alone
 from cellworth.cli.printing import print_result
 from cellworth.cli.program import NO
 from cellworth.valuation import Valuation
@@ -67,10 +67,15 @@ def check(
         raise click.UsageError("no limit came; give --max-harmful, --min-total or --max-suspects.")
     if (max_suspects is None) != (suspicion_above is None):
         raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
-    result = Result.load(folder, table=table, val=val)
-    if result.valuation.status == "interrupted":
+    of_suspects = max_suspects is not None or table is not None or val is not None
+    if stands_alone(folder) and not of_suspects:
+        valuation = Valuation.load(folder)
+    else:
+        result = Result.load(folder, table=table, val=val)
+        valuation = result.valuation
+    if valuation.status == "interrupted":
         warnings.warn("these values were broken off before their end.", stacklevel=2)
-    checks = [*_of_values(result.valuation, max_harmful, min_total)]
+    checks = [*_of_values(valuation, max_harmful, min_total)]
     if max_suspects is not None and suspicion_above is not None:
         checks.append(_of_suspects(result, max_suspects, suspicion_above))
     passed = all(one.passed for one in checks)

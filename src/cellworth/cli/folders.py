@@ -62,6 +62,13 @@ class Result:
         return question
 
 
+def stands_alone(folder: Path) -> bool:
+    """Tell whether a folder holds values of a table in shards, without a request beside them."""
+    if kind_of(folder) != VALUATION or (folder / FILE).exists():
+        return False
+    return bool((read_manifest_of(folder) or {}).get("sharded"))
+
+
 def save_result(valuation: Valuation, request: Request, folder: Path) -> None:
     """Write values and their question; a kill at any moment leaves no values beside another one."""
     (folder / FILE).unlink(missing_ok=True)

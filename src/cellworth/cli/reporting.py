@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cellworth import report as reports
 from cellworth.cli import options
-from cellworth.cli.folders import Result, refuse_file
+from cellworth.cli.folders import Result, refuse_file, stands_alone
 from cellworth.cli.printing import print_result, shown
+from cellworth.valuation import Valuation
 
 
 @click.command(epilog=options.example("cellworth report values -o report.html"))
@@ -51,19 +53,21 @@ def report(
     refuse_file(output, force=force)
     if find_spec("jinja2") is None:
         raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
-    result = Result.load(folder, table=table, val=val)
-    question = result.question
-    reports.save(
-        output,
-        result.valuation,
-        question.data()["X"],
-        question.y,
-        owners=question.owners(),
-        rounds=result.request.rounds,
-        k=n_cells,
-        kinds=question.kinds,
-        title=title,
-        cells=not no_cells,
-    )
+    shown_of: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
+    if stands_alone(folder) and table is None and val is None:
+        reports.save(output, Valuation.load(folder), None, **shown_of)
+    else:
+        result = Result.load(folder, table=table, val=val)
+        question = result.question
+        reports.save(
+            output,
+            result.valuation,
+            question.data()["X"],
+            question.y,
+            owners=question.owners(),
+            rounds=result.request.rounds,
+            kinds=question.kinds,
+            **shown_of,
+        )
     document = {"output": shown(output.absolute()), "bytes": output.stat().st_size}
     print_result("report", document, [f"The report is in {shown(output.absolute())}."])

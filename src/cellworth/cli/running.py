@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cellworth.cli.folders import (
     VALUATION,
@@ -142,8 +139,6 @@ def print_summary(command: str, valuation: Valuation, output: Path) -> None:
 
 def summary_of(valuation: Valuation) -> dict[str, Any]:
     """The figures of a valuation that fit on a page."""
-    errors = valuation.standard_errors
-    known = errors[~np.isnan(errors)]
     return {
         "shape": list(valuation.shape),
         "status": valuation.status,
@@ -151,7 +146,7 @@ def summary_of(valuation: Valuation) -> dict[str, Any]:
         "total": valuation.total,
         "total_error": valuation.total_error,
         "expected_total": valuation.expected_total,
-        "largest_standard_error": float(known.max()) if len(known) else math.nan,
+        "largest_standard_error": valuation.largest_error,
         "seconds": valuation.provenance.seconds,
         "columns": entries(valuation.columns()),
         "lowest": entries(valuation.lowest(_SHOWN)),

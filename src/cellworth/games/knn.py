@@ -85,7 +85,7 @@ class KNNGame:
     ) -> None:
         """Check the data and measure columns."""
         self.problem = Problem.of(
-            X, y, X_val, y_val, classification=_wants_classes(scoring), row_groups=row_groups,
+            X, y, X_val, y_val, classification=wants_classes(scoring), row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, one_class_can_judge=True,
         )  # fmt: skip
         self.n_neighbors = checked_count(n_neighbors, "n_neighbors")
@@ -142,13 +142,7 @@ class KNNGame:
     @cached_property
     def query_weights(self) -> list[Floats]:
         """What each validation row counts; all of them together count 1."""
-        ends = np.cumsum([len(labels) for labels in self.query_labels])
-        everyone = np.concatenate(self.query_labels)
-        weights = np.full(len(everyone), 1.0 / len(everyone))
-        if self.scoring == "balanced_accuracy":
-            _, place, count = np.unique(everyone, return_inverse=True, return_counts=True)
-            weights = 1.0 / (len(count) * count[place])
-        return np.split(weights, ends[:-1])
+        return query_weights(self.query_labels, self.scoring)
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Weighted mean of the utility over all validation rows."""
@@ -181,12 +175,29 @@ class KNNGame:
 
     def _warn_of_too_many_neighbors(self) -> None:
         n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
-        if self.is_class and self.n_neighbors >= n_rows:
-            warnings.warn(
-                f"n_neighbors is {self.n_neighbors}, but no more than {n_rows} rows can be near: "
-                "all of them vote always, so that no column can matter.",
-                stacklevel=2,
-            )
+        if self.is_class:
+            warn_of_too_many_neighbors(self.n_neighbors, n_rows)
+
+
+def warn_of_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
+    """Warn where every row is among the nearest."""
+    if n_neighbors >= n_rows:
+        warnings.warn(
+            f"n_neighbors is {n_neighbors}, but no more than {n_rows} rows can be near: all of "
+            "them vote always, so that no column can matter.",
+            stacklevel=2,
+        )
+
+
+def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
+    """What each validation row counts, fold by fold; all of them together count 1."""
+    ends = np.cumsum([len(some) for some in labels])
+    everyone = np.concatenate(labels)
+    weights = np.full(len(everyone), 1.0 / len(everyone))
+    if scoring == "balanced_accuracy":
+        _, place, count = np.unique(everyone, return_inverse=True, return_counts=True)
+        weights = 1.0 / (len(count) * count[place])
+    return np.split(weights, ends[:-1])
 
 
 def expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:
@@ -216,7 +227,8 @@ def _nearest(distances: NDArray[Any], n_neighbors: int) -> tuple[Mask, Mask, int
     return nearer, tied, n_nearest - int(nearer.sum())
 
 
-def _wants_classes(scoring: Any) -> bool | None:
+def wants_classes(scoring: Any) -> bool | None:
+    """Whether a scoring asks for class labels; None where labels are to tell."""
     if scoring is None:
         return None
     if scoring not in get_args(KNNScoring):

@@ -7,13 +7,92 @@ K-th. Both chances depend on the rank alone; docs/explanation/neighbours.md deri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.semivalues import Semivalue, inside_chances
+from cellworth.semivalues import Semivalue, Shapley, inside_chances
 
 Floats = NDArray[np.float64]
+Wholes = NDArray[np.int64]
+
+# Ranks up to here are in a table.
+_HEAD = 65_536
+
+
+class Chances(Protocol):
+    """Chances of single rows, at any ranks."""
+
+    def at(self, ranks: Wholes) -> tuple[Floats, Floats]:
+        """Return ``single`` and ``running`` at these ranks."""
+        ...
+
+
+def chances_at_ranks(
+    semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int
+) -> Chances:
+    """Chances for the n_rows that may train, among n_players in all, for looking up some ranks."""
+    if isinstance(semivalue, Shapley):
+        return ShapleyChances(n_neighbors)
+    return RankChances.of(semivalue, n_players, n_rows, n_neighbors)
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyChances:
+    """Chances under Shapley weights, which need no table as long as the table of rows.
+
+    A row at rank r is among the K nearest of a coalition in random order with chance min(1, K / r).
+    Sums of these are harmonic numbers. Far ones are had from others nearby by a series that adds,
+    multiplies and divides alone: a logarithm may differ in its last bit from machine to machine.
+
+    Parameters
+    ----------
+    n_neighbors : int
+    """
+
+    n_neighbors: int
+
+    def at(self, ranks: Wholes) -> tuple[Floats, Floats]:
+        """Return ``single`` and ``running`` at these ranks."""
+        single = 1.0 / np.maximum(ranks, self.n_neighbors)
+        near = np.minimum(ranks, len(self._head) - 1)
+        running = self._head[near]
+        far = np.flatnonzero(ranks > near)
+        if len(far):
+            posts, sums = _posts(int(ranks.max()), len(self._head) - 1, float(self._head[-1]))
+            before = np.searchsorted(posts, ranks[far], side="right") - 1
+            running[far] = sums[before] + _harmonic_step(posts[before], ranks[far])
+        return single, running
+
+    @cached_property
+    def _head(self) -> Floats:
+        ranks = np.arange(1, max(_HEAD, self.n_neighbors) + 1)
+        return np.concatenate([[0.0], np.cumsum(1.0 / np.maximum(ranks, self.n_neighbors))])
+
+
+def _posts(last: int, first: int, begin: float) -> tuple[Wholes, Floats]:
+    """Ranks a sixteenth apart, from a first one on, and sums up to each."""
+    posts, sums = [first], [begin]
+    while posts[-1] + posts[-1] // 16 <= last:
+        posts.append(posts[-1] + posts[-1] // 16)
+        sums.append(sums[-1] + float(_harmonic_step(*map(np.array, posts[-2:]))))
+    return np.array(posts), np.array(sums)
+
+
+def _harmonic_step(begin: Wholes, end: Wholes) -> Floats:
+    """1 / (begin + 1) + ... + 1 / end, for ends at most a sixteenth beyond a large begin."""
+    ratio = (end - begin) / (end + begin)
+    square = ratio * ratio
+    # log(end / begin) is twice the inverse hyperbolic tangent of the ratio.
+    series = np.zeros(ratio.shape)
+    for power in (13, 11, 9, 7, 5, 3, 1):
+        series = series * square + 1.0 / power
+    low, high = 1.0 / begin, 1.0 / end
+    logarithm = 2.0 * ratio * series
+    step: Floats = logarithm + (high - low) / 2.0 - (high - low) * (high + low) / 12.0
+    return step
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +137,10 @@ class RankChances:
         single, pair = _from_the_end(last_single, drop), _from_the_end(last_pair, pushed)
         running = np.concatenate([[0.0], np.cumsum(single[1:])])
         return cls(single, running, pair, pushed)
+
+    def at(self, ranks: Wholes) -> tuple[Floats, Floats]:
+        """Return ``single`` and ``running`` at these ranks."""
+        return self.single[ranks], self.running[ranks]
 
 
 def _from_the_end(last: float, drops: Floats) -> Floats:

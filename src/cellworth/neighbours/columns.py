@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import chain
 from typing import Any, Literal, get_args
 
@@ -13,7 +15,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import is_missing, some
+from cellworth.blocks import Labels, is_missing, some
+from cellworth.neighbours.summaries import Numbers
 from cellworth.tables import LARGEST_EXACT, Table
 
 Floats = NDArray[np.float64]
@@ -31,8 +34,6 @@ _MEAN_DISTANCE = 2.0
 _MOST_PAIRS = 2**24
 _NESTED = (list, dict, set, np.ndarray)
 _NARROWEST = 1e-100
-# Squares of larger numbers are endless.
-_LARGEST = 1e150
 # Quantiles that tell a spread, and how far they are apart in a standard normal distribution.
 _SPREADS = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 
@@ -70,7 +71,7 @@ class CodedColumn:
 
 
 def checked_kinds(
-    kinds: Mapping[Any, Kind | Distance] | None, table: Table
+    kinds: Mapping[Any, Kind | Distance] | None, names: Labels
 ) -> dict[Any, Kind | Distance]:
     """Refuse what is no mapping from columns to kinds or distances."""
     if kinds is None:
@@ -81,10 +82,10 @@ def checked_kinds(
             '{"postcode": "categorical"}.'
         )
     for name, kind in kinds.items():
-        if name not in table.names.tolist():
+        if name not in names.tolist():
             raise ValueError(
                 f"kinds names the column {name!r}, which X does not have; "
-                f"its columns are {some(table.names)}."
+                f"its columns are {some(names)}."
             )
         if not callable(kind) and kind not in get_args(Kind):
             raise ValueError(
@@ -101,18 +102,25 @@ def read_column(
     name = sides[0].names.tolist()[place]
     cells = [side.column(place) for side in sides]
     if callable(kind):
-        return _coded(kind, name, place, [_listed(side, name) for side in cells])
-    guess = kind or _common_kind([side.dtype(place) for side in sides], cells, name)
+        return _coded(kind, name, place, [listed(side, name) for side in cells])
+    guess = kind or common_kind([side.dtype(place) for side in sides], cells, name)
     if guess == "categorical":
-        return _categorical(place, [_listed(side, name) for side in cells])
-    return _numeric(place, _comparable(cells, name), scale, name)
+        return _categorical(place, [listed(side, name) for side in cells])
+    numbers, known = comparable(cells, name)
+    return numeric_column(place, numbers, Numbers.of(known), scale, name)
 
 
-def _common_kind(
-    dtypes: list[nw.dtypes.DType | None], cells: list[NDArray[Any]], name: Any
+def common_kind(
+    dtypes: list[nw.dtypes.DType | None],
+    cells: list[NDArray[Any]],
+    name: Any,
+    beside: Kind | None = None,
 ) -> Kind:
-    """Kind of a column that all sides agree on; a side of gaps alone has no say."""
-    kinds: set[Kind] = set()
+    """Kind of a column that all sides agree on; a side of gaps alone has no say.
+
+    ``beside`` is the kind of another side, where that is known already.
+    """
+    kinds: set[Kind] = set() if beside is None else {beside}
     objects: list[Any] = []
     for dtype, array in zip(dtypes, cells, strict=True):
         kind = _kind(dtype, array, name)
@@ -150,7 +158,7 @@ def _is_quantity(cell: Any) -> bool:
     return isinstance(cell, quantities) and not isinstance(cell, bool)
 
 
-def _listed(cells: NDArray[Any], name: Any) -> list[Any]:
+def listed(cells: NDArray[Any], name: Any) -> list[Any]:
     """Cells as Python objects that can be told apart, with None for gaps."""
     if cells.dtype.kind in "Mm":
         # Nanoseconds would come as whole numbers, microseconds as dates.
@@ -165,8 +173,11 @@ def _listed(cells: NDArray[Any], name: Any) -> list[Any]:
     return [None if is_missing(cell) else cell for cell in listed]
 
 
-def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
-    """All sides of a column as floats that can be subtracted from each other."""
+def comparable(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDArray[Any]]:
+    """All sides of a column as floats that can be subtracted from each other.
+
+    Also what there is to summarise of the first side: floats, or known microseconds.
+    """
     try:
         sides = [_unboxed(side) if side.dtype.kind == "O" else side for side in sides]
         sides = _with_gaps_of_one_kind(sides)
@@ -174,6 +185,7 @@ def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
         if len(kinds) > 1:
             raise TypeError("dates or durations on one side only")
         numbers = _times(sides) if kinds != {"f"} else _whole_or_not(sides)
+        known = _microseconds(sides[0]) if kinds != {"f"} else numbers[0]
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"column {name!r} is to be numeric but holds other cells ({error}); mend them, or "
@@ -184,7 +196,7 @@ def _comparable(sides: list[NDArray[Any]], name: Any) -> list[Floats]:
             f"column {name!r} holds infinity, which is at no distance from anything; replace it by "
             "a number or a gap."
         )
-    return numbers
+    return numbers, known
 
 
 def _with_gaps_of_one_kind(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -206,18 +218,29 @@ def _unboxed(cells: NDArray[Any]) -> NDArray[Any]:
     listed = [None if is_missing(cell) else cell for cell in cells.tolist()]
     known = [cell for cell in listed if cell is not None]
     if any(isinstance(cell, datetime.datetime) and cell.tzinfo for cell in known):
-        moments = [np.nan if cell is None else cell.timestamp() * 1e6 for cell in listed]
-        return np.array(moments).astype("M8[us]")
+        # NumPy knows no time zones; moments are those of Greenwich.
+        return np.array(
+            [None if cell is None else _in_greenwich(cell) for cell in listed], "M8[us]"
+        )
     for kind, dtype in ((datetime.date, "M8[us]"), (datetime.timedelta, "m8[us]")):
         if any(isinstance(cell, kind) for cell in known):
             return np.array(listed, dtype=dtype)
     return np.array([np.nan if cell is None else float(cell) for cell in listed])
 
 
+def _in_greenwich(moment: datetime.datetime) -> datetime.datetime:
+    return moment.astimezone(datetime.UTC).replace(tzinfo=None)
+
+
+def _microseconds(times: NDArray[Any]) -> NDArray[np.int64]:
+    known: NDArray[np.int64] = times[~np.isnat(times)].astype(f"{times.dtype.kind}8[us]").view("i8")
+    return known
+
+
 def _times(sides: list[NDArray[Any]]) -> list[Floats]:
     gaps = [np.isnat(side) for side in sides]
     since = [side.astype(f"{side.dtype.kind}8[us]").astype(np.int64) for side in sides]
-    known = since[0][~gaps[0]]
+    known = _microseconds(sides[0])
     first = known.min() if len(known) else np.int64(0)
     # Counted from the first one, microseconds of three centuries are exact as floats.
     return [
@@ -238,63 +261,79 @@ def _whole_or_not(sides: list[NDArray[Any]]) -> list[Floats]:
     return [side.astype(np.float64) for side in sides]
 
 
-def _numeric(place: int, sides: list[Floats], scale: Scale, name: Any) -> NumericColumn:
-    known = sides[0][~np.isnan(sides[0])]
-    if len(known) == 0:
+def numeric_column(
+    place: int, sides: list[Floats], numbers: Numbers, scale: Scale, name: Any
+) -> NumericColumn:
+    """Scale a column by the summary of its training rows.
+
+    ``sides`` are all rows that are held, of training and of queries; training rows may be absent.
+    """
+    if numbers.count == 0:
         return NumericColumn(place, sides, 0.0, 0.0, 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = _spread(known, scale)
+    spread = _spread(numbers, scale)
     if not _NARROWEST < spread < 1 / _NARROWEST:
         raise ValueError(
             f"column {name!r} has a spread of {spread:.1g}, whose square is no number; rescale it."
         )
     weight = 1.0 / spread**2
     # Two random rows differ by twice the variance, in the mean of squares.
-    gap = min(
-        _MEAN_DISTANCE * float(np.var(np.clip(known, -_LARGEST, _LARGEST))) * weight, FARTHEST
-    )
+    gap = min(_MEAN_DISTANCE * numbers.variance() * weight, FARTHEST)
     # Plain floats, whose products may be endless without a word.
-    everyone = np.concatenate(sides)
-    reach = float(np.nanmax(everyone)) - float(np.nanmin(everyone))
+    low, high = numbers.reach
+    reach = max(high, *(float(np.fmax.reduce(side, initial=high)) for side in sides)) - min(
+        low, *(float(np.fmin.reduce(side, initial=low)) for side in sides)
+    )
     largest = min(reach * reach * weight, FARTHEST)
     return NumericColumn(place, sides, weight, gap, max(largest, gap))
 
 
-def _spread(known: Floats, scale: Scale) -> float:
-    spread = quantile_spread(known) if scale == "robust" else 0.0
+def _spread(numbers: Numbers, scale: Scale) -> float:
+    spread = _between_quantiles(numbers) if scale == "robust" else 0.0
     if spread > 0:
         return spread
-    spread = 1.0 if scale is None else float(np.std(known))
+    spread = 1.0 if scale is None else math.sqrt(numbers.variance())
     return spread if spread > 0 else 1.0
 
 
 def quantile_spread(known: Floats) -> float:
     """Spread of numbers that a few far-off ones do not change; 0 where quantiles are all equal."""
+    return _between_quantiles(Numbers.of(known))
+
+
+def _between_quantiles(numbers: Numbers) -> float:
     for low, high, of_normal in _SPREADS:
         # Half the rows may have the same value; then wider quantiles tell the spread.
-        below, above = np.percentile(known, (low, high))
+        below, above = numbers.percentile(low), numbers.percentile(high)
         if above > below:
-            return float(above - below) / of_normal
+            return (above - below) / of_normal
     return 0.0
 
 
 def _categorical(place: int, sides: list[list[Any]]) -> CategoricalColumn:
     numbers: dict[Any, int] = {}
-    codes = [
-        np.array(
-            [GAP if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
-            dtype=np.int32,
-        )
-        for cells in sides
-    ]
+    codes = [coded_by(numbers, cells) for cells in sides]
     known = codes[0][codes[0] != GAP]
-    shares = np.sort(np.bincount(known)) / max(len(known), 1)
-    mismatch = 1.0 - float(shares @ shares)
-    if len(known) == 0:
-        return CategoricalColumn(place, codes, 0.0, 0.0, 0.0)
+    return categorical_column(place, codes, np.bincount(known).tolist())
+
+
+def coded_by(numbers: dict[Any, int], cells: list[Any]) -> Codes:
+    """Codes of cells; a category that has none yet gets the next one."""
+    return np.array(
+        [GAP if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
+        dtype=np.int32,
+    )
+
+
+def categorical_column(place: int, sides: list[Codes], counts: list[int]) -> CategoricalColumn:
+    """Scale a column by how many training rows each category has."""
+    n_known = sum(counts)
+    if n_known == 0:
+        return CategoricalColumn(place, sides, 0.0, 0.0, 0.0)
+    n_pairs = n_known**2
+    mismatch = float(Fraction(n_pairs - sum(count**2 for count in counts), n_pairs))
     # A mismatch is rare in a column that hardly varies, and must not outweigh all others.
     weight = min(_MEAN_DISTANCE / mismatch if mismatch > 0 else _MEAN_DISTANCE, FARTHEST)
-    return CategoricalColumn(place, codes, weight, weight * mismatch, weight)
+    return CategoricalColumn(place, sides, weight, weight * mismatch, weight)
 
 
 def _coded(distance: Distance, name: Any, place: int, sides: list[list[Any]]) -> CodedColumn:

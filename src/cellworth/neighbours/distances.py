@@ -32,10 +32,13 @@ from cellworth.neighbours.columns import (
 from cellworth.tables import Table
 
 Wholes = NDArray[np.int64]
+AnyColumn = NumericColumn | CategoricalColumn | CodedColumn
 
 # Keys of 64 bits hold a sign, a distance, a row and whether its label matches.
 _BITS = 62
 _FINEST = 40
+# Floats hold sums of distances below this exactly, with two bits to spare.
+_FINE_BITS = 51
 
 
 class Columns(NamedTuple):
@@ -109,11 +112,16 @@ class Distances:
     queries : tuple of Columns
         One for each query table.
     rulers : Rulers
+        In a unit in which distances of all columns, a row and whether its label matches fit into
+        one number of 64 bits.
+    fine : Rulers
+        The same in a finer unit, which does not depend on the number of rows.
     """
 
     rows: Columns
     queries: tuple[Columns, ...]
     rulers: Rulers
+    fine: Rulers
 
     @classmethod
     def of(
@@ -139,7 +147,7 @@ class Distances:
             Kind of a column ("numeric" or "categorical") where the guess is wrong, or a function
             of two cells that returns their squared distance.
         """
-        kinds = checked_kinds(kinds, table)
+        kinds = checked_kinds(kinds, table.names)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         columns = [
@@ -149,18 +157,10 @@ class Distances:
         bits = _BITS - 1 - table.shape[0].bit_length()
         largest = sum(column.largest for column in columns)
         unit = 2.0 ** min(math.floor(math.log2(2.0**bits / max(largest, 1.0))), _FINEST)
-        numeric = [column for column in columns if isinstance(column, NumericColumn)]
-        categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
-        coded = [column for column in columns if isinstance(column, CodedColumn)]
-        sides = [
-            Columns(
-                _stacked([column.cells[side] for column in numeric], np.float64, length),
-                _stacked([column.cells[side] for column in categorical], np.int32, length),
-                _stacked([column.cells[side] for column in coded], np.int32, length),
-            )
-            for side, length in enumerate([table.shape[0], *(q.shape[0] for q in queries)])
-        ]
-        return cls(sides[0], tuple(sides[1:]), _rulers(numeric, categorical, coded, unit))
+        rows, *asked = (
+            stacked(columns, side, other.shape[0]) for side, other in enumerate([table, *queries])
+        )
+        return cls(rows, tuple(asked), _rulers(columns, unit), fine_rulers(columns))
 
     def sha256(self) -> str:
         """Fingerprint of how columns were understood: kinds, scales, gaps, distances given."""
@@ -191,16 +191,35 @@ class Distances:
         return measured
 
 
-def _stacked(columns: list[NDArray[Any]], dtype: Any, length: int) -> NDArray[Any]:
-    return np.array(columns, dtype=dtype).reshape(len(columns), length)
+def stacked(columns: Sequence[AnyColumn], side: int, length: int) -> Columns:
+    """Cells of one side of all columns, as kernels read them."""
+
+    def together(sort: type[AnyColumn], dtype: Any) -> NDArray[Any]:
+        cells = [column.cells[side] for column in columns if isinstance(column, sort)]
+        return np.array(cells, dtype=dtype).reshape(len(cells), length)
+
+    return Columns(
+        together(NumericColumn, np.float64),
+        together(CategoricalColumn, np.int32),
+        together(CodedColumn, np.int32),
+    )
 
 
-def _rulers(
-    numeric: list[NumericColumn],
-    categorical: list[CategoricalColumn],
-    coded: list[CodedColumn],
-    unit: float,
-) -> Rulers:
+def fine_rulers(columns: Sequence[AnyColumn]) -> Rulers:
+    """Rulers in the finest unit in which all columns together stay below 2**51."""
+    largest = sum(column.largest for column in columns)
+    unit = 2.0**_FINEST
+    # Each column is rounded, by at most a half.
+    while largest * unit + len(columns) / 2 >= 2.0**_FINE_BITS:
+        unit /= 2
+    return _rulers(columns, unit)
+
+
+def _rulers(columns: Sequence[AnyColumn], unit: float) -> Rulers:
+    numeric = [column for column in columns if isinstance(column, NumericColumn)]
+    categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
+    coded = [column for column in columns if isinstance(column, CodedColumn)]
+
     def whole(amounts: list[float]) -> Wholes:
         return np.rint(np.array(amounts, dtype=np.float64) * unit).astype(np.int64)
 

@@ -208,7 +208,7 @@ def class_values(keys, shift, single, running, values):
                     begin -= 1
                     matches += line[begin] & 1
                     next_distance = line[begin - 1] >> shift if begin > 0 else np.int64(-1)
-                # As in bin_kernels._tied_values; calling it here takes a quarter more time.
+                # As in bin_kernels.tied_values; calling it here takes a quarter more time.
                 tied = end - begin
                 mean = (running[end] - running[begin]) / tied
                 pushed = (mean - single[end]) / (tied - 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.columns import Codes, Floats
 from cellworth.neighbours.distances import Columns, Rulers, Wholes
@@ -57,8 +56,6 @@ class Training:
     is_class : bool
     n_neighbors : int
     chances : RankChances
-    places : array of shape (n_rows,) or None
-        Where each row stands in the whole table, for a shard of it; None for the whole.
     """
 
     rows: Columns
@@ -68,7 +65,6 @@ class Training:
     is_class: bool
     n_neighbors: int
     chances: RankChances
-    places: Wholes | None = None
 
     @property
     def n_rows(self) -> int:
@@ -78,23 +74,11 @@ class Training:
     @property
     def shift(self) -> int:
         """Bits of a sort key that hold the row, and whether its label matches."""
-        n_rows_in_all = len(self.chances.single) - 1
-        return n_rows_in_all.bit_length() + self.is_class
-
-    def shard(self, rows: Positions) -> Training:
-        """Part of the rows, which keep their places and their chances in the whole."""
-        places = rows if self.places is None else self.places[rows]
-        return replace(
-            self,
-            rows=self.rows.take(rows),
-            labels=self.labels[rows],
-            places=np.asarray(places, dtype=np.int64),
-        )
+        return self.n_rows.bit_length() + self.is_class
 
     @cached_property
     def _shifted_places(self) -> Wholes:
-        places = np.arange(self.n_rows, dtype=np.int64) if self.places is None else self.places
-        return places << self.is_class
+        return np.arange(self.n_rows, dtype=np.int64) << self.is_class
 
     def payload(self, query: Query) -> Wholes:
         """What the sort keys carry besides the distance."""
@@ -161,10 +145,12 @@ class Plan:
         """Cut coalitions into batches of this many."""
         starts = range(0, len(coalitions.members), at_once)
         parts = [slice(start, start + at_once) for start in starts]
-        return cls(coalitions, tuple((part, _steps(coalitions.members[part])) for part in parts))
+        return cls(
+            coalitions, tuple((part, coalition_steps(coalitions.members[part])) for part in parts)
+        )
 
 
-def _steps(members: NDArray[np.bool_]) -> Steps:
+def coalition_steps(members: NDArray[np.bool_]) -> Steps:
     """Shortest ways to each coalition: from nothing, from the one before, or from everything."""
     before = np.vstack([members[:1], members[:-1]])
     sources = np.stack([np.zeros_like(members), before, np.ones_like(members)])

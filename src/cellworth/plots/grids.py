@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.blocks import Axis
 from cellworth.plots.style import Floats, texts_of
 from cellworth.valuation import Valuation
 
@@ -51,7 +51,7 @@ class Grid:
             np.vstack(values),
             np.vstack(errors),
             rows_per_bin,
-            _bin_names(valuation.row_labels.tolist(), rows_per_bin),
+            _bin_names(valuation.blocks.rows, rows_per_bin),
             texts_of(valuation.column_labels.tolist()),
         )
 
@@ -75,13 +75,14 @@ def _bin_means(cells: Floats, rows_per_bin: int) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def _bin_names(labels: list[Any], rows_per_bin: int) -> list[str]:
+def _bin_names(rows: Axis, rows_per_bin: int) -> list[str]:
     """Name bins by their first and last row."""
     if rows_per_bin == 1:
-        return texts_of(labels)
-    starts = range(0, len(labels), rows_per_bin)
-    lasts = [min(start + rows_per_bin, len(labels)) - 1 for start in starts]
-    ends = texts_of([labels[place] for place in (*starts, *lasts)], _LONGEST_END)
+        return texts_of(rows.labels.tolist())
+    starts = range(0, len(rows), rows_per_bin)
+    lasts = [min(start + rows_per_bin, len(rows)) - 1 for start in starts]
+    named = rows.some_labels(np.array([*starts, *lasts]))
+    ends = texts_of(named.tolist(), _LONGEST_END)
     dash = "\N{EN DASH}" if all(text.isdigit() for text in ends) else " \N{EN DASH} "
     return [first + dash + last for first, last in zip(ends, ends[len(starts) :], strict=False)]
 

@@ -69,8 +69,8 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
     worth, error = _figures(valuation, kept)
     columns = valuation.columns()
     sizes = np.abs(worth[np.isfinite(worth)])
-    in_rows = valuation.rows().values[kept]
-    labels = subject.label_codes()
+    in_rows = valuation.rows().part(kept).values
+    labels, ids = subject.label_codes(), valuation.blocks.rows.some_labels(kept)
     return {
         "n_rows": len(kept),
         "n_columns": valuation.shape[1],
@@ -79,7 +79,7 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
         "columns": [text_of(name) for name in valuation.column_labels.tolist()],
         "column_worth": _plain(columns.values),
         "column_order": np.argsort(-columns.values, kind="stable").tolist(),
-        "row_ids": packed_json([text_of(row) for row in valuation.row_labels[kept].tolist()]),
+        "row_ids": packed_json([text_of(row) for row in ids.tolist()]),
         "places": packed(byte_planes(kept.astype(np.uint32))),
         "row_order": packed(byte_planes(np.argsort(in_rows, kind="stable").astype(np.uint32))),
         "worth": Decimals.of(worth, _WORTH_DIGITS).to_plain(),

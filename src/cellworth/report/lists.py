@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.applications import Payout, suspect_cells
-from cellworth.blocks import Positions
+from cellworth.blocks import NumberedAxis, Positions
 from cellworth.certainty import both_errors
 from cellworth.listing import ValueList
 from cellworth.neighbours.columns import Distance, Kind
@@ -79,7 +79,9 @@ def _suspects(
 def _by_place(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
     """The same with rows that are called by their places: several rows may share an id."""
     places = np.arange(table.shape[0])
-    rows = replace(valuation.blocks.rows, ids=places)
+    rows = valuation.blocks.rows
+    if not isinstance(rows, NumberedAxis):
+        rows = replace(rows, ids=places)
     blocks = replace(valuation.blocks, rows=rows)
     return replace(valuation, blocks=blocks), replace(table, row_ids=places)
 
@@ -102,13 +104,13 @@ def _content(cell: Any, kind: str) -> str:
 def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
     valuation = subject.valuation
     rows, columns, worths, errors = _lowest_cells(valuation, k)
-    ids, names = valuation.row_labels.tolist(), valuation.column_labels.tolist()
+    ids, names = valuation.blocks.rows.some_labels(rows).tolist(), valuation.column_labels.tolist()
     listed = []
-    for row, column, worth, error in zip(rows, columns, worths, errors, strict=True):
+    for row, name, column, worth, error in zip(rows, ids, columns, worths, errors, strict=True):
         cells = subject.column(column)
         listed.append(
             {
-                "row": text_of(ids[row]),
+                "row": text_of(name),
                 "place": int(row),
                 "column": text_of(names[column]),
                 "cell": None if cells is None else cell_text(cells[row]),
@@ -141,24 +143,22 @@ def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, F
 def listed_rows(subject: Subject) -> list[dict[str, Any]]:
     """Rows of lowest worth, each with the cell that is lowest in it."""
     valuation = subject.valuation
-    rows = valuation.rows()
-    errors = _errors(rows)
-    order = np.argsort(rows.values, kind="stable")
-    places = order[~np.isnan(rows.values[order])][:_ROWS_LISTED]
-    ids, names = valuation.row_labels.tolist(), valuation.column_labels.tolist()
+    places = valuation.rows().lowest_places(_ROWS_LISTED)
+    rows = valuation.rows().part(places)
+    ids, names = rows.labels["row"].tolist(), valuation.column_labels.tolist()
     targets = _targets(subject, places)
     listed = []
-    for place in places:
-        values = valuation.values[place]
+    for place, row, value, error in zip(places, ids, rows.values, _errors(rows), strict=True):
+        values = valuation.line("row", place).values
         lowest = None if np.isnan(values).all() else int(np.nanargmin(values))
         cells = None if lowest is None else subject.column(lowest)
         listed.append(
             {
-                "row": text_of(ids[place]),
+                "row": text_of(row),
                 "place": int(place),
                 "label": targets[place],
-                "value": plain(rows.values[place]),
-                "error": plain(errors[place]),
+                "value": plain(value),
+                "error": plain(error),
                 "column": None if lowest is None else text_of(names[lowest]),
                 "cell": None if cells is None else cell_text(cells[place]),
                 "worth": None if lowest is None else plain(values[lowest]),

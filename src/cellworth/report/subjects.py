@@ -60,14 +60,13 @@ class Subject:
     @property
     def of_cells(self) -> bool:
         """Whether every block is a single cell."""
-        blocks = self.valuation.blocks
-        sizes = (len(blocks.rows.codes), len(blocks.columns.codes))
-        return sizes == blocks.shape
+        sides = self.valuation.blocks.rows, self.valuation.blocks.columns
+        return all(not side.grouped or len(side.codes) == len(side) for side in sides)
 
     @property
     def kind_of_ids(self) -> str:
         """What row ids are: "number", "date" or "text"; a CSV file does not say so."""
-        kind = self.valuation.row_labels.dtype.kind
+        kind = self.valuation.blocks.rows.some_labels(slice(1)).dtype.kind
         return {"O": "text", "M": "date"}.get(kind, "number")
 
     def label_codes(self) -> NDArray[np.int_] | None:

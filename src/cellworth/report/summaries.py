@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellworth.applications import Payout
 from cellworth.counts import checked_count
@@ -19,7 +20,7 @@ from cellworth.report.lists import listed_cells, listed_columns, listed_owners, 
 from cellworth.report.origins import discreet_origin, told_origin
 from cellworth.report.rounds import checked_rounds
 from cellworth.report.subjects import Subject
-from cellworth.valuation import Valuation
+from cellworth.valuation import Strip, Valuation
 
 # Errors below this part of a large value are rounding.
 _DUST = 1e-12
@@ -95,7 +96,8 @@ def summarize(
 def _figures(valuation: Valuation) -> dict[str, Any]:
     """Figures of the whole table; shares are those that the valuation itself tells."""
     visited = judged = negative = 0
-    squares, dust, signs = 0.0, _DUST * _size(valuation), valuation.signs()
+    size, signs = _size(valuation), valuation.signs()
+    squares, dust = 0.0, _DUST * size
     told = signs.unknown < signs.total
     for strip in valuation.strips():
         known = ~np.isnan(strip.values)
@@ -120,16 +122,22 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "unclear_share": signs.undecided / signs.total if told else None,
         "harmful_share": signs.negative / signs.total if told else None,
         "error": math.sqrt(squares / judged) if judged else None,
-        "size": _size(valuation),
+        "size": size,
     }
 
 
 def _size(valuation: Valuation) -> float:
     """Size of a cell that is large but not the largest, which may be far off."""
     step = -(-math.prod(valuation.shape) // MOST_CELLS)
-    some = valuation.values.ravel()[::step]
+    some = np.concatenate([_every(step, strip) for strip in valuation.strips()])
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
+
+
+def _every(step: int, strip: Strip) -> NDArray[np.float64]:
+    """Values whose position in a list of all cells is a multiple of the step."""
+    first = -strip.rows.start * strip.values.shape[1] % step
+    return strip.values.ravel()[first::step]
 
 
 def _power_of_ten(size: float) -> float:

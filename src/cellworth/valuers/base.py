@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -17,7 +18,14 @@ from cellworth.valuers.methods import corners
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.settings import Settings
 
-_RESULTS = ("valuation_", "values_", "standard_errors_", "row_values_", "column_values_")
+# What a fitted valuer shows of its valuation.
+_READERS: dict[str, Callable[[Valuation], Any]] = {
+    "values_": lambda valuation: valuation.values,
+    "standard_errors_": lambda valuation: valuation.standard_errors,
+    "row_values_": lambda valuation: valuation.rows().values,
+    "column_values_": lambda valuation: valuation.columns().values,
+}
+_RESULTS = ("valuation_", *_READERS)
 _NAMES = ("n_features_in_", "feature_names_in_")
 _SETTINGS = ("executor", "checkpoint", "shard", "progress", "on_round", "cache")
 
@@ -99,14 +107,14 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         self.valuation_ = replace(
             valuation, provenance=replace(valuation.provenance, method=method)
         )
-        self.values_ = self.valuation_.values
-        self.standard_errors_ = self.valuation_.standard_errors
-        self.row_values_ = self.valuation_.rows().values
-        self.column_values_ = self.valuation_.columns().values
+        for name, read in _READERS.items():
+            setattr(self, name, read(self.valuation_))
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Say why there are no values: this is a shard, or nothing was fitted."""
+        """Read values that stay in files; say why there are none: a shard, or nothing fitted."""
+        if name in _READERS and "valuation_" in self.__dict__:
+            return _READERS[name](self.valuation_)
         if name in _RESULTS and self.__dict__.get("shard") is None:
             raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
         if name in _RESULTS:

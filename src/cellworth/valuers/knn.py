@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -22,11 +25,13 @@ from cellworth.execution import (
 )
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.knn import KNNScoring
+from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.semivalues import Semivalue, Shapley
+from cellworth.sharded.tables import ShardedTable
 from cellworth.subsets import (
     MOST_COLUMNS_OF_ALL_SUBSETS,
     AllSubsets,
@@ -42,13 +47,25 @@ from cellworth.valuers.base import Valuer
 from cellworth.valuers.methods import run_identity
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.queries import QueryTasks
+from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
+from cellworth.valuers.sharding import ShardedRun
 from cellworth.valuers.trials import plan_of_sweeps
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
 MOST_SORTED_ROWS = 100_000
 _SWEEPS = 10
+# What sharded tables do without, and what to do.
+_INSTEAD = {
+    "y": "its labels are the column called target",
+    "row_groups": "add up the values of rows, strip by strip",
+    "groups": "it is judged by X_val and y_val",
+    "owners": "give them to split",
+    "shard": "its shards are worked on by all workers of the executor",
+    "stop": "give a number of sweeps",
+    "on_round": "leave it out",
+}
 
 
 class KNNValuer(Valuer):
@@ -187,7 +204,7 @@ class KNNValuer(Valuer):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         X_val: Any = None,
         y_val: Any = None,
@@ -200,10 +217,10 @@ class KNNValuer(Valuer):
 
         Parameters
         ----------
-        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+        X : pandas, polars or Arrow table, array, or ShardedTable, of shape (n_rows, n_columns)
             Table to learn from; its cells are valued. Names and row ids are kept.
         y : array-like of shape (n_rows,)
-            Labels.
+            Labels. A ShardedTable has its own.
         X_val, y_val : table and labels, default=None
             Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
         row_groups : array-like, mapping or str, default=None
@@ -226,11 +243,81 @@ class KNNValuer(Valuer):
             raise TypeError(
                 f"owners is of type {type(owners).__name__}; give Owners(X).assign(...)."
             )
+        if isinstance(X, ShardedTable):
+            refused = {"y": y, "row_groups": row_groups, "groups": groups, "owners": owners}
+            return self._fit_sharded(X, X_val, y_val, column_groups, refused)
         game = self._game(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
         )  # fmt: skip
         return self._keep(game, self._value(game, game.blocks, owners))
+
+    def _fit_sharded(
+        self,
+        table: ShardedTable,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups,
+        refused: Mapping[str, Any],
+    ) -> Self:
+        run, columns = self._sharded_run(table, X_val, y_val, column_groups, refused)
+        design = described(run.questions.design)
+        method = {
+            "name": "KNNValuer",
+            "design": design,
+            "sweeps": run.sweeps,
+            "stop": described(None),
+            "valuer": self.described(),
+        }
+        question = self._question(run.game)
+        # Values stay in files; they are read when values_ and the like are asked for.
+        self.valuation_ = run.value(columns, question, method, show_progress=self.progress)
+        self.n_features_in_ = len(table.names)
+        self.feature_names_in_ = table.names
+        return self
+
+    def _sharded_run(
+        self,
+        table: ShardedTable,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups,
+        refused: Mapping[str, Any],
+    ) -> tuple[ShardedRun, Axis]:
+        kept_out = {**refused, "shard": self.shard, "stop": self.stop, "on_round": self.on_round}
+        for name, given in kept_out.items():
+            if given is not None:
+                raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        with_label = _checked_flag(self.value_labels, "value_labels")
+        executor = settings.executor or in_threads()
+        game = ShardedKNNGame.of(
+            table, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
+            scale=self.scale, kinds=self.kinds, empty=self.empty, column_groups=column_groups,
+            executor=executor, show_progress=self.progress,
+        )  # fmt: skip
+        bins = _checked_ranking(self.ranking, is_class=True, n_rows=math.inf)
+        design = _checked_design(
+            self.design, (*game.shape, game.n_queries), settings.column_semivalue, with_label
+        )
+        draws = not isinstance(design, AllSubsets)
+        refuse_other_seed(self.random_state)
+        questions = Questions(
+            Judges((game.queries.columns,), game.query_labels, game.query_weights),
+            game.shape,
+            design=design,
+            column_semivalue=settings.column_semivalue,
+            with_label=with_label,
+            empty=game.empty,
+            seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
+        )
+        sweeps = _checked_sweeps(self.sweeps, once=not draws, limited=False) or 1
+        columns = _with_label(game.columns) if with_label else game.columns
+        folder = _checked_folder(self.checkpoint)
+        run = ShardedRun(
+            game, questions, settings.row_semivalue, bins or RankBins(), sweeps, executor, folder
+        )
+        return run, columns
 
     def plan(
         self,
@@ -254,7 +341,7 @@ class KNNValuer(Valuer):
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else checked_stop(self.stop)
-        once, limited = not tasks.draws, rule is not None
+        once, limited = not tasks.questions.draws, rule is not None
         return plan_of_sweeps(tasks, _checked_sweeps(self.sweeps, once=once, limited=limited), rule)
 
     def _game(self, **given: Any) -> KNNGame:
@@ -267,16 +354,18 @@ class KNNValuer(Valuer):
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         if _checked_flag(self.value_labels, "value_labels"):
-            blocks = _with_label(blocks)
+            blocks = Blocks(blocks.rows, _with_label(blocks.columns))
         holdings = None if owners is None else owners.on(blocks)
         if owners is not None:
             owners.refuse_other_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
-        sweeps = _checked_sweeps(self.sweeps, once=not tasks.draws, limited=self.stop is not None)
+        sweeps = _checked_sweeps(
+            self.sweeps, once=not tasks.questions.draws, limited=self.stop is not None
+        )
         question = self._question(game)
         method = {
             "name": "KNNValuer",
-            "design": described(tasks.design),
+            "design": described(tasks.questions.design),
             "sweeps": sweeps,
             "stop": described(self.stop),
         }
@@ -284,36 +373,42 @@ class KNNValuer(Valuer):
         outcome = settings.run(
             work,
             bookkeeper=TaskBook(Sweeps),
-            stop=_stop(sweeps, len(tasks.parts), self.stop),
+            stop=_stop(sweeps, len(tasks.questions.parts), self.stop),
             executor=settings.executor or in_threads(),
             identity=run_identity(
                 question,
                 game,
                 method=method["name"],
                 design=method["design"],
-                seed=tasks.seed,
-                parts_per_sweep=len(tasks.parts),
+                seed=tasks.questions.seed,
+                parts_per_sweep=len(tasks.questions.parts),
                 owners=list(tasks.holdings.keys) if tasks.holdings else None,
             ),
-            title=type(tasks.design).__name__,
-            tasks_per_round=len(tasks.parts),
-            describe=_Describe(len(tasks.parts)),
+            title=type(tasks.questions.design).__name__,
+            tasks_per_round=len(tasks.questions.parts),
+            describe=_Describe(len(tasks.questions.parts)),
             # Two sweeps differ; parts of one do not tell.
-            errors_from=2 * len(tasks.parts),
+            errors_from=2 * len(tasks.questions.parts),
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, question, method)
 
     def _question(self, game: Any) -> dict[str, Any]:
         return super()._question(game) | {
             "value_labels": _checked_flag(self.value_labels, "value_labels"),
-            "ranking": described(_checked_ranking(self.ranking, game)),
+            "ranking": described(self._ranking(game)),
         }
+
+    def _ranking(self, game: Any) -> RankBins | None:
+        if isinstance(game, ShardedKNNGame):
+            return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf)
+        return _checked_ranking(self.ranking, is_class=game.is_class, n_rows=len(game.labels))
 
     def _tasks(
         self, game: KNNGame, settings: Settings, holdings: Holdings | None = None
     ) -> QueryTasks:
         with_label = bool(self.value_labels)
-        design = _checked_design(self.design, game, settings.column_semivalue, with_label)
+        size = len(game.labels), game.shape[1], game.n_queries
+        design = _checked_design(self.design, size, settings.column_semivalue, with_label)
         # Where nothing is drawn there is no seed, and a checkpoint needs none.
         draws = not isinstance(design, AllSubsets)
         refuse_other_seed(self.random_state)
@@ -323,7 +418,7 @@ class KNNValuer(Valuer):
             row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
-            ranking=_checked_ranking(self.ranking, game),
+            ranking=self._ranking(game),
             seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
             holdings=holdings,
         )
@@ -339,7 +434,7 @@ def _valuation(
     """Write down what came out of a run over queries."""
     seen = cast(Sweeps, outcome.contribution)
     _warn(outcome, tasks)
-    session = Session(tasks.seed, outcome.tasks)
+    session = Session(tasks.questions.seed, outcome.tasks)
     return Valuation(
         blocks,
         seen.moments,
@@ -348,7 +443,7 @@ def _valuation(
         _status(outcome, tasks),
         Provenance.now(question, method, session, seen.tally, outcome.seconds),
         tasks.game.problem.table.backend,
-        seen.validation_errors(tasks.n_queries),
+        seen.validation_errors(tasks.questions.judges.n_queries),
         unearned=seen.unearned,
         owned=_owned(seen, tasks),
     )
@@ -361,7 +456,7 @@ def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
         tasks.holdings.names,
         tasks.holdings.keys,
         seen.owned.moments,
-        seen.owned.validation_errors(tasks.n_queries),
+        seen.owned.validation_errors(tasks.questions.judges.n_queries),
     )
 
 
@@ -376,15 +471,15 @@ class _Describe:
 
 
 def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
-    if outcome.tasks < len(tasks.parts):
-        n_asked = sum(len(part.queries) for part in tasks.parts[: outcome.tasks])
+    if outcome.tasks < len(tasks.questions.parts):
+        n_asked = sum(len(part.queries) for part in tasks.questions.parts[: outcome.tasks])
         warnings.warn(
-            f"the run was broken off after {n_asked} of {tasks.n_queries} validation rows; values "
-            "and their total are for these alone.",
+            f"the run was broken off after {n_asked} of {tasks.questions.judges.n_queries} "
+            "validation rows; values and their total are for these alone.",
             stacklevel=2,
         )
     elif outcome.interrupted:
-        n_sweeps = outcome.tasks // len(tasks.parts)
+        n_sweeps = outcome.tasks // len(tasks.questions.parts)
         warnings.warn(
             f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
             "is 'interrupted'.",
@@ -393,10 +488,10 @@ def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
-    if outcome.tasks < len(tasks.parts):
+    if outcome.tasks < len(tasks.questions.parts):
         # Some queries were never asked, whatever ended the run.
         return "interrupted"
-    if not tasks.draws and tasks.ranking is None:
+    if not tasks.questions.draws and tasks.ranking is None:
         return "exact"
     return "interrupted" if outcome.interrupted else "estimated"
 
@@ -415,38 +510,51 @@ def _checked_flag(flag: Any, called: str) -> bool:
 
 
 def _checked_design(
-    design: Any, game: KNNGame, column_semivalue: Semivalue, with_label: bool
+    design: Any, size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
 ) -> SubsetDesign:
+    """Fill in the default for so many rows, column players and queries."""
     if design is None:
-        return _default_design(game, column_semivalue, with_label)
+        return _default_design(size, column_semivalue, with_label)
     if isinstance(design, type) or not isinstance(design, SubsetDesign):
         raise TypeError(
             f"design is {design!r}; give AllSubsets(), LeverageSubsets(), QuadratureSubsets() or "
             "Permutations()."
         )
-    n_players = game.shape[1] + with_label
+    n_players = size[1] + with_label
     most = AllSubsets().n_coalitions(n_players)
     if isinstance(design, FittedSubsets) and design.n_coalitions(n_players) == most:
         return AllSubsets()
     return design
 
 
-def _default_design(game: KNNGame, column_semivalue: Semivalue, with_label: bool) -> SubsetDesign:
-    n_columns = game.shape[1]
+def _default_design(
+    size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
+) -> SubsetDesign:
+    n_rows, n_columns, n_queries = size
     few = n_columns + with_label <= MOST_COLUMNS_OF_ALL_SUBSETS
-    if few and len(game.labels) * game.n_queries << n_columns <= MOST_RANKED_ROWS:
+    if few and n_rows * n_queries << n_columns <= MOST_RANKED_ROWS:
         return AllSubsets()
     return LeverageSubsets() if isinstance(column_semivalue, Shapley) else Permutations()
 
 
-def _checked_ranking(ranking: Any, game: KNNGame) -> RankBins | None:
+def _checked_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> RankBins | None:
     if ranking is None:
-        return RankBins() if game.is_class and len(game.labels) > MOST_SORTED_ROWS else None
+        return RankBins() if is_class and n_rows > MOST_SORTED_ROWS else None
     if not isinstance(ranking, RankBins):
         raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=500, width=0.02) or None.")
-    if not game.is_class:
+    if not is_class:
         raise ValueError("RankBins is for class labels, but y is numeric; leave ranking out.")
     return ranking
+
+
+def _checked_folder(checkpoint: Any) -> Path | None:
+    if checkpoint is None:
+        return None
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint is {checkpoint!r}; for a sharded table give the path of a folder."
+        )
+    return Path(checkpoint)
 
 
 def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
@@ -457,19 +565,15 @@ def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
     return 1 if once else count
 
 
-def _with_label(blocks: Blocks) -> Blocks:
-    """Blocks with the labels as one more column; all names are text then."""
-    columns = blocks.columns
+def _with_label(columns: Axis) -> Axis:
+    """Columns with the labels as one more; all names are text then."""
     names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
     if len(set(names)) < len(names) or len(set(ids)) < len(ids):
         raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
     if not columns.grouped:
-        return Blocks(blocks.rows, Axis.of_singles(names, what="column"))
-    return Blocks(
-        blocks.rows,
-        Axis(
-            label_array(names, what="column"),
-            label_array(ids, what="column"),
-            np.append(columns.codes, len(columns.labels)),
-        ),
+        return Axis.of_singles(names, what="column")
+    return Axis(
+        label_array(names, what="column"),
+        label_array(ids, what="column"),
+        np.append(columns.codes, len(columns.labels)),
     )

@@ -17,16 +17,16 @@ _TRIAL_SECONDS = 0.5
 
 def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
     """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
-    n_coalitions = tasks.design.n_coalitions(tasks.n_results)
-    per_sweep = tasks.n_queries * n_coalitions
+    n_coalitions = tasks.questions.design.n_coalitions(tasks.questions.n_results)
+    per_sweep = tasks.questions.judges.n_queries * n_coalitions
     most = math.inf if stop is None else min(
-        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.parts)
+        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.questions.parts)
     )  # fmt: skip
     return Plan(
-        type(tasks.design).__name__,
+        type(tasks.questions.design).__name__,
         tasks.game.shape,
         min(most, math.inf if sweeps is None else sweeps * per_sweep),
-        per_sweep / len(tasks.parts),
+        per_sweep / len(tasks.questions.parts),
         seconds_per_query(tasks) / n_coalitions,
         math.inf if stop is None else stop.most_seconds,
     )
@@ -35,7 +35,7 @@ def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | N
 def seconds_per_query(tasks: QueryTasks) -> float:
     """Time of one query, from ever more of them, until that takes half a second."""
     # The last part is watched for errors only if all are.
-    task = tasks(len(tasks.parts) - 1)
+    task = tasks(len(tasks.questions.parts) - 1)
     queries = task.part.queries
     n_queries, seconds = 1, 0.0
     with threadpool_limits(1):

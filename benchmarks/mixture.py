@@ -1,0 +1,161 @@
+"""A mixture of four clusters as Parquet files, of any length, and what it costs to read them.
+
+    python benchmarks/mixture.py FOLDER --rows 10000000 --files 16
+    python benchmarks/mixture.py FOLDER --rows 10000000 --files 16 --measure
+
+Twenty columns: twelve of float32, four of small whole numbers, four of text; two of them with 3 %
+gaps. The target is "low" or "high". Rows are drawn in chunks of 500,000; a chunk depends on the
+seed and on its number alone, whatever is drawn besides. With ``--measure`` the files that are there
+are summarised, loaded and prepared, shard by shard in one thread: time on the clock, time that the
+processor was busy, and the most memory that was held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+CHUNK = 500_000
+ROWS_PER_GROUP = 62_500
+N_CLUSTERS = 4
+N_NUMBERS, N_COUNTS, N_TEXTS = 12, 4, 4
+GAPS = 0.03
+LEVELS = (3, 6, 12, 40)
+
+
+def clusters(seed):
+    """Where clusters lie, and how their labels and levels are spread."""
+    rng = np.random.default_rng([seed, 2**31])
+    return {
+        "centres": rng.normal(size=(N_CLUSTERS, N_NUMBERS)),
+        "rates": rng.uniform(1, 6, size=(N_CLUSTERS, N_COUNTS)),
+        "levels": [rng.dirichlet(np.ones(n), size=N_CLUSTERS) for n in LEVELS],
+        "high": np.array([0.1, 0.35, 0.6, 0.9]),
+    }
+
+
+def chunk(seed, number, n_rows=CHUNK):
+    """Rows of one chunk as an Arrow table; fewer rows are the first ones of the chunk."""
+    rng = np.random.default_rng([seed, number])
+    world = clusters(seed)
+    cluster = rng.integers(0, N_CLUSTERS, CHUNK)
+    columns = {}
+    for j in range(N_NUMBERS):
+        numbers = rng.standard_normal(CHUNK, dtype=np.float32)
+        numbers += world["centres"][:, j].astype(np.float32)[cluster]
+        columns[f"number{j}"] = numbers
+    for j in range(N_COUNTS):
+        columns[f"count{j}"] = rng.poisson(world["rates"][:, j][cluster]).astype(np.int32)
+    for j, shares in enumerate(world["levels"]):
+        ends = np.cumsum(shares, axis=1)
+        codes = (rng.random(CHUNK)[:, None] > ends[cluster][:, :-1]).sum(axis=1).astype(np.int32)
+        names = pa.array([f"level {level}" for level in range(LEVELS[j])])
+        columns[f"text{j}"] = pa.DictionaryArray.from_arrays(codes, names).cast("string")
+    for name in ("number0", "text0"):
+        mask = pa.array(rng.random(CHUNK) < GAPS)
+        cells = pa.array(columns[name])
+        columns[name] = pc.if_else(mask, pa.scalar(None, cells.type), cells)
+    high = rng.random(CHUNK) < world["high"][cluster]
+    columns["label"] = pa.DictionaryArray.from_arrays(
+        high.astype(np.int32), pa.array(["low", "high"])
+    ).cast("string")
+    return pa.table(columns).slice(0, n_rows)
+
+
+def write(folder, n_rows, n_files, seed=0, rows_per_group=ROWS_PER_GROUP):
+    """Write the first rows of the mixture into so many files; return the folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    ends = np.linspace(0, n_rows, n_files + 1).round().astype(int).tolist()
+    held, rows = None, None
+    for k, (start, end) in enumerate(pairwise(ends)):
+        path = folder / f"part-{k:05d}.parquet"
+        with pq.ParquetWriter(path, chunk(seed, 0, 0).schema, compression="zstd") as writer:
+            for first in range(start, end, rows_per_group):
+                last = min(first + rows_per_group, end)
+                pieces = []
+                for number in range(first // CHUNK, (last - 1) // CHUNK + 1):
+                    if number != held:
+                        held, rows = number, chunk(seed, number)
+                    low, high = max(first - number * CHUNK, 0), min(last - number * CHUNK, CHUNK)
+                    pieces.append(rows.slice(low, high - low))
+                writer.write_table(pa.concat_tables(pieces).combine_chunks())
+    return folder
+
+
+def queries(n_queries, seed=0):
+    """Validation rows and labels, from a chunk that no table reaches."""
+    rows = chunk(seed, 2**30, n_queries)
+    return rows.drop_columns("label"), rows["label"].to_pylist()
+
+
+def measure(folder):
+    """Time and memory of each step, shard by shard."""
+    from cellworth import ShardedTable
+    from cellworth.sharded.layouts import Layout
+    from cellworth.sharded.shards import ShardRows, load
+    from cellworth.sharded.summaries import TableSummary, summarise
+
+    table = ShardedTable.from_parquet(folder, target="label")
+    n_cells = table.shape[0] * table.shape[1]
+    print(table)
+    seconds = {step: np.zeros(2) for step in ("summarise", "merge", "load", "save", "open")}
+
+    def timed(step, function, *arguments):
+        start = np.array([time.perf_counter(), time.process_time()])
+        result = function(*arguments)
+        seconds[step] += np.array([time.perf_counter(), time.process_time()]) - start
+        return result
+
+    # Kernels are compiled, or fetched from their cache, before the clock runs.
+    summarise(ShardedTable.from_parquet(table.files[0].address, target="label"), 0)
+    summary = timed("summarise", summarise, table, 0)
+    for shard in range(1, table.n_shards):
+        part = timed("summarise", summarise, table, shard)
+        summary = timed("merge", TableSummary.merge, summary, part)
+    print(f"after summaries: {_peak():.0f} MB at most")
+    asked = pq.ParquetFile(table.files[0].address).read_row_group(0, use_threads=False)[:1000]
+    y_val = asked["label"].to_pylist()
+    layout, _ = Layout.of(table, summary, asked.drop_columns("label"), y_val)
+    with tempfile.TemporaryDirectory(dir=Path(folder).parent) as prepared:
+        for shard in range(table.n_shards):
+            rows = timed("load", load, table, shard, layout)
+            timed("save", rows.save, Path(prepared) / str(shard))
+            del rows
+            timed("open", ShardRows.open, Path(prepared) / str(shard))
+    for step, (taken, busy) in seconds.items():
+        print(
+            f"{step:10} {taken:7.2f} s, {busy:7.2f} s busy: {busy / n_cells * 1e9:6.2f} ns a cell"
+        )
+    print(f"numbers as {layout.dtype}; {_peak():.0f} MB at most")
+
+
+def _peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--measure", action="store_true", help="read what is there")
+    arguments = parser.parse_args()
+    if arguments.measure:
+        measure(arguments.folder)
+    else:
+        write(arguments.folder, arguments.rows, arguments.files, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

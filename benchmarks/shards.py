@@ -1,0 +1,183 @@
+"""Values of a table in shards: how fast, in how much memory, and how both grow.
+
+    python benchmarks/shards.py FOLDER --rows 10000000 --shards 16 --queries 64 --gigabytes 2
+    python benchmarks/shards.py FOLDER --growth
+
+The mixture of benchmarks/mixture.py is written to FOLDER as Parquet where it is not there yet. Each
+measurement is a process of its own, with one thread and a hard limit of its address space. A cell
+evaluation is one cell's part in one query's ranking: rows x columns x queries, for the prefixes of
+one order of the columns each. Seconds are those of the processor, of all that a round does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import mixture
+
+PHASES = ("prepare", "look", "merge", "resolve", "settle")
+
+
+def written(folder, n_rows, n_files=16):
+    """Folder of a mixture with so many rows; it is written once."""
+    path = Path(folder) / f"{n_rows}"
+    if not (path / "done").exists():
+        mixture.write(path, n_rows, n_files, rows_per_group=max(min(62_500, n_rows // 64), 100))
+        (path / "done").touch()
+    return path
+
+
+def timed(seconds):
+    """Have every phase of a round tell the processor time it takes."""
+    from cellworth.valuers.shard_phases import ShardPhases
+
+    for name in (*PHASES, "open", "publish"):
+        method = getattr(ShardPhases, name)
+
+        def told(self, *given, method=method, name=name):
+            began = time.thread_time()
+            try:
+                return method(self, *given)
+            finally:
+                seconds[name] = seconds.get(name, 0.0) + time.thread_time() - began
+
+        setattr(ShardPhases, name, told)
+
+
+def judges(folder, n_queries):
+    """Validation rows and labels; they are written once, because to draw some is to draw many."""
+    path = Path(folder) / f"{n_queries}-queries.parquet"
+    if not path.exists():
+        X_val, y_val = mixture.queries(n_queries)
+        pq.write_table(X_val.append_column("label", pa.array(y_val)), path)
+    rows = pq.ParquetFile(path).read(use_threads=False)
+    return rows.drop_columns("label"), rows["label"].to_pylist()
+
+
+def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
+    """Value the cells of a table in this process; figures by name."""
+    if limit:
+        resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
+    from cellworth import KNNValuer, Permutations, Serial, ShardedTable
+
+    X_val, y_val = judges(Path(folder).parent, n_queries)
+    names = X_val.column_names[: n_columns or None]
+    valuer = KNNValuer(
+        10, design=Permutations(1), sweeps=1, random_state=0, executor=Serial(), progress=False
+    )
+    # Kernels are compiled, or read from where they are kept, before anything is timed.
+    small = ShardedTable.from_parquet(
+        written(Path(folder).parent, 10_000, 2), target="label", columns=names
+    )
+    valuer.fit(small, X_val=X_val.select(names).slice(0, 2), y_val=y_val[:2])
+    seconds = {}
+    timed(seconds)
+    table = ShardedTable.from_parquet(folder, target="label", columns=names, shards=n_shards)
+    began = time.perf_counter()
+    valuation = valuer.fit(table, X_val=X_val.select(names), y_val=y_val).valuation_
+    wall = time.perf_counter() - began
+    n_rows, n_columns = table.shape
+    n_cells = n_rows * n_columns * n_queries
+    rounds = sum(seconds[name] for name in PHASES)
+    return {
+        "rows": n_rows,
+        "columns": n_columns,
+        "shards": table.n_shards,
+        "queries": n_queries,
+        "evaluations per second": n_cells / rounds,
+        "nanoseconds": {n: round(s / n_cells * 1e9, 3) for n, s in seconds.items()},
+        "wall seconds": wall,
+        "peak megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "residual": valuation.efficiency_residual,
+    }
+
+
+def in_process(folder, **given):
+    """The same, in a process of its own."""
+    judges(folder.parent, given["n_queries"])
+    written(folder.parent, 10_000, 2)
+    code = f"import json, shards; print(json.dumps(shards.measured({str(folder)!r}, **{given!r})))"
+    done = subprocess.run(  # noqa: S603 (this very program)
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        # Arrow's own allocator reserves addresses by the gigabyte, whatever is used of them.
+        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def show(told):
+    phases = ", ".join(f"{name} {each:.2f}" for name, each in told["nanoseconds"].items())
+    print(
+        f"{told['rows']:>11,} x {told['columns']:<3} {told['shards']:>3} shards, "
+        f"{told['queries']} queries: {told['evaluations per second'] / 1e6:.0f} million cell "
+        f"evaluations per second and core; ns: {phases}; wall {told['wall seconds']:.1f} s; peak "
+        f"{told['peak megabytes']:.0f} MB; residual {told['residual']:.1g}",
+        flush=True,
+    )
+
+
+def growth(folder, n_queries=16):
+    """Cost per row at several lengths and widths, in turns; the best of two counts."""
+    lengths, widths = [100_000, 316_000, 1_000_000, 3_160_000, 10_000_000], [5, 10, 20]
+    asked = [(n_rows, 20) for n_rows in lengths] + [(1_000_000, m) for m in widths[:-1]]
+    best = {}
+    for _ in range(2):
+        for n_rows, n_columns in asked:
+            told = in_process(
+                written(folder, n_rows), n_shards=16, n_queries=n_queries, n_columns=n_columns
+            )
+            show(told)
+            each = 1e9 / told["evaluations per second"]
+            best[n_rows, n_columns] = min(best.get((n_rows, n_columns), np.inf), each)
+    costs = np.array([best[n_rows, 20] for n_rows in lengths])
+    totals = costs * lengths
+    slope = np.polyfit(np.log(lengths), np.log(totals), 1)[0]
+    wide = np.array([best[1_000_000, m] * m for m in widths])
+    slope_of_columns = np.polyfit(np.log(widths), np.log(wide), 1)[0]
+    print(f"ns per cell evaluation, by rows: {dict(zip(lengths, costs.round(2), strict=True))}")
+    print(f"largest over smallest {costs.max() / costs.min():.2f}; exponent of rows {slope:.3f}")
+    by_columns = {m: round(best[1_000_000, m], 2) for m in widths}
+    print(f"by columns: {by_columns}; exponent of columns {slope_of_columns:.3f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the mixture is, or is written")
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--shards", type=int, default=16)
+    parser.add_argument("--queries", type=int, default=64)
+    parser.add_argument("--gigabytes", type=float, default=0.0, help="limit of the address space")
+    parser.add_argument("--growth", action="store_true")
+    options = parser.parse_args()
+    if options.growth:
+        growth(options.folder)
+        return
+    show(
+        in_process(
+            written(options.folder, options.rows),
+            n_shards=options.shards,
+            n_queries=options.queries,
+            limit=options.gigabytes,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

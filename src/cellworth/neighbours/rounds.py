@@ -1,0 +1,415 @@
+"""Rounds: some queries at once, ranked by bins over the shards of a table, in two passes.
+
+Every shard counts its rows by bin and lists its nearest (look); summaries of shards merge into that
+of the table, which tells what rows are worth by bin (resolve); and every shard adds that to its own
+cells (settle). Cells never leave their shard, and sums are whole numbers: the result does not
+depend on how the table is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.fixed import LARGEST, UNITS
+from cellworth.neighbours.chances import Chances
+from cellworth.neighbours.columns import Codes, Floats
+from cellworth.neighbours.distances import Columns, Rulers, Wholes
+from cellworth.neighbours.training import Query, coalition_steps
+from cellworth.subsets import Coalitions
+
+# Room for more of the nearest than a shard should hold; should it not do, there is a second pass.
+_ROOM = 3
+_LEAST_ROOM = 64
+
+
+class Asked(NamedTuple):
+    """Queries of a round; a pair is one of them with one of its coalitions.
+
+    Parameters
+    ----------
+    numbers, categories, lines : arrays of shape (n_queries, n_columns of the kind)
+        Cells of the queries, and where distances to them begin in tables; as in Query.
+    labels : array of shape (n_queries,)
+        Codes of classes.
+    orders : array of shape (n_queries, n_results)
+        Player that stands for each name in a design.
+    draws : array of shape (n_queries,)
+        Which of the designs each query is ranked on.
+    pair_starts : array of shape (n_queries + 1,)
+        First pair of each query.
+    counts : array of shape (n_queries,)
+        What each query counts.
+    """
+
+    numbers: Floats
+    categories: Codes
+    lines: Wholes
+    labels: Wholes
+    orders: Wholes
+    draws: Wholes
+    pair_starts: Wholes
+    counts: Floats
+
+    @classmethod
+    def of(
+        cls,
+        queries: Sequence[Query],
+        orders: Sequence[Wholes],
+        draws: Sequence[int],
+        counts: Sequence[float],
+        designs: Designs,
+    ) -> Asked:
+        """Put queries together."""
+        lengths = np.diff(designs.steps.starts)[list(draws)]
+        return cls(
+            np.array([query.numbers for query in queries]),
+            np.array([query.categories for query in queries]),
+            np.array([query.lines for query in queries]),
+            np.array([query.label for query in queries]).astype(np.int64),
+            np.array(orders, dtype=np.int64),
+            np.array(draws, dtype=np.int64),
+            np.concatenate([[0], np.cumsum(lengths)]),
+            np.array(counts, dtype=np.float64),
+        )
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of all queries."""
+        return int(self.pair_starts[-1])
+
+
+class Steps(NamedTuple):
+    """Ways from coalition to coalition, of all designs one after the other.
+
+    Parameters
+    ----------
+    starts : array of shape (n_designs + 1,)
+        First coalition of each design.
+    bases, firsts, toggles : arrays
+        As in kernels.fill_keys.
+    """
+
+    starts: Wholes
+    bases: Wholes
+    firsts: Wholes
+    toggles: Wholes
+
+
+@dataclass(frozen=True, eq=False)
+class Designs:
+    """Coalitions of all designs of a sweep, one after the other, and what they count.
+
+    Parameters
+    ----------
+    steps : Steps
+    weights : array of shape (n_coalitions of all, n_results)
+    nothing : array of shape (n_designs, n_results)
+        What the values without any column count.
+    """
+
+    steps: Steps
+    weights: Floats
+    nothing: Floats
+
+    @classmethod
+    def of(cls, drawn: Sequence[tuple[Coalitions, Floats]]) -> Designs:
+        """Put designs together; their weights have a last line for what no column is worth."""
+        members = [coalitions.members for coalitions, _ in drawn]
+        parts = [coalition_steps(each) for each in members]
+        bases, toggles = (np.concatenate([part[k] for part in parts]) for k in (0, 2))
+        lengths = np.concatenate([np.diff(part[1]) for part in parts])
+        starts = np.cumsum([0] + [len(each) for each in members])
+        firsts = np.concatenate([[0], np.cumsum(lengths)])
+        weights = np.vstack([weights[:-1] for _, weights in drawn])
+        nothing = np.array([weights[-1] for _, weights in drawn])
+        return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Rows of a table, or all of them, grouped by class.
+
+    Parameters
+    ----------
+    rows : Columns
+    starts : array of shape (n_classes + 1,)
+        Where the rows of each class begin.
+    places : array of shape (n_rows,)
+        Where each row stands in the whole table.
+    """
+
+    rows: Columns
+    starts: Wholes
+    places: Wholes
+
+    @classmethod
+    def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
+        """Group all rows of a table by the codes of their classes."""
+        places = np.argsort(labels, kind="stable").astype(np.int64)
+        starts = np.searchsorted(labels[places], np.arange(n_classes + 1))
+        return cls(rows.take(places), starts.astype(np.int64), places)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """What does not change from round to round: the whole table, as far as ranks go.
+
+    Parameters
+    ----------
+    rulers : Rulers
+    players : array of shape (n_columns,)
+        Player that each column belongs to, in the order of the rulers.
+    sample : Columns
+        Rows whose distances tell where bins begin.
+    edge_places : array
+        Places in the sorted sample at which bins begin.
+    class_counts : array of shape (n_classes,)
+        Rows of each class.
+    n_nearest, n_neighbors : int
+    chances : Chances
+    """
+
+    rulers: Rulers
+    players: Wholes
+    sample: Columns
+    edge_places: Wholes
+    class_counts: Wholes
+    n_nearest: int
+    n_neighbors: int
+    chances: Chances
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the whole table."""
+        return int(self.class_counts.sum())
+
+    def prepare(self, asked: Asked, designs: Designs, *, empty: str, with_label: bool) -> Prepared:
+        """Find where bins begin: an edge per place of the sample, for every pair."""
+        from cellworth.neighbours import bin_kernels
+
+        n_sample = self.sample.numbers.shape[1]
+        ends = np.empty((asked.n_pairs, len(self.edge_places)), dtype=np.int32)
+        for query in range(len(asked.labels)):
+            pairs = slice(*asked.pair_starts[query : query + 2])
+            ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
+            bin_kernels.sample_distances(
+                self.sample, self.rulers, self.players, asked, designs.steps, query, ordinals
+            )
+            ordered = np.sort(ordinals.view(np.int32), axis=1)
+            ends[pairs] = ordered[:, self.edge_places]
+        alone = np.array([self.without_columns(label) for label in asked.labels.tolist()])
+        if empty == "zero":
+            alone = np.zeros_like(alone)
+        bases = np.where(with_label, 0.0, alone[:, 2])
+        return Prepared(asked, designs, ends, alone[:, :2], bases)
+
+    def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
+        """Count the rows of a shard by bin, and list the nearest of them."""
+        from cellworth.neighbours import bin_kernels
+
+        asked, designs, ends = prepared.asked, prepared.designs, prepared.ends
+        expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
+        room = min(_ROOM * expected + _LEAST_ROOM, shard.n_rows)
+        while True:
+            # A bin from each edge on, and one for the distance of the first edge alone.
+            counts = np.zeros((len(ends), 2, ends.shape[1] + 1), dtype=np.uint32)
+            near = np.empty((len(ends), room), dtype=np.int64)
+            n_near = np.zeros(len(ends), dtype=np.int64)
+            bin_kernels.look(
+                shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps, ends,
+                counts, near, n_near,
+            )  # fmt: skip
+            if n_near.max() <= room:
+                listed = [line[:n] for line, n in zip(near, n_near, strict=True)]
+                return Summary(counts, {number: Near(np.concatenate(listed), _starts(n_near))})
+            room = int(n_near.max())
+
+    def resolve(self, summary: Summary) -> Worths:
+        """Tell what rows are worth, from the summary of all of them."""
+        from cellworth.neighbours import bin_kernels
+
+        n_pairs = len(summary.counts)
+        far, sums, wholes = np.empty(summary.counts.shape), np.empty(n_pairs), np.empty(n_pairs)
+        worth = {n: Near(np.empty(len(rows)), starts) for n, (rows, starts) in summary.near.items()}
+        head = self.chances.at(np.arange(_most_near(summary) + 1))
+        for pair in range(n_pairs):
+            counts = summary.counts[pair].astype(np.int64)
+            near = np.concatenate([_of_pair(each, pair) for each in summary.near.values()])
+            order = np.argsort(near, kind="stable")
+            ranks = len(near) + np.cumsum(np.append(0, counts.sum(axis=0)))
+            ordered, sorted_worth = near[order], np.empty(len(near))
+            bin_kernels.binned_values(
+                counts, ordered, head, self.chances.at(ranks), far[pair], sorted_worth
+            )
+            sums[pair] = (counts * far[pair]).sum() + sorted_worth.sum()
+            wholes[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
+            near_worth = np.empty(len(near))
+            near_worth[order] = sorted_worth
+            begin = 0
+            for each in worth.values():
+                mine = _of_pair(each, pair)
+                mine[:] = near_worth[begin : begin + len(mine)]
+                begin += len(mine)
+        return Worths(far, worth, sums, wholes / self.n_neighbors)
+
+    def without_columns(self, label: int) -> tuple[float, float, float]:
+        """Values of other rows and of matches where all rows tie, and the utility of all rows."""
+        from cellworth.neighbours import bin_kernels
+
+        n_rows = self.n_rows
+        matches = int(self.class_counts[label]) if 0 <= label < len(self.class_counts) else 0
+        single, running = self.chances.at(np.array([0, n_rows]))
+        chances = float(single[0]), float(single[1]), float(running[0]), float(running[1])
+        of_other, of_match, _ = bin_kernels.tied_values(0, n_rows, matches, chances, 0.0)
+        utility = min(self.n_neighbors, n_rows) * matches / n_rows / self.n_neighbors
+        return of_other, of_match, utility
+
+    def settle(
+        self,
+        shard: Shard,
+        prepared: Prepared,
+        far: Floats,
+        near: Near,
+        *,
+        into: NDArray[np.int64],
+        queries: tuple[int, int] | None = None,
+    ) -> None:
+        """Add what rows are worth to the cells of a shard, in units.
+
+        Parameters
+        ----------
+        shard, prepared
+            As in look.
+        far : array of shape (n_pairs, 2, n_bins)
+            What other rows and matches are worth, by bin.
+        near : Near
+            What the nearest rows of this shard are worth.
+        into : array of shape (n_results, n_rows of the shard)
+            Added to.
+        queries : tuple of int or None
+            First and one after the last; None: all.
+        """
+        from cellworth.neighbours import bin_kernels
+
+        asked, designs = prepared.asked, prepared.designs
+        # No row is worth more than the vote of one neighbour.
+        largest = np.abs(designs.weights).max() * asked.counts.max() / self.n_neighbors
+        if largest >= LARGEST / 2:
+            raise ValueError(
+                f"coalitions count up to {largest:.3g} votes in this design, more than sums in "
+                "whole numbers hold; use another design, or rank exactly."
+            )
+        some = queries or (0, len(asked.labels))
+        counted = designs.weights, designs.nothing, asked.counts * UNITS
+        bin_kernels.settle(
+            shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
+            prepared.ends, some, counted, (far, *near, prepared.nothing), into,
+        )  # fmt: skip
+
+
+def _starts(lengths: Wholes) -> Wholes:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _of_pair(near: Near, pair: int) -> NDArray[Any]:
+    return near.rows[near.starts[pair] : near.starts[pair + 1]]
+
+
+def _most_near(summary: Summary) -> int:
+    n_near = np.array([np.diff(each.starts) for each in summary.near.values()])
+    return int(n_near.sum(axis=0).max())
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What shards must know of a round.
+
+    Parameters
+    ----------
+    asked : Asked
+    designs : Designs
+    ends : array of shape (n_pairs, n_edges)
+        Distances, as ordered by 32 bits, at which the nearest rows end and bins begin.
+    nothing : array of shape (n_queries, 2)
+        What other rows and matches are worth where no column plays.
+    bases : array of shape (n_queries,)
+        What the total leaves out.
+    """
+
+    asked: Asked
+    designs: Designs
+    ends: NDArray[np.int32]
+    nothing: Floats
+    bases: Floats
+
+
+class Near(NamedTuple):
+    """The nearest rows of one shard, pair by pair in the order of its rows.
+
+    Parameters
+    ----------
+    rows : array
+        Of each: twice the distance plus 1 for a match, or what it is worth.
+    starts : array of shape (n_pairs + 1,)
+        Where each pair begins.
+    """
+
+    rows: NDArray[Any]
+    starts: Wholes
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What some shards tell about ranks; the summary of all of them tells what rows are worth.
+
+    Parameters
+    ----------
+    counts : array of shape (n_pairs, 2, n_bins)
+        Other rows and matches, by bin; the nearest are not counted.
+    near : dict
+        The nearest rows by number of the shard.
+    """
+
+    counts: NDArray[np.uint32]
+    near: dict[int, Near]
+
+    def merge(self, other: Summary) -> Summary:
+        """Summary of the shards of both: counts add up, lists stand side by side."""
+        return Summary(self.counts + other.counts, self.near | other.near)
+
+
+@dataclass(frozen=True, eq=False)
+class Worths:
+    """What rows are worth for every pair.
+
+    Parameters
+    ----------
+    far : array of shape (n_pairs, 2, n_bins)
+        Of other rows and of matches, by bin.
+    near : dict
+        Of the nearest rows, by number of the shard.
+    sums : array of shape (n_pairs,)
+        Of all rows together.
+    wholes : array of shape (n_pairs,)
+        Utility of all rows.
+    """
+
+    far: Floats
+    near: dict[int, Near]
+    sums: Floats
+    wholes: Floats
+
+    def of_everyone(self, asked: Asked) -> Floats:
+        """Utility of the whole table for each query: the last coalition is everyone."""
+        return self.wholes[asked.pair_starts[1:] - 1]

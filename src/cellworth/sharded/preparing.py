@@ -1,0 +1,120 @@
+"""Preparing: passes over all shards before the first round, by whoever works on shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellworth.execution.bars import steps_bar
+from cellworth.execution.crews import Later, Lost, sound
+from cellworth.execution.executors import Executor
+from cellworth.execution.signals import Interrupts
+from cellworth.neighbours.columns import Distance, Kind
+from cellworth.neighbours.distances import Columns, Wholes
+from cellworth.neighbours.rounds import Shard
+from cellworth.sharded.layouts import Layout
+from cellworth.sharded.shards import ShardRows, load, sampled
+from cellworth.sharded.summaries import TableSummary, summarise
+from cellworth.sharded.tables import ShardedTable
+
+
+def summary_of(
+    table: ShardedTable,
+    kinds: Mapping[Any, Kind | Distance] | None,
+    executor: Executor,
+    *,
+    show_progress: bool,
+) -> TableSummary:
+    """Summary of all shards, in one pass."""
+    each = _each_shard(
+        table, partial(_summarised, table, kinds), executor, "columns", show_progress
+    )
+    merged: TableSummary = reduce(TableSummary.merge, (summary for _, summary in each))
+    return merged
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedShards:
+    """Shards of a table as kernels read them, kept in a folder.
+
+    Parameters
+    ----------
+    table : ShardedTable
+    layout : Layout
+    folder : path
+        Where shards are written when they are first opened; whoever opens one later maps it.
+    """
+
+    table: ShardedTable
+    layout: Layout
+    folder: Path
+
+    def open(self, number: int) -> Shard:
+        """Rows of a shard, memory-mapped."""
+        folder, of = self.folder / f"{number:06d}", self._name(number)
+        try:
+            found = ShardRows.open(folder, of=of)
+        except (OSError, ValueError, KeyError, TypeError):
+            load(self.table, number, self.layout).save(folder, of=of)
+            found = ShardRows.open(folder, of=of)
+        return Shard(found.rows, found.starts, found.places)
+
+    def sample(self, ids: Wholes, executor: Executor, *, show_progress: bool) -> Columns:
+        """Rows with these numbers, in this order; all shards are opened for it."""
+        work = partial(_sampled, self, ids)
+        each = _each_shard(self.table, work, executor, "rows", show_progress)
+        found = [columns for _, columns in sorted(each, key=lambda pair: pair[0])]
+        return Columns(*(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)))
+
+    def _name(self, number: int) -> str:
+        return f"{self.layout.sha256()} {self.table.footers_sha256()} {number}"
+
+
+def _summarised(
+    table: ShardedTable, kinds: Mapping[Any, Kind | Distance] | None, number: int
+) -> TableSummary:
+    return summarise(table, number, kinds)
+
+
+def _sampled(prepared: PreparedShards, ids: Wholes, number: int) -> Columns:
+    rows = prepared.table.rows(number)
+    own = ids[np.searchsorted(ids, rows.start) : np.searchsorted(ids, rows.stop)]
+    shard = prepared.open(number)
+    return sampled(ShardRows(shard.rows, shard.starts, shard.places), own)[0]
+
+
+def _each_shard(
+    table: ShardedTable,
+    work: Callable[[int], Any],
+    executor: Executor,
+    title: str,
+    show_progress: bool,
+) -> Iterator[tuple[int, Any]]:
+    """Numbers of shards and what was made of each, as they come."""
+    waiting, n_flying, interrupts = list(range(table.n_shards)), 0, Interrupts()
+    with (
+        interrupts.watched(),
+        closing(steps_bar(title, table.n_shards, shown=show_progress)) as bar,
+        executor.start(work, title) as crew,
+    ):
+        while waiting or n_flying:
+            while waiting and n_flying < crew.capacity:
+                number = waiting.pop(0)
+                crew.submit(number, number)
+                n_flying += 1
+            with interrupts.allowed():
+                done = crew.completed()
+            n_flying -= len(done)
+            for number, answer in done:
+                here = answer.load() if isinstance(answer, Later) else answer
+                if isinstance(here, Lost):
+                    waiting.append(number)
+                    continue
+                bar.update(1)
+                yield number, sound(here)

@@ -1,0 +1,176 @@
+"""Parquet files at an address: which they are, what their footers say, and batches of columns."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Address = str | os.PathLike[str]
+Options = Mapping[str, Any]
+
+_SUFFIX = ".parquet"
+# Rows that are decoded together: enough to be fast, few enough to be small.
+_BATCH = 2**16
+_TAIL = 8
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """One file, as its footer describes it.
+
+    Parameters
+    ----------
+    address : str
+    group_rows : tuple of int
+        Rows of each row group.
+    footer : str
+        Fingerprint of the footer, which tells where everything in the file is, and of its size.
+    """
+
+    address: str
+    group_rows: tuple[int, ...]
+    footer: str
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return sum(self.group_rows)
+
+
+def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
+    """Addresses of all Parquet files that are meant, in order."""
+    if isinstance(address, str | os.PathLike):
+        return _found(os.fspath(address), options)
+    found = [file for each in address for file in _found(os.fspath(each), options)]
+    if not found:
+        raise ValueError("address is an empty list; give at least one Parquet file or folder.")
+    if len(set(found)) < len(found):
+        twice = next(file for file in found if found.count(file) > 1)
+        raise ValueError(f"{twice} is named twice; give every file once.")
+    return found
+
+
+def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]:
+    """Read what a file says of itself, and none of its cells."""
+    with opened(address, options) as parquet:
+        metadata = parquet.metadata
+        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        schema = parquet.schema_arrow
+    with _bytes_of(address, options) as file:
+        footer = _footer_sha256(file)
+    return ParquetFile(address, rows, footer), schema
+
+
+def batches(
+    file: ParquetFile, groups: range, names: list[str], options: Options, coded: list[str]
+) -> Iterator[list[pa.Array]]:
+    """Columns of some row groups, a batch of rows after the other.
+
+    Text of the columns ``coded`` comes as a dictionary, which spares making text of each cell.
+    """
+    with opened(file.address, options, coded) as parquet:
+        parts = parquet.iter_batches(
+            batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
+        )
+        for part in parts:
+            yield [part.column(name) for name in names]
+
+
+@contextmanager
+def opened(address: str, options: Options, coded: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a Parquet file, here or elsewhere."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with ExitStack() as stack:
+        # Arrow reads local files without holding up the interpreter.
+        source = stack.enter_context(_bytes_of(address, options)) if _is_url(address) else address
+        try:
+            parquet = pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
+        except pa.ArrowInvalid as error:
+            raise ValueError(
+                f"{address} cannot be read as Parquet ({error}); write it again, or leave it out."
+            ) from error
+        yield stack.enter_context(parquet)
+
+
+@contextmanager
+def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
+    if _is_url(address):
+        system, path = _remote(address, options)
+        with system.open(path, "rb") as file:
+            yield file
+    else:
+        with Path(address).open("rb") as file:
+            yield file
+
+
+def _footer_sha256(file: BinaryIO) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(size - _TAIL)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(size - _TAIL - length)
+    return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
+
+
+def _is_url(address: str) -> bool:
+    return "://" in address
+
+
+def _remote(address: str, options: Options) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise ImportError(
+            f"{address} is read with fsspec, which is not installed; pip install "
+            "'cellworth[remote]'."
+        ) from error
+    return cast("tuple[Any, str]", url_to_fs(address, **options))
+
+
+def _found(address: str, options: Options) -> list[str]:
+    if not _is_url(address):
+        return _found_here(Path(address))
+    system, path = _remote(address, options)
+    if system.isdir(path):
+        below = [found[len(path) :] for found in system.find(path)]
+        return [system.unstrip_protocol(path + name) for name in _chosen(below, address)]
+    if not system.exists(path):
+        raise FileNotFoundError(f"there is no file or folder {address}; give another address.")
+    return [address]
+
+
+def _found_here(path: Path) -> list[str]:
+    if path.is_dir():
+        below = [found.relative_to(path).as_posix() for found in path.rglob(f"*{_SUFFIX}")]
+        return [str(path / name) for name in _chosen(below, str(path))]
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {path}; give another address.")
+    return [str(path)]
+
+
+def _chosen(below: list[str], folder: str) -> list[str]:
+    """Parquet files of a folder, sorted by path; hidden ones are left out."""
+    files = [
+        name
+        for name in below
+        if name.endswith(_SUFFIX)
+        and not any(part.startswith(".") for part in PurePosixPath(name).parts)
+    ]
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no *{_SUFFIX} file; give another folder.")
+    for name in files:
+        if any("=" in part for part in PurePosixPath(name).parts[:-1]):
+            raise ValueError(
+                f"{folder} is cut by the values of columns ({name}), which are not in its files; "
+                "write these columns into the files, or give a list of files to do without."
+            )
+    return sorted(files, key=lambda name: PurePosixPath(name).parts)

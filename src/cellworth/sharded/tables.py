@@ -1,0 +1,291 @@
+"""ShardedTable: a table in Parquet files that is read shard by shard and never held as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellworth.blocks import Labels, label_array, some
+from cellworth.counts import checked_count
+from cellworth.sharded.reading import Address, ParquetFile, batches, find_files, read_footer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows from which a file is cut into several shards, where its row groups allow it.
+_MOST_ROWS = 2**20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedTable:
+    """A table in Parquet files, cut into shards of rows; made by :meth:`from_parquet`.
+
+    It knows where its cells are and holds none of them, so that it is small and can be sent to
+    other machines, which read their shards themselves. Rows are numbered from 0 in the order of
+    files and of rows in them.
+
+    Parameters
+    ----------
+    files : tuple of ParquetFile
+    schema : pyarrow.Schema
+        Names and types of the columns, the target last.
+    shards : tuple
+        For each shard, the row groups that it has in each of its files: pairs of the position of a
+        file and a range.
+    storage_options : dict
+        What is handed to fsspec.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for part in range(3):
+    ...     rows = pa.table({"age": [20 + part, 30], "town": ["Ulm", None], "rich": [True, False]})
+    ...     pq.write_table(rows, folder / f"{part}.parquet")
+    >>> table = ShardedTable.from_parquet(folder, target="rich")
+    >>> table
+    <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
+    >>> table.names.tolist()
+    ['age', 'town']
+    """
+
+    files: tuple[ParquetFile, ...]
+    schema: pa.Schema
+    shards: tuple[tuple[tuple[int, range], ...], ...]
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        address: Address | Sequence[Address],
+        *,
+        target: str,
+        columns: Sequence[str] | None = None,
+        shards: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> ShardedTable:
+        """Find files and read their footers, none of their cells.
+
+        Parameters
+        ----------
+        address : path, or list of paths
+            A file, or a folder with all ``*.parquet`` files in it and below it, sorted by path. An
+            address such as ``s3://...`` is read with fsspec (``pip install 'cellworth[remote]'``).
+        target : str
+            The column that holds the class labels.
+        columns : list of str, default=None
+            Columns that play, in this order; all but the target where it is None.
+        shards : int, default=None
+            Into how many shards the row groups of all files are dealt, in order, each of about the
+            same number of rows. None makes a shard of every file; a file of more than 1,048,576
+            rows is cut into as few shards of at most so many rows as its row groups allow.
+        storage_options : mapping, default=None
+            What fsspec needs to open the address, such as keys.
+        """
+        options = dict(storage_options or {})
+        read = [read_footer(found, options) for found in find_files(address, options)]
+        files = tuple(file for file, _ in read)
+        schema = _common_schema(read, target, columns)
+        if not any(file.n_rows for file in files):
+            raise ValueError(f"{files[0].address} and all other files hold no row; give others.")
+        dealt = (
+            _by_file(files) if shards is None else _dealt(files, checked_count(shards, "shards"))
+        )
+        return cls(files, schema, dealt, options)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns, without the target."""
+        return int(self._starts[-1]), len(self.schema) - 1
+
+    @cached_property
+    def names(self) -> Labels:
+        """Names of the columns, without the target."""
+        return label_array(self.schema.names[:-1], what="column")
+
+    @property
+    def target(self) -> str:
+        """Name of the column that holds the labels."""
+        return str(self.schema.names[-1])
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return len(self.shards)
+
+    def rows(self, shard: int) -> range:
+        """Numbers of a shard's rows in the whole table."""
+        return range(int(self._starts[shard]), int(self._starts[shard + 1]))
+
+    def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Columns of a shard as Arrow arrays, a batch of some 65,536 rows after the other."""
+        from pyarrow import types
+
+        coded = [n for n in names if types.is_string(self.schema.field(n).type)]
+        for place, groups in self.shards[shard]:
+            file = self.files[place]
+            yield from batches(file, groups, list(names), self.storage_options, coded)
+
+    def where(self, row: int) -> str:
+        """File and position in it of a row, for a sentence."""
+        for file in self.files:
+            if row < file.n_rows:
+                return f"row {row} of {file.address}"
+            row -= file.n_rows
+        raise IndexError(row)
+
+    def footers_sha256(self) -> str:
+        """Fingerprint of all footers and of how rows are cut; other files have another one."""
+        digest = hashlib.sha256(repr(self.shards).encode())
+        for name, type_ in zip(self.schema.names, self.schema.types, strict=True):
+            digest.update(f"{name}\0{type_}\0".encode())
+        for file in self.files:
+            digest.update(file.footer.encode())
+        return digest.hexdigest()
+
+    def refuse_changed_files(self) -> None:
+        """Read all footers anew, and refuse files that are not those of before."""
+        for file in self.files:
+            if read_footer(file.address, self.storage_options)[0] != file:
+                raise ValueError(
+                    f"{file.address} was changed since this table was made; make it anew."
+                )
+
+    @cached_property
+    def _starts(self) -> Labels:
+        lengths = [
+            sum(self.files[place].group_rows[i] for place, groups in shard for i in groups)
+            for shard in self.shards
+        ]
+        return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+    def __repr__(self) -> str:
+        n_rows, n_columns = self.shape
+        return (
+            f"<ShardedTable: {n_rows} rows x {n_columns} columns and the target {self.target!r}, "
+            f"in {len(self.files)} files, {self.n_shards} shards>"
+        )
+
+
+def _common_schema(
+    read: list[tuple[ParquetFile, pa.Schema]], target: str, columns: Sequence[str] | None
+) -> pa.Schema:
+    import pyarrow as pa
+
+    (first, schema), *others = read
+    wanted = _wanted(schema.names, first.address, target, columns)
+    types = {name: schema.field(name).type for name in wanted}
+    for file, other in others:
+        for name in wanted:
+            if name not in other.names:
+                raise ValueError(
+                    f"{file.address} lacks the column {name!r} that {first.address} has; give all "
+                    "files the same columns, or choose some with columns=."
+                )
+            types[name] = _agreed(types[name], other.field(name).type, name, file.address)
+        extra = set(other.names) - set(schema.names)
+        if columns is None and extra:
+            raise ValueError(
+                f"{file.address} has the column {min(extra)!r} that {first.address} lacks; give "
+                "all files the same columns, or choose some with columns=."
+            )
+    return pa.schema([(name, types[name]) for name in wanted])
+
+
+def _wanted(
+    names: list[str], address: str, target: str, columns: Sequence[str] | None
+) -> list[str]:
+    if isinstance(columns, str):
+        raise TypeError(f"columns is the text {columns!r}; give a list of names.")
+    chosen = [name for name in names if name != target] if columns is None else list(columns)
+    for called, name in [("target", target), *(("columns", name) for name in chosen)]:
+        if name not in names:
+            raise ValueError(
+                f"{called} names {name!r}, which is no column of {address}; its columns are "
+                f"{some(names)}."
+            )
+    wanted = [*chosen, target]
+    for name in wanted:
+        if names.count(name) > 1 or wanted.count(name) > 1:
+            raise ValueError(
+                f"the column {name!r} is there, or asked for, twice; each column must have a name "
+                "of its own, and the target is none of the columns."
+            )
+    if not chosen:
+        raise ValueError(f"{address} has no column besides the target {target!r}; give others.")
+    return wanted
+
+
+def _agreed(one: pa.DataType, other: pa.DataType, name: str, address: str) -> pa.DataType:
+    """Type of a column in all files; one that holds gaps alone goes with any."""
+    from pyarrow import types
+
+    if types.is_null(one) or types.is_null(other):
+        return other if types.is_null(one) else one
+    both_coded = types.is_dictionary(one) and types.is_dictionary(other)
+    if one != other and not (both_coded and one.value_type == other.value_type):
+        raise ValueError(
+            f"{address} holds {other} in column {name!r}, but files before it hold {one}; write "
+            "all files with the same types."
+        )
+    return one
+
+
+def _by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
+    """Make a shard of every file that has rows, and several of a long one."""
+    shards = []
+    for place, file in enumerate(files):
+        start, length = 0, 0
+        for group, n_rows in enumerate(file.group_rows):
+            if length and length + n_rows > _MOST_ROWS:
+                shards.append(((place, range(start, group)),))
+                start, length = group, 0
+            length += n_rows
+        if length:
+            shards.append(((place, range(start, len(file.group_rows))),))
+    return tuple(shards)
+
+
+def _dealt(
+    files: Sequence[ParquetFile], n_shards: int
+) -> tuple[tuple[tuple[int, range], ...], ...]:
+    """Deal row groups, in order, into shards of about the same number of rows."""
+    groups = [
+        (place, group, n_rows)
+        for place, file in enumerate(files)
+        for group, n_rows in enumerate(file.group_rows)
+        if n_rows
+    ]
+    if len(groups) < n_shards:
+        raise ValueError(
+            f"shards is {n_shards}, but the files have {len(groups)} row groups, which are not "
+            "cut; ask for fewer shards, or write smaller row groups."
+        )
+    # A group goes where its middle is, but no shard may be left without one.
+    ends = np.cumsum([n_rows for *_, n_rows in groups])
+    middles = ends - np.array([n_rows for *_, n_rows in groups]) / 2
+    dealt = np.floor(middles / ends[-1] * n_shards).astype(int).tolist()
+    shards: list[list[tuple[int, int]]] = [[] for _ in range(n_shards)]
+    shard = 0
+    for left, (wish, (place, group, _)) in enumerate(zip(dealt, groups, strict=True)):
+        most = shard + 1 if shards[shard] else shard
+        least = n_shards - (len(groups) - left)
+        shard = max(min(wish, most), least, shard)
+        shards[shard].append((place, group))
+    return tuple(_ranges(shard) for shard in shards)
+
+
+def _ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
+    """Row groups of one shard, file by file."""
+    places = dict.fromkeys(place for place, _ in groups)
+    return tuple(
+        (place, range(own[0], own[-1] + 1))
+        for place in places
+        for own in [[group for other, group in groups if other == place]]
+    )

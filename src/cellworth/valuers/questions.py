@@ -1,0 +1,214 @@
+"""Questions: which queries a task asks on which coalitions, wherever the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Positions
+from cellworth.designs import generator
+from cellworth.neighbours.distances import Columns, Rulers
+from cellworth.neighbours.rounds import Asked, Designs, Prepared, Ranker
+from cellworth.neighbours.training import Query
+from cellworth.semivalues import Semivalue
+from cellworth.subsets import AllSubsets, Coalitions, SubsetDesign
+
+Floats = NDArray[np.float64]
+Made = TypeVar("Made")
+
+# Rows times coalitions that a task ranks: about a quarter of a second.
+_RANKED_PER_TASK = 2**24
+# What a task hands back is as large as the table, and may be written to disk; this many coalitions
+# per column make it worth it (about a second for four megabytes).
+_LEAST_PER_COLUMN = 128
+# Shards leave what their tasks hand back in a folder until all are there.
+_MOST_PARTS = 240
+# A design serves many queries, each with the columns under other names.
+_QUERIES_PER_DRAW = 64
+_MOST_DRAWS = 16
+# Queries that tell the error of the choice of queries: more would cost time and tell no more.
+_OBSERVED = 1000
+_KEPT = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Queries of one fold that are handled together, and whether they are looked at singly."""
+
+    fold: int
+    queries: Positions
+    observed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A part of one sweep."""
+
+    number: int
+    sweep: int
+    part: Part
+
+
+@dataclass(frozen=True, eq=False)
+class Judges:
+    """The queries of a run, fold by fold.
+
+    Parameters
+    ----------
+    cells : tuple of Columns
+    labels : list of arrays
+        Codes of classes, or targets minus the mean target of all training rows.
+    weights : list of arrays
+        What each query counts; all of them together count 1.
+    """
+
+    cells: tuple[Columns, ...]
+    labels: list[Floats]
+    weights: list[Floats]
+
+    @property
+    def n_queries(self) -> int:
+        """Queries of all folds together."""
+        return sum(map(len, self.labels))
+
+    def query(self, rulers: Rulers, fold: int, place: int) -> Query:
+        """Pick one."""
+        return Query.of(self.cells[fold], rulers, place, float(self.labels[fold][place]))
+
+
+class Questions:
+    """Task t is a part of a pass over all queries; every pass draws its coalitions anew.
+
+    Parameters
+    ----------
+    judges : Judges
+    shape : tuple of int
+        Training rows, and players among the columns.
+    design : SubsetDesign
+        Coalitions of columns for each query.
+    column_semivalue : Semivalue
+    with_label : bool
+        Whether the label column plays.
+    empty : {"prior", "zero"}
+        What no columns are worth.
+    seed : int or None
+        None where nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        judges: Judges,
+        shape: tuple[int, int],
+        *,
+        design: SubsetDesign,
+        column_semivalue: Semivalue,
+        with_label: bool,
+        empty: str,
+        seed: int | None,
+    ) -> None:
+        self.judges = judges
+        self.n_rows, self.n_columns = shape
+        self.design = design
+        self.column_semivalue = column_semivalue
+        self.with_label = with_label
+        self.empty = empty
+        self.seed = seed
+        # All subsets are the same for every query and every sweep.
+        self.draws = not isinstance(design, AllSubsets)
+        self.n_results = self.n_columns + with_label
+        self.parts = self._cut()
+        self._drawn: dict[int, list[tuple[Coalitions, Floats]]] = {}
+        self._designs: dict[int, Designs] = {}
+
+    def __call__(self, number: int) -> Task:
+        """Name task number t."""
+        sweep, place = divmod(number, len(self.parts))
+        return Task(number, sweep, self.parts[place])
+
+    def drawn(self, sweep: int) -> list[tuple[Coalitions, Floats]]:
+        """Designs of a sweep, each with weights of its coalitions and of what no column is worth.
+
+        Query number q is ranked on number q modulo their number.
+        """
+        return kept(self._drawn, sweep, self._draw)
+
+    def designs(self, sweep: int) -> Designs:
+        """The same, one after the other, for ranking by bins."""
+        return kept(self._designs, sweep, lambda sweep: Designs.of(self.drawn(sweep)))
+
+    def orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
+        """Which column stands for each name in a design, query by query."""
+        rng = generator(self.seed or 0, task.number)
+        order = np.arange(self.n_results)
+        for _ in task.part.queries:
+            if self.draws:
+                order[: self.n_columns] = rng.permutation(self.n_columns)
+            yield order
+
+    def prepared(self, task: Task, ranker: Ranker) -> Prepared:
+        """Queries of a task, ready for ranking by bins."""
+        part, designs = task.part, self.designs(task.sweep)
+        places = part.queries.tolist()
+        asked = Asked.of(
+            [self.judges.query(ranker.rulers, part.fold, place) for place in places],
+            [order.copy() for order in self.orders(task)],
+            [place % len(designs.nothing) for place in places],
+            [float(self.judges.weights[part.fold][place]) for place in places],
+            designs,
+        )
+        return ranker.prepare(asked, designs, empty=self.empty, with_label=self.with_label)
+
+    def n_ranked(self, task: Task) -> int:
+        """Coalitions that the queries of a task are ranked on, all together."""
+        drawn = self.drawn(task.sweep)
+        return sum(len(drawn[p % len(drawn)][0].members) for p in task.part.queries)
+
+    def _cut(self) -> list[Part]:
+        """Cut the queries into parts, in an order of their own: an early stop is a fair sample."""
+        n_coalitions = self.design.n_coalitions(self.n_results)
+        size = max(
+            _RANKED_PER_TASK // (self.n_rows * n_coalitions),
+            -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),
+            -(-self.judges.n_queries // _MOST_PARTS),
+        )
+        rng = np.random.Generator(np.random.Philox(0))
+        parts = []
+        for fold, labels in enumerate(self.judges.labels):
+            n_parts = -(-len(labels) // size)
+            for queries in np.array_split(rng.permutation(len(labels)), n_parts):
+                parts.append((fold, np.sort(queries)))
+        mixed = [parts[place] for place in rng.permutation(len(parts))]
+        before = np.cumsum([0] + [len(queries) for _, queries in mixed])
+        return [
+            Part(fold, queries, bool(first < _OBSERVED))
+            for (fold, queries), first in zip(mixed, before, strict=False)
+        ]
+
+    def _draw(self, sweep: int) -> list[tuple[Coalitions, Floats]]:
+        n_draws = min(max(self.judges.n_queries // _QUERIES_PER_DRAW, 1), _MOST_DRAWS)
+        drawn = []
+        for place in range(n_draws if self.draws else 1):
+            rng = generator(self.seed or 0, sweep, place)
+            coalitions = self.design.draw(self.n_results, self.column_semivalue, rng)
+            if self.with_label:
+                coalitions = coalitions.with_last_player()
+            # Where no columns are worth 0, all others are worth more by a constant, which the last
+            # line adds.
+            last = coalitions.weights.sum(axis=0) if self.empty == "zero" else coalitions.nothing
+            drawn.append((coalitions, np.vstack([coalitions.weights, last])))
+        return drawn
+
+
+def kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:
+    """Make a thing once for all tasks that need it at about the same time."""
+    found = cache.get(key)
+    if found is None:
+        found = make(key)
+        cache[key] = found
+        for oldest in list(cache)[:-_KEPT]:
+            cache.pop(oldest, None)
+    return found

@@ -1,0 +1,196 @@
+"""ShardPhases: rounds of K-nearest-neighbour values over the shards of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.fixed import as_floats
+from cellworth.moments import Moments
+from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
+from cellworth.sharded.phases import Resolved, State
+from cellworth.sharded.preparing import PreparedShards
+from cellworth.value_files import GROUP_ROWS, write_groups
+from cellworth.valuers.questions import Questions, Task
+
+Floats = NDArray[np.float64]
+
+
+class NumberedShard(NamedTuple):
+    """Rows of one shard, and which it is."""
+
+    number: int
+    shard: Shard
+
+
+class NumberedRound(NamedTuple):
+    """What shards must know of a round, and which it is."""
+
+    number: int
+    prepared: Prepared
+
+
+@dataclass(frozen=True, eq=False)
+class ShardPhases:
+    """What a run over shards does; see :class:`cellworth.sharded.phases.Phases`.
+
+    A shard's state holds whole-number sums of the sweep that goes on; of finished sweeps means and
+    spreads of its cells and rows, and the sums of its columns.
+
+    Parameters
+    ----------
+    shards : PreparedShards
+    ranker : Ranker
+    questions : Questions
+    """
+
+    shards: PreparedShards
+    ranker: Ranker
+    questions: Questions
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards the table has."""
+        return self.shards.table.n_shards
+
+    def open(self, shard: int) -> NumberedShard:
+        """Rows of a shard, memory-mapped."""
+        return NumberedShard(shard, self.shards.open(shard))
+
+    def prepare(self, number: int) -> NumberedRound:
+        """Queries of a round, and where bins begin."""
+        return NumberedRound(number, self.questions.prepared(self.questions(number), self.ranker))
+
+    def look(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
+        """Counts of a shard's rows by bin, and its nearest rows."""
+        return self.ranker.look(rows.number, rows.shard, prepared.prepared)
+
+    def merge(self, one: Summary, other: Summary) -> Summary:
+        """Summary of both."""
+        return one.merge(other)
+
+    def resolve(self, prepared: NumberedRound, summary: Summary) -> Resolved:
+        """What rows are worth, and what the round tells of sums."""
+        worths = self.ranker.resolve(summary)
+        told = self._told(self.questions(prepared.number), prepared.prepared, worths)
+        return Resolved(worths.far, worths.near, told)
+
+    def blank(self, rows: NumberedShard) -> State:
+        """Nothing is added yet."""
+        return {"rounds": np.array([0])}
+
+    def settle(
+        self, rows: NumberedShard, prepared: NumberedRound, shared: Floats, part: Near, state: State
+    ) -> State:
+        """Add a round to the sums of a shard; the last of a sweep makes an observation of them."""
+        if "sums" not in state:
+            shape = self.questions.n_results, rows.shard.n_rows
+            state["sums"] = np.zeros(shape, dtype=np.int64)
+        self.ranker.settle(rows.shard, prepared.prepared, shared, part, into=state["sums"])
+        state["rounds"] = state["rounds"] + 1
+        if int(state["rounds"][0]) % len(self.questions.parts) == 0:
+            self._close_sweep(state)
+        return state
+
+    def publish(
+        self, rows: NumberedShard, state: State, shard: int, folder: Path
+    ) -> dict[str, Any]:
+        """Write means and spreads in the order of rows; tell the sums of columns, in units."""
+        if "mean" not in state:
+            # Broken off in the first sweep: values are of the queries so far.
+            self._close_sweep(state)
+        elif "sums" in state:
+            # What a later sweep has begun does not count.
+            del state["sums"]
+        entry = write_groups(
+            folder, shard, self.shards.table.rows(shard).start, _groups(rows.shard, state)
+        )
+        return {**entry, "column_sums": state["column_sums"].tolist()}
+
+    def weight(self, n_rounds: int) -> float:
+        """What the queries of the last sweep count together, after so many rounds."""
+        n_parts = len(self.questions.parts)
+        first = (n_rounds - 1) // n_parts * n_parts
+        return reduce(add, (self._weight(self.questions(n)) for n in range(first, n_rounds)))
+
+    def _weight(self, task: Task) -> float:
+        counts = self.questions.judges.weights[task.part.fold]
+        return reduce(add, (float(counts[place]) for place in task.part.queries), 0.0)
+
+    def _close_sweep(self, state: State) -> None:
+        sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
+        of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
+        before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
+        state["column_sums"] = np.vstack([before, of_columns])
+        # In place, line by line: a shard's values are the largest thing there is.
+        seen = sums.view(np.float64)
+        for line, whole in zip(seen, sums, strict=True):
+            line[:] = as_floats(whole) / weight
+        if "mean" not in state:
+            state |= {"mean": seen, "row_mean": of_rows}
+            return
+        if "spread" not in state:
+            state |= {"spread": np.zeros_like(seen), "row_spread": np.zeros_like(of_rows)}
+        count = len(before)
+        for mean, spread, line in zip(state["mean"], state["spread"], seen, strict=True):
+            _observe(count, mean, spread, line)
+        _observe(count, state["row_mean"], state["row_spread"], of_rows)
+
+    def _told(self, task: Task, prepared: Prepared, worths: Any) -> dict[str, Any]:
+        """What a round adds to totals, and how sums of columns differ from query to query."""
+        asked, wholes = prepared.asked, worths.of_everyone(prepared.asked)
+        total = whole = weight = 0.0
+        for count, everyone, base in zip(asked.counts, wholes, prepared.bases, strict=True):
+            total += float(count) * (float(everyone) - float(base))
+            whole += float(count) * float(everyone)
+            weight += float(count)
+        sums = _column_sums(prepared, worths.sums, self.ranker.class_counts)
+        squared = (asked.counts * self.questions.judges.n_queries) ** 2
+        return {
+            "total": total,
+            "whole": whole,
+            "weight": weight,
+            "n_queries": len(asked.labels),
+            "n_ranked": self.questions.n_ranked(task),
+            "counts": float(squared.sum()),
+            "first": squared @ sums,
+            "second": squared @ sums**2,
+        }
+
+
+def _observe(count: int, mean: Floats, spread: Floats, seen: Floats) -> None:
+    """Add one observation to the Moments of others, in place."""
+    before = Moments(np.full(len(mean), count, dtype=np.int64), mean, spread)
+    after = before.merge(Moments.of(seen))
+    mean[:], spread[:] = after.mean, after.spread
+
+
+def _column_sums(prepared: Prepared, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
+    """Sums of each column and of all of them, query by query; what the query counts left out."""
+    asked, designs = prepared.asked, prepared.designs
+    found = np.empty((len(asked.labels), designs.weights.shape[1] + 1))
+    for query, (label, draw) in enumerate(zip(asked.labels, asked.draws, strict=True)):
+        pairs = slice(*asked.pair_starts[query : query + 2])
+        coalitions = slice(*designs.steps.starts[draw : draw + 2])
+        matches = class_counts[label] if label < len(class_counts) else 0
+        alone = prepared.nothing[query] @ [class_counts.sum() - matches, matches]
+        by_name = sums[pairs] @ designs.weights[coalitions] + alone * designs.nothing[draw]
+        found[query, asked.orders[query]] = by_name
+        found[query, -1] = by_name.sum()
+    return found
+
+
+def _groups(shard: Shard, state: State) -> Iterator[dict[str, Floats]]:
+    """Figures of a shard's rows in the order of the table, some rows at a time."""
+    order = np.argsort(shard.places, kind="stable")
+    for start in range(0, shard.n_rows, GROUP_ROWS):
+        some = order[start : start + GROUP_ROWS]
+        figures = [n for n in ("mean", "spread", "row_mean", "row_spread") if n in state]
+        yield {name: state[name][..., some].T for name in figures}

@@ -1,0 +1,185 @@
+"""Sharding: value a table in shards, round by round, and leave the values in files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellworth.blocks import Axis
+from cellworth.execution import Executor
+from cellworth.games.sharded_knn import ShardedKNNGame
+from cellworth.moments import Tally
+from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
+from cellworth.neighbours.chances import chances_at_ranks
+from cellworth.neighbours.rounds import Ranker
+from cellworth.provenance import Provenance, Session, environment
+from cellworth.semivalues import Semivalue
+from cellworth.sharded.phases import Finished
+from cellworth.sharded.preparing import PreparedShards
+from cellworth.sharded.running import run_rounds
+from cellworth.sharded_valuation import ShardedValuation, finish
+from cellworth.sweeps import Spread, Sweeps
+from cellworth.valuers.questions import Questions
+from cellworth.valuers.shard_phases import ShardPhases
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedRun:
+    """A run over the shards of a table.
+
+    Parameters
+    ----------
+    game : ShardedKNNGame
+    questions : Questions
+    row_semivalue : Semivalue
+    bins : RankBins
+    sweeps : int
+    executor : Executor
+    folder : path or None
+        Where the run is kept, and its result; None: the result lives as long as the Valuation.
+    """
+
+    game: ShardedKNNGame
+    questions: Questions
+    row_semivalue: Semivalue
+    bins: RankBins
+    sweeps: int
+    executor: Executor
+    folder: Path | None
+
+    def value(
+        self,
+        columns: Axis,
+        question: dict[str, Any],
+        method: dict[str, Any],
+        *,
+        show_progress: bool,
+    ) -> ShardedValuation:
+        """Run all rounds and put the results of shards together."""
+        with _home(self.folder) as home:
+            finished = run_rounds(
+                self._phases(home / "rows", show_progress=show_progress),
+                self.sweeps * len(self.questions.parts),
+                executor=self.executor,
+                into=home / "values",
+                identity=self._identity(question, method),
+                checkpoint=self.folder and self.folder / "run",
+                title=f"{method['design']}, {self.game.table.n_shards} shards",
+                show_progress=show_progress,
+            )
+            valuation = self._valuation(finished, home / "values", columns, question, method)
+        if self.folder is None:
+            shutil.rmtree(home / "rows")
+            weakref.finalize(valuation, shutil.rmtree, home, ignore_errors=True)
+        return valuation
+
+    def _phases(self, folder: Path, *, show_progress: bool) -> ShardPhases:
+        game, n_rows = self.game, self.game.shape[0]
+        shards = PreparedShards(game.table, game.layout, folder)
+        sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
+        rulers = game.layout.rulers
+        ranker = Ranker(
+            rulers,
+            game.columns.codes[rulers.places].astype(np.int64),
+            sample,
+            edge_places(self.bins, n_rows, game.n_neighbors),
+            np.array(game.layout.class_counts, dtype=np.int64),
+            n_nearest(self.bins, n_rows, game.n_neighbors),
+            game.n_neighbors,
+            chances_at_ranks(self.row_semivalue, n_rows, n_rows, game.n_neighbors),
+        )
+        return ShardPhases(shards, ranker, self.questions)
+
+    def _identity(self, question: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
+        """All that decides what rounds do and tell; how many rounds there are is left out."""
+        return {
+            "question": question,
+            "table": self.game.table.footers_sha256(),
+            "design": method["design"],
+            "seed": self.questions.seed,
+            "parts_per_sweep": len(self.questions.parts),
+            "versions": environment(),
+        }
+
+    def _valuation(
+        self,
+        finished: Finished,
+        folder: Path,
+        columns: Axis,
+        question: dict[str, Any],
+        method: dict[str, Any],
+    ) -> ShardedValuation:
+        seen = _sweeps(finished, len(self.questions.parts))
+        n_done, n_parts = len(finished.told), len(self.questions.parts)
+        complete = n_done >= n_parts and not finished.interrupted
+        session = Session(self.questions.seed, n_done)
+        entries = [
+            {name: figure for name, figure in entry.items() if name != "column_sums"}
+            for entry in finished.entries
+        ]
+        moments = seen.moments
+        return finish(
+            folder,
+            entries,
+            shape=(self.game.shape[0], self.questions.n_results),
+            column_labels=columns,
+            count=int(moments.count[0]),
+            columns=(moments.mean, moments.spread),
+            expected_total=seen.expected_total,
+            empty=self.game.empty,
+            status="estimated" if complete else "interrupted",
+            provenance=Provenance.now(question, method, session, seen.tally, finished.seconds),
+            validation=seen.validation_errors(self.questions.judges.n_queries),
+            unearned=seen.unearned,
+        )
+
+
+def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
+    """Sums of columns and the total, sweep by sweep, as if they had been seen round by round."""
+    of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
+    sums = np.sum(of_shards, axis=0)
+    with_total = np.column_stack([sums, sums.sum(axis=1)])
+    n_rounds, rounds = len(finished.told), []
+    for number, told in enumerate(finished.told):
+        ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
+        sweep = number // n_parts
+        spread = Spread(told["n_queries"], told["counts"], told["first"], told["second"])
+        rounds.append(
+            Sweeps(
+                parts_per_sweep=n_parts,
+                parts=1,
+                # Whole numbers: it does not matter with which round of a sweep they come.
+                sums=with_total[min(sweep, len(with_total) - 1)]
+                * (ends and sweep < len(with_total)),
+                weight=told["weight"],
+                total=told["total"],
+                whole=told["whole"],
+                spread=spread if sweep == 0 else None,
+                tally=Tally(utilities=told["n_ranked"], new=told["n_ranked"]),
+            )
+        )
+    return reduce(Sweeps.merge, rounds).closed()
+
+
+@contextmanager
+def _home(folder: Path | None) -> Iterator[Path]:
+    """Give the folder of a run; a temporary one does not outlive an error."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    home = Path(tempfile.mkdtemp(prefix="cellworth-values-"))
+    try:
+        yield home
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise

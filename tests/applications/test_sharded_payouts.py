@@ -1,0 +1,140 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cellworth import Owners, Valuation, check_owners, split, stored_moments, value_files
+from in_shards import SHAPLEY, in_shards, whole
+
+
+class Elsewhere:
+    """What a table in shards offers."""
+
+    def __init__(self, shape, sha256="abc"):
+        self.shape = shape
+        self.names = [f"c{j}" for j in range(shape[1])]
+        self._sha256 = sha256
+
+    def sha256(self):
+        return self._sha256
+
+
+TABLE = Elsewhere((50, 4))
+X = np.zeros((50, 4))
+
+
+@pytest.fixture(autouse=True)
+def groups_of_four_rows(monkeypatch):
+    monkeypatch.setattr(value_files, "GROUP_ROWS", 4)
+    monkeypatch.setattr(stored_moments, "GROUP_ROWS", 4)
+
+
+def held(table, overlaps="equal"):
+    """Rectangles that meet, a hole, and rows in several stretches."""
+    names = ["c0", "c1", "c2", "c3"] if isinstance(table, Elsewhere) else ["x0", "x1", "x2", "x3"]
+    owners = Owners(table, overlaps=overlaps)
+    owners = owners.assign("ann", rows=slice(0, 20), columns=names[:2])
+    owners = owners.assign("bob", rows={"from": 10, "to": 40}, columns=names[1:3])
+    owners = owners.assign("eve", rows=[3, 4, 5, 49, 12])
+    return owners.assign("ann", rows=np.arange(50) % 7 < 2, columns=names[3])
+
+
+@pytest.mark.parametrize("overlaps", ["equal", "first"])
+def test_owners_of_rectangles_hold_the_same_cells_without_the_table(overlaps):
+    ours, theirs = held(TABLE, overlaps), held(X, overlaps)
+    assert repr(ours) == repr(theirs)
+    np.testing.assert_array_equal(ours.codes, theirs.codes)
+    assert ours.unowned == theirs.unowned == int((theirs.codes == -1).sum())
+    held_there, held_here = theirs.on(of_array().blocks), ours.on(whole().blocks)
+    np.testing.assert_array_equal(held_here.codes(), held_there.codes())
+    assert held_here.keys == held_there.keys
+    np.testing.assert_array_equal(held_here.hold_blocks, held_there.hold_blocks)
+    np.testing.assert_array_equal(held_here.of_nobody(), held_there.of_nobody())
+
+
+def of_array():
+    """The valuation of an array, whose columns are called x0, x1, ..."""
+    valuation = whole()
+    columns = replace(valuation.blocks.columns, labels=X_NAMES, ids=X_NAMES)
+    return replace(valuation, blocks=replace(valuation.blocks, columns=columns))
+
+
+X_NAMES = np.array(["x0", "x1", "x2", "x3"], dtype=object)
+
+
+@pytest.mark.parametrize("n_shards", [1, 3, 7])
+def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
+    plain = split(of_array(), held(X), amount="1000.00", gate="off")
+    in_shards(whole(), tmp_path, n_shards)
+    stored = split(Valuation.load(tmp_path), held(TABLE), amount="1000.00", gate="off")
+    assert stored.amounts == plain.amounts
+    np.testing.assert_array_equal(stored.values, plain.values)
+    np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
+    assert repr(stored) == repr(plain)
+    mine, wanted = (payout.statement("bob") for payout in (stored, plain))
+    assert mine.to_dict() == wanted.to_dict()
+    names = {f"x{j}": f"c{j}" for j in range(4)}
+    called = [names[name] for name in wanted.cells["column"]]
+    assert mine.cells == wanted.cells | {"column": called}
+
+
+def test_the_gate_says_what_it_did_not_look_for(tmp_path):
+    stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
+    assert [finding.kind for finding in check_owners(owners, stored)] == ["not looked for"]
+    assert "below zero" in [finding.kind for finding in check_owners(held(TABLE), stored)]
+    with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
+        split(stored, owners, amount="10.00")
+    with pytest.raises(ValueError, match="nothing is split: copies among the 50 rows"):
+        split(stored, owners, amount="10.00", gate="refuse")
+
+
+def test_owners_of_another_table_are_refused(tmp_path):
+    question = SHAPLEY | {"data_sha256": {"X": "abc"}}
+    stored = in_shards(whole(question=question), tmp_path)
+    split(stored, held(TABLE), amount="10.00", gate="off")
+    other = held(Elsewhere((50, 4), "other"))
+    with pytest.raises(ValueError, match="sha256"):
+        split(stored, other, amount="10.00", gate="off")
+    with pytest.raises(ValueError, match=r"51 rows \(0, 1, 2, ...\), but the valuation has 50"):
+        Owners(Elsewhere((51, 4))).assign("ann").on(stored.blocks)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"rows": {"column": "c0", "is": 1}}, "but the table is in shards; give positions"),
+        ({"rows": slice(0, 10, 2)}, "but the table is in shards"),
+        ({"rows": ["a"]}, "but the table is in shards"),
+        ({"rows": [50]}, "names 50; give positions from 0 to 49"),
+        ({"rows": slice(4, 4)}, "holds no row"),
+        ({"rows": {"from": 4, "to": 51}}, "0 <= from < to <= 50"),
+        ({"cells": X == 0}, "cells of owner 'ann' came for a table in shards"),
+        ({"columns": "age"}, "which X does not have"),
+    ],
+)
+def test_what_needs_the_table_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        Owners(TABLE).assign("ann", **given)
+
+
+def test_overlaps_are_found_without_the_table():
+    owners = Owners(TABLE).assign("ann", rows=slice(0, 20), columns=["c0", "c1"])
+    with pytest.raises(ValueError, match=r"both claim the cell \(19, 'c1'\)"):
+        owners.assign("bob", rows=range(19, 30), columns="c1")
+    owners.assign("bob", rows=range(20, 30), columns="c1").assign("eve", rows=5, columns="c2")
+
+
+def test_holdings_come_back_from_plain_text():
+    owners = held(TABLE)
+    again = Owners.from_plain(
+        {"owners": owners.to_plain(), "overlaps": "equal"}, TABLE, called="the list"
+    )
+    np.testing.assert_array_equal(again.codes, owners.codes)
+
+
+def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
+    stored = in_shards(whole(), tmp_path / "values")
+    payout = split(stored, held(TABLE), amount="10.00", gate="off")
+    payout.save(tmp_path / "audit")
+    kept = Valuation.load(tmp_path / "audit" / "valuation")
+    np.testing.assert_array_equal(kept.values, whole().values)

@@ -1,0 +1,108 @@
+"""What people see of values in shards: reports, explanations, plots, the command line."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cellworth import (
+    Valuation,
+    explain_column,
+    explain_row,
+    report,
+    stored_moments,
+    suspect_cells,
+    value_files,
+)
+from cellworth.cli import main
+from cellworth.plots.grids import Grid
+from in_shards import in_shards, whole
+
+
+@pytest.fixture(autouse=True)
+def groups_of_four_rows(monkeypatch):
+    monkeypatch.setattr(value_files, "GROUP_ROWS", 4)
+    monkeypatch.setattr(stored_moments, "GROUP_ROWS", 4)
+
+
+@pytest.fixture
+def both(tmp_path):
+    in_shards(whole(), tmp_path / "values")
+    return whole(), Valuation.load(tmp_path / "values")
+
+
+def called():
+    return [f"c{j}" for j in range(4)]
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_a_report_says_the_same_of_values_in_shards(both, cells):
+    one, other = (report.summarize(v, None, k=7, cells=cells) for v in both)
+    origins = [summary.pop("provenance") for summary in (one, other)]
+    assert one == other
+    assert origins[0]["method"] == origins[1]["method"]
+    assert "<table" in report.render(report.summarize(both[1], None, cells=cells))
+
+
+def test_a_report_without_cells_holds_little(both, monkeypatch):
+    monkeypatch.setattr(stored_moments, "MOST_HELD", 49)
+    assert report.summarize(both[1], None, cells=False)["figures"]["n_cells"] == 200
+    with pytest.raises(MemoryError, match="are held at once"):
+        explain_column(both[1], "c1")
+
+
+def test_rows_and_columns_are_explained_alike(both):
+    for row in (0, 17, 49):
+        assert repr(explain_row(both[0], row)) == repr(explain_row(both[1], row))
+    assert repr(explain_column(both[0], "c2")) == repr(explain_column(both[1], "c2"))
+
+
+def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
+    import pandas as pd
+
+    rng = np.random.default_rng(1)
+    X, y = pd.DataFrame(rng.normal(size=(50, 4)), columns=called()), np.arange(50) % 2
+    one, other = (suspect_cells(v, X, y, k=5) for v in both)
+    pd.testing.assert_frame_equal(one, other)
+    told = [report.summarize(v, X, y, k=5)["cells"] for v in both]
+    assert told[0] == told[1]
+
+
+def test_a_heat_map_has_the_same_bins(both):
+    one, other = (Grid.of(v, 7) for v in both)
+    np.testing.assert_array_equal(one.values, other.values)
+    np.testing.assert_array_equal(one.errors, other.errors)
+    assert one.row_names == other.row_names
+
+
+def run(*words):
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    return result.exit_code, result.output
+
+
+def test_info_tells_of_values_in_shards(both, tmp_path):
+    code, text = run("info", tmp_path / "values")
+    assert code == 0
+    assert repr(both[0]) in text
+    code, text = run("info", tmp_path / "values", "--json")
+    assert json.loads(text)["values"]["lowest"][0]["value"] == both[0].lowest(1).values[0]
+
+
+def test_check_holds_values_in_shards_against_limits(both, tmp_path):
+    share = both[0].signs().negative / 200
+    assert share > 0
+    code, text = run("check", tmp_path / "values", "--max-harmful", share, "--min-total", -100)
+    assert (code, text.count("ok")) == (0, 2)
+    code, text = run("check", tmp_path / "values", "--max-harmful", share / 2)
+    assert (code, "FAIL" in text) == (1, True)
+    code, text = run("check", tmp_path / "values", "--max-suspects", 3, "--suspicion-above", 5)
+    assert code == 2
+    assert "holds values but no" in text
+
+
+def test_report_is_written_of_values_in_shards(both, tmp_path):
+    file = tmp_path / "report.html"
+    code, _ = run("report", tmp_path / "values", "-o", file, "--no-cells")
+    assert code == 0
+    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")

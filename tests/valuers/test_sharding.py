@@ -1,0 +1,208 @@
+"""Values of tables in shards: the same bits as in memory, however cut and whoever works."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import survivor
+from cellworth import (
+    Banzhaf,
+    Dask,
+    KNNValuer,
+    LeverageSubsets,
+    MemoryJournal,
+    Owners,
+    Permutations,
+    Processes,
+    QuadratureSubsets,
+    RankBins,
+    Serial,
+    ShardedTable,
+    Threads,
+    Valuation,
+)
+from killing import Killer, Log
+from logged_phases import LoggedPhases
+
+N_ROWS, N_QUERIES = 3000, 30
+
+
+def rows(n_rows, seed):
+    """Numbers, whole numbers, text, dates and gaps, and labels that depend on them."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({f"number{j}": rng.normal(size=n_rows).astype("float32") for j in range(3)})
+    X["count"] = rng.integers(0, 9, n_rows)
+    X["text"] = rng.choice(["red", "green", "blue", None], n_rows, p=[0.4, 0.3, 0.2, 0.1])
+    X["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 999, n_rows), "D")
+    X.loc[rng.random(n_rows) < 0.03, "number1"] = np.nan
+    signal = X["number0"] + (X["text"] == "red") + rng.normal(size=n_rows)
+    return X, np.where(signal > 0.5, "yes", "no")
+
+
+X, Y = rows(N_ROWS, 0)
+JUDGES = dict(zip(("X_val", "y_val"), rows(N_QUERIES, 1), strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("table")
+    X.assign(label=Y).to_parquet(path / "rows.parquet", row_group_size=100)
+    return path
+
+
+def table(folder, n_shards=4):
+    return ShardedTable.from_parquet(folder, target="label", shards=n_shards)
+
+
+def valuer(**settings):
+    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, **settings}
+    return KNNValuer(5, ranking=RankBins(100), progress=False, **settings)
+
+
+def same(sharded, whole):
+    """Everything that both can tell, to the bit."""
+    assert np.array_equal(sharded.values, whole.values)
+    assert np.array_equal(sharded.standard_errors, whole.standard_errors, equal_nan=True)
+    for one, other in ((sharded.rows(), whole.rows()), (sharded.columns(), whole.columns())):
+        assert np.array_equal(one.values, other.values)
+        assert np.array_equal(one.standard_errors, other.standard_errors, equal_nan=True)
+    for name in ("total", "expected_total", "unearned", "status", "empty", "shape"):
+        assert getattr(sharded, name) == getattr(whole, name)
+    assert sharded.column_labels.tolist() == whole.column_labels.tolist()
+    # Sums over rows are taken in another order there.
+    np.testing.assert_allclose(
+        sharded.columns().validation_errors, whole.columns().validation_errors, rtol=1e-9
+    )
+
+
+SETTINGS = [
+    {},
+    {"sweeps": 3},
+    {"design": LeverageSubsets(24), "sweeps": 2},
+    {"design": QuadratureSubsets(20)},
+    {"value_labels": True, "design": Permutations(2)},
+    {"empty": "zero", "scoring": "balanced_accuracy"},
+    {"row_semivalue": Banzhaf()},
+    {"kinds": {"count": "categorical"}, "scale": "std"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_shards_are_worth_what_they_are_in_memory(folder, settings):
+    whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    same(valuer(**settings).fit(table(folder), **JUDGES).valuation_, whole)
+
+
+@pytest.mark.parametrize("n_shards", [1, 7, 16])
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
+    settings = {"sweeps": 2, "executor": executor}
+    whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
+    same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
+
+
+def test_columns_play_in_groups(folder):
+    groups = {"numbers": ["number0", "number1", "number2"], "rest": ["count", "text", "day"]}
+    whole = valuer().fit(X, Y, **JUDGES, column_groups=groups).valuation_
+    same(valuer().fit(table(folder), **JUDGES, column_groups=groups).valuation_, whole)
+
+
+@contextmanager
+def small_rounds(monkeypatch):
+    """Cut queries into many rounds; in memory and in shards alike."""
+    for name, size in (("_RANKED_PER_TASK", 2000), ("_LEAST_PER_COLUMN", 8)):
+        monkeypatch.setattr(f"cellworth.valuers.questions.{name}", size)
+    yield
+
+
+def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
+    with small_rounds(monkeypatch):
+        whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
+        sharded = valuer(sweeps=2).fit(table(folder), **JUDGES).valuation_
+    assert sharded.provenance.sessions[0].tasks > 4
+    same(sharded, whole)
+
+
+def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
+    with small_rounds(monkeypatch):
+        settings = {"checkpoint": tmp_path / "run"}
+        once = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+        more = valuer(sweeps=3, **settings).fit(table(folder), **JUDGES).valuation_
+        whole = valuer(sweeps=3).fit(X, Y, **JUDGES).valuation_
+    assert once.provenance.sessions[0].tasks * 3 == more.provenance.sessions[0].tasks
+    same(more, whole)
+
+
+def test_the_checkpoint_of_another_run_is_refused(folder, tmp_path):
+    settings = {"checkpoint": tmp_path / "run"}
+    valuer(**settings).fit(table(folder), **JUDGES)
+    with pytest.raises(ValueError, match="another run"):
+        valuer(empty="zero", **settings).fit(table(folder), **JUDGES)
+
+
+def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
+    fitted = valuer().fit(table(folder), **JUDGES)
+    home = fitted.valuation_.moments.folder
+    fitted.valuation_.save(tmp_path / "values")
+    values = fitted.values_
+    assert home.exists()
+    del fitted
+    assert not home.exists()
+    loaded = Valuation.load(tmp_path / "values")
+    assert np.array_equal(loaded.values, values)
+    assert loaded.provenance.method["valuer"]["name"] == "KNNValuer"
+
+
+def test_fitted_attributes_are_read_when_asked_for(folder):
+    fitted = valuer().fit(table(folder), **JUDGES)
+    assert fitted.values_.shape == fitted.standard_errors_.shape == (N_ROWS, 6)
+    assert fitted.row_values_.shape == (N_ROWS,)
+    assert fitted.column_values_.shape == (6,)
+    assert fitted.n_features_in_ == 6
+    assert fitted.feature_names_in_.tolist() == X.columns.tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "message"),
+    [
+        ({"y": Y}, {}, "y is not for sharded tables; its labels are the column called target"),
+        ({"row_groups": Y}, {}, "row_groups is not for sharded tables"),
+        ({"groups": Y}, {}, "it is judged by X_val and y_val"),
+        ({"owners": Owners(X)}, {}, "give them to split"),
+        ({}, {"shard": (0, 2)}, "worked on by all workers"),
+        ({}, {"on_round": print}, "on_round is not for sharded tables"),
+        ({"X_val": None, "y_val": None}, {}, "give X_val and y_val"),
+        ({}, {"scoring": "neg_mean_squared_error"}, "give 'accuracy' or 'balanced_accuracy'"),
+        ({}, {"executor": Processes(2)}, r"use Threads\(2\)"),
+        ({}, {"kinds": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
+    ],
+)
+def test_what_shards_do_without_is_refused(folder, given, settings, message):
+    with pytest.raises(ValueError, match=message):
+        valuer(**settings).fit(table(folder), **{**JUDGES, **given})
+
+
+def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):
+    with pytest.raises(TypeError, match="give the path of a folder"):
+        valuer(checkpoint=MemoryJournal()).fit(table(folder), **JUDGES)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("doing", ["look", "settle"])
+def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", LoggedPhases)
+    log = Log(tmp_path / "log")
+    killer = Killer(log, [6], doing=doing)
+    with small_rounds(monkeypatch), survivor.cluster(2) as client:
+        whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
+        killer.start()
+        settings = {"sweeps": 2, "executor": Dask(client), "checkpoint": tmp_path / "run"}
+        sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+        killer.join(0)
+    assert len(set(killer.killed)) == 1
+    same(sharded, whole)
+    n_settled = 4 * sharded.provenance.sessions[0].tasks
+    assert n_settled <= log.n_starts_of("settle") <= n_settled + 1
