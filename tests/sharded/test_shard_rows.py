@@ -57,6 +57,23 @@ def test_a_prepared_shard_is_what_was_loaded(rows, tmp_path):
     assert_same_rows(part, again)
     load(table, 0, layout).save(tmp_path / "shard", of="other")
     assert_same_rows(ShardRows.open(tmp_path / "shard", of="other"), load(table, 0, layout))
+    assert len(list((tmp_path / "shard").iterdir())) == 5
+
+
+def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
+    _, table, layout = rows
+    part = load(table, 0, layout)
+    part.save(tmp_path)
+    read = ShardRows.open(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    part.save(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert_same_rows(read, part)
+    # Nothing but the manifest says what is meant, and it is replaced last.
+    (tmp_path / "numbers-000000000000.npy").write_bytes(b"what a stopped machine leaves")
+    assert_same_rows(ShardRows.open(tmp_path), part)
+    part.save(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_shard_without_numbers_is_prepared_too(tmp_path):
@@ -74,14 +91,15 @@ def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
     part.save(tmp_path, of="this")
     with pytest.raises(ValueError, match="shard of another table or layout"):
         ShardRows.open(tmp_path, of="that")
-    whole = (tmp_path / "numbers.npy").read_bytes()
-    (tmp_path / "numbers.npy").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"numbers.npy is torn or gone"):
+    (numbers,) = tmp_path.glob("numbers-*.npy")
+    whole = numbers.read_bytes()
+    numbers.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"numbers-\w+.npy is torn or gone"):
         ShardRows.open(tmp_path, of="this")
-    np.save(tmp_path / "numbers.npy", part.rows.numbers[:, 1:])
+    np.save(numbers, part.rows.numbers[:, 1:])
     with pytest.raises(ValueError, match="not what its manifest describes"):
         ShardRows.open(tmp_path, of="this")
-    (tmp_path / "numbers.npy").unlink()
+    numbers.unlink()
     with pytest.raises(ValueError, match="torn or gone"):
         ShardRows.open(tmp_path, of="this")
     (tmp_path / "manifest.json").write_text(json.dumps({"format": "another"}))

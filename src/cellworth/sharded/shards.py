@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -46,16 +47,20 @@ class ShardRows:
         """Write arrays, then a manifest that describes them and says ``of`` what they are."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        # Without a manifest there is no shard, should the machine stop while arrays are replaced.
-        (path / _MANIFEST).unlink(missing_ok=True)
-        arrays = dict(zip(_ARRAYS, self._arrays(), strict=True))
-        for name, array in arrays.items():
-            with written_atomically(path / f"{name}.npy") as file:
+        described, meant = {}, set()
+        for name, array in zip(_ARRAYS, self._arrays(), strict=True):
+            # Named by what it holds: whoever prepares the same shard meanwhile writes the same
+            # files, and others stand beside them until the manifest says which are meant.
+            own = f"{name}-{_sha256(array)[:12]}.npy"
+            with written_atomically(path / own) as file:
                 np.save(file, array)
-        described = {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()}
+            described[name] = [own, array.dtype.str, list(array.shape)]
+            meant.add(path / own)
         plain = {"format": _FORMAT, "version": _VERSION, "of": of, "arrays": described}
         with written_atomically(path / _MANIFEST) as file:
             file.write(json.dumps(plain).encode())
+        for stale in {*path.glob("*.npy")} - meant:
+            stale.unlink(missing_ok=True)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, of: str = "") -> ShardRows:
@@ -67,7 +72,7 @@ class ShardRows:
                 f"{path} holds the shard of another table or layout; give another folder."
             )
         numbers, categories, starts, places = (
-            _mapped(path / f"{name}.npy", *manifest["arrays"][name]) for name in _ARRAYS
+            _mapped(path, *manifest["arrays"][name]) for name in _ARRAYS
         )
         coded = np.empty((0, numbers.shape[1]), dtype=np.int32)
         return cls(Columns(numbers, categories, coded), starts, places)
@@ -169,7 +174,14 @@ def _refuse_if_changed(n_rows: int, expected: int, table: ShardedTable) -> None:
         )
 
 
-def _mapped(path: Path, dtype: str, shape: list[int]) -> NDArray[Any]:
+def _sha256(array: NDArray[Any]) -> str:
+    digest = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data if array.size else b"")
+    return digest.hexdigest()
+
+
+def _mapped(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[Any]:
+    path = folder / Path(name).name
     try:
         # Copy on write: nothing is written, but kernels need not be compiled for frozen arrays.
         array: NDArray[Any] = np.load(path, mmap_mode="c" if 0 not in shape else None)

@@ -127,7 +127,8 @@ class ShardedTable:
         """Columns of a shard as Arrow arrays, a batch of some 65,536 rows after the other."""
         from pyarrow import types
 
-        coded = [n for n in names if types.is_string(self.schema.field(n).type)]
+        kinds = {name: self.schema.field(name).type for name in names}
+        coded = [n for n, t in kinds.items() if types.is_string(t) or types.is_large_string(t)]
         for place, groups in self.shards[shard]:
             file = self.files[place]
             yield from batches(file, groups, list(names), self.storage_options, coded)
