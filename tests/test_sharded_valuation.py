@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cellworth import Valuation, stored_moments, value_files
+from cellworth import Valuation, stored_moments, stored_values, value_files
 from cellworth.sharded_valuation import ShardedValuation, finish
 from in_shards import in_shards, shards_of, whole
 
@@ -223,13 +223,13 @@ def test_positions_that_are_not_there_are_refused(both, key):
 def test_a_look_at_one_cell_reads_one_group(tmp_path, monkeypatch):
     other = in_shards(whole(), tmp_path)
     read = []
-    plain = value_files.ValueFile.read
+    plain = stored_values.ValueFile.read
 
     def noted(self, folder, parts, groups, columns=None):
         read.extend((self.first_row, group) for group in groups)
         return plain(self, folder, parts, groups, columns)
 
-    monkeypatch.setattr(value_files.ValueFile, "read", noted)
+    monkeypatch.setattr(stored_values.ValueFile, "read", noted)
     assert other.iloc[30, 1] == whole().values[30, 1]
     assert len(read) == 1
     other.lowest(1)
@@ -396,3 +396,14 @@ def test_odd_figures_are_refused(tmp_path, changed, words):
     }
     with pytest.raises(ValueError, match=words):
         value_files.write_values(tmp_path, 0, **(given | changed))
+
+
+def test_groups_must_be_full_but_for_the_last(tmp_path):
+    def group(n_rows):
+        return {"mean": np.ones((n_rows, 2)), "row_mean": np.ones(n_rows)}
+
+    value_files.write_groups(tmp_path, 0, 0, [group(4), group(4), group(1)])
+    for sizes in ((4, 3, 4), (5,)):
+        with pytest.raises(ValueError, match="all but the last have 4"):
+            value_files.write_groups(tmp_path, 1, 0, map(group, sizes))
+    assert len(list(tmp_path.iterdir())) == 1

@@ -15,7 +15,8 @@ class AbsentTable(Table):
 
     Parameters
     ----------
-    source : any object with ``shape``, ``names`` and ``sha256()``
+    source : any object with ``shape`` and ``names``
+        And ``sha256()``, where it knows the fingerprint of its cells.
     """
 
     def __init__(self, source: Any) -> None:
@@ -49,11 +50,12 @@ class AbsentTable(Table):
         return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
 
     def sha256(self) -> str:
-        """Fingerprint of names and cells, as the source tells it."""
-        return str(self._source.sha256())
+        """Fingerprint of names and cells, as the source tells it; empty where it does not."""
+        return str(self._source.sha256()) if hasattr(self._source, "sha256") else ""
 
 
 def is_absent(X: Any) -> bool:
-    """Tell whether this is a table in shards, by what it offers."""
-    parts = ("shape", "names", "sha256")
-    return not isinstance(X, Table) and all(hasattr(X, part) for part in parts)
+    """Tell whether this is a table in shards: it has names and a shape, and no cells to show."""
+    if isinstance(X, Table) or any(hasattr(X, cells) for cells in ("__array__", "columns")):
+        return False
+    return hasattr(X, "names") and hasattr(X, "shape")

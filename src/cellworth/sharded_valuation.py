@@ -31,9 +31,9 @@ from cellworth.storage import (
 )
 from cellworth.stored_lists import StoredList
 from cellworth.stored_moments import StoredMoments
+from cellworth.stored_values import ValueFile
 from cellworth.sums import OwnerSums
 from cellworth.valuation import Status, Strip, Valuation, read_plain, refuse_unmergeable
-from cellworth.value_files import ValueFile
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class ShardedValuation(Valuation):
     refused beyond 2**27 of them. Rows are called 0, 1, 2, ...
 
     What is checked, and when: at ``load`` the manifest, the small tables and that every file is
-    there with its size; at :meth:`strips`, and all that goes through every cell, the sha256 of
+    there with its size; at :meth:`strips`, and all that goes through every row, the sha256 of
     each file, once; where single groups of rows are read, their shape and check sums.
 
     Parameters

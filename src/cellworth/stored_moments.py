@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.moments import Counts, Moments
-from cellworth.value_files import GROUP_ROWS, ValueFile, write_groups
+from cellworth.stored_values import ValueFile
+from cellworth.value_files import GROUP_ROWS, write_groups
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -112,7 +113,6 @@ class StoredMoments(Moments):
         *,
         first: int = 0,
         end: int | None = None,
-        check: bool = True,
     ) -> Iterator[tuple[slice, Figures]]:
         """Go through some rows from top to bottom, n_rows at a time.
 
@@ -120,7 +120,7 @@ class StoredMoments(Moments):
         """
         end = self.shape[0] if end is None else end
         start, held = first, _Held(min(n_rows, end - first))
-        for rows, figures in self._pieces(self._known(parts), first, end, check):
+        for rows, figures in self._pieces(self._known(parts), first, end):
             at = rows.start
             while at < rows.stop:
                 stop = min(rows.stop, start + n_rows)
@@ -255,14 +255,13 @@ class StoredMoments(Moments):
         return [part for part in parts if spread or not part.endswith("spread")]
 
     def _pieces(
-        self, parts: Sequence[str], first: int, end: int, check: bool
+        self, parts: Sequence[str], first: int, end: int
     ) -> Iterator[tuple[slice, Figures]]:
         for file in self.files:
             groups = file.groups_of(first, end)
             if not groups:
                 continue
-            if check:
-                self.check(file)
+            self.check(file)
             for rows, figures in file.read(self.folder, parts, groups):
                 cut = slice(max(first - rows.start, 0), min(end, rows.stop) - rows.start)
                 some = {name: part[cut] for name, part in figures.items()}
