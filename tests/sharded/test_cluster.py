@@ -13,7 +13,7 @@ from cellworth.sharded import running
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 from toy_shards import Broken, Deadly, Elsewhere, Toy
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 6
@@ -56,6 +56,14 @@ def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster
     assert np.array_equal(got, truth(N_ROUNDS))
     assert [told["round"] for told in finished.told] == list(range(N_ROUNDS))
     assert [entry["shard"] for entry in finished.entries] == list(range(n_shards))
+
+
+def test_workers_may_be_threads_of_this_process(truth, tmp_path):
+    with distributed.Client(
+        processes=False, n_workers=2, threads_per_worker=2, dashboard_address=None
+    ) as client:
+        _, got = toy_shards.run(Toy(9), N_ROUNDS, Dask(client), tmp_path, n_places=3)
+    assert np.array_equal(got, truth(N_ROUNDS))
 
 
 def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path):

@@ -1,10 +1,12 @@
 """Rounds over shards: the same numbers from any sharding, any executor, in any number of goes."""
 
+import json
 import signal
 import threading
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 import toy_shards
 from cellworth import Processes, Serial, Threads
 from cellworth.sharded import running
+from cellworth.sharded.benches import Bench
+from cellworth.sharded.states import States
 from toy_shards import Toy
 
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7
@@ -158,6 +162,57 @@ def test_a_shard_without_any_sound_state_begins_anew(truth, tmp_path):
     _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
     assert {name[1] for name in toy.done if name[0] == "settle"} == {1}
+
+
+@dataclass(frozen=True)
+class Losing(Watched):
+    """A toy during which somebody deletes the states of a shard, once."""
+
+    folder: Path = Path()
+
+    def prepare(self, number):
+        self.done["prepare", 0, number] += 1
+        if number == 3 and self.done["prepare", 0, number] == 1:
+            for path in self.folder.glob("shard-000001-*"):
+                path.unlink()
+        return super().prepare(number)
+
+
+def test_states_that_are_deleted_during_a_run_are_computed_again(truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy = Losing(N_SHARDS, folder=folder)
+    _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert toy.done["settle", 1, 0] == 2
+    assert toy.done["settle", 2, 0] == 1
+
+
+def test_states_of_long_ago_are_removed(truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), 1, Serial(), tmp_path, folder)
+    old = latest_state(folder, 2)
+    content = old.read_bytes()
+    toy_shards.run(Toy(N_SHARDS), 4, Serial(), tmp_path, folder)
+    old.write_bytes(content)
+    _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert not old.exists()
+
+
+@dataclass(frozen=True)
+class Listing(Toy):
+    """A toy whose state is a list."""
+
+    def blank(self, rows):
+        return {"got": [0], "heavy": [0]}
+
+    def settle(self, rows, number, below, part, state):
+        return state
+
+
+def test_what_is_not_an_array_is_no_state(tmp_path):
+    with pytest.raises(TypeError, match="got of a state is list; give an array"):
+        toy_shards.run(Listing(2), 1, Serial(), tmp_path)
 
 
 def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
@@ -317,6 +372,16 @@ def test_the_bar_counts_phases_of_shards(monkeypatch, tmp_path):
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, show_progress=True)
     assert bars[0].shown
     assert bars[0].n == bars[0].total == 2 * 3 * N_SHARDS
+
+
+def test_a_bench_publishes_again_what_was_changed_on_the_way(truth, tmp_path):
+    toy, folder = Toy(1), tmp_path / "checkpoint"
+    toy_shards.run(toy, 2, Serial(), tmp_path, folder)
+    run = json.loads((folder / "manifest.json").read_text())["sha256"]
+    bench = Bench(toy, States(folder, run, durable=False), n_places=1)
+    for _ in range(2):
+        bench.publish(0, 2, tmp_path / "results")
+        assert np.array_equal(toy_shards.results(tmp_path / "results"), truth(2))
 
 
 def test_nothing_is_left_of_a_run_without_checkpoint(monkeypatch, tmp_path):

@@ -85,6 +85,8 @@ class Bench:
         """Write the result of a shard after so many rounds."""
         with self.hold(shard) as place, place.settling:
             state = self._state(place, shard, rounds)
+            # It may be changed on the way into a file.
+            place.state = None
             return self.phases.publish(place.rows, state, shard, into)
 
     def _state(self, place: _Place, shard: int, rounds: int) -> State:

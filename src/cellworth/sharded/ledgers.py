@@ -57,10 +57,6 @@ class Ledger:
         """Time spent so far, earlier sessions included."""
         return self._seconds_before + time.perf_counter() - self._began
 
-    def knows(self, number: int) -> bool:
-        """Whether it is written down what a round told."""
-        return number in self._told
-
     def note(self, number: int, told: Plain) -> None:
         """Write down what a round told, before any shard settles it."""
         if number not in self._told:

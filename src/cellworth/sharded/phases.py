@@ -79,7 +79,7 @@ class Phases(Protocol):
     def publish(self, rows: Any, state: State, shard: int, folder: Path, /) -> dict[str, Any]:
         """Write the result of a shard into a folder; what is returned can be written as JSON.
 
-        It may be asked for again, with the same state, and then writes the same.
+        It may change the state that it gets. Asked again for the same, it writes the same.
         """
         ...
 

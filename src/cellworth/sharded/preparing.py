@@ -19,6 +19,7 @@ from cellworth.neighbours.columns import Distance, Kind
 from cellworth.neighbours.distances import Columns, Wholes
 from cellworth.neighbours.rounds import Shard
 from cellworth.sharded.layouts import Layout
+from cellworth.sharded.memory import give_back
 from cellworth.sharded.shards import ShardRows, load, sampled
 from cellworth.sharded.summaries import TableSummary, summarise
 from cellworth.sharded.tables import ShardedTable
@@ -118,3 +119,4 @@ def _each_shard(
                     continue
                 bar.update(1)
                 yield number, sound(here)
+    give_back()
