@@ -591,7 +591,7 @@ def _checked_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> RankBins
     if ranking is None:
         return RankBins() if is_class and n_rows > MOST_SORTED_ROWS else None
     if not isinstance(ranking, RankBins):
-        raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=500, width=0.02) or None.")
+        raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=1000, width=0.02) or None.")
     if not is_class:
         raise ValueError("RankBins is for class labels, but y is numeric; leave ranking out.")
     return ranking
