@@ -2,6 +2,7 @@
 
     python benchmarks/shards.py FOLDER --rows 10000000 --shards 16 --queries 64 --gigabytes 2
     python benchmarks/shards.py FOLDER --growth
+    python benchmarks/shards.py FOLDER --accuracy --rows 1000000 --queries 16
 
 The mixture of benchmarks/mixture.py is written to FOLDER as Parquet where it is not there yet. Each
 measurement is a process of its own, with one thread and a hard limit of its address space. A cell
@@ -18,6 +19,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +135,69 @@ def show(told):
     )
 
 
+def exact_values(rows, X_val, y_val):
+    """Values by sorting all rows on every prefix, with the distances that bins are made of."""
+    from cellworth import KNNGame, Permutations, Shapley
+    from cellworth.neighbours import kernels
+    from cellworth.valuers.queries import QueryTasks
+
+    labels = rows["label"].to_numpy()
+    game = KNNGame(rows.drop_columns("label"), labels, X_val, y_val, n_neighbors=10)
+    tasks = QueryTasks(
+        game=game, design=Permutations(1), row_semivalue=Shapley(), column_semivalue=Shapley(),
+        with_label=False, ranking=None, seed=0,
+    )  # fmt: skip
+    distances = replace(game.distances, rulers=game.distances.fine)
+    training, ((coalitions, weights),) = tasks._training(0), tasks.questions.drawn(0)
+    without_columns = tasks._without_columns(training)
+    cells, values = np.zeros((game.shape[1], len(labels))), np.empty((1, len(labels)))
+    for task in map(tasks, range(len(tasks.questions.parts))):
+        queries = task.part.queries.tolist()
+        for place, order in zip(queries, tasks.questions.orders(task), strict=True):
+            query = tasks.questions.judges.query(training.rulers, 0, place)
+            measured = distances.measured(0, place)[order]
+            for members, counted in zip(coalitions.members, weights, strict=False):
+                # Places among the distinct distances: these fit into a key beside the row.
+                dense = np.unique(measured[members].sum(axis=0), return_inverse=True)[1]
+                keys = np.sort((dense << training.shift) | training.payload(query))[None]
+                chances = training.chances
+                kernels.class_values(keys, training.shift, chances.single, chances.running, values)
+                for name in np.flatnonzero(counted):
+                    cells[order[name]] += counted[name] / len(y_val) * values[0]
+            for name in np.flatnonzero(weights[-1]):
+                alone = without_columns(query)[0]
+                cells[order[name]] += weights[-1, name] / len(y_val) * alone
+    return cells.T
+
+
+def accuracy(folder, n_queries):
+    """Values of a table in shards against those of exact ranking, which holds it in memory."""
+    from cellworth import KNNValuer, Permutations, RankBins, ShardedTable
+
+    X_val, y_val = judges(folder.parent, n_queries)
+    rows = pa.concat_tables(
+        pq.ParquetFile(path).read(use_threads=False) for path in sorted(folder.glob("*.parquet"))
+    )
+    exact = exact_values(rows, X_val, y_val)
+    table = ShardedTable.from_parquet(folder, target="label", shards=16)
+    for bins in (RankBins(), RankBins(1000, 0.01)):
+        valuer = KNNValuer(
+            10, design=Permutations(1), sweeps=1, random_state=0, ranking=bins, progress=False
+        )
+        ours = valuer.fit(table, X_val=X_val, y_val=y_val).valuation_
+        one, other = exact.ravel(), ours.values.ravel()
+        n_lowest = len(one) // 100
+        lowest = [set(np.argpartition(each, n_lowest)[:n_lowest].tolist()) for each in (one, other)]
+        print(
+            f"{table.shape[0]:,} rows, {n_queries} queries, {bins}: relative RMS error "
+            f"{np.sqrt(np.mean((one - other) ** 2)) / one.std():.3%}, lowest 1 % in common "
+            f"{len(lowest[0] & lowest[1]) / n_lowest:.2%}, totals differ by "
+            f"{exact.sum() - ours.total:.1g}, columns by "
+            f"{np.abs(exact.sum(axis=0) - ours.columns().values).max():.1g}",
+            flush=True,
+        )
+
+
 def growth(folder, n_queries=16):
     """Cost per row at several lengths and widths, in turns; the best of two counts."""
     lengths, widths = [100_000, 316_000, 1_000_000, 3_160_000, 10_000_000], [5, 10, 20]
@@ -165,7 +230,11 @@ def main():
     parser.add_argument("--queries", type=int, default=64)
     parser.add_argument("--gigabytes", type=float, default=0.0, help="limit of the address space")
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--accuracy", action="store_true")
     options = parser.parse_args()
+    if options.accuracy:
+        accuracy(written(options.folder, options.rows), options.queries)
+        return
     if options.growth:
         growth(options.folder)
         return

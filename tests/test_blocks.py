@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Blocks
-from cellworth.blocks import Axis, label_array
+from cellworth.blocks import Axis, NumberedAxis, label_array
 
 
 def test_without_groups_every_row_and_column_plays_for_itself():
@@ -94,3 +94,37 @@ def test_dates_of_every_unit_are_dates_and_can_be_grouped(unit):
 def test_a_game_without_a_table_names_its_players_by_position():
     blocks = Blocks.of_shape((np.int64(2), 3))
     assert list(blocks.columns.labels) == [0, 1, 2]
+
+
+# axes of many rows --------------------------------------------------------------------------
+
+
+def test_a_numbered_axis_is_like_one_of_positions_and_holds_nothing():
+    numbered, plain = NumberedAxis(5), Axis.of_singles(np.arange(5), what="row")
+    assert numbered == plain
+    assert plain == numbered
+    assert numbered == NumberedAxis(5)
+    assert numbered != NumberedAxis(6)
+    assert numbered != Axis.of_singles(np.arange(6), what="row")
+    assert numbered != Axis.of_singles(["a", "b", "c", "d", "e"], what="row")
+    assert len(numbered) == 5
+    for name in ("labels", "ids", "codes"):
+        np.testing.assert_array_equal(getattr(numbered, name), getattr(plain, name))
+    assert numbered.grouped is plain.grouped is False
+    assert list(vars(NumberedAxis(10**12)).values()) == [10**12]
+    for players in (slice(1, 4), slice(3, None), np.array([4, 0])):
+        np.testing.assert_array_equal(numbered.some_labels(players), plain.some_labels(players))
+    assert numbered.members(3).tolist() == plain.members(3).tolist() == [3]
+
+
+@pytest.mark.parametrize("label", [0, 4, 4.0, np.int64(2), np.uint8(3)])
+def test_positions_of_a_numbered_axis_are_its_labels(label):
+    plain = Axis.of_singles(np.arange(5), what="row")
+    assert NumberedAxis(5).position(label, what="row") == plain.position(label, what="row")
+
+
+@pytest.mark.parametrize("label", [-1, 5, 2.5, "2", True, np.nan])
+def test_other_labels_are_refused_by_a_numbered_axis(label):
+    for axis in (NumberedAxis(5), Axis.of_singles(np.arange(5), what="row")):
+        with pytest.raises(KeyError, match="no row is called"):
+            axis.position(label, what="row")

@@ -91,7 +91,7 @@ def test_rank_bins_agree_with_exact_ranking_on_the_census():
     assert apart["rms"] <= 0.03
     assert apart["lowest"] >= 0.99
     assert abs(apart["total"]) <= 1e-12
-    assert RankBins().nearest == 500
+    assert RankBins().nearest == 1000
 
 
 @pytest.fixture(scope="module")

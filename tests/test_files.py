@@ -176,3 +176,10 @@ def test_files_of_others_are_left_alone(tmp_path):
         (tmp_path / name).touch()
     remove_stale_temporaries(tmp_path)
     assert names(tmp_path) == sorted(others)
+
+
+def test_what_was_written_may_name_the_file(tmp_path):
+    said = []
+    with written_atomically(tmp_path / "draft", named=lambda: f"file-{said[0]}") as file:
+        said.append(file.write(b"four"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file-4"]

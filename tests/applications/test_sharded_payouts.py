@@ -155,15 +155,15 @@ def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
 def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_phases, "GROUP_ROWS", 4)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
+    X = rng.normal(size=(700, 3))
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
     columns = {name: X[:, place] for place, name in enumerate("abc")}
-    write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(90, 170))
+    write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(90, 370))
     table = ShardedTable.from_parquet(tmp_path / "table", target="y")
     X_val = pa.table({name: cells[:40] for name, cells in columns.items()})
     valuer = KNNValuer(5, random_state=0, sweeps=2)
     valuation = valuer.fit(table, X_val=X_val, y_val=y[:40]).valuation_
-    owners = Owners(table).assign("ann", rows=slice(0, 100)).assign("bob", rows=slice(100, 300))
+    owners = Owners(table).assign("ann", rows=slice(0, 100)).assign("bob", rows=slice(100, 700))
     payout = split(valuation, owners, amount="100.00", gate="off")
     rows = valuation.rows().values
     np.testing.assert_allclose(payout.values, [rows[:100].sum(), rows[100:].sum()], atol=1e-12)

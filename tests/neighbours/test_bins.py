@@ -72,7 +72,7 @@ def test_values_from_bins_are_not_called_exact():
 
 
 def heavy_ties(n_rows=20_000):
-    """A third of the rows at the nearest distance: they tie there, beyond the 500 nearest."""
+    """A third of the rows at the nearest distance: they tie there, beyond the nearest."""
     rng = np.random.default_rng(5)
     X = np.where(rng.random(n_rows) < 0.3, 0.0, rng.gamma(2, size=n_rows))[:, None]
     return X, (X[:, 0] > 0).astype(int), np.full((4, 1), -0.5), np.array([0, 1, 0, 0])

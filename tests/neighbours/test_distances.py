@@ -185,6 +185,15 @@ def test_dates_of_different_precision_are_the_same_categories():
     np.testing.assert_allclose(days_apart, [0, 1, 9])
 
 
+def test_days_are_the_same_categories_in_any_library():
+    frames = [pd.DataFrame({"c": pd.Series(DAYS, dtype=object)}), pl.DataFrame({"c": DAYS})]
+    for X in frames:
+        for X_val in frames:
+            distances = measure(X, X_val, kinds={"c": "categorical"})[0]
+            assert distances[0] == 0
+            assert distances[1] == distances[2] > 0
+
+
 @pytest.mark.parametrize(
     ("cells", "asked", "words"),
     [

@@ -1,6 +1,7 @@
 """Summaries and layouts of sharded tables: bit by bit those of the same table in memory."""
 
 import datetime
+import decimal
 
 import numpy as np
 import pandas as pd
@@ -8,10 +9,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cellworth import ShardedTable
 from cellworth.neighbours.distances import Distances
 from cellworth.problem import Problem
+from cellworth.sharded.cells import read_parsed
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.shards import load
 from cellworth.sharded.summaries import TableSummary, summarise, summarise_all
@@ -67,6 +71,21 @@ def test_rulers_and_cells_are_those_of_the_table_in_memory(tmp_path, library, sc
         for shard in range(table.n_shards):
             part = load(table, shard, layout)
             assert_equal_arrays(part.rows, in_memory.rows.take(part.places))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.none() | st.integers(-(10**17), 10**17) | st.just(-(2**53)), min_size=1),
+    st.integers(0, 25),
+    st.integers(0, 2),
+)
+def test_decimals_are_rounded_as_python_does(digits, scale, skipped):
+    exact = decimal.Context(prec=60)
+    cells = [None if d is None else decimal.Decimal(d).scaleb(-scale, exact) for d in digits]
+    array = pa.array([None] * skipped + cells, pa.decimal128(38, scale)).slice(skipped)
+    floats = read_parsed(array, "c").tolist()
+    wanted = [np.nan if cell is None else float(cell) for cell in cells]
+    np.testing.assert_array_equal(floats, wanted)
 
 
 def test_many_distinct_numbers_have_the_same_rulers_however_cut(tmp_path):
@@ -154,6 +173,50 @@ def test_a_column_of_gaps_takes_the_kind_of_the_validation_rows(tmp_path):
     part = load(table, 0, layout)
     np.testing.assert_array_equal(part.rows.numbers[1:], np.full((2, 4), np.nan))
     assert (part.rows.categories == -1).all()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library):
+    rows = table_of_all_sorts(900)
+    names = ["day", "moment", "zoned", "nanos", "span", "double", "whole", "byte", "money", "signs"]
+    signs = pa.array([0.0, -0.0, None] * 300)
+    rows = rows.append_column("signs", signs).select([*names, "y"])
+    folder = write(rows, tmp_path, [300])
+    kinds = dict.fromkeys(names, "categorical")
+    X, X_val = (LIBRARIES[library](part.drop_columns("y")) for part in (rows, rows.slice(7, 90)))
+    in_memory = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X")], kinds=kinds)
+    table, layout, queries = laid_out(folder, X_val, rows["y"].to_pylist()[7:97], kinds=kinds)
+    assert_equal_arrays(layout.rulers, in_memory.fine)
+    assert_equal_arrays(queries.columns, in_memory.queries[0])
+    for shard in range(2):
+        part = load(table, shard, layout)
+        np.testing.assert_array_equal(
+            part.rows.categories, in_memory.rows.take(part.places).categories
+        )
+
+
+def test_a_file_of_gaps_alone_goes_with_files_of_any_type(tmp_path):
+    rows = table_of_all_sorts(400).select(["double", "moment", "text", "money", "y"])
+    gaps = {name: pa.nulls(400) for name in rows.column_names[:-1]} | {"y": rows["y"]}
+    write(pa.table(gaps), tmp_path / "a")
+    write(rows, tmp_path / "b")
+    empty = pa.table({name: pa.nulls(400, rows[name].type) for name in rows.column_names[:-1]})
+    X_val = rows.drop_columns("y").slice(0, 30)
+    whole = pa.concat_tables([empty, rows.drop_columns("y")])
+    in_memory = Distances.of(Table.of(whole, called="X"), [Table.of(X_val, called="X")])
+    table, layout, _ = laid_out(tmp_path, X_val, rows["y"].to_pylist()[:30])
+    assert_equal_arrays(layout.rulers, in_memory.fine)
+    for shard in range(2):
+        part = load(table, shard, layout)
+        assert_equal_arrays(part.rows, in_memory.rows.take(part.places))
+
+
+def test_summaries_by_other_kinds_do_not_merge(tmp_path):
+    folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
+    table = ShardedTable.from_parquet(folder, target="y")
+    other = summarise(table, 1, {"x": "categorical"})
+    with pytest.raises(ValueError, match="give both the same kinds"):
+        summarise(table, 0).merge(other)
 
 
 def test_columns_of_validation_rows_are_matched_by_name(tmp_path):

@@ -155,6 +155,25 @@ def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
     assert loaded.provenance.method["valuer"]["name"] == "KNNValuer"
 
 
+@pytest.mark.parametrize("n_rows", [2, 40, 300, 1001, 1100, 2100])
+def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
+    some = X[:n_rows].assign(label=Y[:n_rows])
+    some.to_parquet(tmp_path / "rows.parquet", row_group_size=max(n_rows // 3, 1))
+    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, "progress": False}
+    n_neighbors = min(n_rows - 1, 5)
+    whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
+    shards = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
+    sharded = KNNValuer(n_neighbors, **settings).fit(shards, **JUDGES).valuation_
+    assert sharded.total == pytest.approx(whole.total, abs=1e-12)
+    spread = whole.values.std() if n_rows > 1000 else 1e-10
+    np.testing.assert_allclose(sharded.values, whole.values, atol=0.05 * spread)
+
+
+def test_lists_of_a_valuation_keep_its_files(folder):
+    rows = valuer().fit(table(folder), **JUDGES).valuation_.rows()
+    assert len(rows.lowest(3).values) == 3
+
+
 def test_fitted_attributes_are_read_when_asked_for(folder):
     fitted = valuer().fit(table(folder), **JUDGES)
     assert fitted.values_.shape == fitted.standard_errors_.shape == (N_ROWS, 6)

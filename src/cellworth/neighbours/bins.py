@@ -35,7 +35,7 @@ class RankBins:
 
     Parameters
     ----------
-    nearest : int, default=500
+    nearest : int, default=1000
         Rows that are ranked exactly, about.
     width : float, default=0.02
         How far ranks in one bin are apart, relative to the rank.
@@ -43,10 +43,10 @@ class RankBins:
     Examples
     --------
     >>> RankBins().n_bins(1_000_000)
-    384
+    349
     """
 
-    nearest: int = 500
+    nearest: int = 1000
     width: float = 0.02
 
     def __post_init__(self) -> None:
@@ -89,7 +89,9 @@ def edge_places(bins: RankBins, n_rows: int, n_neighbors: int) -> Wholes:
     n_sample = _sample_size(n_rows)
     nearest = n_nearest(bins, n_rows, n_neighbors)
     ranks = nearest * (1.0 + bins.width) ** np.arange(bins.n_bins(n_rows) + 1)
-    places = (ranks[ranks < n_rows] / n_rows * n_sample).astype(np.int64)
+    # Of a small table all rows but the farthest are among the nearest.
+    ranks = ranks[ranks < n_rows] if nearest < n_rows else np.array([n_rows])
+    places = (ranks / n_rows * n_sample).astype(np.int64)
     distinct: NDArray[np.int64] = np.unique(np.clip(places, 0, n_sample - 1))
     return distinct
 

@@ -318,10 +318,17 @@ def _categorical(place: int, sides: list[list[Any]]) -> CategoricalColumn:
 
 def coded_by(numbers: dict[Any, int], cells: list[Any]) -> Codes:
     """Codes of cells; a category that has none yet gets the next one."""
+    if any(type(cell) is datetime.date for cell in cells):
+        # Some libraries make moments of days, and a moment equals no day.
+        cells = [_midnight(cell) if type(cell) is datetime.date else cell for cell in cells]
     return np.array(
         [GAP if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
         dtype=np.int32,
     )
+
+
+def _midnight(day: datetime.date) -> datetime.datetime:
+    return datetime.datetime.combine(day, datetime.time())
 
 
 def categorical_column(place: int, sides: list[Codes], counts: list[int]) -> CategoricalColumn:

@@ -318,8 +318,9 @@ class Ranker:
         )  # fmt: skip
 
 
-def _starts(lengths: Wholes) -> Wholes:
-    return np.concatenate([[0], np.cumsum(lengths)])
+def _starts(lengths: Wholes) -> NDArray[np.uint32]:
+    # They travel: half the bytes are enough.
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
 
 
 def _of_pair(near: Near, pair: int) -> NDArray[Any]:
@@ -327,7 +328,7 @@ def _of_pair(near: Near, pair: int) -> NDArray[Any]:
 
 
 def _most_near(summary: Summary) -> int:
-    n_near = np.array([np.diff(each.starts) for each in summary.near.values()])
+    n_near = np.array([np.diff(each.starts.astype(np.int64)) for each in summary.near.values()])
     return int(n_near.sum(axis=0).max())
 
 
@@ -366,7 +367,7 @@ class Near(NamedTuple):
     """
 
     rows: NDArray[Any]
-    starts: Wholes
+    starts: NDArray[np.uint32]
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,7 +137,8 @@ def _size(valuation: Valuation) -> float:
 def _every(step: int, strip: Strip) -> NDArray[np.float64]:
     """Values whose position in a list of all cells is a multiple of the step."""
     first = -strip.rows.start * strip.values.shape[1] % step
-    return strip.values.ravel()[first::step]
+    # A copy: a part of a strip would keep all of it.
+    return strip.values.ravel()[first::step].copy()
 
 
 def _power_of_ten(size: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -165,6 +166,10 @@ class Layout:
 
     def sha256(self) -> str:
         """Fingerprint of everything that decides what a shard's arrays hold."""
+        return self._sha256
+
+    @cached_property
+    def _sha256(self) -> str:
         digest = hashlib.sha256()
         for part in self.rulers:
             digest.update(np.asarray(part).tobytes())

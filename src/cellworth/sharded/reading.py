@@ -60,13 +60,10 @@ def find_files(address: Address | Sequence[Address], options: Options) -> list[s
 
 def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]:
     """Read what a file says of itself, and none of its cells."""
-    with opened(address, options) as parquet:
+    with _bytes_of(address, options) as file, _parquet(file, address) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        schema = parquet.schema_arrow
-    with _bytes_of(address, options) as file:
-        footer = _footer_sha256(file)
-    return ParquetFile(address, rows, footer), schema
+        return ParquetFile(address, rows, _footer_sha256(file)), parquet.schema_arrow
 
 
 def batches(
@@ -76,7 +73,12 @@ def batches(
 
     Text of the columns ``coded`` comes as a dictionary, which spares making text of each cell.
     """
-    with opened(file.address, options, coded) as parquet:
+    with ExitStack() as stack:
+        source: Any = file.address
+        # Arrow reads local files itself, without holding up the interpreter.
+        if _is_url(source):
+            source = stack.enter_context(_bytes_of(source, options))
+        parquet = stack.enter_context(_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
         )
@@ -84,22 +86,16 @@ def batches(
             yield [part.column(name) for name in names]
 
 
-@contextmanager
-def opened(address: str, options: Options, coded: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a Parquet file, here or elsewhere."""
+def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with ExitStack() as stack:
-        # Arrow reads local files without holding up the interpreter.
-        source = stack.enter_context(_bytes_of(address, options)) if _is_url(address) else address
-        try:
-            parquet = pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
-        except pa.ArrowInvalid as error:
-            raise ValueError(
-                f"{address} cannot be read as Parquet ({error}); write it again, or leave it out."
-            ) from error
-        yield stack.enter_context(parquet)
+    try:
+        return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"{address} cannot be read as Parquet ({error}); write it again, or leave it out."
+        ) from error
 
 
 @contextmanager
@@ -138,7 +134,8 @@ def _remote(address: str, options: Options) -> tuple[Any, str]:
 
 def _found(address: str, options: Options) -> list[str]:
     if not _is_url(address):
-        return _found_here(Path(address))
+        # Whoever reads it may stand in another folder.
+        return _found_here(Path(address).absolute())
     system, path = _remote(address, options)
     if system.isdir(path):
         below = [found[len(path) :] for found in system.find(path)]

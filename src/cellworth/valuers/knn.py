@@ -24,7 +24,8 @@ from cellworth.execution import (
     in_threads,
 )
 from cellworth.games import EmptyPolicy, Game, KNNGame
-from cellworth.games.knn import KNNScoring
+from cellworth.games.base import checked_policy
+from cellworth.games.knn import KNNScoring, wants_classes
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Kind, Scale
@@ -49,6 +50,8 @@ from cellworth.valuers.plans import Plan
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
+from cellworth.valuers.shard_plans import ShardPlan
+from cellworth.valuers.shard_trials import Trial, n_workers_of, trial_part
 from cellworth.valuers.sharding import ShardedRun
 from cellworth.valuers.trials import plan_of_sweeps
 
@@ -284,56 +287,68 @@ class KNNValuer(Valuer):
         column_groups: Groups,
         refused: Mapping[str, Any],
     ) -> tuple[ShardedRun, Axis]:
-        kept_out = {**refused, "shard": self.shard, "stop": self.stop, "on_round": self.on_round}
-        for name, given in kept_out.items():
-            if given is not None:
-                raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
+        self._refuse_for_shards(refused)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        with_label = _checked_flag(self.value_labels, "value_labels")
         executor = settings.executor or in_threads()
         game = ShardedKNNGame.of(
             table, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
             scale=self.scale, kinds=self.kinds, empty=self.empty, column_groups=column_groups,
             executor=executor, show_progress=self.progress,
         )  # fmt: skip
-        bins = _checked_ranking(self.ranking, is_class=True, n_rows=math.inf)
-        design = _checked_design(
-            self.design, (*game.shape, game.n_queries), settings.column_semivalue, with_label
+        judges = Judges((game.queries.columns,), game.query_labels, game.query_weights)
+        questions = self._questions(judges, game.shape, settings)
+        sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
+        columns = _with_label(game.columns) if questions.with_label else game.columns
+        folder = _checked_folder(self.checkpoint)
+        run = ShardedRun(
+            game, questions, settings.row_semivalue, self._bins(), sweeps, executor, folder
         )
+        return run, columns
+
+    def _questions(self, judges: Judges, shape: tuple[int, int], settings: Settings) -> Questions:
+        with_label = _checked_flag(self.value_labels, "value_labels")
+        size = *shape, judges.n_queries
+        design = _checked_design(self.design, size, settings.column_semivalue, with_label)
         draws = not isinstance(design, AllSubsets)
         refuse_other_seed(self.random_state)
-        questions = Questions(
-            Judges((game.queries.columns,), game.query_labels, game.query_weights),
-            game.shape,
+        return Questions(
+            judges,
+            shape,
             design=design,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
-            empty=game.empty,
+            empty=checked_policy(self.empty),
             seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
         )
-        sweeps = _checked_sweeps(self.sweeps, once=not draws, limited=False) or 1
-        columns = _with_label(game.columns) if with_label else game.columns
-        folder = _checked_folder(self.checkpoint)
-        run = ShardedRun(
-            game, questions, settings.row_semivalue, bins or RankBins(), sweeps, executor, folder
-        )
-        return run, columns
+
+    def _bins(self) -> RankBins:
+        return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or RankBins()
+
+    def _refuse_for_shards(self, given: Mapping[str, Any]) -> None:
+        settings = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
+        for name, thing in {**given, **settings}.items():
+            if thing is not None:
+                raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
 
     def plan(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         X_val: Any = None,
         y_val: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         groups: Any = None,
-    ) -> Plan:
+    ) -> Plan | ShardPlan:
         """Tell what ``fit`` with these arguments would cost, after valuing a few queries.
 
-        A utility is here one query that is ranked on one coalition of columns.
+        A utility is here one query that is ranked on one coalition of columns. For a ShardedTable
+        the plan tells core-hours, bytes between workers, memory and disk, from some of its rows.
         """
+        if isinstance(X, ShardedTable):
+            refused = {"y": y, "row_groups": row_groups, "groups": groups}
+            return self._shard_plan(X, X_val, y_val, column_groups, refused)
         game = self._game(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
@@ -343,6 +358,41 @@ class KNNValuer(Valuer):
         rule = None if self.stop is None else checked_stop(self.stop)
         once, limited = not tasks.questions.draws, rule is not None
         return plan_of_sweeps(tasks, _checked_sweeps(self.sweeps, once=once, limited=limited), rule)
+
+    def _shard_plan(
+        self,
+        table: ShardedTable,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups,
+        refused: Mapping[str, Any],
+    ) -> ShardPlan:
+        self._refuse_for_shards(refused)
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        trial = Trial(
+            trial_part(table), X_val, y_val, kinds=self.kinds, scale=self.scale,
+            classification=wants_classes(self.scoring),
+        )  # fmt: skip
+        n_players = len(Axis.of_groups(table.names, column_groups, what="column"))
+        judges = trial.judges(self.scoring or "accuracy")
+        questions = self._questions(judges, (table.shape[0], n_players), settings)
+        bins = self._bins()
+        sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
+        n_coalitions = questions.design.n_coalitions(questions.n_results)
+        return ShardPlan(
+            table.shape,
+            questions.n_results,
+            n_shards=table.n_shards,
+            n_workers=n_workers_of(settings.executor or in_threads()),
+            n_queries=judges.n_queries,
+            n_coalitions=n_coalitions,
+            sweeps=sweeps,
+            pairs_per_round=-(-judges.n_queries // len(questions.parts)) * n_coalitions,
+            n_neighbors=checked_count(self.n_neighbors, "n_neighbors"),
+            bins=bins,
+            rates=trial.rates(questions, bins, self.n_neighbors),
+            cell_bytes=trial.layout.dtype.itemsize,
+        )
 
     def _game(self, **given: Any) -> KNNGame:
         return KNNGame(
@@ -400,7 +450,7 @@ class KNNValuer(Valuer):
 
     def _ranking(self, game: Any) -> RankBins | None:
         if isinstance(game, ShardedKNNGame):
-            return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf)
+            return self._bins()
         return _checked_ranking(self.ranking, is_class=game.is_class, n_rows=len(game.labels))
 
     def _tasks(
@@ -541,7 +591,7 @@ def _checked_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> RankBins
     if ranking is None:
         return RankBins() if is_class and n_rows > MOST_SORTED_ROWS else None
     if not isinstance(ranking, RankBins):
-        raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=500, width=0.02) or None.")
+        raise TypeError(f"ranking is {ranking!r}; give RankBins(nearest=1000, width=0.02) or None.")
     if not is_class:
         raise ValueError("RankBins is for class labels, but y is numeric; leave ranking out.")
     return ranking

@@ -79,7 +79,8 @@ class ShardedRun:
             valuation = self._valuation(finished, home / "values", columns, question, method)
         if self.folder is None:
             shutil.rmtree(home / "rows")
-            weakref.finalize(valuation, shutil.rmtree, home, ignore_errors=True)
+            # Lists of rows and the like hold on to the files as well.
+            weakref.finalize(valuation.moments, shutil.rmtree, home, ignore_errors=True)
         return valuation
 
     def _phases(self, folder: Path, *, show_progress: bool) -> ShardPhases:

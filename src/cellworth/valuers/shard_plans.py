@@ -1,0 +1,216 @@
+"""Plans of runs over shards: core-hours, bytes, memory and disk, told before they are paid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
+
+_NUMBER = 8
+# What is sent of a query besides, and what travels with every message.
+_FRAME = 2048
+_FAN_IN = 8
+# A process with all libraries, before it holds a shard.
+_PROCESS = 400e6
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds of one core, measured where the run is planned.
+
+    Parameters
+    ----------
+    read : float
+        For a cell, to gather statistics of its column and to prepare it.
+    look, settle : float
+        For a row and a coalition, in the two passes.
+    prepare, resolve : float
+        For a query and a coalition, whatever the number of shards.
+    publish : float
+        For a cell, to write its value down.
+    """
+
+    read: float
+    look: float
+    settle: float
+    prepare: float
+    resolve: float
+    publish: float
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """What a run over shards would cost.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and columns of the table.
+    n_results : int
+        Columns that are valued: players, the label included if it plays.
+    n_shards, n_workers : int
+        A worker is one thread.
+    n_queries, n_coalitions, sweeps : int
+        A pair is a query with one of its coalitions.
+    pairs_per_round : int
+    n_neighbors : int
+    bins : RankBins
+    rates : Rates
+    cell_bytes : int
+        Bytes of a cell as kernels read it.
+
+    Examples
+    --------
+    >>> rates = Rates(1e-7, 3e-9, 4e-9, 2e-4, 2e-4, 5e-8)
+    >>> plan = ShardPlan(
+    ...     (10**9, 100), 100, n_shards=1000, n_workers=100, n_queries=10_000, n_coalitions=100,
+    ...     sweeps=1, pairs_per_round=12_800, n_neighbors=10, bins=RankBins(), rates=rates,
+    ... )
+    >>> plan.bottleneck
+    'passes over the rows'
+    """
+
+    shape: tuple[int, int]
+    n_results: int
+    n_shards: int
+    n_workers: int
+    n_queries: int
+    n_coalitions: int
+    sweeps: int
+    pairs_per_round: int
+    n_neighbors: int
+    bins: RankBins
+    rates: Rates
+    cell_bytes: int = 4
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of all sweeps."""
+        return self.n_queries * self.n_coalitions * self.sweeps
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of all sweeps."""
+        return self.sweeps * math.ceil(self.n_queries * self.n_coalitions / self.pairs_per_round)
+
+    @property
+    def core_seconds(self) -> dict[str, float]:
+        """Seconds of one core, by what they are spent on."""
+        (n_rows, n_columns), rates = self.shape, self.rates
+        return {
+            "reading": n_rows * n_columns * rates.read,
+            "passes over the rows": self.n_pairs * n_rows * (rates.look + rates.settle),
+            "bins and merged ranks": self.n_pairs * (rates.prepare + rates.resolve),
+            "writing": n_rows * self.n_results * rates.publish,
+        }
+
+    @property
+    def core_hours(self) -> float:
+        """Hours of one core."""
+        return sum(self.core_seconds.values()) / 3600
+
+    @property
+    def hours(self) -> float:
+        """Hours of all workers at once; what is done by one at a time waits for nobody else."""
+        spent = self.core_seconds
+        # A round's edges and worths are made by one worker each, three rounds at a time.
+        narrow = spent.pop("bins and merged ranks") / min(self.n_workers, 3)
+        return (sum(spent.values()) / min(self.n_workers, self.n_shards) + narrow) / 3600
+
+    @property
+    def bottleneck(self) -> str:
+        """What most of the time goes into."""
+        spent = self.core_seconds
+        spent["bins and merged ranks"] *= max(self.n_workers / 3, 1.0)
+        return max(spent, key=lambda name: spent[name])
+
+    @property
+    def bytes_per_pair(self) -> float:
+        """Bytes between workers, for one pair: what is prepared, counted, listed and told.
+
+        Summaries of one worker's shards meet where they are. Those of workers meet in a tree, and
+        what comes of them goes to every worker once.
+        """
+        n_rows, others = self.shape[0], self.n_workers - 1
+        n_edges = len(edge_places(self.bins, n_rows, self.n_neighbors))
+        each = 4 * n_edges + (4 + 8) * 2 * (n_edges + 1)
+        nearest = n_nearest(self.bins, n_rows, self.n_neighbors)
+        listed = _NUMBER * nearest + 4 * self.n_shards
+        share = others / self.n_workers
+        return others * each + listed * (self._levels + 1) * share
+
+    @property
+    def network_bytes(self) -> float:
+        """Bytes that travel between workers in the whole run; 0 in threads of one machine."""
+        if self.n_workers == 1:
+            return 0.0
+        once = len(sample_places(self.shape[0])) * self.shape[1] * _NUMBER * self.n_workers
+        return self.n_pairs * self.bytes_per_pair + once + self.n_rounds * _FRAME * self.n_workers
+
+    @property
+    def memory_per_worker(self) -> float:
+        """Bytes that one worker needs: a shard with its values, and the messages of a round."""
+        rows = math.ceil(self.shape[0] / self.n_shards)
+        figures = 1 if self.sweeps == 1 else 3
+        shard = rows * (self.shape[1] * self.cell_bytes + self.n_results * 8 * figures + 8)
+        n_edges = len(edge_places(self.bins, self.shape[0], self.n_neighbors))
+        # Bins by distance, counts and worths of all pairs.
+        messages = self.pairs_per_round * (8192 + (4 + 8 + 4) * 2 * n_edges)
+        sample = len(sample_places(self.shape[0])) * self.shape[1] * _NUMBER
+        return _PROCESS + shard + messages + sample
+
+    @property
+    def disk_bytes(self) -> float:
+        """Bytes of prepared rows, of states (two while one is written) and of the result."""
+        n_rows, n_columns = self.shape
+        figures = 1 if self.sweeps == 1 else 3
+        state = n_rows * self.n_results * 8 * figures
+        result = n_rows * (self.n_results + 1) * 8 * min(figures, 2)
+        return n_rows * n_columns * self.cell_bytes + 2 * state + result
+
+    def with_workers(self, n_workers: int, n_shards: int | None = None) -> ShardPlan:
+        """The same run elsewhere."""
+        return replace(
+            self, n_workers=n_workers, n_shards=n_shards or max(n_workers, self.n_shards)
+        )
+
+    def __repr__(self) -> str:
+        """Return what to expect, line by line."""
+        spent = {name: seconds / 3600 for name, seconds in self.core_seconds.items()}
+        shares = ", ".join(f"{name} {told_hours(hours)}" for name, hours in spent.items())
+        n_rows, n_columns = self.shape
+        return "\n".join(
+            [
+                f"{n_rows:,} x {n_columns:,} in {self.n_shards:,} shards, {self.n_queries:,} "
+                f"queries x {self.n_coalitions:,} coalitions x {self.sweeps:,} sweeps in "
+                f"{self.n_rounds:,} rounds, {self.n_workers:,} workers",
+                f"  work        {told_hours(self.core_hours)} of one core ({shares})",
+                f"  time        about {told_hours(self.hours)}, mostly {self.bottleneck}",
+                f"  network     {told_bytes(self.network_bytes)}"
+                f" ({told_bytes(self.bytes_per_pair)} for a query and coalition)",
+                f"  memory      {told_bytes(self.memory_per_worker)} per worker",
+                f"  disk        {told_bytes(self.disk_bytes)}",
+            ]
+        )
+
+    @property
+    def _levels(self) -> int:
+        """Levels of the tree in which summaries of workers meet."""
+        return max(math.ceil(math.log(max(self.n_workers, 2), _FAN_IN)), 1)
+
+
+def told_hours(hours: float) -> str:
+    """A time in words that stay short."""
+    for unit, length in (("h", 1.0), ("min", 60.0)):
+        if hours * length >= 1:
+            return f"{hours * length:,.3g} {unit}" if hours < 1e4 else f"{hours:,.0f} h"
+    return f"{hours * 3600:.2g} s"
+
+
+def told_bytes(count: float) -> str:
+    """A number of bytes in words that stay short."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.3g} {unit}"
+    return f"{count:.0f} B"
