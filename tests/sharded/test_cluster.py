@@ -131,6 +131,7 @@ def test_a_cluster_that_is_gone_is_told(tmp_path):
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize("doing", ["look", "settle"])
 def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
@@ -149,7 +150,8 @@ def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("doing", ["look", "settle"])
+@pytest.mark.slow
+@pytest.mark.parametrize("doing", [pytest.param("look", marks=pytest.mark.long), "settle"])
 def test_all_workers_may_die_at_once(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=2 * SECONDS)
@@ -194,10 +196,16 @@ def driven(folder, executor):
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("executor", "then"),
-    [("serial", "threads"), ("threads", "dask"), ("dask", "serial")],
+    ("executor", "then", "doing"),
+    [
+        ("serial", "threads", "look"),
+        pytest.param("serial", "threads", "settle", marks=pytest.mark.long),
+        pytest.param("threads", "dask", "look", marks=pytest.mark.long),
+        ("threads", "dask", "settle"),
+        pytest.param("dask", "serial", "look", marks=pytest.mark.long),
+        ("dask", "serial", "settle"),
+    ],
 )
-@pytest.mark.parametrize("doing", ["look", "settle"])
 def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     with driven(tmp_path, executor) as driver:
@@ -218,8 +226,9 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path)
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("executor", ["threads", "dask"])
+@pytest.mark.parametrize(
+    ("executor", "sent"), [("threads", signal.SIGTERM), ("dask", signal.SIGINT)]
+)
 def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
     with driven(tmp_path, executor) as driver:
         driver.wait_for_starts(2 * N_SHARDS, doing="settle")

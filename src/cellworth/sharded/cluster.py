@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import queue
-import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
-from weakref import WeakSet
 
-from threadpoolctl import threadpool_limits
-
-from cellworth.execution.cluster import gathered, lost_cluster_explained, sent
-from cellworth.execution.crews import Lost, sound, taken
+from cellworth.execution.cluster import lost_cluster_explained
 from cellworth.packing import Plain
-from cellworth.sharded.benches import Bench, Settlement
+from cellworth.sharded import errands
+from cellworth.sharded.benches import Bench
 from cellworth.sharded.courses import Course
-from cellworth.sharded.phases import Phases, Resolved
-from cellworth.sharded.states import MOST_IN_FLIGHT, Setback, States
-from cellworth.sharded.stations import assigned, in_groups, stations
+from cellworth.sharded.phases import Phases
+from cellworth.sharded.sending import Sender, Watched, answer_of
+from cellworth.sharded.states import MOST_IN_FLIGHT, States
+from cellworth.sharded.stations import in_groups, stations
 
 # Summaries that are merged at a time.
 _FAN_IN = 8
-# What all others wait for comes before any look at a shard.
-_FIRST = 1_000_000
-_SECONDS_BETWEEN_COUNTS = 2.0
-_SECONDS_TO_WAIT = 1.0
-
-# Name of a task, number of its round, and shard.
-Watched = tuple[str, int, int]
-
-
-class LostOnCluster(Setback):
-    """Dask has lost patience with tasks whose workers died, or has dropped them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,125 +55,25 @@ class OnCluster:
         """Write the results of all shards after so many rounds."""
         with self._tasks(course) as tasks:
             shards = list(range(self.phases.n_shards))
-            entries = tasks.for_shards(_publish, "publish", 0, shards, rounds=rounds, into=into)
+            given = {"rounds": rounds, "into": into}
+            entries = tasks.for_shards(errands.publish, "publish", 0, shards, **given)
             n_left = len(shards)
             while n_left:
                 n_left -= len(tasks.done())
             with course.interrupts.allowed():
-                return [_answer(entries[shard]) for shard in shards]
+                return [answer_of(entries[shard]) for shard in shards]
 
     @contextmanager
-    def _tasks(self, course: Course) -> Iterator[_Tasks]:
+    def _tasks(self, course: Course) -> Iterator[Sender]:
         with lost_cluster_explained(self.client):
             n_places = self.n_places or max(self.client.nthreads().values(), default=1)
-            tasks = _Tasks(self.client, Bench(self.phases, self.states, n_places), course)
+            tasks = Sender(
+                self.client, Bench(self.phases, self.states, n_places), course.interrupts
+            )
         try:
             yield tasks
         finally:
             tasks.close()
-
-
-class _Tasks:
-    """Tasks of one attempt, under keys of their own; the driver hears of those that are done."""
-
-    def __init__(self, client: Any, bench: Bench, course: Course) -> None:
-        self._client, self._course = client, course
-        self._run = uuid4().hex
-        self._done: queue.SimpleQueue[tuple[Watched, Any]] = queue.SimpleQueue()
-        self._flying: dict[Watched, Any] = {}
-        self._workers: dict[int, str] = {}
-        self._counted = -_SECONDS_BETWEEN_COUNTS
-        self._n_shards = bench.phases.n_shards
-        parts, self.bench = sent(client, bench, self._run)
-        # Futures may be held by the traceback of an error, so that they must be released by name.
-        self._made: WeakSet[Any] = WeakSet([*parts, self.bench])
-
-    def one(
-        self, function: Callable[..., Any], name: str, place: str, *given: Any, **at: Any
-    ) -> Any:
-        """Future of a single task, before any look."""
-        key = f"{name}-{self._run}-{place}"
-        with lost_cluster_explained(self._client):
-            future = self._client.submit(
-                function, *given, key=key, priority=_FIRST, pure=False, **at
-            )
-        self._made.add(future)
-        return future
-
-    def for_shards(
-        self,
-        function: Callable[..., Any],
-        name: str,
-        number: int,
-        shards: list[int],
-        /,
-        **given: Any,
-    ) -> dict[int, Any]:
-        """Futures of the same task for several shards, each where its shard lies."""
-        found: dict[int, Any] = {}
-        places = {shard: self.workers[shard] for shard in shards}
-        for worker, mine in stations(places).items():
-            with lost_cluster_explained(self._client):
-                futures = self._client.map(
-                    function,
-                    mine,
-                    bench=self.bench,
-                    key=[f"{name}-{self._run}-{number}-{shard}" for shard in mine],
-                    # Earlier rounds first, and in a round what was looked at before.
-                    priority=-2 * number - (name == "settle"),
-                    workers=[worker],
-                    allow_other_workers=True,
-                    pure=False,
-                    **given,
-                )
-            self._made.update(futures)
-            found |= dict(zip(mine, futures, strict=True))
-        for shard, future in found.items():
-            self.watch((name, number, shard), future)
-        return found
-
-    def watch(self, what: Watched, future: Any) -> None:
-        """Hear of a task when it is done."""
-        self._flying[what] = future
-        future.add_done_callback(lambda done: self._done.put((what, done)))
-
-    def done(self) -> list[tuple[Watched, Any]]:
-        """Wait for watched tasks, if only for a moment; one that failed raises its error."""
-        with self._course.interrupts.allowed():
-            found = taken(self._done, _SECONDS_TO_WAIT)
-        # Others have been dropped.
-        found = [(what, future) for what, future in found if self._flying.pop(what, None)]
-        for _, future in found:
-            if future.status != "finished":
-                _answer(future)
-        return found
-
-    def drop_after(self, number: int) -> None:
-        """Let go of all that is not done of later rounds."""
-        for what in [what for what in self._flying if what[1] > number]:
-            self._flying.pop(what).release()
-
-    @property
-    def workers(self) -> dict[int, str]:
-        """The worker of each shard; now and then it is seen who is still there."""
-        if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS or not self._workers:
-            while not (n_threads := self._n_threads()):
-                with self._course.interrupts.allowed():
-                    time.sleep(_SECONDS_TO_WAIT)
-            self._workers = assigned(self._n_shards, n_threads, self._workers)
-            self._counted = time.monotonic()
-        return self._workers
-
-    def _n_threads(self) -> dict[str, int]:
-        with lost_cluster_explained(self._client):
-            return dict(self._client.nthreads())
-
-    def close(self) -> None:
-        """Let go of everything: what has not begun will not, and what runs is not waited for."""
-        # Not cancelled: Dask trips over tasks that nobody but other tasks waits for.
-        if self._client.status == "running":
-            for future in list(self._made):
-                future.release()
 
 
 @dataclass(eq=False)
@@ -210,7 +92,7 @@ class _Round:
 
 
 class _Rounds:
-    def __init__(self, tasks: _Tasks, course: Course) -> None:
+    def __init__(self, tasks: Sender, course: Course) -> None:
         self._tasks, self._course, self._standing = tasks, course, course.standing
         self._rounds: dict[int, _Round] = {}
         self._told: dict[int, Plain] = {}
@@ -236,7 +118,7 @@ class _Rounds:
             self._course.note_look()
         elif name == "told":
             with self._course.interrupts.allowed():
-                self._told[number] = _answer(future)
+                self._told[number] = answer_of(future)
             self._judge(ready)
         else:
             self._course.note_settled(shard, number)
@@ -269,7 +151,7 @@ class _Rounds:
             this = self._rounds[number]
             for portion, mine in _by_portion(this.portions, shards):
                 self._tasks.for_shards(
-                    _settle,
+                    errands.settle,
                     "settle",
                     number,
                     mine,
@@ -303,23 +185,23 @@ class _Rounds:
     def _begin(self, number: int) -> _Round:
         """All tasks of a round up to what it tells."""
         tasks, bench = self._tasks, self._tasks.bench
-        prepared = tasks.one(_prepare, "prepare", str(number), bench, number)
+        prepared = tasks.one(errands.prepare, "prepare", str(number), bench, number)
         shards = list(range(self._course.phases.n_shards))
         mine = stations({shard: tasks.workers[shard] for shard in shards})
-        looks = tasks.for_shards(_look, "look", number, shards, prepared=prepared)
+        looks = tasks.for_shards(errands.look, "look", number, shards, prepared=prepared)
         sums = [
             self._merged([looks[shard] for shard in of_one], f"{number}-{place}", worker)
             for place, (worker, of_one) in enumerate(mine.items())
         ]
         whole = self._merged(sums, f"{number}-all")
-        resolved = tasks.one(_resolve, "resolve", str(number), bench, prepared, whole)
-        told = tasks.one(_told, "told", str(number), resolved)
+        resolved = tasks.one(errands.resolve, "resolve", str(number), bench, prepared, whole)
+        told = tasks.one(errands.told, "told", str(number), resolved)
         tasks.watch(("told", number, 0), told)
         portions: dict[int, Any] = {}
         for place, of_one in enumerate(mine.values()):
-            portion = tasks.one(_portion, "portion", f"{number}-{place}", resolved, of_one)
+            portion = tasks.one(errands.portion, "portion", f"{number}-{place}", resolved, of_one)
             portions |= dict.fromkeys(of_one, portion)
-        shared = tasks.one(_shared, "shared", str(number), resolved)
+        shared = tasks.one(errands.shared, "shared", str(number), resolved)
         return _Round(prepared, sums, shared, portions)
 
     def _merged(self, summaries: list[Any], place: str, worker: str | None = None) -> Any:
@@ -329,7 +211,7 @@ class _Rounds:
         while len(summaries) > 1:
             summaries = [
                 self._tasks.one(
-                    _merge, "merge", f"{place}-{level}-{n}", self._tasks.bench, *group, **at
+                    errands.merge, "merge", f"{place}-{level}-{n}", self._tasks.bench, *group, **at
                 )
                 for n, group in enumerate(in_groups(summaries, _FAN_IN))
             ]
@@ -342,68 +224,3 @@ def _by_portion(portions: dict[int, Any], shards: list[int]) -> list[tuple[Any, 
     for shard in shards:
         found.setdefault(portions[shard].key, (portions[shard], []))[1].append(shard)
     return list(found.values())
-
-
-def _answer(future: Any) -> Any:
-    answer = gathered(future)
-    if isinstance(answer, Lost):
-        raise LostOnCluster(f"workers died ({answer.error})") from answer.error
-    return sound(answer)
-
-
-def _prepare(bench: Bench, number: int) -> Any:
-    bench.states.require_folder()
-    with threadpool_limits(1):
-        return bench.phases.prepare(number)
-
-
-def _look(shard: int, bench: Bench, prepared: Any) -> Any:
-    bench.states.require_folder()
-    with threadpool_limits(1):
-        return bench.look(shard, prepared)
-
-
-def _merge(bench: Bench, *summaries: Any) -> Any:
-    return reduce(bench.phases.merge, summaries)
-
-
-def _resolve(bench: Bench, prepared: Any, summary: Any) -> Resolved:
-    with threadpool_limits(1):
-        return bench.phases.resolve(prepared, summary)
-
-
-def _told(resolved: Resolved) -> Plain:
-    return resolved.told
-
-
-def _shared(resolved: Resolved) -> Any:
-    return resolved.shared
-
-
-def _portion(resolved: Resolved, shards: list[int]) -> dict[int, Any]:
-    return {shard: resolved.parts[shard] for shard in shards if shard in resolved.parts}
-
-
-def _settle(
-    shard: int,
-    bench: Bench,
-    *,
-    number: int,
-    prepared: Any,
-    shared: Any,
-    portion: dict[int, Any],
-    complete: int,
-) -> None:
-    settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
-    with threadpool_limits(1):
-        bench.settle(shard, settlement)
-
-
-def _publish(shard: int, bench: Bench, *, rounds: int, into: Path) -> dict[str, Any]:
-    bench.states.require_folder()
-    if not into.is_dir():
-        raise FileNotFoundError(
-            f"{socket.gethostname()} does not see the folder {into} of the results; give one that "
-            "all workers of the cluster share."
-        )
-    return bench.publish(shard, rounds, into)

@@ -75,6 +75,8 @@ def run_rounds(
     Finished
     """
     workers = _workers(executor)
+    # Workers may be at home elsewhere.
+    into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
     with _folder(checkpoint) as folder, closing(steps_bar(title, 0, shown=show_progress)) as bar:
         ledger = Ledger(folder, identity, phases.n_shards, durable=checkpoint is not None)
