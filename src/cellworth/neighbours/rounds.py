@@ -212,7 +212,8 @@ class Ranker:
         if empty == "zero":
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
-        # Of one query a part would be in one piece, of several not: kernels would be compiled twice.
+        # Of one query this part is contiguous as it is, of more it is not: kernels would be
+        # compiled for both.
         return Prepared(asked, designs, ends, np.ascontiguousarray(alone[:, :2]), bases)
 
     def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
