@@ -7,5 +7,6 @@ from pathlib import Path
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
 extras = project["optional-dependencies"]
-for dependency in (*project["dependencies"], *extras["dask"], *extras["plots"], *extras["report"]):
+named = [extras[name] for name in ("dask", "plots", "report", "remote")]
+for dependency in (*project["dependencies"], *sum(named, [])):
     print(re.sub(r">=", "==", dependency, count=1))  # noqa: T201

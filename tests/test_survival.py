@@ -156,7 +156,7 @@ def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupte
     killer = Killer(Log(tmp_path / "log"), [n_starts // 3], n_victims=2)
     killer.start()
     # Long enough that both are often in the middle of something.
-    seconds = 0.1 if valuer == "knn" else 0.01
+    seconds = 0.3 if valuer == "knn" else 0.01
     valuation = resumed(valuer, tmp_path, place, N_TASKS, seconds=seconds)
     assert survivor.digest(valuation) == bits
     assert len(set(killer.killed)) == 2

@@ -130,7 +130,8 @@ def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, 
     places = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     worth, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
     sums, dense = np.empty((into.shape[0], _ROWS_AT_ONCE)), _dense(steps, weights)
-    nearest_end, bits, bins = _all_edges(ends)
+    before = asked.pair_starts[queries[0]]
+    nearest_end, bits, bins = _all_edges(ends[before : asked.pair_starts[queries[1]]])
     for group in range(starts.shape[0] - 1):
         for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
@@ -146,13 +147,12 @@ def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, 
                     _go_on(block, order, steps, s, line[:width])
                     _as_ordinals(line[:width], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
-                    _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
-                    _find_bins(reached[:width], bins[pair], places[:width])
+                    end = nearest_end[pair - before]
+                    _find_steps(ordinal, end, bits[pair - before], reached[:width])
+                    _find_bins(reached[:width], bins[pair - before], places[:width])
                     _look_up(places[:width], far[pair, match], worth[:width])
-                    if _smallest(ordinal) < nearest_end[pair]:
-                        cursor[pair] = _fill_nearest(
-                            ordinal, nearest_end[pair], near, cursor[pair], worth
-                        )
+                    if _smallest(ordinal) < end:
+                        cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], worth)
                     if dense[draw]:
                         _add_many(worth[:width], weights[s], count, sums)
                     else:

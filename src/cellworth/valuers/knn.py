@@ -608,7 +608,8 @@ def _checked_folder(checkpoint: Any) -> Path | None:
         raise TypeError(
             f"checkpoint is {checkpoint!r}; for a sharded table give the path of a folder."
         )
-    return Path(checkpoint)
+    # Workers elsewhere may have another working directory.
+    return Path(checkpoint).absolute()
 
 
 def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
