@@ -23,7 +23,7 @@ _MOST_ROWS = 2**20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedTable:
-    """A table in Parquet files, cut into shards of rows; made by :meth:`from_parquet`.
+    """A table in Parquet files, cut into shards of rows; made by ``from_parquet``.
 
     ``KNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes. It
     knows where its cells are and holds none of them, so that it is small and can be sent to other

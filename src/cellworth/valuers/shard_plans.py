@@ -17,7 +17,7 @@ _PROCESS = 400e6
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of one core, measured where the run is planned; part of a :class:`ShardPlan`.
+    """Seconds of one core, measured where the run is planned; part of a ``ShardPlan``.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What a run over shards would cost; :meth:`KNNValuer.plan` makes it of a ShardedTable.
+    """What a run over shards would cost; ``KNNValuer.plan`` makes it of a ShardedTable.
 
     Parameters
     ----------
