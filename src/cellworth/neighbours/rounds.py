@@ -212,7 +212,8 @@ class Ranker:
         if empty == "zero":
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
-        return Prepared(asked, designs, ends, alone[:, :2], bases)
+        # Kernels are compiled for arrays without gaps, however many queries there are.
+        return Prepared(asked, designs, ends, np.ascontiguousarray(alone[:, :2]), bases)
 
     def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
         """Count the rows of a shard by bin, and list the nearest of them."""
@@ -354,6 +355,10 @@ class Prepared:
     nothing: Floats
     bases: Floats
 
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        return self.ends.nbytes + self.designs.weights.nbytes
+
 
 class Near(NamedTuple):
     """The nearest rows of one shard, pair by pair in the order of its rows.
@@ -384,6 +389,10 @@ class Summary:
 
     counts: NDArray[np.uint32]
     near: dict[int, Near]
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        return self.counts.nbytes + sum(rows.nbytes for rows, _ in self.near.values())
 
     def merge(self, other: Summary) -> Summary:
         """Summary of the shards of both: counts add up, lists stand side by side."""

@@ -107,13 +107,21 @@ class _Tasks:
         self._made: WeakSet[Any] = WeakSet([*parts, self.bench])
 
     def one(
-        self, function: Callable[..., Any], name: str, place: str, *given: Any, **at: Any
+        self, function: Callable[..., Any], name: str, place: str, worker: str, *given: Any
     ) -> Any:
-        """Future of a single task, before any look."""
-        key = f"{name}-{self._run}-{place}"
+        """Future of a single task, before any look; where it is told to be, if that is there.
+
+        Dask would choose by size, and does not see that of our messages.
+        """
         with lost_cluster_explained(self._client):
             future = self._client.submit(
-                function, *given, key=key, priority=_FIRST, pure=False, **at
+                function,
+                *given,
+                key=f"{name}-{self._run}-{place}",
+                priority=_FIRST,
+                workers=[worker],
+                allow_other_workers=True,
+                pure=False,
             )
         self._made.add(future)
         return future
@@ -274,7 +282,6 @@ class _Rounds:
                     number,
                     mine,
                     number=number,
-                    prepared=this.prepared,
                     shared=this.shared,
                     portion=portion,
                     complete=self._standing.complete,
@@ -303,38 +310,47 @@ class _Rounds:
     def _begin(self, number: int) -> _Round:
         """All tasks of a round up to what it tells."""
         tasks, bench = self._tasks, self._tasks.bench
-        prepared = tasks.one(_prepare, "prepare", str(number), bench, number)
         shards = list(range(self._course.phases.n_shards))
         mine = stations({shard: tasks.workers[shard] for shard in shards})
-        looks = tasks.for_shards(_look, "look", number, shards, prepared=prepared)
+        workers = list(mine)
+        # All that is done once for a round is done by one worker, and they take turns.
+        turn = number % len(workers)
+        home, *_ = around = workers[turn:] + workers[:turn]
+        prepared = tasks.one(_prepare, "prepare", str(number), home, bench, number)
+        looks = tasks.for_shards(_look, "look", number, shards, number=number, prepared=prepared)
         sums = [
-            self._merged([looks[shard] for shard in of_one], f"{number}-{place}", worker)
-            for place, (worker, of_one) in enumerate(mine.items())
+            self._merged([(worker, looks[shard]) for shard in mine[worker]], f"{number}-{place}")
+            for place, worker in enumerate(around)
         ]
-        whole = self._merged(sums, f"{number}-all")
-        resolved = tasks.one(_resolve, "resolve", str(number), bench, prepared, whole)
-        told = tasks.one(_told, "told", str(number), resolved)
+        whole = self._merged(list(zip(around, sums, strict=True)), f"{number}-all")
+        resolved = tasks.one(_resolve, "resolve", str(number), home, bench, prepared, whole)
+        told = tasks.one(_told, "told", str(number), home, resolved)
         tasks.watch(("told", number, 0), told)
         portions: dict[int, Any] = {}
         for place, of_one in enumerate(mine.values()):
-            portion = tasks.one(_portion, "portion", f"{number}-{place}", resolved, of_one)
+            portion = tasks.one(_portion, "portion", f"{number}-{place}", home, resolved, of_one)
             portions |= dict.fromkeys(of_one, portion)
-        shared = tasks.one(_shared, "shared", str(number), resolved)
+        shared = tasks.one(_shared, "shared", str(number), home, resolved)
         return _Round(prepared, sums, shared, portions)
 
-    def _merged(self, summaries: list[Any], place: str, worker: str | None = None) -> Any:
-        """Future of the sum of summaries, in a tree; those of one worker meet where it is."""
-        at = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+    def _merged(self, summaries: list[tuple[str, Any]], place: str) -> Any:
+        """Future of the sum of workers' summaries, in a tree; they go to the first of each group.
+
+        So a worker's counts travel once at most, and the sum of all is where the first one is.
+        """
         level = 0
         while len(summaries) > 1:
+            groups = in_groups(summaries, _FAN_IN)
             summaries = [
-                self._tasks.one(
-                    _merge, "merge", f"{place}-{level}-{n}", self._tasks.bench, *group, **at
-                )
-                for n, group in enumerate(in_groups(summaries, _FAN_IN))
+                (group[0][0], self._sum(group, f"{place}-{level}-{n}"))
+                for n, group in enumerate(groups)
             ]
             level += 1
-        return summaries[0]
+        return summaries[0][1]
+
+    def _sum(self, group: list[tuple[str, Any]], place: str) -> Any:
+        parts = [summary for _, summary in group]
+        return self._tasks.one(_merge, "merge", place, group[0][0], self._tasks.bench, *parts)
 
 
 def _by_portion(portions: dict[int, Any], shards: list[int]) -> list[tuple[Any, list[int]]]:
@@ -357,8 +373,9 @@ def _prepare(bench: Bench, number: int) -> Any:
         return bench.phases.prepare(number)
 
 
-def _look(shard: int, bench: Bench, prepared: Any) -> Any:
+def _look(shard: int, bench: Bench, *, number: int, prepared: Any) -> Any:
     bench.states.require_folder()
+    bench.keep(number, prepared)
     with threadpool_limits(1):
         return bench.look(shard, prepared)
 
@@ -389,13 +406,14 @@ def _settle(
     bench: Bench,
     *,
     number: int,
-    prepared: Any,
     shared: Any,
     portion: dict[int, Any],
     complete: int,
 ) -> None:
-    settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
     with threadpool_limits(1):
+        # Not from Dask, which may have thrown it away since the look and would fetch it again.
+        prepared = bench.prepared(number)
+        settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
         bench.settle(shard, settlement)
 
 
