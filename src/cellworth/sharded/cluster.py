@@ -23,10 +23,8 @@ from cellworth.sharded.benches import Bench, Settlement
 from cellworth.sharded.courses import Course
 from cellworth.sharded.phases import Phases, Resolved
 from cellworth.sharded.states import MOST_IN_FLIGHT, Setback, States
-from cellworth.sharded.stations import assigned, in_groups, stations
+from cellworth.sharded.stations import FAN_IN, assigned, in_groups, stations
 
-# Summaries that are merged at a time.
-_FAN_IN = 8
 # What all others wait for comes before any look at a shard.
 _FIRST = 1_000_000
 _SECONDS_BETWEEN_COUNTS = 2.0
@@ -323,7 +321,7 @@ class _Rounds:
             for place, worker in enumerate(around)
         ]
         whole = self._merged(list(zip(around, sums, strict=True)), f"{number}-all")
-        resolved = tasks.one(_resolve, "resolve", str(number), home, bench, prepared, whole)
+        resolved = tasks.one(_resolve, "resolve", str(number), home, bench, number, whole)
         told = tasks.one(_told, "told", str(number), home, resolved)
         tasks.watch(("told", number, 0), told)
         portions: dict[int, Any] = {}
@@ -340,7 +338,7 @@ class _Rounds:
         """
         level = 0
         while len(summaries) > 1:
-            groups = in_groups(summaries, _FAN_IN)
+            groups = in_groups(summaries, FAN_IN)
             summaries = [
                 (group[0][0], self._sum(group, f"{place}-{level}-{n}"))
                 for n, group in enumerate(groups)
@@ -384,9 +382,10 @@ def _merge(bench: Bench, *summaries: Any) -> Any:
     return reduce(bench.phases.merge, summaries)
 
 
-def _resolve(bench: Bench, prepared: Any, summary: Any) -> Resolved:
+def _resolve(bench: Bench, number: int, summary: Any) -> Resolved:
     with threadpool_limits(1):
-        return bench.phases.resolve(prepared, summary)
+        # Not from Dask, which may have thrown it away since the look and would fetch it again.
+        return bench.phases.resolve(bench.prepared(number), summary)
 
 
 def _told(resolved: Resolved) -> Plain:
@@ -411,9 +410,9 @@ def _settle(
     complete: int,
 ) -> None:
     with threadpool_limits(1):
-        # Not from Dask, which may have thrown it away since the look and would fetch it again.
-        prepared = bench.prepared(number)
-        settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
+        settlement = Settlement(
+            number, bench.prepared(number), shared, portion.get(shard), complete
+        )
         bench.settle(shard, settlement)
 
 
