@@ -25,9 +25,10 @@ _MOST_ROWS = 2**20
 class ShardedTable:
     """A table in Parquet files, cut into shards of rows; made by :meth:`from_parquet`.
 
-    It knows where its cells are and holds none of them, so that it is small and can be sent to
-    other machines, which read their shards themselves. Rows are numbered from 0 in the order of
-    files and of rows in them.
+    ``KNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes. It
+    knows where its cells are and holds none of them, so that it is small and can be sent to other
+    machines, which read their shards themselves. Rows are numbered from 0 in the order of files and
+    of rows in them. However it is cut into shards, its values are the same.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ class ShardedTable:
         For each shard, the row groups that it has in each of its files: pairs of the position of a
         file and a range.
     storage_options : dict
-        What is handed to fsspec.
+        What is handed to fsspec, such as keys.
 
     Examples
     --------
@@ -53,6 +54,10 @@ class ShardedTable:
     <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
     >>> table.names.tolist()
     ['age', 'town']
+    >>> from cellworth import KNNValuer
+    >>> judges = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
+    >>> KNNValuer(n_neighbors=1).fit(table, **judges).valuation_.shape
+    (6, 2)
     """
 
     files: tuple[ParquetFile, ...]

@@ -8,6 +8,7 @@ from cellworth.valuers.knn import KNNValuer
 from cellworth.valuers.monte_carlo import MonteCarloValuer
 from cellworth.valuers.out_of_bag import OutOfBagValuer
 from cellworth.valuers.plans import Plan
+from cellworth.valuers.shard_plans import ShardPlan
 
 __all__ = [
     "ExactValuer",
@@ -18,5 +19,6 @@ __all__ = [
     "OutOfBagValuer",
     "Plan",
     "RandomValuer",
+    "ShardPlan",
     "value_game",
 ]

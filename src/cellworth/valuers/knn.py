@@ -83,6 +83,9 @@ class KNNValuer(Valuer):
 
     Ctrl-C ends a run early: what is done is kept, with a warning.
 
+    A :class:`ShardedTable` is valued shard by shard and never held; values then stay in files. It
+    needs class labels and a validation set.
+
     Parameters
     ----------
     n_neighbors : int, default=5
@@ -96,7 +99,7 @@ class KNNValuer(Valuer):
         core), and else ``LeverageSubsets()`` (``Permutations()`` for columns other than Shapley).
     ranking : RankBins, default=None
         How rows are ranked by distance. None means exactly for up to 100,000 rows, and beyond
-        with ``RankBins()`` where labels are classes.
+        with ``RankBins()`` where labels are classes. A ShardedTable is always ranked in bins.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
     kinds : mapping, default=None
@@ -111,8 +114,8 @@ class KNNValuer(Valuer):
         How coalitions are weighed by size; None means ``Shapley()``.
     sweeps : int, default=None
         Passes over all queries, each with coalitions of its own; their spread gives the standard
-        errors. None means 1 where all subsets are looked at, else as many as ``stop`` lets pass,
-        and 10 where there is no such rule either.
+        errors, which one sweep alone does not tell. None means 1 where all subsets are looked at,
+        else as many as ``stop`` lets pass, and 10 where there is no such rule either.
     stop : StoppingRule, default=None
         When the run is long enough, such as ``StandardErrorBelow(1e-4)``; with ``sweeps`` as well,
         whichever comes first.
@@ -123,10 +126,11 @@ class KNNValuer(Valuer):
     executor : Executor, default=None
         Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
         values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
-        ``Threads`` on all cores.
+        ``Threads`` on all cores. Not ``Processes`` for a ShardedTable.
     checkpoint : path or Journal, default=None
         Folder in which the run is written down: killed at any moment, or stopped by its budget, it
-        goes on from there with the next ``fit``.
+        goes on from there with the next ``fit``. That of a ShardedTable is a folder, which all
+        workers of a cluster share; it also holds the rows as they were prepared, and the result.
     shard : tuple of int, default=None
         ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
     progress : bool, default=True

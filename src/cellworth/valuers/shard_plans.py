@@ -20,7 +20,7 @@ _PROCESS = 400e6
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of one core, measured where the run is planned.
+    """Seconds of one core, measured where the run is planned; part of a :class:`ShardPlan`.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What a run over shards would cost.
+    """What a run over shards would cost; :meth:`KNNValuer.plan` makes it of a ShardedTable.
 
     Parameters
     ----------
@@ -69,6 +69,7 @@ class ShardPlan:
 
     Examples
     --------
+    >>> from cellworth.valuers.shard_plans import Rates, ShardPlan
     >>> rates = Rates(1e-7, 3e-9, 4e-9, 2e-4, 2e-4, 5e-8)
     >>> plan = ShardPlan(
     ...     (10**9, 100), 100, n_shards=1000, n_workers=100, n_queries=10_000, n_coalitions=100,
