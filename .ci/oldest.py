@@ -3,10 +3,11 @@
 import re
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
 extras = project["optional-dependencies"]
 named = [extras[name] for name in ("dask", "plots", "report", "remote")]
-for dependency in (*project["dependencies"], *sum(named, [])):
+for dependency in chain(project["dependencies"], *named):
     print(re.sub(r">=", "==", dependency, count=1))  # noqa: T201

@@ -7,7 +7,7 @@ K-th. Both chances depend on the rank alone; docs/explanation/neighbours.md deri
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -72,6 +72,7 @@ class ShapleyChances:
         return np.concatenate([[0.0], np.cumsum(1.0 / np.maximum(ranks, self.n_neighbors))])
 
 
+@lru_cache(maxsize=8)
 def _posts(last: int, first: int, begin: float) -> tuple[Wholes, Floats]:
     """Ranks a sixteenth apart, from a first one on, and sums up to each."""
     posts, sums = [first], [begin]

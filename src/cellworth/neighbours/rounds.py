@@ -9,7 +9,7 @@ depend on how the table is cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -212,8 +212,7 @@ class Ranker:
         if empty == "zero":
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
-        # Of one query this part is contiguous as it is, of more it is not: kernels would be
-        # compiled for both.
+        # Kernels are compiled for arrays without gaps, however many queries there are.
         return Prepared(asked, designs, ends, np.ascontiguousarray(alone[:, :2]), bases)
 
     def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
@@ -243,27 +242,27 @@ class Ranker:
 
         n_pairs = len(summary.counts)
         far, sums, wholes = np.empty(summary.counts.shape), np.empty(n_pairs), np.empty(n_pairs)
-        worth = {n: Near(np.empty(len(rows)), starts) for n, (rows, starts) in summary.near.items()}
-        head = self.chances.at(np.arange(_most_near(summary) + 1))
+        places, starts = _pair_by_pair(summary.near)
+        near = np.empty(starts[-1], dtype=np.int64)
+        for number, each in summary.near.items():
+            near[places(number)] = each.rows
+        worth = np.empty(len(near))
+        head = self.chances.at(np.arange(np.diff(starts).max() + 1))
         for pair in range(n_pairs):
             counts = summary.counts[pair].astype(np.int64)
-            near = np.concatenate([_of_pair(each, pair) for each in summary.near.values()])
-            order = np.argsort(near, kind="stable")
-            ranks = len(near) + np.cumsum(np.append(0, counts.sum(axis=0)))
-            ordered, sorted_worth = near[order], np.empty(len(near))
+            mine = slice(*starts[pair : pair + 2])
+            # Rows that tie match alike or not at all: it does not matter which comes first.
+            order = np.argsort(near[mine])
+            ordered, sorted_worth = near[mine][order], np.empty(len(order))
+            ranks = len(order) + np.cumsum(np.append(0, counts.sum(axis=0)))
             bin_kernels.binned_values(
                 counts, ordered, head, self.chances.at(ranks), far[pair], sorted_worth
             )
             sums[pair] = (counts * far[pair]).sum() + sorted_worth.sum()
             wholes[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
-            near_worth = np.empty(len(near))
-            near_worth[order] = sorted_worth
-            begin = 0
-            for each in worth.values():
-                mine = _of_pair(each, pair)
-                mine[:] = near_worth[begin : begin + len(mine)]
-                begin += len(mine)
-        return Worths(far, worth, sums, wholes / self.n_neighbors)
+            worth[mine][order] = sorted_worth
+        split = {n: Near(worth[places(n)], each.starts) for n, each in summary.near.items()}
+        return Worths(far, split, sums, wholes / self.n_neighbors)
 
     def without_columns(self, label: int) -> tuple[float, float, float]:
         """Values of other rows and of matches where all rows tie, and the utility of all rows."""
@@ -325,13 +324,25 @@ def _starts(lengths: Wholes) -> NDArray[np.uint32]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
 
 
-def _of_pair(near: Near, pair: int) -> NDArray[Any]:
-    return near.rows[near.starts[pair] : near.starts[pair + 1]]
+def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Wholes], Wholes]:
+    """Where each shard's lists stand when all lists of a pair stand together, shard by shard.
 
+    Returns where the rows of a shard go, and where each pair begins.
+    """
+    lengths: dict[int, Wholes] = {
+        n: np.diff(each.starts).astype(np.int64) for n, each in near.items()
+    }
+    starts = np.concatenate([[0], np.cumsum(sum(lengths.values()))])
+    begins, begin = {}, starts[:-1]
+    for number, length in lengths.items():
+        begins[number] = begin
+        begin = begin + length
 
-def _most_near(summary: Summary) -> int:
-    n_near = np.array([np.diff(each.starts.astype(np.int64)) for each in summary.near.values()])
-    return int(n_near.sum(axis=0).max())
+    def places(number: int) -> Wholes:
+        first, length = near[number].starts[:-1].astype(np.int64), lengths[number]
+        return np.repeat(begins[number] - first, length) + np.arange(length.sum())
+
+    return places, starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,6 +366,10 @@ class Prepared:
     ends: NDArray[np.int32]
     nothing: Floats
     bases: Floats
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        return self.ends.nbytes + self.designs.weights.nbytes
 
 
 class Near(NamedTuple):
@@ -386,6 +401,10 @@ class Summary:
 
     counts: NDArray[np.uint32]
     near: dict[int, Near]
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        return self.counts.nbytes + sum(rows.nbytes for rows, _ in self.near.values())
 
     def merge(self, other: Summary) -> Summary:
         """Summary of the shards of both: counts add up, lists stand side by side."""

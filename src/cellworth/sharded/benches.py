@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cellworth.sharded.phases import Phases, State
-from cellworth.sharded.states import States
+from cellworth.sharded.states import MOST_IN_FLIGHT, States
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +56,27 @@ class Bench:
         self.phases, self.states, self.n_places = phases, states, n_places
         self._lock = threading.Lock()
         self._places: OrderedDict[int, _Place] = OrderedDict()
+        self._prepared: dict[int, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without what lies on it."""
         return Bench, (self.phases, self.states, self.n_places)
+
+    def keep(self, number: int, prepared: Any) -> None:
+        """Keep what was prepared for a round until shards settle it; only of rounds in flight."""
+        with self._lock:
+            self._prepared[number] = prepared
+            for old in sorted(self._prepared)[:-MOST_IN_FLIGHT]:
+                del self._prepared[old]
+
+    def prepared(self, number: int) -> Any:
+        """What was prepared for a round; made again where the round was not looked at."""
+        with self._lock:
+            found = self._prepared.get(number)
+        if found is None:
+            found = self.phases.prepare(number)
+            self.keep(number, found)
+        return found
 
     def look(self, shard: int, prepared: Any) -> Any:
         """Summary of a shard."""

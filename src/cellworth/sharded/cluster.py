@@ -16,10 +16,7 @@ from cellworth.sharded.courses import Course
 from cellworth.sharded.phases import Phases
 from cellworth.sharded.sending import Sender, Watched, answer_of
 from cellworth.sharded.states import MOST_IN_FLIGHT, States
-from cellworth.sharded.stations import in_groups, stations
-
-# Summaries that are merged at a time.
-_FAN_IN = 8
+from cellworth.sharded.stations import FAN_IN, in_groups, stations
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +153,6 @@ class _Rounds:
                     number,
                     mine,
                     number=number,
-                    prepared=this.prepared,
                     shared=this.shared,
                     portion=portion,
                     complete=self._standing.complete,
@@ -185,38 +181,53 @@ class _Rounds:
     def _begin(self, number: int) -> _Round:
         """All tasks of a round up to what it tells."""
         tasks, bench = self._tasks, self._tasks.bench
-        prepared = tasks.one(errands.prepare, "prepare", str(number), bench, number)
         shards = list(range(self._course.phases.n_shards))
         mine = stations({shard: tasks.workers[shard] for shard in shards})
-        looks = tasks.for_shards(errands.look, "look", number, shards, prepared=prepared)
+        workers = list(mine)
+        # All that is done once for a round is done by one worker, and they take turns.
+        turn = number % len(workers)
+        home, *_ = around = workers[turn:] + workers[:turn]
+        prepared = tasks.one(errands.prepare, "prepare", str(number), home, bench, number)
+        looks = tasks.for_shards(
+            errands.look, "look", number, shards, number=number, prepared=prepared
+        )
         sums = [
-            self._merged([looks[shard] for shard in of_one], f"{number}-{place}", worker)
-            for place, (worker, of_one) in enumerate(mine.items())
+            self._merged([(worker, looks[shard]) for shard in mine[worker]], f"{number}-{place}")
+            for place, worker in enumerate(around)
         ]
-        whole = self._merged(sums, f"{number}-all")
-        resolved = tasks.one(errands.resolve, "resolve", str(number), bench, prepared, whole)
-        told = tasks.one(errands.told, "told", str(number), resolved)
+        whole = self._merged(list(zip(around, sums, strict=True)), f"{number}-all")
+        resolved = tasks.one(errands.resolve, "resolve", str(number), home, bench, number, whole)
+        told = tasks.one(errands.told, "told", str(number), home, resolved)
         tasks.watch(("told", number, 0), told)
         portions: dict[int, Any] = {}
         for place, of_one in enumerate(mine.values()):
-            portion = tasks.one(errands.portion, "portion", f"{number}-{place}", resolved, of_one)
+            portion = tasks.one(
+                errands.portion, "portion", f"{number}-{place}", home, resolved, of_one
+            )
             portions |= dict.fromkeys(of_one, portion)
-        shared = tasks.one(errands.shared, "shared", str(number), resolved)
+        shared = tasks.one(errands.shared, "shared", str(number), home, resolved)
         return _Round(prepared, sums, shared, portions)
 
-    def _merged(self, summaries: list[Any], place: str, worker: str | None = None) -> Any:
-        """Future of the sum of summaries, in a tree; those of one worker meet where it is."""
-        at = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+    def _merged(self, summaries: list[tuple[str, Any]], place: str) -> Any:
+        """Future of the sum of workers' summaries, in a tree; they go to the first of each group.
+
+        So a worker's counts travel once at most, and the sum of all is where the first one is.
+        """
         level = 0
         while len(summaries) > 1:
+            groups = in_groups(summaries, FAN_IN)
             summaries = [
-                self._tasks.one(
-                    errands.merge, "merge", f"{place}-{level}-{n}", self._tasks.bench, *group, **at
-                )
-                for n, group in enumerate(in_groups(summaries, _FAN_IN))
+                (group[0][0], self._sum(group, f"{place}-{level}-{n}"))
+                for n, group in enumerate(groups)
             ]
             level += 1
-        return summaries[0]
+        return summaries[0][1]
+
+    def _sum(self, group: list[tuple[str, Any]], place: str) -> Any:
+        parts = [summary for _, summary in group]
+        return self._tasks.one(
+            errands.merge, "merge", place, group[0][0], self._tasks.bench, *parts
+        )
 
 
 def _by_portion(portions: dict[int, Any], shards: list[int]) -> list[tuple[Any, list[int]]]:

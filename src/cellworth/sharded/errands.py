@@ -21,9 +21,10 @@ def prepare(bench: Bench, number: int) -> Any:
         return bench.phases.prepare(number)
 
 
-def look(shard: int, bench: Bench, prepared: Any) -> Any:
+def look(shard: int, bench: Bench, *, number: int, prepared: Any) -> Any:
     """Summary of a shard."""
     bench.states.require_folder()
+    bench.keep(number, prepared)
     with threadpool_limits(1):
         return bench.look(shard, prepared)
 
@@ -33,10 +34,11 @@ def merge(bench: Bench, *summaries: Any) -> Any:
     return reduce(bench.phases.merge, summaries)
 
 
-def resolve(bench: Bench, prepared: Any, summary: Any) -> Resolved:
+def resolve(bench: Bench, number: int, summary: Any) -> Resolved:
     """What all shards together know of a round."""
     with threadpool_limits(1):
-        return bench.phases.resolve(prepared, summary)
+        # Not from Dask, which may have thrown it away since the look and would fetch it again.
+        return bench.phases.resolve(bench.prepared(number), summary)
 
 
 def told(resolved: Resolved) -> Plain:
@@ -59,14 +61,14 @@ def settle(
     bench: Bench,
     *,
     number: int,
-    prepared: Any,
     shared: Any,
     portion: dict[int, Any],
     complete: int,
 ) -> None:
     """Have a shard settle a round."""
-    settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
     with threadpool_limits(1):
+        prepared = bench.prepared(number)
+        settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
         bench.settle(shard, settlement)
 
 

@@ -34,6 +34,10 @@ class Resolved:
     parts: Mapping[int, Any]
     told: Plain
 
+    def __sizeof__(self) -> int:
+        """Bytes of the most of it: a cluster asks, to keep work where most of it is."""
+        return int(getattr(self.shared, "nbytes", 0))
+
 
 class Phases(Protocol):
     """The plan of one run; it travels to workers, and all of it is pure.

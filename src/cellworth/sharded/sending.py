@@ -55,13 +55,21 @@ class Sender:
         self._made: WeakSet[Any] = WeakSet([*parts, self.bench])
 
     def one(
-        self, function: Callable[..., Any], name: str, place: str, *given: Any, **at: Any
+        self, function: Callable[..., Any], name: str, place: str, worker: str, *given: Any
     ) -> Any:
-        """Future of a single task, before any look."""
-        key = f"{name}-{self._run}-{place}"
+        """Future of a single task, before any look; where it is told to be, if that is there.
+
+        Dask would choose by size, and does not see that of our messages.
+        """
         with lost_cluster_explained(self._client):
             future = self._client.submit(
-                function, *given, key=key, priority=_FIRST, pure=False, **at
+                function,
+                *given,
+                key=f"{name}-{self._run}-{place}",
+                priority=_FIRST,
+                workers=[worker],
+                allow_other_workers=True,
+                pure=False,
             )
         self._made.add(future)
         return future

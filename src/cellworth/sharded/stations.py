@@ -8,6 +8,9 @@ from typing import TypeVar
 
 Thing = TypeVar("Thing")
 
+# Summaries that are merged at a time.
+FAN_IN = 8
+
 
 def assigned(
     n_shards: int, n_threads: Mapping[str, int], before: Mapping[int, str]

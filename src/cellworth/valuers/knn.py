@@ -396,6 +396,8 @@ class KNNValuer(Valuer):
             bins=bins,
             rates=trial.rates(questions, bins, self.n_neighbors),
             cell_bytes=trial.layout.dtype.itemsize,
+            n_designs=len(questions.drawn(0)),
+            summary_bytes=trial.summary_bytes,
         )
 
     def _game(self, **given: Any) -> KNNGame:

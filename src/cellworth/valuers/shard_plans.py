@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass, replace
 
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
+from cellworth.neighbours.summaries import MOST_KEYS
+from cellworth.sharded.stations import FAN_IN, in_groups
 
 _NUMBER = 8
-# What is sent of a query besides, and what travels with every message.
+# What travels with every message besides what it holds.
 _FRAME = 2048
-_FAN_IN = 8
+# What a run sends to all workers before the first round, and again before results are written.
+_TIMES_SENT = 2
 # A process with all libraries, before it holds a shard.
 _PROCESS = 400e6
 
@@ -59,6 +62,10 @@ class ShardPlan:
     rates : Rates
     cell_bytes : int
         Bytes of a cell as kernels read it.
+    n_designs : int
+        Lists of coalitions in a sweep.
+    summary_bytes : float
+        Bytes of what a shard tells of its columns, for each of its first 65,536 rows.
 
     Examples
     --------
@@ -84,6 +91,8 @@ class ShardPlan:
     bins: RankBins
     rates: Rates
     cell_bytes: int = 4
+    n_designs: int = 1
+    summary_bytes: float = 0.0
 
     @property
     def n_pairs(self) -> int:
@@ -127,27 +136,47 @@ class ShardPlan:
         return max(spent, key=lambda name: spent[name])
 
     @property
-    def bytes_per_pair(self) -> float:
-        """Bytes between workers, for one pair: what is prepared, counted, listed and told.
+    def network(self) -> dict[str, float]:
+        """Bytes between workers in the whole run, by what they hold; in one process nothing is.
 
-        Summaries of one worker's shards meet where they are. Those of workers meet in a tree, and
-        what comes of them goes to every worker once.
+        Summaries of one worker's shards meet where they are. Those of workers meet in a tree, where
+        counts add up and lists grow; what comes of them goes to every worker once.
         """
-        n_rows, others = self.shape[0], self.n_workers - 1
-        n_edges = len(edge_places(self.bins, n_rows, self.n_neighbors))
-        each = 4 * n_edges + (4 + 8) * 2 * (n_edges + 1)
-        nearest = n_nearest(self.bins, n_rows, self.n_neighbors)
-        listed = _NUMBER * nearest + 4 * self.n_shards
+        others, pairs = self.n_workers - 1, self.n_pairs
+        n_edges, listed = self._n_edges, self._listed
+        by_bin = 2 * (n_edges + 1)
         share = others / self.n_workers
-        return others * each + listed * (self._levels + 1) * share
+        frames = self.n_rounds * _FRAME * others
+        return {
+            "bins": others * (4 * n_edges * pairs + self._queries_bytes) + frames,
+            "summaries": (others * 4 * by_bin + listed * self._times_moved) * pairs + frames,
+            "worths by bin": others * _NUMBER * by_bin * pairs + frames,
+            "worths of the nearest": listed * share * pairs + frames,
+            # In parts to one worker, which puts them together for all others.
+            "run": self._run_bytes * (others + share) * _TIMES_SENT,
+        }
+
+    @property
+    def bytes_per_pair(self) -> float:
+        """Bytes between workers, for one pair."""
+        return sum(size for kind, size in self.network.items() if kind != "run") / self.n_pairs
 
     @property
     def network_bytes(self) -> float:
         """Bytes that travel between workers in the whole run; 0 in threads of one machine."""
-        if self.n_workers == 1:
-            return 0.0
-        once = len(sample_places(self.shape[0])) * self.shape[1] * _NUMBER * self.n_workers
-        return self.n_pairs * self.bytes_per_pair + once + self.n_rounds * _FRAME * self.n_workers
+        return sum(self.network.values())
+
+    @property
+    def driver_bytes(self) -> dict[str, float]:
+        """Bytes that go through the driver and the scheduler, by what they hold."""
+        rows = math.ceil(self.shape[0] / self.n_shards)
+        told = self.n_rounds * (2 * _NUMBER * (self.n_results + 1) + _FRAME)
+        return {
+            "columns": self.n_shards * self.summary_bytes * min(rows, MOST_KEYS),
+            "sample": self._n_sample * self.shape[1] * _NUMBER,
+            "run": self._run_bytes * _TIMES_SENT,
+            "told": told + self.n_shards * _FRAME,
+        }
 
     @property
     def memory_per_worker(self) -> float:
@@ -155,11 +184,10 @@ class ShardPlan:
         rows = math.ceil(self.shape[0] / self.n_shards)
         figures = 1 if self.sweeps == 1 else 3
         shard = rows * (self.shape[1] * self.cell_bytes + self.n_results * 8 * figures + 8)
-        n_edges = len(edge_places(self.bins, self.shape[0], self.n_neighbors))
+        n_edges = self._n_edges
         # Bins by distance, counts and worths of all pairs.
         messages = self.pairs_per_round * (8192 + (4 + 8 + 4) * 2 * n_edges)
-        sample = len(sample_places(self.shape[0])) * self.shape[1] * _NUMBER
-        return _PROCESS + shard + messages + sample
+        return _PROCESS + shard + messages + self._run_bytes
 
     @property
     def disk_bytes(self) -> float:
@@ -189,16 +217,47 @@ class ShardPlan:
                 f"  work        {told_hours(self.core_hours)} of one core ({shares})",
                 f"  time        about {told_hours(self.hours)}, mostly {self.bottleneck}",
                 f"  network     {told_bytes(self.network_bytes)}"
-                f" ({told_bytes(self.bytes_per_pair)} for a query and coalition)",
+                f" ({told_bytes(self.bytes_per_pair)} for a query and coalition), "
+                f"{told_bytes(sum(self.driver_bytes.values()))} through the driver",
                 f"  memory      {told_bytes(self.memory_per_worker)} per worker",
                 f"  disk        {told_bytes(self.disk_bytes)}",
             ]
         )
 
     @property
-    def _levels(self) -> int:
-        """Levels of the tree in which summaries of workers meet."""
-        return max(math.ceil(math.log(max(self.n_workers, 2), _FAN_IN)), 1)
+    def _n_edges(self) -> int:
+        return len(edge_places(self.bins, self.shape[0], self.n_neighbors))
+
+    @property
+    def _n_sample(self) -> int:
+        return len(sample_places(self.shape[0]))
+
+    @property
+    def _listed(self) -> float:
+        """Bytes of the nearest rows of all shards, for one pair."""
+        return _NUMBER * n_nearest(self.bins, self.shape[0], self.n_neighbors) + 4 * self.n_shards
+
+    @property
+    def _times_moved(self) -> float:
+        """How often one of the nearest moves up the tree of workers; the first of a group waits."""
+        sizes, moved = [1.0] * self.n_workers, 0.0
+        while len(sizes) > 1:
+            groups = in_groups(sizes, FAN_IN)
+            moved += sum(sum(group[1:]) for group in groups)
+            sizes = [sum(group) for group in groups]
+        return moved / self.n_workers
+
+    @property
+    def _queries_bytes(self) -> float:
+        """Bytes of cells and of coalitions that all rounds send, to one worker."""
+        cells = self.n_queries * self.sweeps * (self.shape[1] + self.n_results) * _NUMBER
+        designs = self.n_designs * self.n_coalitions * (self.n_results + 3) * _NUMBER
+        return cells + self.n_rounds * designs
+
+    @property
+    def _run_bytes(self) -> float:
+        """Bytes of what every worker must know: the sample and the queries."""
+        return (self._n_sample + self.n_queries) * self.shape[1] * _NUMBER
 
 
 def told_hours(hours: float) -> str:

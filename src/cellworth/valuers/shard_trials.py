@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -78,6 +79,7 @@ class Trial:
             # The first time loads kernels, or compiles them.
             summarise(table, 0, kinds)
             summary = self._timed("read", summarise, table, 0, kinds)
+            self.summary_bytes = len(pickle.dumps(summary, protocol=5)) / table.shape[0]
             self.layout: Layout
             self.queries: Queries
             self.layout, self.queries = Layout.of(
