@@ -136,7 +136,7 @@ class ShardPlan:
 
     @property
     def network(self) -> dict[str, float]:
-        """Bytes between workers in the whole run, by what they hold; threads of one process send nothing.
+        """Bytes between workers in the whole run, by what they hold; threads share messages.
 
         Summaries of one worker's shards meet where they are. Those of workers meet in a tree, where
         counts add up and lists grow; what comes of them goes to every worker once.
