@@ -8,8 +8,8 @@ Rounds run through the same code as real ones, on a Dask cluster of two processe
 counts and lists of nearest rows instead of computing them; merging and resolving is real. Rounds
 are short. Two sizes of them tell apart what a task costs and what a byte costs, from which follows
 what a full round costs the scheduler, the tree and the worker that resolves, in comparison with the
-passes over the rows that all workers make at the same time. Times are of processors, where they are
-told apart, and by the clock within tasks.
+passes over the rows that all workers make at the same time. Times of the driver and of steps are
+those of processors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import logging
 import math
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from cellworth.games.knn import query_weights
 from cellworth.neighbours.bins import edge_places, n_nearest, sample_places
 from cellworth.neighbours.chances import ShapleyChances
 from cellworth.neighbours.rounds import Near, Ranker, Summary
+from cellworth.sharded import cluster
 from cellworth.sharded.phases import Resolved
 from cellworth.sharded.running import run_rounds
 from cellworth.sharded.stations import FAN_IN
@@ -41,9 +44,26 @@ from cellworth.valuers.shard_trials import Trial
 ROWS_PER_SHARD = 10**6
 N_NEIGHBORS = 5
 N_ROUNDS = 3
-STEPS = ("prepare", "look", "merge", "resolve", "portion", "shared", "told", "settle")
+STEPS = ("prepare", "look", "merge", "resolve")
 # What a machine of a cluster sends in a second: ten gigabits.
 BYTES_PER_SECOND = 1.25e9
+
+
+def timed(method):
+    """Have a worker note how long a method takes."""
+
+    @wraps(method)
+    def noted(*given):
+        from distributed import get_worker
+
+        began = time.thread_time()
+        made = method(*given)
+        worker = get_worker()
+        worker.spent = getattr(worker, "spent", None) or Counter()
+        worker.spent[method.__name__] += time.thread_time() - began
+        return made
+
+    return noted
 
 
 @dataclass(frozen=True)
@@ -60,9 +80,11 @@ class Messages:
     def open(self, shard):
         return shard
 
+    @timed
     def prepare(self, number):
         return np.zeros((self.n_pairs, len(self._edges())), dtype=np.int32)
 
+    @timed
     def look(self, shard, prepared):
         rng = np.random.default_rng(shard)
         n_bins = prepared.shape[1] + 1
@@ -72,9 +94,11 @@ class Messages:
         rows = rng.integers(0, 2**33, int(starts[-1]))
         return Summary(counts, {shard: Near(rows, starts.astype(np.uint32))})
 
+    @timed
     def merge(self, one, other):
         return one.merge(other)
 
+    @timed
     def resolve(self, prepared, summary):
         worths = self._ranker().resolve(summary)
         return Resolved(worths.far, worths.near, {"sum": worths.sums.sum()})
@@ -101,14 +125,28 @@ class Messages:
         )
 
 
-def durations(dask_scheduler):
-    """Seconds that tasks took since the cluster began, and how many were done, by name."""
-    prefixes = {name: dask_scheduler.task_prefixes.get(name) for name in STEPS}
-    seconds = [
-        each.all_durations.get("compute", 0.0) if each else 0.0 for each in prefixes.values()
-    ]
-    n_done = [each.state_counts["memory"] if each else 0 for each in prefixes.values()]
-    return np.array([*seconds, *n_done], dtype=float)
+def durations(client):
+    """Seconds that steps took since the cluster began."""
+    spent = client.run(lambda dask_worker: dict(getattr(dask_worker, "spent", {}))).values()
+    return [sum(each.get(name, 0.0) for each in spent) for name in STEPS]
+
+
+class Submitted:
+    """Counts tasks that the driver submits."""
+
+    def __init__(self):
+        self.n_tasks = 0
+        one, many = cluster._Tasks.one, cluster._Tasks.for_shards
+
+        def counted_one(tasks, *given):
+            self.n_tasks += 1
+            return one(tasks, *given)
+
+        def counted_many(tasks, *given, **named):
+            self.n_tasks += len(given[-1])
+            return many(tasks, *given, **named)
+
+        cluster._Tasks.one, cluster._Tasks.for_shards = counted_one, counted_many
 
 
 def bytes_moved(client):
@@ -116,16 +154,15 @@ def bytes_moved(client):
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-def per_round(client, phases):
-    """Of one round: seconds by the clock and of the driver, bytes, seconds and tasks by name."""
+def per_round(client, submitted, phases):
+    """Of one round: seconds by the clock and of the driver, bytes, tasks, seconds of steps."""
     found = []
     for n_rounds in (1, 1 + N_ROUNDS):
         with tempfile.TemporaryDirectory() as folder:
 
             def counters():
-                known = client.run_on_scheduler(durations)
                 clocks = [time.perf_counter(), time.process_time(), bytes_moved(client)]
-                return np.concatenate([clocks, known])
+                return np.array([*clocks, submitted.n_tasks, *durations(client)])
 
             before = counters()
             run_rounds(
@@ -142,28 +179,28 @@ def simulate(counts, sizes):
     print("per round of few pairs, two workers; the scheduler lives in the driver's process")
     print(
         f"{'shards':>7}{'pairs':>6}{'tasks':>7}{'clock':>8}{'driver':>8}{'prepare':>9}"
-        f"{'look':>8}{'merge':>8}{'resolve':>9}{'settle':>8}{'MB':>9}"
+        f"{'look':>8}{'merge':>8}{'resolve':>9}{'MB':>9}"
     )
     found = {}
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=0,
             silence_logs=logging.ERROR,
-        ) as cluster,
-        Client(cluster) as client,
+        ) as processes,
+        Client(processes) as client,
     ):  # fmt: skip
-        per_round(client, Messages(2, 2))
+        submitted = Submitted()
+        per_round(client, submitted, Messages(2, 2))
         for n_shards in counts:
             for n_pairs in sizes:
-                counted = per_round(client, Messages(n_shards, n_pairs))
+                counted = per_round(client, submitted, Messages(n_shards, n_pairs))
                 found[n_shards, n_pairs] = counted
-                clock, driver, moved = counted[:3]
-                spent = dict(zip(STEPS, counted[3 : 3 + len(STEPS)], strict=True))
-                n_tasks = counted[3 + len(STEPS) :].sum()
+                clock, driver, moved, n_tasks = counted[:4]
+                spent = dict(zip(STEPS, counted[4:], strict=True))
                 print(
                     f"{n_shards:>7}{n_pairs:>6}{n_tasks:>7.0f}{clock:>8.2f}{driver:>8.2f}"
                     f"{spent['prepare']:>9.3f}{spent['look']:>8.2f}{spent['merge']:>8.2f}"
-                    f"{spent['resolve']:>9.3f}{spent['settle']:>8.2f}{moved / 1e6:>9.2f}",
+                    f"{spent['resolve']:>9.3f}{moved / 1e6:>9.2f}",
                     flush=True,
                 )
     return found
@@ -183,7 +220,7 @@ def conclude(found, counts, sizes, rates):
         n_pairs = -(-n_queries // len(questions.parts)) * n_columns
         one, many = found[n_shards, small], found[n_shards, large]
         slope = (many - one) / (large - small)
-        merged = 3 + STEPS.index("merge")
+        merged = 4 + STEPS.index("merge")
         # With a worker for every shard, the last merge of each level is waited for.
         bytes_counts = 8 * (len(messages._edges()) + 1) * n_pairs
         listed = 8 * messages._n_nearest() * n_pairs
@@ -197,7 +234,7 @@ def conclude(found, counts, sizes, rates):
             "tree": float(tree),
             # Three rounds at a time, each at a worker of its own.
             "prepare": n_pairs * rates.prepare * max(scaled, 1.0) / 3,
-            "resolve": float(slope[3 + STEPS.index("resolve")]) * n_pairs / 3,
+            "resolve": float(slope[4 + STEPS.index("resolve")]) * n_pairs / 3,
             "home sends": (2 * bytes_counts * min(n_shards, 10) + listed) / BYTES_PER_SECOND / 3,
         }
         passes = n_pairs * ROWS_PER_SHARD * (rates.look + rates.settle)
