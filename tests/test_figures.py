@@ -15,6 +15,7 @@ import machinery
 import memory
 import model_games
 import paper
+import shards
 import time_to_accuracy
 from cellworth import (
     CentredGrids,
@@ -147,3 +148,15 @@ def test_large_answers_do_not_pile_up(with_journal, tmp_path):
     # Processes are started and modules loaded before.
     memory.times_the_result(Processes(4), 2_000_000)
     assert memory.times_the_result(Processes(4), 60_000_000, journal) <= 4.0
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_shards_are_valued_fast_and_in_little_memory(tmp_path):
+    told = shards.in_process(
+        shards.written(tmp_path, 200_000), n_shards=16, n_queries=16, limit=2.0
+    )
+    # On a quiet machine it is three times as many.
+    assert told["evaluations per second"] > 5e7
+    assert told["peak megabytes"] < 600
+    assert abs(told["residual"]) < 1e-10

@@ -48,8 +48,14 @@ def cluster():
         yield of
 
 
-@pytest.mark.parametrize("n_workers", [1, 2])
-@pytest.mark.parametrize("n_shards", [1, 4, 7, 16])
+@pytest.mark.parametrize(
+    ("n_shards", "n_workers"),
+    [(7, 1), (1, 2), (16, 2)]
+    + [
+        pytest.param(*each, marks=pytest.mark.long)
+        for each in [(1, 1), (4, 1), (16, 1), (4, 2), (7, 2)]
+    ],
+)
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster, truth, tmp_path):
     executor = Dask(cluster(n_workers))
     finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
@@ -132,7 +138,7 @@ def test_a_cluster_that_is_gone_is_told(tmp_path):
 
 @pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.parametrize("doing", ["look", "settle"])
+@pytest.mark.parametrize("doing", ["look", pytest.param("settle", marks=pytest.mark.long)])
 def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=SECONDS)

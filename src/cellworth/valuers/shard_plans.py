@@ -137,7 +137,7 @@ class ShardPlan:
 
     @property
     def network(self) -> dict[str, float]:
-        """Bytes between workers in the whole run, by what they hold; in one process nothing is.
+        """Bytes between workers in the whole run, by what they hold; threads share messages.
 
         Summaries of one worker's shards meet where they are. Those of workers meet in a tree, where
         counts add up and lists grow; what comes of them goes to every worker once.
@@ -163,7 +163,7 @@ class ShardPlan:
 
     @property
     def network_bytes(self) -> float:
-        """Bytes that travel between workers in the whole run; 0 in threads of one machine."""
+        """Bytes between workers in the whole run, if each is a process; threads share messages."""
         return sum(self.network.values())
 
     @property
