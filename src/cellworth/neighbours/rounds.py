@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.fixed import LARGEST, UNITS
-from cellworth.neighbours.chances import Chances
+from cellworth.neighbours.bins import RankBins, edge_places, n_nearest
+from cellworth.neighbours.chances import Chances, chances_at_ranks
 from cellworth.neighbours.columns import Codes, Floats
 from cellworth.neighbours.distances import Columns, Rulers, Wholes
 from cellworth.neighbours.training import Query, coalition_steps
+from cellworth.semivalues import Semivalue
 from cellworth.subsets import Coalitions
 
 # Room for more of the nearest than a shard should hold; should it not do, there is a second pass.
@@ -188,6 +190,35 @@ class Ranker:
     n_nearest: int
     n_neighbors: int
     chances: Chances
+
+    @classmethod
+    def of(
+        cls,
+        rulers: Rulers,
+        players: Wholes,
+        sample: Columns,
+        class_counts: Wholes,
+        *,
+        bins: RankBins,
+        n_neighbors: int,
+        semivalue: Semivalue,
+        n_players: int,
+    ) -> Ranker:
+        """Rank the rows of a table by bins, from the rows at its sample_places.
+
+        Of ``n_players`` rows under ``semivalue``, those of the table may train.
+        """
+        n_rows = int(class_counts.sum())
+        return cls(
+            rulers,
+            players,
+            sample._replace(numbers=sample.numbers.astype(np.float64, copy=False)),
+            edge_places(bins, n_rows, n_neighbors),
+            class_counts,
+            n_nearest(bins, n_rows, n_neighbors),
+            n_neighbors,
+            chances_at_ranks(semivalue, n_players, n_rows, n_neighbors),
+        )
 
     @property
     def n_rows(self) -> int:
