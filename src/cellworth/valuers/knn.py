@@ -16,6 +16,7 @@ from cellworth.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
+    Dask,
     Outcome,
     Progress,
     StoppingRule,
@@ -388,6 +389,7 @@ class KNNValuer(Valuer):
             questions.n_results,
             n_shards=table.n_shards,
             n_workers=n_workers_of(settings.executor or in_threads()),
+            on_cluster=isinstance(settings.executor, Dask),
             n_queries=judges.n_queries,
             n_coalitions=n_coalitions,
             sweeps=sweeps,
