@@ -198,6 +198,17 @@ def test_footers_tell_replaced_files(tmp_path):
     assert ShardedTable.from_parquet(folder, target="y").footers_sha256() != before
     with pytest.raises(ValueError, match="was changed since"):
         table.refuse_changed_files()
+    with pytest.raises(ValueError, match=r"0.parquet was changed since"):
+        rows_in(table)
+
+
+def test_a_file_that_was_cut_off_is_refused(numbered, tmp_path):
+    table = ShardedTable.from_parquet(write(numbered, tmp_path), target="y")
+    file = tmp_path / "0.parquet"
+    for n_bytes in (file.stat().st_size // 2, 3, 0):
+        file.write_bytes(file.read_bytes()[:n_bytes])
+        with pytest.raises(ValueError, match=r"0.parquet was changed since"):
+            rows_in(table)
 
 
 def test_a_row_is_found_again(numbered, tmp_path):

@@ -135,11 +135,45 @@ def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     same(more, whole)
 
 
-def test_the_checkpoint_of_another_run_is_refused(folder, tmp_path):
+def files_in(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_the_checkpoint_of_another_run_is_refused_and_left_as_it_was(folder, tmp_path):
     settings = {"checkpoint": tmp_path / "run"}
     valuer(**settings).fit(table(folder), **JUDGES)
-    with pytest.raises(ValueError, match="another run"):
-        valuer(empty="zero", **settings).fit(table(folder), **JUDGES)
+    before = files_in(tmp_path / "run" / "rows")
+    for other in ({"empty": "zero"}, {"scale": "std"}):
+        with pytest.raises(ValueError, match="another run"):
+            valuer(**other, **settings).fit(table(folder), **JUDGES)
+    assert files_in(tmp_path / "run" / "rows") == before
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """No shard may be read."""
+
+    def refused(*_):
+        raise AssertionError("a shard was read")
+
+    monkeypatch.setattr(ShardedTable, "batches", refused)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "error", "words"),
+    [
+        ({"y_val": None}, {}, ValueError, "give X_val and y_val"),
+        ({}, {"executor": Processes(2)}, ValueError, r"use Threads\(2\)"),
+        ({}, {"checkpoint": 3}, TypeError, "checkpoint is 3; for a sharded table give the path"),
+        ({}, {"checkpoint": __file__}, ValueError, "checkpoint is the file .*; give a folder"),
+    ],
+)
+@pytest.mark.usefixtures("unread")
+def test_what_can_be_refused_early_is_refused_before_the_table_is_read(
+    folder, given, settings, error, words
+):
+    with pytest.raises(error, match=words):
+        valuer(**settings).fit(table(folder), **{**JUDGES, **given})
 
 
 def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
@@ -201,6 +235,15 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
 def test_what_shards_do_without_is_refused(folder, given, settings, message):
     with pytest.raises(ValueError, match=message):
         valuer(**settings).fit(table(folder), **{**JUDGES, **given})
+
+
+@pytest.mark.parametrize("asked", ["fit", "plan"])
+def test_files_that_were_changed_are_not_valued(asked, tmp_path):
+    X.assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    before = table(tmp_path, 3)
+    X[::-1].assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    with pytest.raises(ValueError, match="was changed since this table was made; make it anew"):
+        getattr(valuer(), asked)(before, **JUDGES)
 
 
 def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):

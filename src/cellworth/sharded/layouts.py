@@ -131,6 +131,7 @@ class Layout:
         classification : bool, default=None
             True for class labels, however many numbers they are; None to let them tell.
         """
+        refuse_without_judges(X_val, y_val)
         told = told_kinds(kinds, table)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
@@ -178,6 +179,14 @@ class Layout:
         return digest.hexdigest()
 
 
+def refuse_without_judges(X_val: Any, y_val: Any) -> None:
+    """Refuse a table in shards without validation rows, before any shard is read."""
+    if X_val is None or y_val is None:
+        raise ValueError(
+            "a ShardedTable is judged by validation rows in memory; give X_val and y_val."
+        )
+
+
 def _problem(
     table: ShardedTable,
     summary: TableSummary,
@@ -197,10 +206,6 @@ def _problem(
     # Three rows of each class, because as many classes as rows would look like a numeric target.
     nothing = pa.nulls(3 * len(labels))
     rows = pa.table(dict.fromkeys(table.names.tolist(), nothing))
-    if X_val is None or y_val is None:
-        raise ValueError(
-            "a ShardedTable is judged by validation rows in memory; give X_val and y_val."
-        )
     problem = Problem.of(
         rows, labels * 3, X_val, y_val, classification=classification, one_class_can_judge=True
     )

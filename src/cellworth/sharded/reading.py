@@ -74,16 +74,27 @@ def batches(
     Text of the columns ``coded`` comes as a dictionary, which spares making text of each cell.
     """
     with ExitStack() as stack:
-        source: Any = file.address
+        seen = stack.enter_context(_bytes_of(file.address, options))
+        _refuse_other_footer(file, seen)
         # Arrow reads local files itself, without holding up the interpreter.
-        if _is_url(source):
-            source = stack.enter_context(_bytes_of(source, options))
+        source: Any = seen if _is_url(file.address) else file.address
         parquet = stack.enter_context(_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
         )
         for part in parts:
             yield [part.column(name) for name in names]
+
+
+def refuse_changed(file: ParquetFile, options: Options) -> None:
+    """Refuse a file whose footer is not the one it had."""
+    with _bytes_of(file.address, options) as seen:
+        _refuse_other_footer(file, seen)
+
+
+def _refuse_other_footer(file: ParquetFile, seen: BinaryIO) -> None:
+    if _footer_sha256(seen) != file.footer:
+        raise ValueError(f"{file.address} was changed since this table was made; make it anew.")
 
 
 def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
@@ -111,9 +122,10 @@ def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
 
 def _footer_sha256(file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(size - _TAIL)
+    file.seek(max(size - _TAIL, 0))
     length = int.from_bytes(file.read(4), "little")
-    file.seek(size - _TAIL - length)
+    # A file that was cut off tells no length.
+    file.seek(max(size - _TAIL - length, 0))
     return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
 
 

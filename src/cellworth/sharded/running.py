@@ -74,7 +74,7 @@ def run_rounds(
     -------
     Finished
     """
-    workers = _workers(executor)
+    workers = workers_of(executor)
     # Workers may be at home elsewhere.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,8 @@ class _Run:
         )
 
 
-def _workers(executor: Executor) -> Callable[[Phases, States, int | None], Workers]:
+def workers_of(executor: Executor) -> Callable[[Phases, States, int | None], Workers]:
+    """Those who work on shards where an executor says; one that is not for shards is refused."""
     if isinstance(executor, Serial | Threads):
         n_threads = executor.n_workers if isinstance(executor, Threads) else 1
         return lambda phases, states, n_places: Here(

@@ -12,7 +12,14 @@ import numpy as np
 
 from cellworth.blocks import Labels, label_array, some
 from cellworth.counts import checked_count
-from cellworth.sharded.reading import Address, ParquetFile, batches, find_files, read_footer
+from cellworth.sharded.reading import (
+    Address,
+    ParquetFile,
+    batches,
+    find_files,
+    read_footer,
+    refuse_changed,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,10 +165,7 @@ class ShardedTable:
     def refuse_changed_files(self) -> None:
         """Read all footers anew, and refuse files that are not those of before."""
         for file in self.files:
-            if read_footer(file.address, self.storage_options)[0] != file:
-                raise ValueError(
-                    f"{file.address} was changed since this table was made; make it anew."
-                )
+            refuse_changed(file, self.storage_options)
 
     @cached_property
     def _starts(self) -> Labels:

@@ -16,6 +16,7 @@ from cellworth.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
+    Executor,
     Outcome,
     Progress,
     StoppingRule,
@@ -32,6 +33,8 @@ from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.semivalues import Semivalue, Shapley
+from cellworth.sharded.layouts import refuse_without_judges
+from cellworth.sharded.running import workers_of
 from cellworth.sharded.tables import ShardedTable
 from cellworth.subsets import (
     MOST_COLUMNS_OF_ALL_SUBSETS,
@@ -291,9 +294,8 @@ class KNNValuer(Valuer):
         column_groups: Groups,
         refused: Mapping[str, Any],
     ) -> tuple[ShardedRun, Axis]:
-        self._refuse_for_shards(refused)
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
-        executor = settings.executor or in_threads()
+        folder = _checked_folder(self.checkpoint)
+        settings, executor = self._checked_for_shards(table, X_val, y_val, refused)
         game = ShardedKNNGame.of(
             table, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
             scale=self.scale, kinds=self.kinds, empty=self.empty, column_groups=column_groups,
@@ -303,7 +305,6 @@ class KNNValuer(Valuer):
         questions = self._questions(judges, game.shape, settings)
         sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
         columns = _with_label(game.columns) if questions.with_label else game.columns
-        folder = _checked_folder(self.checkpoint)
         run = ShardedRun(
             game, questions, settings.row_semivalue, self._bins(), sweeps, executor, folder
         )
@@ -328,11 +329,20 @@ class KNNValuer(Valuer):
     def _bins(self) -> RankBins:
         return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or RankBins()
 
-    def _refuse_for_shards(self, given: Mapping[str, Any]) -> None:
-        settings = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
-        for name, thing in {**given, **settings}.items():
+    def _checked_for_shards(
+        self, table: ShardedTable, X_val: Any, y_val: Any, given: Mapping[str, Any]
+    ) -> tuple[Settings, Executor]:
+        """Refuse what can be refused before the table is read."""
+        own = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
+        for name, thing in {**given, **own}.items():
             if thing is not None:
                 raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
+        refuse_without_judges(X_val, y_val)
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        executor = settings.executor or in_threads()
+        workers_of(executor)
+        table.refuse_changed_files()
+        return settings, executor
 
     def plan(
         self,
@@ -371,8 +381,7 @@ class KNNValuer(Valuer):
         column_groups: Groups,
         refused: Mapping[str, Any],
     ) -> ShardPlan:
-        self._refuse_for_shards(refused)
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings, executor = self._checked_for_shards(table, X_val, y_val, refused)
         trial = Trial(
             trial_part(table), X_val, y_val, kinds=self.kinds, scale=self.scale,
             classification=wants_classes(self.scoring),
@@ -387,7 +396,7 @@ class KNNValuer(Valuer):
             table.shape,
             questions.n_results,
             n_shards=table.n_shards,
-            n_workers=n_workers_of(settings.executor or in_threads()),
+            n_workers=n_workers_of(executor),
             n_queries=judges.n_queries,
             n_coalitions=n_coalitions,
             sweeps=sweeps,
@@ -611,7 +620,10 @@ def _checked_folder(checkpoint: Any) -> Path | None:
             f"checkpoint is {checkpoint!r}; for a sharded table give the path of a folder."
         )
     # Workers elsewhere may have another working directory.
-    return Path(checkpoint).absolute()
+    folder = Path(checkpoint).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"checkpoint is the file {folder}; give a folder, or one to be made.")
+    return folder
 
 
 def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from cellworth.blocks import Axis
 from cellworth.execution import Executor
+from cellworth.execution.checkpoints import DirectoryJournal
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.moments import Tally
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
@@ -65,13 +66,17 @@ class ShardedRun:
         show_progress: bool,
     ) -> ShardedValuation:
         """Run all rounds and put the results of shards together."""
+        identity = self._identity(question, method)
+        if self.folder is not None:
+            # That of another run is refused before rows are prepared for this one.
+            DirectoryJournal(self.folder / "run").open(identity)
         with _home(self.folder) as home:
             finished = run_rounds(
                 self._phases(home / "rows", show_progress=show_progress),
                 self.sweeps * len(self.questions.parts),
                 executor=self.executor,
                 into=home / "values",
-                identity=self._identity(question, method),
+                identity=identity,
                 checkpoint=self.folder and self.folder / "run",
                 title=f"{method['design']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
@@ -85,7 +90,7 @@ class ShardedRun:
 
     def _phases(self, folder: Path, *, show_progress: bool) -> ShardPhases:
         game, n_rows = self.game, self.game.shape[0]
-        shards = PreparedShards(game.table, game.layout, folder)
+        shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
         sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
         rulers = game.layout.rulers
         ranker = Ranker(
