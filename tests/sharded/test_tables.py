@@ -189,6 +189,12 @@ def test_what_is_no_table_is_refused(tmp_path):
         read(empty)
 
 
+def test_more_rows_than_can_be_counted_are_refused(numbered, tmp_path, monkeypatch):
+    monkeypatch.setattr("cellworth.sharded.tables._TOO_MANY_ROWS", 1000)
+    with pytest.raises(ValueError, match="the files hold 1000 rows, but fewer than 1000 can be"):
+        ShardedTable.from_parquet(write(numbered, tmp_path, [100]), target="y")
+
+
 def test_footers_tell_replaced_files(tmp_path):
     folder = written(tmp_path)
     table = ShardedTable.from_parquet(folder, target="y")

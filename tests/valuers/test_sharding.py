@@ -1,5 +1,6 @@
 """Values of tables in shards: the same bits as in memory, however cut and whoever works."""
 
+import signal
 from contextlib import contextmanager
 
 import numpy as np
@@ -23,6 +24,9 @@ from cellworth import (
     Threads,
     Valuation,
 )
+from cellworth.sharded import shards
+from cellworth.sharded.preparing import PreparedShards
+from cellworth.valuers.shard_phases import ShardPhases
 from killing import Killer, Log
 from logged_phases import LoggedPhases
 
@@ -135,6 +139,53 @@ def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     same(more, whole)
 
 
+class Signalled(ShardPhases):
+    """Phases during which this process is told to end."""
+
+    moment = -1
+
+    def look(self, rows, prepared):
+        if (rows.number, prepared.number) == (0, self.moment):
+            signal.raise_signal(signal.SIGINT)
+        return super().look(rows, prepared)
+
+
+@pytest.mark.parametrize("in_first_sweep", [True, False])
+def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
+    folder, in_first_sweep, monkeypatch
+):
+    with small_rounds(monkeypatch):
+        n_parts = valuer().fit(table(folder), **JUDGES).valuation_.provenance.sessions[0].tasks
+        monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", Signalled)
+        monkeypatch.setattr(Signalled, "moment", 3 if in_first_sweep else n_parts + 1)
+        words = "of 30 validation rows" if in_first_sweep else "broken off after 1 sweep; status"
+        with pytest.warns(UserWarning, match=words):
+            kept = valuer(sweeps=3, executor=Serial()).fit(table(folder), **JUDGES).valuation_
+    assert kept.status == "interrupted"
+    assert kept.total == pytest.approx(kept.values.sum())
+
+
+def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):
+    prepared = PreparedShards(table(folder), None, tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="give a checkpoint in a folder that all workers"):
+        prepared.open(0)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp_path, monkeypatch):
+    asked, written = [], shards.written_atomically
+
+    def noted(path, *, durable):
+        asked.append(durable)
+        return written(path, durable=durable)
+
+    monkeypatch.setattr(shards, "written_atomically", noted)
+    valuer().fit(table(folder), **JUDGES)
+    valuer(checkpoint=tmp_path / "run").fit(table(folder), **JUDGES)
+    # Four arrays and a manifest for each of four shards.
+    assert asked == [False] * 20 + [True] * 20
+
+
 def files_in(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
@@ -196,8 +247,8 @@ def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, "progress": False}
     n_neighbors = min(n_rows - 1, 5)
     whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
-    shards = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
-    sharded = KNNValuer(n_neighbors, **settings).fit(shards, **JUDGES).valuation_
+    cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
+    sharded = KNNValuer(n_neighbors, **settings).fit(cut, **JUDGES).valuation_
     assert sharded.total == pytest.approx(whole.total, abs=1e-12)
     spread = whole.values.std() if n_rows > 1000 else 1e-10
     np.testing.assert_allclose(sharded.values, whole.values, atol=0.05 * spread)

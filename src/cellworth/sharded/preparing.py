@@ -22,6 +22,7 @@ from cellworth.neighbours.rounds import Shard
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.memory import give_back
 from cellworth.sharded.shards import ShardRows, load, sampled
+from cellworth.sharded.states import require_folder
 from cellworth.sharded.summaries import TableSummary, summarise
 from cellworth.sharded.tables import ShardedTable
 
@@ -51,7 +52,7 @@ class PreparedShards:
     layout : Layout
     folder : path
         Where shards are written when they are first opened; whoever opens one later maps it. Those
-        of each layout and table have a folder of their own in it.
+        of each layout and table have a folder of their own in it. It must be there.
     durable : bool
         Whether they shall outlive a machine that stops.
     """
@@ -63,6 +64,7 @@ class PreparedShards:
 
     def open(self, number: int) -> Shard:
         """Rows of a shard, memory-mapped."""
+        require_folder(self.folder)
         folder = self.folder / self._sha256[:12] / f"{number:06d}"
         of = f"{self._sha256} {number}"
         try:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Rows from which a file is cut into several shards, where its row groups allow it.
 _MOST_ROWS = 2**20
+# Rows are counted in 32 bits.
+_TOO_MANY_ROWS = 2**32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +106,13 @@ class ShardedTable:
         read = [read_footer(found, options) for found in find_files(address, options)]
         files = tuple(file for file, _ in read)
         schema = _common_schema(read, target, columns)
-        if not any(file.n_rows for file in files):
+        n_rows = sum(file.n_rows for file in files)
+        if n_rows >= _TOO_MANY_ROWS:
+            raise ValueError(
+                f"the files hold {n_rows} rows, but fewer than {_TOO_MANY_ROWS} can be valued at a "
+                "time; give some of the files."
+            )
+        if not n_rows:
             raise ValueError(f"{files[0].address} and all other files hold no row; give others.")
         dealt = (
             _by_file(files) if shards is None else _dealt(files, checked_count(shards, "shards"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +54,7 @@ from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
 from cellworth.valuers.shard_plans import ShardPlan
 from cellworth.valuers.shard_trials import Trial, n_workers_of, trial_part
-from cellworth.valuers.sharding import ShardedRun
+from cellworth.valuers.sharding import ShardedRun, warn_if_broken_off
 from cellworth.valuers.trials import plan_of_sweeps
 
 # All subsets are looked at where that takes about half a minute on one core.
@@ -498,7 +497,7 @@ def _valuation(
 ) -> Valuation:
     """Write down what came out of a run over queries."""
     seen = cast(Sweeps, outcome.contribution)
-    _warn(outcome, tasks)
+    warn_if_broken_off(outcome.tasks, tasks.questions, interrupted=outcome.interrupted)
     session = Session(tasks.questions.seed, outcome.tasks)
     return Valuation(
         blocks,
@@ -533,23 +532,6 @@ class _Describe:
 
     def __call__(self, progress: Progress) -> str:
         return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps"
-
-
-def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
-    if outcome.tasks < len(tasks.questions.parts):
-        n_asked = sum(len(part.queries) for part in tasks.questions.parts[: outcome.tasks])
-        warnings.warn(
-            f"the run was broken off after {n_asked} of {tasks.questions.judges.n_queries} "
-            "validation rows; values and their total are for these alone.",
-            stacklevel=2,
-        )
-    elif outcome.interrupted:
-        n_sweeps = outcome.tasks // len(tasks.questions.parts)
-        warnings.warn(
-            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
-            "is 'interrupted'.",
-            stacklevel=2,
-        )
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,10 +87,14 @@ class ShardedRun:
             shutil.rmtree(home / "rows")
             # Lists of rows and the like hold on to the files as well.
             weakref.finalize(valuation.moments, shutil.rmtree, home, ignore_errors=True)
+        n_done = valuation.provenance.sessions[0].tasks
+        warn_if_broken_off(n_done, self.questions, interrupted=finished.interrupted)
         return valuation
 
     def _phases(self, folder: Path, *, show_progress: bool) -> ShardPhases:
         game, n_rows = self.game, self.game.shape[0]
+        # Workers elsewhere that do not see it know that they are to write nothing.
+        folder.mkdir(parents=True, exist_ok=True)
         shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
         sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
         rulers = game.layout.rulers
@@ -174,6 +179,25 @@ def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
             )
         )
     return reduce(Sweeps.merge, rounds).closed()
+
+
+def warn_if_broken_off(n_done: int, questions: Questions, *, interrupted: bool) -> None:
+    """Tell how far a run has come that ended before its time."""
+    n_parts = len(questions.parts)
+    if n_done < n_parts:
+        n_asked = sum(len(part.queries) for part in questions.parts[:n_done])
+        warnings.warn(
+            f"the run was broken off after {n_asked} of {questions.judges.n_queries} validation "
+            "rows; values and their total are for these alone.",
+            stacklevel=2,
+        )
+    elif interrupted:
+        n_sweeps = n_done // n_parts
+        warnings.warn(
+            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
+            "is 'interrupted'.",
+            stacklevel=2,
+        )
 
 
 @contextmanager
