@@ -12,6 +12,7 @@ import numpy as np
 
 from cellworth.blocks import Labels, label_array, some
 from cellworth.counts import checked_count
+from cellworth.sharded.cells import refuse_no_labels
 from cellworth.sharded.reading import (
     Address,
     ParquetFile,
@@ -213,6 +214,7 @@ def _common_schema(
                 f"{file.address} has the column {min(extra)!r} that {first.address} lacks; give "
                 "all files the same columns, or choose some with columns=."
             )
+    refuse_no_labels(types[target], target)
     return pa.schema([(name, types[name]) for name in wanted])
 
 
