@@ -69,13 +69,20 @@ def write_groups(
     number: int,
     first_row: int,
     groups: Iterable[Mapping[str, Floats]],
+    *,
+    durable: bool = True,
 ) -> dict[str, Any]:
-    """Write what :func:`write_values` writes, as it comes: groups of GROUP_ROWS rows each."""
+    """Write what :func:`write_values` writes, as it comes: groups of GROUP_ROWS rows each.
+
+    A file that is not ``durable`` need not outlive a machine that stops.
+    """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     told, digest = _Told(), hashlib.sha256()
     with written_atomically(
-        path / f"values-{number:05d}", named=lambda: _file_name(number, digest.hexdigest())
+        path / f"values-{number:05d}",
+        durable=durable,
+        named=lambda: _file_name(number, digest.hexdigest()),
     ) as file:
         _write_parquet(_Hashed(file, digest), told.noted(groups))
         n_bytes = file.tell()

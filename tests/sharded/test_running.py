@@ -291,6 +291,35 @@ def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
+@dataclass(frozen=True)
+class SignalledAtTheEnd(Toy):
+    """A toy during which this process is told to end while results are written."""
+
+    n_signals: int = 1
+    sent: signal.Signals = signal.SIGINT
+
+    def publish(self, rows, state, shard, folder):
+        if shard == 3:
+            for _ in range(self.n_signals):
+                signal.raise_signal(self.sent)
+        return super().publish(rows, state, shard, folder)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+def test_a_signal_while_results_are_written_waits_for_them(executor, sent, truth, tmp_path):
+    toy = SignalledAtTheEnd(N_SHARDS, sent=sent)
+    with pytest.warns(UserWarning, match="came when all was done; the result is whole"):
+        finished, got = toy_shards.run(toy, N_ROUNDS, executor, tmp_path)
+    assert not finished.interrupted
+    assert np.array_equal(got, truth(N_ROUNDS))
+
+
+def test_a_second_signal_ends_a_run_while_results_are_written(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        toy_shards.run(SignalledAtTheEnd(N_SHARDS, n_signals=2), N_ROUNDS, Serial(), tmp_path)
+
+
 def test_a_run_without_a_whole_round_has_nothing_to_tell(tmp_path):
     with pytest.raises(KeyboardInterrupt, match="before its first round"):
         toy_shards.run(Signalled(N_SHARDS, moment=(3, 0)), N_ROUNDS, Serial(), tmp_path)

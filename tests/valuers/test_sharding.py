@@ -1,5 +1,7 @@
 """Values of tables in shards: the same bits as in memory, however cut and whoever works."""
 
+import datetime
+import signal
 from contextlib import contextmanager
 
 import numpy as np
@@ -23,6 +25,9 @@ from cellworth import (
     Threads,
     Valuation,
 )
+from cellworth.sharded import shards
+from cellworth.sharded.preparing import PreparedShards
+from cellworth.valuers.shard_phases import ShardPhases
 from killing import Killer, Log
 from logged_phases import LoggedPhases
 
@@ -135,11 +140,92 @@ def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     same(more, whole)
 
 
-def test_the_checkpoint_of_another_run_is_refused(folder, tmp_path):
+class Signalled(ShardPhases):
+    """Phases during which this process is told to end."""
+
+    moment = -1
+
+    def look(self, rows, prepared):
+        if (rows.number, prepared.number) == (0, self.moment):
+            signal.raise_signal(signal.SIGINT)
+        return super().look(rows, prepared)
+
+
+@pytest.mark.parametrize("in_first_sweep", [True, False])
+def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
+    folder, in_first_sweep, monkeypatch
+):
+    with small_rounds(monkeypatch):
+        n_parts = valuer().fit(table(folder), **JUDGES).valuation_.provenance.sessions[0].tasks
+        monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", Signalled)
+        monkeypatch.setattr(Signalled, "moment", 3 if in_first_sweep else n_parts + 1)
+        words = "of 30 validation rows" if in_first_sweep else "broken off after 1 sweep; status"
+        with pytest.warns(UserWarning, match=words):
+            kept = valuer(sweeps=3, executor=Serial()).fit(table(folder), **JUDGES).valuation_
+    assert kept.status == "interrupted"
+    assert kept.total == pytest.approx(kept.values.sum())
+
+
+def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):
+    prepared = PreparedShards(table(folder), None, tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="give a checkpoint in a folder that all workers"):
+        prepared.open(0)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp_path, monkeypatch):
+    asked, written = [], shards.written_atomically
+
+    def noted(path, *, durable):
+        asked.append(durable)
+        return written(path, durable=durable)
+
+    monkeypatch.setattr(shards, "written_atomically", noted)
+    valuer().fit(table(folder), **JUDGES)
+    valuer(checkpoint=tmp_path / "run").fit(table(folder), **JUDGES)
+    # Four arrays and a manifest for each of four shards.
+    assert asked == [False] * 20 + [True] * 20
+
+
+def files_in(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_the_checkpoint_of_another_run_is_refused_and_left_as_it_was(folder, tmp_path):
     settings = {"checkpoint": tmp_path / "run"}
     valuer(**settings).fit(table(folder), **JUDGES)
-    with pytest.raises(ValueError, match="another run"):
-        valuer(empty="zero", **settings).fit(table(folder), **JUDGES)
+    before = files_in(tmp_path / "run" / "rows")
+    for other in ({"empty": "zero"}, {"scale": "std"}):
+        with pytest.raises(ValueError, match="another run"):
+            valuer(**other, **settings).fit(table(folder), **JUDGES)
+    assert files_in(tmp_path / "run" / "rows") == before
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """No shard may be read."""
+
+    def refused(*_):
+        raise AssertionError("a shard was read")
+
+    monkeypatch.setattr(ShardedTable, "batches", refused)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "error", "words"),
+    [
+        ({"y_val": None}, {}, ValueError, "give X_val and y_val"),
+        ({}, {"executor": Processes(2)}, ValueError, r"use Threads\(2\)"),
+        ({}, {"checkpoint": 3}, TypeError, "checkpoint is 3; for a sharded table give the path"),
+        ({}, {"checkpoint": __file__}, ValueError, "checkpoint is the file .*; give a folder"),
+    ],
+)
+@pytest.mark.usefixtures("unread")
+def test_what_can_be_refused_early_is_refused_before_the_table_is_read(
+    folder, given, settings, error, words
+):
+    with pytest.raises(error, match=words):
+        valuer(**settings).fit(table(folder), **{**JUDGES, **given})
 
 
 def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
@@ -162,8 +248,8 @@ def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, "progress": False}
     n_neighbors = min(n_rows - 1, 5)
     whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
-    shards = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
-    sharded = KNNValuer(n_neighbors, **settings).fit(shards, **JUDGES).valuation_
+    cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
+    sharded = KNNValuer(n_neighbors, **settings).fit(cut, **JUDGES).valuation_
     assert sharded.total == pytest.approx(whole.total, abs=1e-12)
     spread = whole.values.std() if n_rows > 1000 else 1e-10
     np.testing.assert_allclose(sharded.values, whole.values, atol=0.05 * spread)
@@ -201,6 +287,41 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
 def test_what_shards_do_without_is_refused(folder, given, settings, message):
     with pytest.raises(ValueError, match=message):
         valuer(**settings).fit(table(folder), **{**JUDGES, **given})
+
+
+@pytest.mark.parametrize("asked", ["fit", "plan"])
+def test_files_that_were_changed_are_not_valued(asked, tmp_path):
+    X.assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    before = table(tmp_path, 3)
+    X[::-1].assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    with pytest.raises(ValueError, match="was changed since this table was made; make it anew"):
+        getattr(valuer(), asked)(before, **JUDGES)
+
+
+def labelled(folder, labels):
+    frame = pd.DataFrame({"x": np.arange(len(labels), dtype=float), "label": labels})
+    frame.to_parquet(folder / "rows.parquet")
+    return table(folder, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1] * 6, r"the target 'label' holds one class only \(1\)"),
+        (["a", "a\0", "b"] * 2, "NumPy drops zero characters at the end of text"),
+    ],
+)
+def test_labels_that_cannot_judge_are_refused(labels, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        valuer().fit(labelled(tmp_path, labels), X_val=pd.DataFrame({"x": [1.0]}), y_val=labels[:1])
+
+
+def test_labels_may_be_dates(tmp_path):
+    days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
+    judges = {"X_val": pd.DataFrame({"x": [1.0, 2.0]}), "y_val": days}
+    sharded = KNNValuer(1).fit(labelled(tmp_path, days * 3), **judges).valuation_
+    whole = KNNValuer(1).fit(pd.DataFrame({"x": np.arange(6.0)}), days * 3, **judges).valuation_
+    np.testing.assert_allclose(sharded.values, whole.values, atol=1e-12)
 
 
 def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):

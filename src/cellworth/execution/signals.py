@@ -28,6 +28,16 @@ class Interrupts:
         self._came: list[int] = []
         self._raised = False
         self._allowed = False
+        self._n_spared = 0
+
+    @property
+    def came(self) -> bool:
+        """Whether there was a signal."""
+        return bool(self._came)
+
+    def wait_for_the_end(self) -> None:
+        """From now on the first signal changes nothing, because the end is near; the next does."""
+        self._n_spared = max(len(self._came), 1)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -43,7 +53,7 @@ class Interrupts:
         finally:
             for number in ours:
                 signal.signal(number, _USUAL[number])
-            if self._came and not self._raised:
+            if self._is_pressing and not self._raised:
                 # It came after the last moment at which the run could be ended.
                 signal.raise_signal(self._came[-1])
 
@@ -52,7 +62,7 @@ class Interrupts:
         """Let a signal, also one that came before, raise KeyboardInterrupt in here."""
         self._allowed = True
         try:
-            if self._came:
+            if self._is_pressing:
                 self._raise()
             yield
         finally:
@@ -65,8 +75,12 @@ class Interrupts:
 
     def _note(self, number: int, frame: Any) -> None:
         self._came.append(number)
-        if self._allowed or len(self._came) >= _PATIENCE:
+        if (self._allowed and self._is_pressing) or len(self._came) >= _PATIENCE:
             self._raise()
+
+    @property
+    def _is_pressing(self) -> bool:
+        return len(self._came) > self._n_spared
 
     def _raise(self) -> None:
         self._raised = True

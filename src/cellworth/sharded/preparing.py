@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cellworth.neighbours.rounds import Shard
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.memory import give_back
 from cellworth.sharded.shards import ShardRows, load, sampled
+from cellworth.sharded.states import require_folder
 from cellworth.sharded.summaries import TableSummary, summarise
 from cellworth.sharded.tables import ShardedTable
 
@@ -49,20 +51,26 @@ class PreparedShards:
     table : ShardedTable
     layout : Layout
     folder : path
-        Where shards are written when they are first opened; whoever opens one later maps it.
+        Where shards are written when they are first opened; whoever opens one later maps it. Those
+        of each layout and table have a folder of their own in it. It must be there.
+    durable : bool
+        Whether they shall outlive a machine that stops.
     """
 
     table: ShardedTable
     layout: Layout
     folder: Path
+    durable: bool = True
 
     def open(self, number: int) -> Shard:
         """Rows of a shard, memory-mapped."""
-        folder, of = self.folder / f"{number:06d}", self._name(number)
+        require_folder(self.folder)
+        folder = self.folder / self._sha256[:12] / f"{number:06d}"
+        of = f"{self._sha256} {number}"
         try:
             found = ShardRows.open(folder, of=of)
         except (OSError, ValueError, KeyError, TypeError):
-            load(self.table, number, self.layout).save(folder, of=of)
+            load(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
             found = ShardRows.open(folder, of=of)
         return Shard(found.rows, found.starts, found.places)
 
@@ -73,8 +81,10 @@ class PreparedShards:
         found = [columns for _, columns in sorted(each, key=lambda pair: pair[0])]
         return Columns(*(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)))
 
-    def _name(self, number: int) -> str:
-        return f"{self.layout.sha256()} {self.table.footers_sha256()} {number}"
+    @cached_property
+    def _sha256(self) -> str:
+        both = f"{self.layout.sha256()} {self.table.footers_sha256()}"
+        return hashlib.sha256(both.encode()).hexdigest()
 
 
 def _summarised(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,9 +47,7 @@ class ParquetFile:
 
 def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
     """Addresses of all Parquet files that are meant, in order."""
-    if isinstance(address, str | os.PathLike):
-        return _found(os.fspath(address), options)
-    found = [file for each in address for file in _found(os.fspath(each), options)]
+    found = [file for each in _listed(address) for file in _found(os.fspath(each), options)]
     if not found:
         raise ValueError("address is an empty list; give at least one Parquet file or folder.")
     if len(set(found)) < len(found):
@@ -74,16 +72,47 @@ def batches(
     Text of the columns ``coded`` comes as a dictionary, which spares making text of each cell.
     """
     with ExitStack() as stack:
-        source: Any = file.address
+        seen = stack.enter_context(_bytes_of(file.address, options))
+        _refuse_other_footer(file, seen)
         # Arrow reads local files itself, without holding up the interpreter.
-        if _is_url(source):
-            source = stack.enter_context(_bytes_of(source, options))
+        source: Any = seen if _is_url(file.address) else file.address
         parquet = stack.enter_context(_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
         )
-        for part in parts:
+        for part in _sound(parts, file.address):
             yield [part.column(name) for name in names]
+
+
+def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
+    """Batches as they come; a damaged page is refused with the name of its file."""
+    import pyarrow as pa
+
+    while True:
+        try:
+            part = next(parts, None)
+        except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None) is not None:
+                # It is the disk or the network that failed.
+                raise
+            raise ValueError(
+                f"{address} is damaged ({' '.join(str(error).split())}); write it again, or leave "
+                "it out."
+            ) from error
+        if part is None:
+            return
+        yield part
+
+
+def refuse_changed(file: ParquetFile, options: Options) -> None:
+    """Refuse a file whose footer is not the one it had."""
+    with _bytes_of(file.address, options) as seen:
+        _refuse_other_footer(file, seen)
+
+
+def _refuse_other_footer(file: ParquetFile, seen: BinaryIO) -> None:
+    if _footer_sha256(seen) != file.footer:
+        raise ValueError(f"{file.address} was changed since this table was made; make it anew.")
 
 
 def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
@@ -111,9 +140,10 @@ def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
 
 def _footer_sha256(file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(size - _TAIL)
+    file.seek(max(size - _TAIL, 0))
     length = int.from_bytes(file.read(4), "little")
-    file.seek(size - _TAIL - length)
+    # A file that was cut off tells no length.
+    file.seek(max(size - _TAIL - length, 0))
     return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
 
 
@@ -129,7 +159,29 @@ def _remote(address: str, options: Options) -> tuple[Any, str]:
             f"{address} is read with fsspec, which is not installed; pip install "
             "'cellworth[remote]'."
         ) from error
-    return cast("tuple[Any, str]", url_to_fs(address, **options))
+    try:
+        return cast("tuple[Any, str]", url_to_fs(address, **options))
+    except ValueError as error:
+        raise ValueError(
+            f"{address} cannot be opened with fsspec ({error}); give another address."
+        ) from error
+
+
+def _listed(address: Any) -> list[Address]:
+    if isinstance(address, str | os.PathLike):
+        return [address]
+    # A table would be read as the list of its columns.
+    if isinstance(address, Mapping) or hasattr(address, "columns"):
+        listed = [None]
+    else:
+        listed = list(address) if isinstance(address, Iterable) else [address]
+    for each in listed:
+        if not isinstance(each, str | os.PathLike):
+            raise TypeError(
+                f"address is of type {type(address).__name__}; give the path of a Parquet file or "
+                "of a folder, or a flat list of such paths."
+            )
+    return listed
 
 
 def _found(address: str, options: Options) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,7 +75,7 @@ def run_rounds(
     -------
     Finished
     """
-    workers = _workers(executor)
+    workers = workers_of(executor)
     # Workers may be at home elsewhere.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
@@ -127,22 +128,34 @@ class _Run:
                     ) from setback
 
     def _attempted(self, course: Course, into: Path) -> Finished:
-        interrupted = False
         with course.interrupts.watched():
-            try:
-                self.workers.run(course)
-            except KeyboardInterrupt:
-                interrupted = True
-        rounds = course.standing.complete
-        if interrupted:
-            _log.warning("%s: broken off after %d rounds", self.title, rounds)
-            if rounds < max(course.standing.earliest, 1):
-                raise KeyboardInterrupt("the run was broken off before its first round was done")
-            course = replace(course, interrupts=Interrupts())
-        with course.interrupts.watched():
+            interrupted = self._broken_off(course)
+            # Without a checkpoint, all would be lost for the want of a file.
+            course.interrupts.wait_for_the_end()
+            rounds = course.standing.complete
             entries = self.workers.publish(course, rounds, into)
+        if course.interrupts.came and not interrupted:
+            warnings.warn(
+                f"{self.title}: a signal to end the run came when all was done; the result is "
+                "whole, and is kept.",
+                stacklevel=2,
+            )
         told = self.ledger.told(rounds)
         return Finished(told, tuple(entries), interrupted, self.ledger.seconds)
+
+    def _broken_off(self, course: Course) -> bool:
+        """Do the rounds that are not done; tell whether a signal ended that early."""
+        try:
+            self.workers.run(course)
+        except KeyboardInterrupt as signal:
+            rounds = course.standing.complete
+            _log.warning("%s: broken off after %d rounds", self.title, rounds)
+            if rounds < max(course.standing.earliest, 1):
+                raise KeyboardInterrupt(
+                    "the run was broken off before its first round was done"
+                ) from signal
+            return True
+        return False
 
     def _course(self) -> Course:
         return Course(
@@ -157,7 +170,8 @@ class _Run:
         )
 
 
-def _workers(executor: Executor) -> Callable[[Phases, States, int | None], Workers]:
+def workers_of(executor: Executor) -> Callable[[Phases, States, int | None], Workers]:
+    """Those who work on shards where an executor says; one that is not for shards is refused."""
     if isinstance(executor, Serial | Threads):
         n_threads = executor.n_workers if isinstance(executor, Threads) else 1
         return lambda phases, states, n_places: Here(

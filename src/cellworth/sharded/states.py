@@ -113,12 +113,8 @@ class States:
         return found
 
     def require_folder(self) -> None:
-        """Refuse to work where the folder cannot be seen: a cluster's machines must share it."""
-        if not self.folder.is_dir():
-            raise FileNotFoundError(
-                f"{socket.gethostname()} does not see the folder {self.folder} of the run; give a "
-                "checkpoint in a folder that all workers of the cluster share."
-            )
+        """Refuse to work where the folder cannot be seen."""
+        require_folder(self.folder)
 
     def _is_sound(self, path: Path, shard: int, rounds: int) -> bool:
         try:
@@ -144,6 +140,15 @@ class States:
 
     def _path(self, shard: int, rounds: int) -> Path:
         return self.folder / f"shard-{shard:06d}-{rounds:08d}.npz"
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse to work where a folder cannot be seen: a cluster's machines must share it."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{socket.gethostname()} does not see the folder {folder} of the run; give a "
+            "checkpoint in a folder that all workers of the cluster share."
+        )
 
 
 def _latest_without_gaps(rounds: list[int]) -> range:

@@ -12,13 +12,23 @@ import numpy as np
 
 from cellworth.blocks import Labels, label_array, some
 from cellworth.counts import checked_count
-from cellworth.sharded.reading import Address, ParquetFile, batches, find_files, read_footer
+from cellworth.sharded.cells import refuse_no_labels
+from cellworth.sharded.reading import (
+    Address,
+    ParquetFile,
+    batches,
+    find_files,
+    read_footer,
+    refuse_changed,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Rows from which a file is cut into several shards, where its row groups allow it.
 _MOST_ROWS = 2**20
+# Rows are counted in 32 bits.
+_TOO_MANY_ROWS = 2**32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,7 +107,13 @@ class ShardedTable:
         read = [read_footer(found, options) for found in find_files(address, options)]
         files = tuple(file for file, _ in read)
         schema = _common_schema(read, target, columns)
-        if not any(file.n_rows for file in files):
+        n_rows = sum(file.n_rows for file in files)
+        if n_rows >= _TOO_MANY_ROWS:
+            raise ValueError(
+                f"the files hold {n_rows} rows, but fewer than {_TOO_MANY_ROWS} can be valued at a "
+                "time; give some of the files."
+            )
+        if not n_rows:
             raise ValueError(f"{files[0].address} and all other files hold no row; give others.")
         dealt = (
             _by_file(files) if shards is None else _dealt(files, checked_count(shards, "shards"))
@@ -158,10 +174,7 @@ class ShardedTable:
     def refuse_changed_files(self) -> None:
         """Read all footers anew, and refuse files that are not those of before."""
         for file in self.files:
-            if read_footer(file.address, self.storage_options)[0] != file:
-                raise ValueError(
-                    f"{file.address} was changed since this table was made; make it anew."
-                )
+            refuse_changed(file, self.storage_options)
 
     @cached_property
     def _starts(self) -> Labels:
@@ -201,6 +214,7 @@ def _common_schema(
                 f"{file.address} has the column {min(extra)!r} that {first.address} lacks; give "
                 "all files the same columns, or choose some with columns=."
             )
+    refuse_no_labels(types[target], target)
     return pa.schema([(name, types[name]) for name in wanted])
 
 

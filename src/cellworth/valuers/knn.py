@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
     Dask,
+    Executor,
     Outcome,
     Progress,
     StoppingRule,
@@ -33,6 +33,8 @@ from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.semivalues import Semivalue, Shapley
+from cellworth.sharded.layouts import refuse_without_judges
+from cellworth.sharded.running import workers_of
 from cellworth.sharded.tables import ShardedTable
 from cellworth.subsets import (
     MOST_COLUMNS_OF_ALL_SUBSETS,
@@ -53,7 +55,7 @@ from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
 from cellworth.valuers.shard_plans import ShardPlan
 from cellworth.valuers.shard_trials import Trial, n_workers_of, trial_part
-from cellworth.valuers.sharding import ShardedRun
+from cellworth.valuers.sharding import ShardedRun, warn_if_broken_off
 from cellworth.valuers.trials import plan_of_sweeps
 
 # All subsets are looked at where that takes about half a minute on one core.
@@ -292,9 +294,8 @@ class KNNValuer(Valuer):
         column_groups: Groups,
         refused: Mapping[str, Any],
     ) -> tuple[ShardedRun, Axis]:
-        self._refuse_for_shards(refused)
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
-        executor = settings.executor or in_threads()
+        folder = _checked_folder(self.checkpoint)
+        settings, executor = self._checked_for_shards(table, X_val, y_val, refused)
         game = ShardedKNNGame.of(
             table, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
             scale=self.scale, kinds=self.kinds, empty=self.empty, column_groups=column_groups,
@@ -304,7 +305,6 @@ class KNNValuer(Valuer):
         questions = self._questions(judges, game.shape, settings)
         sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
         columns = _with_label(game.columns) if questions.with_label else game.columns
-        folder = _checked_folder(self.checkpoint)
         run = ShardedRun(
             game, questions, settings.row_semivalue, self._bins(), sweeps, executor, folder
         )
@@ -329,11 +329,20 @@ class KNNValuer(Valuer):
     def _bins(self) -> RankBins:
         return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or RankBins()
 
-    def _refuse_for_shards(self, given: Mapping[str, Any]) -> None:
-        settings = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
-        for name, thing in {**given, **settings}.items():
+    def _checked_for_shards(
+        self, table: ShardedTable, X_val: Any, y_val: Any, given: Mapping[str, Any]
+    ) -> tuple[Settings, Executor]:
+        """Refuse what can be refused before the table is read."""
+        own = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
+        for name, thing in {**given, **own}.items():
             if thing is not None:
                 raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
+        refuse_without_judges(X_val, y_val)
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        executor = settings.executor or in_threads()
+        workers_of(executor)
+        table.refuse_changed_files()
+        return settings, executor
 
     def plan(
         self,
@@ -372,8 +381,7 @@ class KNNValuer(Valuer):
         column_groups: Groups,
         refused: Mapping[str, Any],
     ) -> ShardPlan:
-        self._refuse_for_shards(refused)
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings, executor = self._checked_for_shards(table, X_val, y_val, refused)
         trial = Trial(
             trial_part(table), X_val, y_val, kinds=self.kinds, scale=self.scale,
             classification=wants_classes(self.scoring),
@@ -388,8 +396,8 @@ class KNNValuer(Valuer):
             table.shape,
             questions.n_results,
             n_shards=table.n_shards,
-            n_workers=n_workers_of(settings.executor or in_threads()),
-            on_cluster=isinstance(settings.executor, Dask),
+            n_workers=n_workers_of(executor),
+            on_cluster=isinstance(executor, Dask),
             n_queries=judges.n_queries,
             n_coalitions=n_coalitions,
             sweeps=sweeps,
@@ -491,7 +499,7 @@ def _valuation(
 ) -> Valuation:
     """Write down what came out of a run over queries."""
     seen = cast(Sweeps, outcome.contribution)
-    _warn(outcome, tasks)
+    warn_if_broken_off(outcome.tasks, tasks.questions, interrupted=outcome.interrupted)
     session = Session(tasks.questions.seed, outcome.tasks)
     return Valuation(
         blocks,
@@ -526,23 +534,6 @@ class _Describe:
 
     def __call__(self, progress: Progress) -> str:
         return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps"
-
-
-def _warn(outcome: Outcome, tasks: QueryTasks) -> None:
-    if outcome.tasks < len(tasks.questions.parts):
-        n_asked = sum(len(part.queries) for part in tasks.questions.parts[: outcome.tasks])
-        warnings.warn(
-            f"the run was broken off after {n_asked} of {tasks.questions.judges.n_queries} "
-            "validation rows; values and their total are for these alone.",
-            stacklevel=2,
-        )
-    elif outcome.interrupted:
-        n_sweeps = outcome.tasks // len(tasks.questions.parts)
-        warnings.warn(
-            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
-            "is 'interrupted'.",
-            stacklevel=2,
-        )
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
@@ -613,7 +604,10 @@ def _checked_folder(checkpoint: Any) -> Path | None:
             f"checkpoint is {checkpoint!r}; for a sharded table give the path of a folder."
         )
     # Workers elsewhere may have another working directory.
-    return Path(checkpoint).absolute()
+    folder = Path(checkpoint).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"checkpoint is the file {folder}; give a folder, or one to be made.")
+    return folder
 
 
 def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import numpy as np
 
 from cellworth.blocks import Axis
 from cellworth.execution import Executor
+from cellworth.execution.checkpoints import DirectoryJournal
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.moments import Tally
 from cellworth.neighbours.bins import RankBins, sample_places
@@ -64,13 +66,17 @@ class ShardedRun:
         show_progress: bool,
     ) -> ShardedValuation:
         """Run all rounds and put the results of shards together."""
+        identity = self._identity(question, method)
+        if self.folder is not None:
+            # That of another run is refused before rows are prepared for this one.
+            DirectoryJournal(self.folder / "run").open(identity)
         with _home(self.folder) as home:
             finished = run_rounds(
                 self._phases(home / "rows", show_progress=show_progress),
                 self.sweeps * len(self.questions.parts),
                 executor=self.executor,
                 into=home / "values",
-                identity=self._identity(question, method),
+                identity=identity,
                 checkpoint=self.folder and self.folder / "run",
                 title=f"{method['design']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
@@ -80,11 +86,15 @@ class ShardedRun:
             shutil.rmtree(home / "rows")
             # Lists of rows and the like hold on to the files as well.
             weakref.finalize(valuation.moments, shutil.rmtree, home, ignore_errors=True)
+        n_done = valuation.provenance.sessions[0].tasks
+        warn_if_broken_off(n_done, self.questions, interrupted=finished.interrupted)
         return valuation
 
     def _phases(self, folder: Path, *, show_progress: bool) -> ShardPhases:
         game, n_rows = self.game, self.game.shape[0]
-        shards = PreparedShards(game.table, game.layout, folder)
+        # Workers elsewhere that do not see it know that they are to write nothing.
+        folder.mkdir(parents=True, exist_ok=True)
+        shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
         sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
         rulers = game.layout.rulers
         ranker = Ranker.of(
@@ -168,6 +178,25 @@ def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
             )
         )
     return reduce(Sweeps.merge, rounds).closed()
+
+
+def warn_if_broken_off(n_done: int, questions: Questions, *, interrupted: bool) -> None:
+    """Tell how far a run has come that ended before its time."""
+    n_parts = len(questions.parts)
+    if n_done < n_parts:
+        n_asked = sum(len(part.queries) for part in questions.parts[:n_done])
+        warnings.warn(
+            f"the run was broken off after {n_asked} of {questions.judges.n_queries} validation "
+            "rows; values and their total are for these alone.",
+            stacklevel=2,
+        )
+    elif interrupted:
+        n_sweeps = n_done // n_parts
+        warnings.warn(
+            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
+            "is 'interrupted'.",
+            stacklevel=2,
+        )
 
 
 @contextmanager
