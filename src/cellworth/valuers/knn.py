@@ -259,6 +259,17 @@ class KNNValuer(Valuer):
         )  # fmt: skip
         return self._keep(game, self._value(game, game.blocks, owners))
 
+    def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
+        """Say what ``fit`` with these arguments would answer, without doing it.
+
+        Of a ShardedTable, all shards are read once for it.
+        """
+        if not isinstance(X, ShardedTable):
+            return super().question(X, y, **given)
+        known = {name: given.pop(name, None) for name in ("X_val", "y_val", "column_groups")}
+        run, _ = self._sharded_run(X, **known, refused={"y": y, **given})
+        return self._question(run.game)
+
     def _fit_sharded(
         self,
         table: ShardedTable,
@@ -332,7 +343,9 @@ class KNNValuer(Valuer):
         settings = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
         for name, thing in {**given, **settings}.items():
             if thing is not None:
-                raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
+                raise ValueError(
+                    f"{name} is not for sharded tables; {_INSTEAD.get(name, 'leave it out')}."
+                )
 
     def plan(
         self,
