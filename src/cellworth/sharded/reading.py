@@ -172,7 +172,7 @@ def _listed(address: Any) -> list[Address]:
         return [address]
     # A table would be read as the list of its columns.
     if isinstance(address, Mapping) or hasattr(address, "columns"):
-        listed = [None]
+        listed: list[Any] = [None]
     else:
         listed = list(address) if isinstance(address, Iterable) else [address]
     for each in listed:
