@@ -22,19 +22,6 @@ SECONDS_TO_LEAVE = 5.0
 
 
 @pytest.fixture(scope="module")
-def truth():
-    """What rows get after so many rounds."""
-    known = {}
-
-    def after(n_rounds):
-        if n_rounds not in known:
-            known[n_rounds] = toy_shards.truth(N_ROWS, n_rounds)
-        return known[n_rounds]
-
-    return after
-
-
-@pytest.fixture(scope="module")
 def cluster():
     """Make clients of clusters of so many workers, which are shared: nobody kills these."""
     clients = {}

@@ -22,19 +22,6 @@ from toy_shards import Toy
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7
 
 
-@pytest.fixture(scope="module")
-def truth():
-    """What rows get after so many rounds."""
-    known = {}
-
-    def after(n_rounds):
-        if n_rounds not in known:
-            known[n_rounds] = toy_shards.truth(N_ROWS, n_rounds)
-        return known[n_rounds]
-
-    return after
-
-
 @dataclass(frozen=True)
 class Watched(Toy):
     """A toy that counts what is done in this process, and may be broken at a moment."""

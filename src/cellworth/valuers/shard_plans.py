@@ -145,7 +145,9 @@ class ShardPlan:
         Summaries of one worker's shards meet where they are. Those of workers meet in a tree, where
         counts add up and lists grow; what comes of them goes to every worker once.
         """
-        others, pairs = self.on_cluster * (self.n_workers - 1), self.n_pairs
+        if not self.on_cluster:
+            return {}
+        others, pairs = self.n_workers - 1, self.n_pairs
         n_edges, listed = self._n_edges, self._listed
         by_bin = 2 * (n_edges + 1)
         share = others / self.n_workers
