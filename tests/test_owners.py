@@ -269,3 +269,8 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
     assert len(set(holdings.keys)) == 100
     assert time.perf_counter() - begin < 20
     assert np.array_equal(owners.codes, whose)
+
+
+def test_before_any_assignment_nobody_holds_anything():
+    owners = Owners(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
+    assert repr(owners) == "Owners of 2 x 2 cells\n  nobody  4 cells"

@@ -344,7 +344,9 @@ class Owners:
     def _holdings(self) -> Holdings:
         first, kinds = self._kinds_of_rows() if self.sees_cells else self._runs_of_rows()
         claimed = self._claimed(first)
-        claims, codes = _distinct(claimed.reshape(-1, claimed.shape[2]))
+        # Not -1: without owners, NumPy cannot tell how many.
+        n_blocks = claimed.shape[0] * claimed.shape[1]
+        claims, codes = _distinct(claimed.reshape(n_blocks, claimed.shape[2]))
         # Rows that are claimed in other ways may still be held alike.
         lines, places = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
         of_kinds: Codes = places.ravel().astype(np.int32)
@@ -653,6 +655,8 @@ def _is_single(given: Any) -> bool:
 def _distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
     """Nobody, each owner alone, and whoever shares; and which of these holds each cell."""
     n_owners = claimed.shape[1]
+    if n_owners == 0:
+        return np.zeros((1, 0), dtype=bool), np.zeros(len(claimed), dtype=np.intp)
     n_claims = claimed.sum(axis=1)
     codes = np.where(n_claims == 1, claimed.argmax(axis=1) + 1, 0)
     shared = n_claims > 1

@@ -225,6 +225,12 @@ def _refuse_what_is_no_table(X: Any, called: str) -> None:
         raise TypeError(
             f"{called} is a masked array, whose mask would be lost; pass {called}.filled(np.nan)."
         )
+    # Known by what it has, as tables in shards are made of these tables.
+    if hasattr(X, "n_shards") and hasattr(X, "footers_sha256"):
+        raise TypeError(
+            f"{called} is a ShardedTable, which is for the X of KNNValuer; give a table that is "
+            "held in memory."
+        )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
         raise TypeError(
             f"{called} is of type {type(X).__name__}; "

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ShardedTable
+from cellworth import MonteCarloValuer, ShardedTable
 from sharded_tables import table_of_all_sorts, travelled, write, written
 
 
@@ -215,6 +216,44 @@ def test_a_file_that_was_cut_off_is_refused(numbered, tmp_path):
         file.write_bytes(file.read_bytes()[:n_bytes])
         with pytest.raises(ValueError, match=r"0.parquet was changed since"):
             rows_in(table)
+
+
+def test_a_damaged_page_is_refused_with_the_name_of_its_file(numbered, tmp_path):
+    table = ShardedTable.from_parquet(write(numbered, tmp_path), target="y")
+    with (tmp_path / "0.parquet").open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff" * 60)
+    with pytest.raises(ValueError, match=r"0.parquet is damaged \(.*\); write it again"):
+        rows_in(table)
+
+
+@pytest.mark.parametrize(
+    "address", [None, 3, [["a"]], b"a", {"a": 1}, pa.table({"a": [1]})], ids=type
+)
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(TypeError, match="give the path of a Parquet file or of a folder, or a"):
+        ShardedTable.from_parquet(address, target="y")
+
+
+def test_an_unknown_protocol_is_refused_with_its_address():
+    pytest.importorskip("fsspec")
+    with pytest.raises(ValueError, match="nowhere://a cannot be opened with fsspec"):
+        ShardedTable.from_parquet("nowhere://a", target="y")
+
+
+@pytest.mark.parametrize(
+    "labels", [[[1], [2]], [b"a", b"b"], pa.array([b"a", b"b"]).dictionary_encode()], ids=str
+)
+def test_a_target_that_holds_no_labels_is_refused(labels, tmp_path):
+    folder = write(pa.table({"x": [1.0, 2.0], "y": labels}), tmp_path)
+    with pytest.raises(TypeError, match=r"the target 'y' holds cells of type .*; give another"):
+        ShardedTable.from_parquet(folder, target="y")
+
+
+def test_other_valuers_say_who_takes_a_sharded_table(tmp_path):
+    table = ShardedTable.from_parquet(written(tmp_path), target="y")
+    with pytest.raises(TypeError, match="X is a ShardedTable, which is for the X of KNNValuer"):
+        MonteCarloValuer(DecisionTreeClassifier()).fit(table, [0, 1])
 
 
 def test_a_row_is_found_again(numbered, tmp_path):

@@ -1,5 +1,6 @@
 """Values of tables in shards: the same bits as in memory, however cut and whoever works."""
 
+import datetime
 import signal
 from contextlib import contextmanager
 
@@ -295,6 +296,32 @@ def test_files_that_were_changed_are_not_valued(asked, tmp_path):
     X[::-1].assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
     with pytest.raises(ValueError, match="was changed since this table was made; make it anew"):
         getattr(valuer(), asked)(before, **JUDGES)
+
+
+def labelled(folder, labels):
+    frame = pd.DataFrame({"x": np.arange(len(labels), dtype=float), "label": labels})
+    frame.to_parquet(folder / "rows.parquet")
+    return table(folder, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1] * 6, r"the target 'label' holds one class only \(1\)"),
+        (["a", "a\0", "b"] * 2, "NumPy drops zero characters at the end of text"),
+    ],
+)
+def test_labels_that_cannot_judge_are_refused(labels, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        valuer().fit(labelled(tmp_path, labels), X_val=pd.DataFrame({"x": [1.0]}), y_val=labels[:1])
+
+
+def test_labels_may_be_dates(tmp_path):
+    days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
+    judges = {"X_val": pd.DataFrame({"x": [1.0, 2.0]}), "y_val": days}
+    sharded = KNNValuer(1).fit(labelled(tmp_path, days * 3), **judges).valuation_
+    whole = KNNValuer(1).fit(pd.DataFrame({"x": np.arange(6.0)}), days * 3, **judges).valuation_
+    np.testing.assert_allclose(sharded.values, whole.values, atol=1e-12)
 
 
 def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):

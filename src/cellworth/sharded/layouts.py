@@ -138,14 +138,15 @@ class Layout:
         missing = set(range(table.n_shards)) - summary.digests.keys()
         if missing:
             raise ValueError(f"the summary lacks shard {min(missing)}; merge those of all shards.")
-        problem, known_classes = _problem(table, summary, X_val, y_val, classification)
+        shown = _shown_labels(table, summary)
+        problem, known_classes = _problem(table, list(shown), X_val, y_val, classification)
         asked = problem.folds[0].table
         read = [
             _laid_out(table, place, summary.columns[place], asked, told=told.get(name), scale=scale)
             for place, name in enumerate(table.names.tolist())
         ]
         columns = [column for column, _ in read]
-        classes = known_classes.tolist()
+        classes = [shown[label] for label in known_classes.tolist()]
         narrow = all(
             summary.columns[column.place].narrow  # type: ignore[union-attr]
             for column, layout in read
@@ -187,15 +188,9 @@ def refuse_without_judges(X_val: Any, y_val: Any) -> None:
         )
 
 
-def _problem(
-    table: ShardedTable,
-    summary: TableSummary,
-    X_val: Any,
-    y_val: Any,
-    classification: bool | None,
-) -> tuple[Problem, NDArray[Any]]:
-    """Check labels and validation rows as for a table in memory, with a few rows of each class."""
-    import pyarrow as pa
+def _shown_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
+    """Labels as users call them, and as they are read: days are midnights there."""
+    from pyarrow import types
 
     if summary.labels.gaps:
         raise ValueError(
@@ -203,6 +198,27 @@ def _problem(
             f"{table.where(summary.unlabelled or 0)}; drop the rows without a label."
         )
     labels = summary.labels.values
+    if len(labels) < 2:
+        raise ValueError(
+            f"the target {table.target!r} holds one class only ({labels[0]!r}); rows can be judged "
+            "only where at least two classes occur."
+        )
+    for label in labels:
+        if isinstance(label, str) and label.endswith("\0"):
+            raise ValueError(
+                f"the target {table.target!r} holds {label!r}, but NumPy drops zero characters at "
+                "the end of text; take them off."
+            )
+    is_day = types.is_date(table.schema.field(table.target).type)
+    return {label.date() if is_day else label: label for label in labels}
+
+
+def _problem(
+    table: ShardedTable, labels: list[Any], X_val: Any, y_val: Any, classification: bool | None
+) -> tuple[Problem, NDArray[Any]]:
+    """Check labels and validation rows as for a table in memory, with a few rows of each class."""
+    import pyarrow as pa
+
     # Three rows of each class, because as many classes as rows would look like a numeric target.
     nothing = pa.nulls(3 * len(labels))
     rows = pa.table(dict.fromkeys(table.names.tolist(), nothing))

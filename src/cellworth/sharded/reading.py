@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,9 +47,7 @@ class ParquetFile:
 
 def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
     """Addresses of all Parquet files that are meant, in order."""
-    if isinstance(address, str | os.PathLike):
-        return _found(os.fspath(address), options)
-    found = [file for each in address for file in _found(os.fspath(each), options)]
+    found = [file for each in _listed(address) for file in _found(os.fspath(each), options)]
     if not found:
         raise ValueError("address is an empty list; give at least one Parquet file or folder.")
     if len(set(found)) < len(found):
@@ -82,8 +80,28 @@ def batches(
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
         )
-        for part in parts:
+        for part in _sound(parts, file.address):
             yield [part.column(name) for name in names]
+
+
+def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
+    """Batches as they come; a damaged page is refused with the name of its file."""
+    import pyarrow as pa
+
+    while True:
+        try:
+            part = next(parts, None)
+        except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None) is not None:
+                # It is the disk or the network that failed.
+                raise
+            raise ValueError(
+                f"{address} is damaged ({' '.join(str(error).split())}); write it again, or leave "
+                "it out."
+            ) from error
+        if part is None:
+            return
+        yield part
 
 
 def refuse_changed(file: ParquetFile, options: Options) -> None:
@@ -141,7 +159,26 @@ def _remote(address: str, options: Options) -> tuple[Any, str]:
             f"{address} is read with fsspec, which is not installed; pip install "
             "'cellworth[remote]'."
         ) from error
-    return cast("tuple[Any, str]", url_to_fs(address, **options))
+    try:
+        return cast("tuple[Any, str]", url_to_fs(address, **options))
+    except ValueError as error:
+        raise ValueError(
+            f"{address} cannot be opened with fsspec ({error}); give another address."
+        ) from error
+
+
+def _listed(address: Any) -> list[Address]:
+    if isinstance(address, str | os.PathLike):
+        return [address]
+    # A table would be read as the list of its columns.
+    is_list = isinstance(address, Iterable) and not hasattr(address, "columns")
+    listed: list[Any] = list(address) if is_list and not isinstance(address, Mapping) else [None]
+    if not all(isinstance(each, str | os.PathLike) for each in listed):
+        raise TypeError(
+            f"address is of type {type(address).__name__}; give the path of a Parquet file or of a "
+            "folder, or a flat list of such paths."
+        )
+    return listed
 
 
 def _found(address: str, options: Options) -> list[str]:
