@@ -134,6 +134,16 @@ class ShardedValuation(Valuation):
             None if judged is None else judged[:-1],
         )
 
+    def owners(self) -> ValueList:
+        """Refuse to tell errors of sums over rows, which are not known of a table in shards."""
+        if self.owned is None:
+            raise ValueError(
+                "this valuation is of a table in shards, where errors of sums over rows are not "
+                "known; use split, whose intervals are wide bounds, or columns(), where they are "
+                "known."
+            )
+        return super().owners()
+
     def line(self, side: Literal["row", "column"], place: int) -> ValueList:
         """Values of the blocks of one row, or of one column; only these are read."""
         n_rows, n_columns = self.shape

@@ -82,7 +82,10 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     assert stored.amounts == plain.amounts
     np.testing.assert_array_equal(stored.values, plain.values)
     np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
-    assert repr(stored) == repr(plain)
+    told, wanted = (repr(payout).splitlines() for payout in (stored, plain))
+    assert "known only if fit gets the owners" in wanted.pop(5)
+    assert "errors of sums over its rows are not known" in told.pop(5)
+    assert told == wanted
     mine, wanted = (payout.statement("bob") for payout in (stored, plain))
     assert mine.to_dict() == wanted.to_dict()
     names = {f"x{j}": f"c{j}" for j in range(4)}
@@ -96,8 +99,36 @@ def test_the_gate_says_what_it_did_not_look_for(tmp_path):
     assert "below zero" in [finding.kind for finding in check_owners(held(TABLE), stored)]
     with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
         split(stored, owners, amount="10.00")
-    with pytest.raises(ValueError, match="nothing is split: copies among the 50 rows"):
-        split(stored, owners, amount="10.00", gate="refuse")
+
+
+def test_what_was_not_looked_for_is_no_reason_to_refuse_but_what_was_found_is(tmp_path):
+    stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
+    with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
+        payout = split(stored, owners, amount="10.00", gate="refuse")
+    assert "copies among the 50 rows were not looked for" in payout.notes[-1]
+    with pytest.raises(ValueError, match="nothing is split: the cells of eve are worth -"):
+        split(stored, held(TABLE), amount="10.00", gate="refuse")
+
+
+def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
+    judged = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    stored = in_shards(whole(), tmp_path, validation=judged)
+    owners = Owners(TABLE, overlaps="equal").assign("ann", columns="c2").assign("bob", columns="c0")
+    errors = split(stored, owners, amount="10.00", gate="off").errors
+    columns = stored.columns().standard_errors
+    np.testing.assert_array_equal(errors.sampling, columns[[2, 0]])
+    np.testing.assert_array_equal(errors.validation, judged[[2, 0]])
+    assert not errors.bounded
+    shared = owners.assign("eve", columns=["c0", "c1"])
+    errors = split(stored, shared, amount="10.00", gate="off").errors
+    wanted = [columns[2], columns[0] / 2, columns[0] / 2 + columns[1]]
+    np.testing.assert_allclose(errors.sampling, wanted, rtol=1e-15)
+    assert errors.bounded
+
+
+def test_owners_of_a_sharded_valuation_are_refused_with_a_sentence(tmp_path):
+    with pytest.raises(ValueError, match="errors of sums over rows are not known; use split"):
+        in_shards(whole(), tmp_path).owners()
 
 
 def test_owners_of_another_table_are_refused(tmp_path):

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from cellworth import Banzhaf, KNNGame, KNNValuer, LeverageSubsets, Permutations, RankBins, Shapley
+from cellworth import (
+    AllSubsets,
+    Banzhaf,
+    KNNGame,
+    KNNValuer,
+    LeverageSubsets,
+    Permutations,
+    RankBins,
+    Shapley,
+)
 from cellworth.fixed import UNITS
+from cellworth.games.knn import expected_matches
 from cellworth.neighbours import rounds
 from cellworth.neighbours.bins import sample_places
 from cellworth.neighbours.rounds import Shard, Summary
@@ -94,6 +104,35 @@ def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
     assert binned.total == pytest.approx(exact.total, abs=1e-12)
     spread = exact.values.std()
     assert np.sqrt(np.mean((exact.values - binned.values) ** 2)) < 0.03 * spread
+
+
+def column_sums(game):
+    """Sums of columns by their definition: Shapley values of columns, all rows being there."""
+    distances = replace(game.distances, rulers=game.distances.fine)
+    coalitions = AllSubsets().draw(3, Shapley(), np.random.default_rng(0))
+    sums = np.zeros(3)
+    for query, (label, count) in enumerate(
+        zip(game.query_labels[0], game.query_weights[0], strict=True)
+    ):
+        measured, match = distances.measured(0, query), game.labels == label
+        for members, weights in zip(coalitions.members, coalitions.weights, strict=True):
+            found = expected_matches(measured[members].sum(axis=0), match, game.n_neighbors)
+            sums += weights * count * found / game.n_neighbors
+        sums += coalitions.nothing * count * match.mean()
+    return sums
+
+
+@pytest.mark.parametrize("factor", [1, 1000, 1e6])
+@pytest.mark.parametrize("tail", [1.0, 3.0])
+def test_sums_of_columns_are_exact_however_far_a_query_is(factor, tail):
+    rng = np.random.default_rng(0)
+    X = np.exp(tail * rng.normal(size=(6000, 3)))
+    y = (X[:, 0] > 1).astype(int)
+    X_val = np.exp(tail * rng.normal(size=(6, 3))) * [1, factor, 1]
+    given = X, y, X_val, (X_val[:, 0] > 1).astype(int)
+    valuation = fit(given, ranking=RankBins(200), design=AllSubsets())
+    expected = column_sums(KNNGame(*given, n_neighbors=10))
+    np.testing.assert_allclose(valuation.columns().values, expected, atol=1e-12)
 
 
 def test_duplicate_rows_get_equal_values():

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from cellworth.absent import is_absent
 from cellworth.applications.payouts import Payout
 from cellworth.applications.policies import Policy
 from cellworth.applications.splits import split_by
@@ -78,7 +79,7 @@ class Agreement:
         policy : Policy, default=None
             None means ``Policy()``.
         **data
-            What ``fit`` will be given: X, y, X_val, y_val.
+            What ``fit`` will be given: X, y, X_val, y_val; a ShardedTable as X has its own y.
         """
         _refuse_other_kinds(valuer, owners, policy)
         seed = getattr(valuer, "random_state", None)
@@ -199,7 +200,8 @@ def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
 
 
 def _refuse_no_data(data: Mapping[str, Any]) -> None:
-    missing = [name for name in ("X", "y") if data.get(name) is None]
+    needed = ("X",) if is_absent(data.get("X")) else ("X", "y")
+    missing = [name for name in needed if data.get(name) is None]
     if missing:
         raise ValueError(
             f"the draft came without {' and '.join(missing)}; give what fit will be given: "

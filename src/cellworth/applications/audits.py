@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.absent import AbsentTable, is_absent
 from cellworth.applications.agreements import Agreement
 from cellworth.applications.bundles import (
     AGREEMENT,
@@ -39,6 +40,11 @@ from cellworth.applications.bundles import (
 from cellworth.applications.gate import check_owners
 from cellworth.applications.money import checked_money
 from cellworth.applications.policies import Policy, checked_carried, with_label_owner
+from cellworth.applications.replays import (
+    compare_sharded_data,
+    compare_strips,
+    owners_in_stretches,
+)
 from cellworth.applications.shares import owner_errors
 from cellworth.applications.sharing import shared_out
 from cellworth.blocks import LABEL
@@ -46,6 +52,7 @@ from cellworth.caches import MemoryCache
 from cellworth.files import read_manifest
 from cellworth.owners import Holdings, Owners
 from cellworth.problem import Problem
+from cellworth.sharded_valuation import ShardedValuation
 from cellworth.storage import read_parquet
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
@@ -110,10 +117,11 @@ def verify(
     folder : path
         What ``payout.save`` wrote.
     data : mapping, default=None
-        What ``fit`` was given: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``. Its
-        fingerprints are compared, and the gate is passed again.
+        What ``fit`` was given: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, for a
+        ShardedTable without y. Its fingerprints are compared, and the gate is passed again.
     valuer : Valuer, default=None
-        With the settings of then: all values are computed anew from the data and compared.
+        With the settings of then: all values are computed anew from the data and compared; those
+        of a ShardedTable bit for bit, some rows at a time.
     seal : str, default=None
         What ``payout.save`` returned. Who changes a file and all that follows from it cannot
         change the seal in other people's hands.
@@ -173,8 +181,14 @@ def _own_agreement(agreement: Any) -> bytes:
 def _refuse_other_data(data: Any) -> None:
     if not isinstance(data, Mapping):
         raise TypeError(f"data is of type {type(data).__name__}; give {{'X': X, 'y': y, ...}}.")
+    came = ", ".join(map(str, data)) or "nothing"
+    if is_absent(data.get("X")):
+        if set(data) - {"X", "X_val", "y_val", "column_groups"}:
+            raise ValueError(
+                f"data has {came}, and X is in shards; give what fit was given: X, X_val, y_val."
+            )
+        return
     if set(data) - _GIVEN or not {"X", "y"} <= set(data):
-        came = ", ".join(map(str, data)) or "nothing"
         raise ValueError(f"data has {came}; give what fit was given: X, y, X_val, y_val.")
 
 
@@ -315,6 +329,10 @@ def _compare_agreement(
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     """Compare fingerprints; return the table whose columns play."""
+    if is_absent(data["X"]):
+        return compare_sharded_data(data, valuation)
+    if "table" in valuation.provenance.question["data_sha256"]:
+        raise DifferenceError("X is a table in memory, but one in shards was valued.")
     held_out = data.get("X_val") is not None
     # Without validation rows the folds depend on the valuer, which looks at them itself.
     given = {name: data[name] for name in data if name not in ("groups", "sample_weight")}
@@ -349,6 +367,8 @@ def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) 
 
 def _owners_again(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
     """Owners of the table, from what was saved about its blocks."""
+    if isinstance(X, AbsentTable):
+        return owners_in_stretches(X, holdings, valuation)
     owners = Owners(X, overlaps="equal")
     rows, columns = valuation.blocks.rows.codes, valuation.blocks.columns.codes
     codes = holdings.codes()[np.ix_(rows, columns)]
@@ -387,7 +407,8 @@ def _valued_again(
     fresh, utilities = clone(valuer), MemoryCache()
     known = {"cache": utilities, "checkpoint": None, "shard": None}
     fresh.set_params(**{name: known[name] for name in known if hasattr(fresh, name)})
-    more = {} if valuation.owned is None else {"owners": owners}
+    # Of a table in shards, sums of owners are not observed.
+    more = {} if valuation.owned is None or not owners.sees_cells else {"owners": owners}
     return fresh.fit(**data, **more).valuation_, utilities
 
 
@@ -412,6 +433,9 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
             )
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
+    if isinstance(again, ShardedValuation):
+        compare_strips(valuation, again)
+        return
     scale = float(np.abs(valuation.values).max())
     apart = np.argwhere(~(np.abs(again.values - valuation.values) <= _CLOSE * scale))
     if len(apart):

@@ -37,6 +37,8 @@ _LEAST_TOLD_APART = 0.05
 _LEAST_ROWS_TOLD_APART = 20
 _MOST_ROWS = 20_000
 _FAR = 1e9
+# Kind of what is said where cells are not at hand: nothing was found, and nothing ruled out.
+NOT_LOOKED_FOR = "not looked for"
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _found_in_cells(owners: Owners, valuation: Valuation | None) -> list[Finding
 
 def _not_looked_for(owners: Owners) -> Finding:
     return Finding(
-        "not looked for",
+        NOT_LOOKED_FOR,
         tuple(owners.names),
         float(owners.shape[0]),
         f"copies among the {owners.shape[0]:,} rows were not looked for, because the table is in "

@@ -23,12 +23,21 @@ from cellworth.blocks import LABEL
 from cellworth.certainty import WIDTH_95
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Owners, listed_names
+from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
+_IN_MEMORY = (
+    "Intervals are bounds, wider than need be: errors of sums are known only if fit gets the "
+    "owners."
+)
+_IN_SHARDS = (
+    "Intervals are bounds, and wide: of a table in shards, errors of sums over its rows are not "
+    "known; those of whole columns are, in columns()."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,10 +295,7 @@ def _notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was broken off before its time; run it to its end before you pay."
     if payout.errors.bounded:
-        yield (
-            "Intervals are bounds, wider than need be: errors of sums are known only if fit gets "
-            "the owners."
-        )
+        yield _IN_SHARDS if isinstance(payout.valuation, ShardedValuation) else _IN_MEMORY
     if payout.errors.validation is None:
         yield "Intervals leave out the choice of validation rows, whose error is not known here."
     if payout.undecided:

@@ -111,6 +111,8 @@ def refuse_other_table(owners: Owners, valuation: Valuation) -> None:
 def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     """Errors of the sums: as observed in the run, of single blocks, or bounds."""
     seen = _seen_errors(valuation, holdings)
+    if seen is None and isinstance(valuation, ShardedValuation):
+        seen = _errors_of_columns(valuation, holdings)
     if seen is not None:
         return seen
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
@@ -144,6 +146,25 @@ def _seen_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None
         return OwnerErrors(sampling, None, bounded=False)
     validation[held] = seen.validation_errors[places]
     return OwnerErrors(sampling, validation, bounded=False)
+
+
+def _errors_of_columns(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
+    """Errors where all rows are held alike: of whole columns, which shards know."""
+    (used,) = np.nonzero(holdings.rows_of_lines)
+    if len(used) > 1:
+        return None
+    claims = holdings.claims[holdings.lines[used[0]]]
+    shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
+    columns = valuation.columns()
+    sampling, judged = columns.standard_errors, columns.validation_errors
+    places = np.arange(len(claims))
+    # Errors of several columns are at most the sum of errors.
+    several = bool((claims.sum(axis=0) > 1).any())
+    return OwnerErrors(
+        _weighted(places, sampling, shares),
+        None if judged is None else _weighted(places, judged, shares),
+        bounded=several and (valuation.status != "exact" or judged is not None),
+    )
 
 
 def _rounding(valuation: Valuation, largest: float) -> float:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 
-from cellworth.applications.gate import Finding, found_before_money
+from cellworth.applications.gate import NOT_LOOKED_FOR, Finding, found_before_money
 from cellworth.applications.money import Negative, checked_money
 from cellworth.applications.payouts import Payout
 from cellworth.applications.policies import (
@@ -71,7 +71,8 @@ def split(
         rows got 40, 30 and 30 %, and the first, coming as two, got 52.
     gate : {"warn", "refuse", "off"}, default="warn"
         Whether copies of rows or columns across owners, and owners worth less than nothing, are
-        warned of, refused, or not looked for; see :func:`check_owners`.
+        warned of, refused, or not looked for; see :func:`check_owners`. That copies could not be
+        looked for, as in a table in shards, is warned of and noted in the payout, never refused.
     carried : mapping of str to float, default=None
         What an earlier payout carried over; only with ``negative="carry"``.
 
@@ -139,12 +140,16 @@ def split_by(
 def _passed(
     policy: Policy, owners: Owners, valuation: Valuation, holdings: Holdings
 ) -> tuple[Finding, ...]:
-    """What the gate finds; with "refuse" nobody is paid if it finds anything."""
+    """What the gate finds; with "refuse" nobody is paid if it finds anything.
+
+    What it could not look for is told as well, but is no reason to refuse.
+    """
     if policy.gate == "off":
         return ()
     findings = tuple(found_before_money(owners, valuation, holdings))
-    if findings and policy.gate == "refuse":
-        told = " ".join(finding.sentence for finding in findings)
+    found = [finding for finding in findings if finding.kind != NOT_LOOKED_FOR]
+    if found and policy.gate == "refuse":
+        told = " ".join(finding.sentence for finding in found)
         raise ValueError(
             f"nothing is split: {told} Settle this first, or pass gate='warn' to split all the "
             "same."

@@ -24,8 +24,11 @@ _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
 
 
 @kernel
-def sample_distances(rows, rulers, players, asked, steps, query, ordinals):
+def sample_distances(rows, rulers, players, asked, steps, query, origins, ordinals):
     """Distances of all rows to one query as ordered by 32 bits, one line per coalition.
+
+    They are counted from that of the nearest: where one column is far from all rows, the distances
+    in the others would be lost in the digits of 32 bits.
 
     Parameters
     ----------
@@ -36,19 +39,25 @@ def sample_distances(rows, rulers, players, asked, steps, query, ordinals):
     asked : Asked
     steps : Steps
     query : int
+    origins : (n_coalitions,) float64
+        Filled: the distance of the nearest row.
     ordinals : (n_coalitions, n_rows) float32
         Filled; the bits of a float that is not negative grow with it.
     """
-    n_rows = ordinals.shape[1]
+    n_rows, draw = ordinals.shape[1], asked.draws[query]
     block, line = _room(asked)
-    for first in range(0, n_rows, _ROWS_AT_ONCE):
-        width = min(_ROWS_AT_ONCE, n_rows - first)
-        _measure(rows, rulers, players, asked, query, first, width, block)
-        draw = asked.draws[query]
-        _add_everything(steps, draw, width, block)
-        for s in range(ordinals.shape[0]):
-            _go_on(block, asked.orders[query], steps, steps.starts[draw] + s, line[:width])
-            _as_ordinals(line[:width], ordinals[s, first : first + width])
+    origins[:] = np.inf
+    for is_second in range(2):
+        for first in range(0, n_rows, _ROWS_AT_ONCE):
+            width = min(_ROWS_AT_ONCE, n_rows - first)
+            _measure(rows, rulers, players, asked, query, first, width, block)
+            _add_everything(steps, draw, width, block)
+            for s in range(ordinals.shape[0]):
+                _go_on(block, asked.orders[query], steps, steps.starts[draw] + s, line[:width])
+                if is_second:
+                    _as_ordinals(line[:width], origins[s], ordinals[s, first : first + width])
+                else:
+                    origins[s] = min(origins[s], _smallest(line[:width]))
 
 
 @kernel
@@ -61,8 +70,9 @@ def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near
         As in sample_distances.
     starts : (n_classes + 1,) int64
         Where the rows of each class begin.
-    ends : (n_pairs, n_edges) int32
-        Where the nearest rows end, and where bins begin.
+    ends : tuple
+        Where the nearest rows end and where bins begin, (n_pairs, n_edges) int32, counted from
+        where, (n_pairs,) float64.
     counts : (n_pairs, 2, n_bins) uint32
         Added to: other rows, and rows whose label matches.
     near : (n_pairs, n_most) int64
@@ -76,7 +86,8 @@ def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     places = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     lanes = np.zeros((_LANES, n_bins), dtype=np.int32)
-    nearest_end, bits, bins = _all_edges(ends)
+    edges, origins = ends
+    nearest_end, bits, bins = _all_edges(edges)
     for group in range(starts.shape[0] - 1):
         for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
@@ -88,7 +99,7 @@ def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near
                 for pair in range(asked.pair_starts[query], asked.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - asked.pair_starts[query]
                     _go_on(block, asked.orders[query], steps, s, line[:width])
-                    _as_ordinals(line[:width], ordinals[:width])
+                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
                     _find_bins(reached[:width], bins[pair], places[:width])
@@ -131,7 +142,8 @@ def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, 
     worth, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
     sums, dense = np.empty((into.shape[0], _ROWS_AT_ONCE)), _dense(steps, weights)
     before = asked.pair_starts[queries[0]]
-    nearest_end, bits, bins = _all_edges(ends[before : asked.pair_starts[queries[1]]])
+    edges, origins = ends
+    nearest_end, bits, bins = _all_edges(edges[before : asked.pair_starts[queries[1]]])
     for group in range(starts.shape[0] - 1):
         for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
@@ -145,7 +157,7 @@ def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, 
                 for pair in range(asked.pair_starts[query], asked.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - asked.pair_starts[query]
                     _go_on(block, order, steps, s, line[:width])
-                    _as_ordinals(line[:width], ordinals[:width])
+                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     end = nearest_end[pair - before]
                     _find_steps(ordinal, end, bits[pair - before], reached[:width])
@@ -301,9 +313,10 @@ def _subtract(distances, line):
 
 
 @kernel
-def _as_ordinals(line, ordinals):
+def _as_ordinals(line, origin, ordinals):
     for i in range(line.shape[0]):
-        ordinals[i] = np.float32(line[i] + 1.0)
+        # Rows nearer than all of the sample come before it; which of them is first, keys tell.
+        ordinals[i] = np.float32(max(line[i] - origin + 1.0, 0.0))
 
 
 @kernel

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.fixed import LARGEST, UNITS
-from cellworth.neighbours.chances import Chances
+from cellworth.neighbours.bins import RankBins, edge_places, n_nearest
+from cellworth.neighbours.chances import Chances, chances_at_ranks
 from cellworth.neighbours.columns import Codes, Floats
 from cellworth.neighbours.distances import Columns, Rulers, Wholes
 from cellworth.neighbours.training import Query, coalition_steps
+from cellworth.semivalues import Semivalue
 from cellworth.subsets import Coalitions
 
 # Room for more of the nearest than a shard should hold; should it not do, there is a second pass.
@@ -189,6 +191,35 @@ class Ranker:
     n_neighbors: int
     chances: Chances
 
+    @classmethod
+    def of(
+        cls,
+        rulers: Rulers,
+        players: Wholes,
+        sample: Columns,
+        class_counts: Wholes,
+        *,
+        bins: RankBins,
+        n_neighbors: int,
+        semivalue: Semivalue,
+        n_players: int,
+    ) -> Ranker:
+        """Rank the rows of a table by bins, from the rows at its sample_places.
+
+        Of ``n_players`` rows under ``semivalue``, those of the table may train.
+        """
+        n_rows = int(class_counts.sum())
+        return cls(
+            rulers,
+            players,
+            sample._replace(numbers=sample.numbers.astype(np.float64, copy=False)),
+            edge_places(bins, n_rows, n_neighbors),
+            class_counts,
+            n_nearest(bins, n_rows, n_neighbors),
+            n_neighbors,
+            chances_at_ranks(semivalue, n_players, n_rows, n_neighbors),
+        )
+
     @property
     def n_rows(self) -> int:
         """Rows of the whole table."""
@@ -200,12 +231,14 @@ class Ranker:
 
         n_sample = self.sample.numbers.shape[1]
         ends = np.empty((asked.n_pairs, len(self.edge_places)), dtype=np.int32)
+        origins = np.empty(asked.n_pairs)
         for query in range(len(asked.labels)):
             pairs = slice(*asked.pair_starts[query : query + 2])
             ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
             bin_kernels.sample_distances(
-                self.sample, self.rulers, self.players, asked, designs.steps, query, ordinals
-            )
+                self.sample, self.rulers, self.players, asked, designs.steps, query,
+                origins[pairs], ordinals,
+            )  # fmt: skip
             ordered = np.sort(ordinals.view(np.int32), axis=1)
             ends[pairs] = ordered[:, self.edge_places]
         alone = np.array([self.without_columns(label) for label in asked.labels.tolist()])
@@ -213,7 +246,8 @@ class Ranker:
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
         # Kernels are compiled for arrays without gaps, however many queries there are.
-        return Prepared(asked, designs, ends, np.ascontiguousarray(alone[:, :2]), bases)
+        nothing = np.ascontiguousarray(alone[:, :2])
+        return Prepared(asked, designs, ends, origins, nothing, bases)
 
     def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
         """Count the rows of a shard by bin, and list the nearest of them."""
@@ -228,8 +262,8 @@ class Ranker:
             near = np.empty((len(ends), room), dtype=np.int64)
             n_near = np.zeros(len(ends), dtype=np.int64)
             bin_kernels.look(
-                shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps, ends,
-                counts, near, n_near,
+                shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
+                (ends, prepared.origins), counts, near, n_near,
             )  # fmt: skip
             if n_near.max() <= room:
                 listed = [line[:n] for line, n in zip(near, n_near, strict=True)]
@@ -315,7 +349,7 @@ class Ranker:
         counted = designs.weights, designs.nothing, asked.counts * UNITS
         bin_kernels.settle(
             shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
-            prepared.ends, some, counted, (far, *near, prepared.nothing), into,
+            (prepared.ends, prepared.origins), some, counted, (far, *near, prepared.nothing), into,
         )  # fmt: skip
 
 
@@ -355,6 +389,8 @@ class Prepared:
     designs : Designs
     ends : array of shape (n_pairs, n_edges)
         Distances, as ordered by 32 bits, at which the nearest rows end and bins begin.
+    origins : array of shape (n_pairs,)
+        Distance of the nearest row of the sample, from which these are counted.
     nothing : array of shape (n_queries, 2)
         What other rows and matches are worth where no column plays.
     bases : array of shape (n_queries,)
@@ -364,6 +400,7 @@ class Prepared:
     asked: Asked
     designs: Designs
     ends: NDArray[np.int32]
+    origins: Floats
     nothing: Floats
     bases: Floats
 

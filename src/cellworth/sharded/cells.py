@@ -30,7 +30,7 @@ def sort_of(type_: pa.DataType, kind: Kind | None, name: str) -> Sort:
     """How a column of this type is read, where the user says what kind it is or says nothing."""
     from pyarrow import types
 
-    if types.is_nested(type_) or types.is_interval(type_) or _is_bytes(type_):
+    if _is_incomparable(type_):
         raise TypeError(
             f"column {name!r} holds cells of type {type_}, which have no distance; drop it, or "
             "make numbers or text of it."
@@ -42,6 +42,17 @@ def sort_of(type_: pa.DataType, kind: Kind | None, name: str) -> Sort:
     if kind == "numeric":
         return "floats" if types.is_boolean(type_) or types.is_null(type_) else "parsed"
     return "parsed" if types.is_decimal(type_) and kind is None else "codes"
+
+
+def refuse_no_labels(type_: pa.DataType, target: str) -> None:
+    """Refuse a target whose cells can be no class labels."""
+    from pyarrow import types
+
+    if _is_incomparable(type_.value_type if types.is_dictionary(type_) else type_):
+        raise TypeError(
+            f"the target {target!r} holds cells of type {type_}, but class labels are text, whole "
+            "numbers, booleans or dates; give another target, or write labels of these."
+        )
 
 
 def read_floats(cells: pa.Array, name: str) -> Floats:
@@ -174,6 +185,12 @@ READERS: dict[Sort, Callable[[Any, str], NDArray[Any]]] = {
     "times": read_times,
     "parsed": read_parsed,
 }
+
+
+def _is_incomparable(type_: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_nested(type_) or types.is_interval(type_) or _is_bytes(type_))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

@@ -171,13 +171,16 @@ def _listed(address: Any) -> list[Address]:
     if isinstance(address, str | os.PathLike):
         return [address]
     # A table would be read as the list of its columns.
-    is_list = isinstance(address, Iterable) and not hasattr(address, "columns")
-    listed: list[Any] = list(address) if is_list and not isinstance(address, Mapping) else [None]
-    if not all(isinstance(each, str | os.PathLike) for each in listed):
-        raise TypeError(
-            f"address is of type {type(address).__name__}; give the path of a Parquet file or of a "
-            "folder, or a flat list of such paths."
-        )
+    if isinstance(address, Mapping) or hasattr(address, "columns"):
+        listed: list[Any] = [None]
+    else:
+        listed = list(address) if isinstance(address, Iterable) else [address]
+    for each in listed:
+        if not isinstance(each, str | os.PathLike):
+            raise TypeError(
+                f"address is of type {type(address).__name__}; give the path of a Parquet file or "
+                "of a folder, or a flat list of such paths."
+            )
     return listed
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from cellworth.blocks import Labels, label_array, some
 from cellworth.counts import checked_count
+from cellworth.sharded.cells import refuse_no_labels
 from cellworth.sharded.reading import (
     Address,
     ParquetFile,
@@ -32,7 +33,7 @@ _TOO_MANY_ROWS = 2**32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedTable:
-    """A table in Parquet files, cut into shards of rows; made by :meth:`from_parquet`.
+    """A table in Parquet files, cut into shards of rows; made by ``from_parquet``.
 
     ``KNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes. It
     knows where its cells are and holds none of them, so that it is small and can be sent to other
@@ -213,22 +214,8 @@ def _common_schema(
                 f"{file.address} has the column {min(extra)!r} that {first.address} lacks; give "
                 "all files the same columns, or choose some with columns=."
             )
-    _refuse_no_labels(types[target], target)
+    refuse_no_labels(types[target], target)
     return pa.schema([(name, types[name]) for name in wanted])
-
-
-def _refuse_no_labels(type_: pa.DataType, target: str) -> None:
-    """Refuse a target whose cells can be no class labels."""
-    from pyarrow import types
-
-    own = type_.value_type if types.is_dictionary(type_) else type_
-    is_bytes = types.is_binary(own) or types.is_large_binary(own)
-    is_bytes = is_bytes or (types.is_fixed_size_binary(own) and not types.is_decimal(own))
-    if types.is_nested(own) or types.is_interval(own) or is_bytes:
-        raise TypeError(
-            f"the target {target!r} holds cells of type {type_}, but class labels are text, whole "
-            "numbers, booleans or dates; give another target, or write labels of these."
-        )
 
 
 def _wanted(

@@ -71,7 +71,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             groups=groups,
         )  # fmt: skip
 
-    def question(self, X: Any, y: Any, **given: Any) -> dict[str, Any]:
+    def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
         """Say what ``fit`` with these arguments would answer, without doing it.
 
         Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand

@@ -15,6 +15,7 @@ from cellworth.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
+    Dask,
     Executor,
     Outcome,
     Progress,
@@ -261,6 +262,17 @@ class KNNValuer(Valuer):
         )  # fmt: skip
         return self._keep(game, self._value(game, game.blocks, owners))
 
+    def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
+        """Say what ``fit`` with these arguments would answer, without doing it.
+
+        Of a ShardedTable, all shards are read once for it.
+        """
+        if not isinstance(X, ShardedTable):
+            return super().question(X, y, **given)
+        known = {name: given.pop(name, None) for name in ("X_val", "y_val", "column_groups")}
+        run, _ = self._sharded_run(X, **known, refused={"y": y, **given})
+        return self._question(run.game)
+
     def _fit_sharded(
         self,
         table: ShardedTable,
@@ -335,7 +347,9 @@ class KNNValuer(Valuer):
         own = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
         for name, thing in {**given, **own}.items():
             if thing is not None:
-                raise ValueError(f"{name} is not for sharded tables; {_INSTEAD[name]}.")
+                raise ValueError(
+                    f"{name} is not for sharded tables; {_INSTEAD.get(name, 'leave it out')}."
+                )
         refuse_without_judges(X_val, y_val)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         executor = settings.executor or in_threads()
@@ -396,6 +410,7 @@ class KNNValuer(Valuer):
             questions.n_results,
             n_shards=table.n_shards,
             n_workers=n_workers_of(executor),
+            on_cluster=isinstance(executor, Dask),
             n_queries=judges.n_queries,
             n_coalitions=n_coalitions,
             sweeps=sweeps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,8 @@ from cellworth.execution import leave_if_cancelled
 from cellworth.fixed import UNITS, as_floats
 from cellworth.games import KNNGame
 from cellworth.moments import Tally, with_margins
-from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
-from cellworth.neighbours.chances import RankChances, chances_at_ranks
+from cellworth.neighbours.bins import RankBins, n_nearest, sample_places
+from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.rounds import Ranker, Shard
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import Plan, Query, Training
@@ -24,7 +24,7 @@ from cellworth.owners import Holdings
 from cellworth.semivalues import Semivalue, inside_chances
 from cellworth.subsets import SubsetDesign
 from cellworth.sweeps import Sweeps
-from cellworth.valuers.questions import Judges, Questions, Task, kept
+from cellworth.valuers.questions import Judged, Judges, Questions, Task, judged, kept
 from cellworth.valuers.watching import Owned, Watch
 
 Floats = NDArray[np.float64]
@@ -96,34 +96,33 @@ class QueryTasks:
         # Bins are for the rows beyond the nearest; a small fold may have none.
         bins, n_neighbors = self.ranking, self.game.n_neighbors
         if bins is None or 2 * n_nearest(bins, len(rows), n_neighbors) > len(rows):
-            added = self._sorted(task, watch)
+            cells, added = self._sorted(task, watch)
         else:
-            added = self._binned(task, bins, watch)
+            cells, added = self._binned(task, bins, watch)
         n_ranked, n_queries = self.questions.n_ranked(task), len(task.part.queries)
         seen = Sweeps(
             parts_per_sweep=len(self.questions.parts),
             parts=1,
-            sums=with_margins(self._by_row_player(added.cells, rows)),
-            weight=added.weight,
-            total=added.total,
-            whole=added.whole,
+            sums=with_margins(self._by_row_player(cells, rows)),
+            **added._asdict(),
             spread=None if watch is None else watch.spread(n_queries),
             tally=Tally(utilities=n_ranked, new=n_ranked),
         )
         if owned is None:
             return seen
         spread = None if watch is None else watch.owned_spread(n_queries)
-        sums = owned.sums(as_floats(added.cells))
+        sums = owned.sums(as_floats(cells))
         return replace(seen, owned=replace(seen, sums=sums, spread=spread))
 
-    def _sorted(self, task: Task, watch: Watch | None) -> _Added:
+    def _sorted(self, task: Task, watch: Watch | None) -> tuple[NDArray[Any], Judged]:
         """Rank rows by sorting them."""
         questions, part = self.questions, task.part
         training = kept(self._trainings, part.fold, self._training)
         plans = kept(self._plans, task.sweep, self._planned)
         ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
         without_columns = self._without_columns(training)
-        added = _Added(np.zeros((questions.n_results, training.n_rows)))
+        cells = np.zeros((questions.n_results, training.n_rows))
+        counted, wholes, bases = [], [], []
         for order, place in zip(questions.orders(task), part.queries.tolist(), strict=True):
             leave_if_cancelled()
             counts = float(questions.judges.weights[part.fold][place])
@@ -132,7 +131,7 @@ class QueryTasks:
             if questions.draws:
                 weights = weights[:, np.argsort(order)]
             nothing, base = without_columns(query)
-            into = added.cells if watch is None else watch.cleared()
+            into = cells if watch is None else watch.cleared()
             whole = ranked.add(
                 query,
                 plan,
@@ -143,12 +142,16 @@ class QueryTasks:
                 into=into,
             )
             if watch is not None:
-                added.cells += counts * into
+                cells += counts * into
                 watch.note((counts * questions.judges.n_queries) ** 2)
-            added.judge(counts, whole, base)
-        return added
+            counted.append(counts)
+            wholes.append(whole)
+            bases.append(base)
+        return cells, judged(counted, wholes, bases)
 
-    def _binned(self, task: Task, bins: RankBins, watch: Watch | None) -> _Added:
+    def _binned(
+        self, task: Task, bins: RankBins, watch: Watch | None
+    ) -> tuple[NDArray[Any], Judged]:
         """Rank rows by bins: one shard, which holds them all."""
         questions = self.questions
         ranker, shard = kept(self._rankers, task.part.fold, partial(self._ranker, bins))
@@ -170,11 +173,7 @@ class QueryTasks:
                 watch.note((count * questions.judges.n_queries) ** 2)
         cells = np.empty_like(grouped)
         cells[:, shard.places] = grouped
-        added = _Added(cells)
-        wholes = worths.of_everyone(asked)
-        for count, whole, base in zip(asked.counts, wholes, prepared.bases, strict=True):
-            added.judge(float(count), float(whole), float(base))
-        return added
+        return cells, judged(asked.counts, worths.of_everyone(asked), prepared.bases)
 
     def _planned(self, sweep: int) -> list[tuple[Plan, Floats]]:
         """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
@@ -203,17 +202,17 @@ class QueryTasks:
         game = self.game
         places = np.flatnonzero(game.problem.folds[fold].may_train)
         rows, labels = game.distances.rows.take(places), game.labels[places]
-        rulers, n_rows = game.distances.fine, len(places)
+        rulers = game.distances.fine
         shard = Shard.of(rows, labels, int(game.labels.max()) + 1)
-        ranker = Ranker(
+        ranker = Ranker.of(
             rulers,
             game.blocks.columns.codes[rulers.places].astype(np.int64),
-            rows.take(sample_places(n_rows)),
-            edge_places(bins, n_rows, game.n_neighbors),
+            rows.take(sample_places(len(places))),
             np.diff(shard.starts),
-            n_nearest(bins, n_rows, game.n_neighbors),
-            game.n_neighbors,
-            chances_at_ranks(self.row_semivalue, len(game.labels), n_rows, game.n_neighbors),
+            bins=bins,
+            n_neighbors=game.n_neighbors,
+            semivalue=self.row_semivalue,
+            n_players=len(game.labels),
         )
         return ranker, shard
 
@@ -254,18 +253,3 @@ class QueryTasks:
         else:
             values[axis.codes[rows]] = cells.T
         return values
-
-
-@dataclass(eq=False)
-class _Added:
-    """What the queries of a task add: to cells, shape (n_results, n_rows), and to the total."""
-
-    cells: NDArray[Any]
-    weight: float = 0.0
-    total: float = 0.0
-    whole: float = 0.0
-
-    def judge(self, count: float, whole: float, base: float) -> None:
-        self.total += count * (whole - base)
-        self.whole += count * whole
-        self.weight += count

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +201,32 @@ class Questions:
             last = coalitions.weights.sum(axis=0) if self.empty == "zero" else coalitions.nothing
             drawn.append((coalitions, np.vstack([coalitions.weights, last])))
         return drawn
+
+
+class Judged(NamedTuple):
+    """What some queries count together, and what the whole table is worth to them.
+
+    Parameters
+    ----------
+    weight : float
+    total : float
+        The part of it that cells earn.
+    whole : float
+    """
+
+    weight: float
+    total: float
+    whole: float
+
+
+def judged(counts: Iterable[float], wholes: Iterable[float], bases: Iterable[float]) -> Judged:
+    """Add up what queries count, in their order."""
+    weight = total = whole = 0.0
+    for count, everyone, base in zip(counts, wholes, bases, strict=True):
+        weight += float(count)
+        total += float(count) * (float(everyone) - float(base))
+        whole += float(count) * float(everyone)
+    return Judged(weight, total, whole)
 
 
 def kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:

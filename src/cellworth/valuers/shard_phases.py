@@ -18,7 +18,7 @@ from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
 from cellworth.sharded.phases import Resolved, State
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.value_files import GROUP_ROWS, write_groups
-from cellworth.valuers.questions import Questions, Task
+from cellworth.valuers.questions import Questions, Task, judged
 
 Floats = NDArray[np.float64]
 
@@ -145,18 +145,12 @@ class ShardPhases:
 
     def _told(self, task: Task, prepared: Prepared, worths: Any) -> dict[str, Any]:
         """What a round adds to totals, and how sums of columns differ from query to query."""
-        asked, wholes = prepared.asked, worths.of_everyone(prepared.asked)
-        total = whole = weight = 0.0
-        for count, everyone, base in zip(asked.counts, wholes, prepared.bases, strict=True):
-            total += float(count) * (float(everyone) - float(base))
-            whole += float(count) * float(everyone)
-            weight += float(count)
+        asked = prepared.asked
+        added = judged(asked.counts, worths.of_everyone(asked), prepared.bases)
         sums = _column_sums(prepared, worths.sums, self.ranker.class_counts)
         squared = (asked.counts * self.questions.judges.n_queries) ** 2
         return {
-            "total": total,
-            "whole": whole,
-            "weight": weight,
+            **added._asdict(),
             "n_queries": len(asked.labels),
             "n_ranked": self.questions.n_ranked(task),
             "counts": float(squared.sum()),

@@ -20,7 +20,7 @@ _PROCESS = 400e6
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of one core, measured where the run is planned; part of a :class:`ShardPlan`.
+    """Seconds of one core, measured where the run is planned; part of a ``ShardPlan``.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What a run over shards would cost; :meth:`KNNValuer.plan` makes it of a ShardedTable.
+    """What a run over shards would cost; ``KNNValuer.plan`` makes it of a ShardedTable.
 
     Parameters
     ----------
@@ -66,6 +66,8 @@ class ShardPlan:
         Lists of coalitions in a sweep.
     summary_bytes : float
         Bytes of what a shard tells of its columns, for each of its first 65,536 rows.
+    on_cluster : bool
+        Whether workers are processes, or threads of one.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class ShardPlan:
     cell_bytes: int = 4
     n_designs: int = 1
     summary_bytes: float = 0.0
+    on_cluster: bool = True
 
     @property
     def n_pairs(self) -> int:
@@ -137,18 +140,18 @@ class ShardPlan:
 
     @property
     def network(self) -> dict[str, float]:
-        """Bytes between workers in the whole run, by what they hold; in one process nothing is.
+        """Bytes between workers in the whole run, by what they hold; threads send none.
 
         Summaries of one worker's shards meet where they are. Those of workers meet in a tree, where
         counts add up and lists grow; what comes of them goes to every worker once.
         """
-        others, pairs = self.n_workers - 1, self.n_pairs
+        others, pairs = self.on_cluster * (self.n_workers - 1), self.n_pairs
         n_edges, listed = self._n_edges, self._listed
         by_bin = 2 * (n_edges + 1)
         share = others / self.n_workers
         frames = self.n_rounds * _FRAME * others
         return {
-            "bins": others * (4 * n_edges * pairs + self._queries_bytes) + frames,
+            "bins": others * ((4 * n_edges + _NUMBER) * pairs + self._queries_bytes) + frames,
             "summaries": (others * 4 * by_bin + listed * self._times_moved) * pairs + frames,
             "worths by bin": others * _NUMBER * by_bin * pairs + frames,
             "worths of the nearest": listed * share * pairs + frames,
@@ -163,7 +166,7 @@ class ShardPlan:
 
     @property
     def network_bytes(self) -> float:
-        """Bytes that travel between workers in the whole run; 0 in threads of one machine."""
+        """Bytes between workers in the whole run."""
         return sum(self.network.values())
 
     @property
@@ -199,9 +202,12 @@ class ShardPlan:
         return n_rows * n_columns * self.cell_bytes + 2 * state + result
 
     def with_workers(self, n_workers: int, n_shards: int | None = None) -> ShardPlan:
-        """The same run elsewhere."""
+        """The same run on a cluster of so many workers."""
         return replace(
-            self, n_workers=n_workers, n_shards=n_shards or max(n_workers, self.n_shards)
+            self,
+            n_workers=n_workers,
+            n_shards=n_shards or max(n_workers, self.n_shards),
+            on_cluster=True,
         )
 
     def __repr__(self) -> str:
@@ -216,12 +222,19 @@ class ShardPlan:
                 f"{self.n_rounds:,} rounds, {self.n_workers:,} workers",
                 f"  work        {told_hours(self.core_hours)} of one core ({shares})",
                 f"  time        about {told_hours(self.hours)}, mostly {self.bottleneck}",
-                f"  network     {told_bytes(self.network_bytes)}"
-                f" ({told_bytes(self.bytes_per_pair)} for a query and coalition), "
-                f"{told_bytes(sum(self.driver_bytes.values()))} through the driver",
+                f"  network     {self._told_network}",
                 f"  memory      {told_bytes(self.memory_per_worker)} per worker",
                 f"  disk        {told_bytes(self.disk_bytes)}",
             ]
+        )
+
+    @property
+    def _told_network(self) -> str:
+        if not self.on_cluster:
+            return "none: all workers are threads of one process"
+        return (
+            f"{told_bytes(self.network_bytes)} ({told_bytes(self.bytes_per_pair)} for a query and "
+            f"coalition), {told_bytes(sum(self.driver_bytes.values()))} through the driver"
         )
 
     @property

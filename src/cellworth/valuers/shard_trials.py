@@ -149,9 +149,11 @@ class Trial:
             self._timed("publish", write_values, folder, 0, 0, values, None, values[:, 0], None)
 
     def _timed(self, step: str, function: Callable[..., Made], *given: Any, **named: Any) -> Made:
-        began = time.perf_counter()
+        # Files may be waited for; the rest is a core's own time, whoever else is on the machine.
+        clock = time.thread_time if step in _OF_ROUNDS else time.perf_counter
+        began = clock()
         made = function(*given, **named)
-        self._seconds[step] += time.perf_counter() - began
+        self._seconds[step] += clock() - began
         return made
 
 

@@ -19,8 +19,7 @@ from cellworth.execution import Executor
 from cellworth.execution.checkpoints import DirectoryJournal
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.moments import Tally
-from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
-from cellworth.neighbours.chances import chances_at_ranks
+from cellworth.neighbours.bins import RankBins, sample_places
 from cellworth.neighbours.rounds import Ranker
 from cellworth.provenance import Provenance, Session, environment
 from cellworth.semivalues import Semivalue
@@ -97,15 +96,15 @@ class ShardedRun:
         shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
         sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
         rulers = game.layout.rulers
-        ranker = Ranker(
+        ranker = Ranker.of(
             rulers,
             game.columns.codes[rulers.places].astype(np.int64),
             sample,
-            edge_places(self.bins, n_rows, game.n_neighbors),
             np.array(game.layout.class_counts, dtype=np.int64),
-            n_nearest(self.bins, n_rows, game.n_neighbors),
-            game.n_neighbors,
-            chances_at_ranks(self.row_semivalue, n_rows, n_rows, game.n_neighbors),
+            bins=self.bins,
+            n_neighbors=game.n_neighbors,
+            semivalue=self.row_semivalue,
+            n_players=n_rows,
         )
         return ShardPhases(shards, ranker, self.questions)
 

@@ -1,0 +1,171 @@
+"""Plans of runs over shards: their arithmetic, and what real runs need in comparison."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+import mixture
+from cellworth import KNNValuer, Permutations, RankBins, Serial, ShardedTable, Threads
+from cellworth.valuers.shard_plans import Rates, ShardPlan, told_bytes, told_hours
+
+N_ROWS, N_QUERIES = 8000, 256
+RATES = Rates(read=1e-7, look=3e-9, settle=4e-9, prepare=2e-4, resolve=3e-4, publish=5e-8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "CHUNK", 20_000)
+        yield mixture.write(tmp_path_factory.mktemp("rows"), N_ROWS, 8, rows_per_group=500)
+
+
+@pytest.fixture(scope="module")
+def judges():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "CHUNK", 20_000)
+        X_val, y_val = mixture.queries(N_QUERIES)
+    return {"X_val": X_val, "y_val": y_val}
+
+
+def table(folder, n_shards=8):
+    return ShardedTable.from_parquet(folder, target="label", shards=n_shards)
+
+
+def valuer(**settings):
+    settings = {"design": Permutations(1), "sweeps": 2, "executor": Serial(), **settings}
+    return KNNValuer(5, ranking=RankBins(100), random_state=0, progress=False, **settings)
+
+
+def plan(**settings):
+    settings = {
+        "n_shards": 100, "n_workers": 10, "n_queries": 1000, "n_coalitions": 50, "sweeps": 2,
+        "pairs_per_round": 6400, "n_neighbors": 5, "bins": RankBins(), "rates": RATES, **settings,
+    }  # fmt: skip
+    return ShardPlan((10**8, 50), 50, **settings)
+
+
+def test_pairs_and_rounds_are_counted():
+    assert plan().n_pairs == 1000 * 50 * 2
+    # 50,000 pairs of a sweep in rounds of 6,400.
+    assert plan().n_rounds == 2 * 8
+
+
+def test_seconds_are_rates_times_what_there_is():
+    spent = plan().core_seconds
+    assert spent["reading"] == pytest.approx(10**8 * 50 * 1e-7)
+    assert spent["passes over the rows"] == pytest.approx(10**5 * 10**8 * 7e-9)
+    assert spent["bins and merged ranks"] == pytest.approx(10**5 * 5e-4)
+    assert plan().core_hours == pytest.approx(sum(spent.values()) / 3600)
+
+
+def test_what_one_worker_does_for_a_round_becomes_the_bottleneck_of_many():
+    slow = replace(RATES, resolve=1e-2)
+    assert plan(rates=slow).bottleneck == "passes over the rows"
+    many = plan(rates=slow, n_shards=100_000, n_workers=100_000)
+    assert many.bottleneck == "bins and merged ranks"
+
+
+def test_one_process_sends_nothing_and_each_further_worker_gets_every_message_once():
+    assert plan(n_workers=1).network_bytes == 0
+    two, three = (plan(n_workers=n).network for n in (2, 3))
+    for kind in ("bins", "worths by bin"):
+        assert three[kind] == pytest.approx(2 * two[kind])
+
+
+def test_the_nearest_rows_move_up_a_tree_of_workers():
+    # Of eight workers seven send to the first; of 64, seven of each eight, and then seven eighths.
+    assert plan(n_workers=8)._times_moved == 7 / 8
+    assert plan(n_workers=64)._times_moved == 7 / 8 + 7 / 8
+
+
+def test_more_workers_are_faster_and_need_more_network():
+    few, many = plan(), plan().with_workers(100)
+    assert many.hours < few.hours
+    assert many.network_bytes > few.network_bytes
+    assert plan().with_workers(500).n_shards == 500
+
+
+def test_it_is_told_line_by_line():
+    told = repr(plan())
+    for part in ("100,000,000 x 50 in 100 shards", "16 rounds", "through the driver", "per worker"):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"), [(2.5, "2.5 h"), (0.5, "30 min"), (1e-3, "3.6 s"), (123456.0, "123,456 h")]
+)
+def test_hours_are_told_shortly(hours, told):
+    assert told_hours(hours) == told
+
+
+def test_bytes_are_told_shortly():
+    assert [told_bytes(n) for n in (12, 2e3, 3.5e6, 4e12)] == ["12 B", "2 KB", "3.5 MB", "4 TB"]
+
+
+def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
+    found = valuer(executor=Threads(2)).plan(table(folder), **judges)
+    assert (found.shape, found.n_shards, found.n_workers) == ((N_ROWS, 20), 8, 2)
+    fitted = valuer().fit(table(folder), **judges)
+    assert found.n_rounds == fitted.valuation_.provenance.sessions[0].tasks
+    assert found.n_pairs == fitted.valuation_.provenance.tally.utilities
+
+
+@pytest.mark.parametrize("sweeps", [1, 2])
+def test_files_are_as_large_as_planned(folder, judges, tmp_path, sweeps):
+    found = valuer(sweeps=sweeps).plan(table(folder), **judges)
+    valuer(sweeps=sweeps, checkpoint=tmp_path / "run").fit(table(folder), **judges)
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert size == pytest.approx(found.disk_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"y": [0, 1]}, "y is not for"), ({"row_groups": [0, 1]}, "row_groups is not for")],
+)
+def test_what_shards_do_not_take_is_refused(folder, judges, given, told):
+    with pytest.raises(ValueError, match=told):
+        valuer().plan(table(folder), **given, **judges)
+
+
+def test_a_plan_needs_validation_rows(folder):
+    with pytest.raises(ValueError, match="X_val"):
+        valuer().plan(table(folder))
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_core_seconds_are_right_within_a_factor_of_two(folder, judges):
+    began = time.process_time()
+    found = valuer(sweeps=6).plan(table(folder), **judges)
+    assert time.process_time() - began < 20
+    valuer().fit(table(folder), **judges)
+    began = time.process_time()
+    valuer(sweeps=6).fit(table(folder), **judges)
+    spent = time.process_time() - began
+    assert 0.5 < spent / (3600 * found.core_hours) < 2
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_bytes_between_workers_are_as_planned(folder):
+    dask, distributed = (pytest.importorskip(name) for name in ("dask", "distributed"))
+    from shard_bytes import Counting, counted
+
+    config = {"distributed.scheduler.work-stealing": False}
+    with (
+        dask.config.set(config),
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, dashboard_address=":0", memory_limit=0
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found, (between, to_driver, *_) = counted(
+            client, Counting(client), table(folder), N_QUERIES, design=Permutations(1)
+        )
+    assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
+    for kind in ("bins", "summaries", "worths by bin", "worths of the nearest"):
+        assert between[kind] == pytest.approx(found.network[kind], rel=0.15)
+    # Neither rows nor states, nor all worths at once.
+    assert set(between) <= set(found.network)
+    assert sum(to_driver.values()) < sum(found.driver_bytes.values()) * 1.2
