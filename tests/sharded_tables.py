@@ -3,10 +3,13 @@
 import datetime
 import decimal
 import pickle
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from cellworth.sharded.summaries import TableSummary, summarise
 
 KINDS = {"code": "categorical", "digits": "numeric"}
 
@@ -66,3 +69,9 @@ def written(folder, target="y", **columns):
 def travelled(thing):
     """What arrives where it is sent."""
     return pickle.loads(pickle.dumps(thing))  # noqa: S301
+
+
+def summarise_all(table, kinds=None):
+    """Summary of all shards, read one after the other."""
+    parts = (summarise(table, shard, kinds) for shard in range(table.n_shards))
+    return reduce(TableSummary.merge, parts)

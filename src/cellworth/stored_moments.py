@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ class StoredMoments(Moments):
         self.files = tuple(sorted(files, key=lambda file: file.first_row))
         self.sums = sums
         self._checked: dict[str, tuple[int, int]] = {}
+        self._lodging: _Lodging | None = None
         _refuse_gaps(self.files, len(sums.mean) - 1, self.n_observations)
 
     folder: Path
@@ -211,8 +213,12 @@ class StoredMoments(Moments):
         sums = self.sums.merge(other.sums)
         merged = StoredMoments(place, [ValueFile.from_plain(file) for file in files], sums)
         if folder is None:
-            weakref.finalize(merged, shutil.rmtree, place, ignore_errors=True)
+            merged.lodge_in(place)
         return merged
+
+    def lodge_in(self, folder: Path) -> None:
+        """Have a folder with the files removed when the last copy of these Moments is gone."""
+        self._lodging = _Lodging(folder)
 
     def refuse_missing(self) -> None:
         """Refuse files that are not there, or not of their size; their content is not read."""
@@ -296,6 +302,22 @@ def _by_rows(rows: Places, at_once: int) -> Iterator[Places]:
     order = np.argsort(rows, kind="stable")
     for start in range(0, len(order), at_once):
         yield order[start : start + at_once]
+
+
+class _Lodging:
+    """A temporary folder, which goes with the last who holds on to this; copies share it."""
+
+    def __init__(self, folder: Path) -> None:
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Lodging:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "the values lie in a temporary folder, which goes with this process, so that they "
+            "cannot be pickled; save the valuation first and load it there."
+        )
 
 
 class _Held:

@@ -18,9 +18,9 @@ from cellworth.problem import Problem
 from cellworth.sharded.cells import read_parsed
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.shards import load
-from cellworth.sharded.summaries import TableSummary, summarise, summarise_all
+from cellworth.sharded.summaries import TableSummary, summarise
 from cellworth.tables import Table
-from sharded_tables import KINDS, table_of_all_sorts, travelled, write, written
+from sharded_tables import KINDS, summarise_all, table_of_all_sorts, travelled, write, written
 
 LIBRARIES = {
     "arrow": lambda table: table,

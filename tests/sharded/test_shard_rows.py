@@ -9,8 +9,7 @@ import pytest
 from cellworth import ShardedTable
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.shards import ShardRows, load, sampled
-from cellworth.sharded.summaries import summarise_all
-from sharded_tables import KINDS, table_of_all_sorts, write
+from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
 
 
 @pytest.fixture(scope="module")

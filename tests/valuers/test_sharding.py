@@ -1,6 +1,8 @@
 """Values of tables in shards: the same bits as in memory, however cut and whoever works."""
 
+import copy
 import datetime
+import pickle
 import signal
 from contextlib import contextmanager
 
@@ -30,6 +32,7 @@ from cellworth.sharded.preparing import PreparedShards
 from cellworth.valuers.shard_phases import ShardPhases
 from killing import Killer, Log
 from logged_phases import LoggedPhases
+from sharded_tables import travelled
 
 N_ROWS, N_QUERIES = 3000, 30
 
@@ -258,6 +261,26 @@ def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
 def test_lists_of_a_valuation_keep_its_files(folder):
     rows = valuer().fit(table(folder), **JUDGES).valuation_.rows()
     assert len(rows.lowest(3).values) == 3
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_keep_the_files_of_a_valuation(folder, copied):
+    fitted = valuer().fit(table(folder), **JUDGES)
+    home, values = fitted.valuation_.moments.folder, fitted.values_
+    other = copied(fitted.valuation_)
+    del fitted
+    assert np.array_equal(other.iloc[:3, :], values[:3])
+    del other
+    assert not home.exists()
+
+
+def test_a_valuation_in_a_temporary_folder_is_saved_before_it_travels(folder, tmp_path):
+    valuation = valuer().fit(table(folder), **JUDGES).valuation_
+    with pytest.raises(TypeError, match="save the valuation first and load it there"):
+        pickle.dumps(valuation)
+    valuation.save(tmp_path / "values")
+    loaded = travelled(Valuation.load(tmp_path / "values"))
+    assert np.array_equal(loaded.values, valuation.values)
 
 
 def test_fitted_attributes_are_read_when_asked_for(folder):

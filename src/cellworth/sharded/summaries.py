@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -97,14 +96,6 @@ def summarise(
         unlabelled,
         {shard: digest.hexdigest()},
     )
-
-
-def summarise_all(
-    table: ShardedTable, kinds: Mapping[Any, Kind | Distance] | None = None
-) -> TableSummary:
-    """Read all shards, one after the other."""
-    parts = (summarise(table, shard, kinds) for shard in range(table.n_shards))
-    return reduce(TableSummary.merge, parts)
 
 
 def told_kinds(kinds: Mapping[Any, Any] | None, table: ShardedTable) -> dict[Any, Kind]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ class ShardedRun:
         if self.folder is None:
             shutil.rmtree(home / "rows")
             # Lists of rows and the like hold on to the files as well.
-            weakref.finalize(valuation.moments, shutil.rmtree, home, ignore_errors=True)
+            valuation.moments.lodge_in(home)
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_broken_off(n_done, self.questions, interrupted=finished.interrupted)
         return valuation
