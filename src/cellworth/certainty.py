@@ -11,13 +11,16 @@ Floats = NDArray[np.float64]
 
 # Half the width of a 95 % interval, in standard errors.
 WIDTH_95 = 1.959963984540054
+# Said of single blocks where errors from the choice of validation rows are known of sums alone.
+SAMPLING_ALONE = "by sampling errors alone, as validation errors of single blocks are not known"
 
 
 class Signs(NamedTuple):
     """How many values are surely below zero, surely above, cannot be told, or are not known.
 
     A value counts as told if zero is outside its 95 % interval, value by value: of many values
-    that are truly zero, 2.5 % are on each side by chance.
+    that are truly zero, 2.5 % are on each side by chance. Where validation errors are not known,
+    as of single cells of a table in shards, the interval is of sampling errors alone.
     """
 
     negative: int

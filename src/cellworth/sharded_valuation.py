@@ -170,8 +170,17 @@ class ShardedValuation(Valuation):
             spread = figures.get("spread", np.broadcast_to(0.0, mean.shape))
             yield Strip(rows, _read_only(mean), _read_only(self._errors_of(spread)), None)
 
+    @property
+    def lacks_validation_errors(self) -> bool:
+        """Whether validation errors are known of sums; those of single cells never are."""
+        return self.sums_validation is not None
+
     def signs(self) -> Signs:
-        """Count the blocks that are surely worth less than nothing, surely more, or neither."""
+        """Count the blocks that are surely worth less than nothing, surely more, or neither.
+
+        Of sampling errors alone: validation errors of single cells are not known, so that fewer
+        blocks than this may be told from zero.
+        """
         if self.status != "exact" and not self._reads_spread:
             return Signs(0, 0, 0, math.prod(self.shape))
         return super().signs()
@@ -235,6 +244,12 @@ class ShardedValuation(Valuation):
         count = self.moments.n_observations
         errors: Floats = np.sqrt(spread / (count * (count - 1.0)))
         return errors
+
+    def _told_validation(self) -> str | None:
+        if self.sums_validation is None:
+            return None
+        largest = f"up to {self.sums_validation.max():.2g}"
+        return f"{largest} for columns and the total; not known for single cells"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         files, count = self.moments.files, self.moments.n_observations

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, Labels, label_array
-from cellworth.certainty import Signs, both_errors
+from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors
 from cellworth.counts import checked_count
 from cellworth.indexing import Lookup
 from cellworth.listing import ValueList, frame
@@ -274,10 +274,20 @@ class Valuation:
                 None if judged is None else judged[rows],
             )
 
+    @property
+    def lacks_validation_errors(self) -> bool:
+        """Whether validation errors are known of sums but not of blocks, as of tables in shards.
+
+        What is then told of single blocks, such as :meth:`signs`, has sampling errors alone in it.
+        """
+        return False
+
     def signs(self) -> Signs:
         """Count the blocks that are surely worth less than nothing, surely more, or neither.
 
-        A value is told from zero if its 95 % interval, of both kinds of errors, leaves zero out.
+        A value is told from zero if its 95 % interval, of both kinds of errors as far as they are
+        known, leaves zero out. Validation errors are not known of blocks of a table in shards:
+        only sampling errors are in its signs.
         """
         counted = (Signs.of(strip.values, strip.errors) for strip in self.strips())
         return reduce(Signs.with_others, counted)
@@ -467,6 +477,12 @@ class Valuation:
         enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
         return np.where(enough, self.moments.standard_errors, np.nan)
 
+    def _told_validation(self) -> str | None:
+        """How large validation errors are, in words."""
+        if self.validation_errors is None:
+            return None
+        return f"up to {self.validation_errors.max():.2g}, from the choice of validation rows"
+
     def _noise_and_signal(self) -> tuple[float, float]:
         """Sums of squared errors and of squared values, of what is known."""
         # A sum of nothing is no reason to ask for more.
@@ -612,9 +628,9 @@ def _summary(valuation: Valuation) -> Iterator[str]:
         found = valuation.largest_error
         largest = "not known" if math.isnan(found) else f"up to {found:.2g}"
         yield f"  errors      {largest}"
-    if valuation.validation_errors is not None:
-        largest = f"up to {valuation.validation_errors.max():.2g}"
-        yield f"  validation  {largest}, from the choice of validation rows"
+    judged = valuation._told_validation()
+    if judged is not None:
+        yield f"  validation  {judged}"
     for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
         for entry in listing:
             yield f"  {name:<10}  {entry['value']:.4g} ({entry['row']}, {entry['column']})"
@@ -633,7 +649,8 @@ def _view(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
     yield paragraph(_total_sentence(valuation))
-    yield paragraph(f"{valuation.signs()}.")
+    lacking = f", {SAMPLING_ALONE}" if valuation.lacks_validation_errors else ""
+    yield paragraph(f"{valuation.signs()}{lacking}.")
     columns = valuation.columns()
     yield paragraph(_title("Columns", min(n_columns, _COLUMNS_SHOWN), n_columns, "highest first"))
     yield columns.highest(_COLUMNS_SHOWN).to_html(bars=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from cellworth.applications import cell_suspicion
+from cellworth.certainty import SAMPLING_ALONE
 from cellworth.cli import options
 from cellworth.cli.folders import Result, stands_alone
 from cellworth.cli.printing import print_result
@@ -37,8 +38,8 @@ class Check:
 @click.option(
     "--max-harmful", type=options.share, metavar="SHARE",
     help="Most cells, as 2% or 0.02, whose value is below 0 by more than 1.96 times its error "
-    "(of sampling and of the choice of validation rows together), or whose value or error is not "
-    "known.",
+    "(of sampling and of the choice of validation rows together; of sampling alone for a table in "
+    "shards), or whose value or error is not known.",
 )  # fmt: skip
 @click.option("--min-total", type=options.finite, help="Least that all cells are worth together.")
 @click.option("--max-suspects", type=click.IntRange(min=0), help="Most suspicious cells.")
@@ -103,6 +104,7 @@ def _of_values(
         share = harmful + unknown
         told = f"{harmful:.2%} of the cells are harmful"
         told += f" and {unknown:.2%} are not known" if unknown else ""
+        told += f" ({SAMPLING_ALONE})" if valuation.lacks_validation_errors else ""
         told += f", at most {max_harmful:.2%} may be"
         yield Check("max_harmful", share, max_harmful, share <= max_harmful, told, unknown)
     if min_total is not None:

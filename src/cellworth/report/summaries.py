@@ -121,6 +121,7 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "negative_share": negative / visited if visited else None,
         "unclear_share": signs.undecided / signs.total if told else None,
         "harmful_share": signs.negative / signs.total if told else None,
+        "sampling_alone": valuation.lacks_validation_errors,
         "error": math.sqrt(squares / judged) if judged else None,
         "size": size,
     }
