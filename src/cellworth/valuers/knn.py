@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -72,6 +72,16 @@ _INSTEAD = {
     "stop": "give a number of sweeps",
     "on_round": "leave it out",
 }
+
+
+class _InShards(NamedTuple):
+    """What ``fit`` was given with a table in shards; what is refused there, too."""
+
+    table: ShardedTable
+    X_val: Any
+    y_val: Any
+    column_groups: Groups
+    refused: Mapping[str, Any]
 
 
 class KNNValuer(Valuer):
@@ -255,7 +265,7 @@ class KNNValuer(Valuer):
             )
         if isinstance(X, ShardedTable):
             refused = {"y": y, "row_groups": row_groups, "groups": groups, "owners": owners}
-            return self._fit_sharded(X, X_val, y_val, column_groups, refused)
+            return self._fit_sharded(_InShards(X, X_val, y_val, column_groups, refused))
         game = self._game(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
@@ -270,18 +280,11 @@ class KNNValuer(Valuer):
         if not isinstance(X, ShardedTable):
             return super().question(X, y, **given)
         known = {name: given.pop(name, None) for name in ("X_val", "y_val", "column_groups")}
-        run, _ = self._sharded_run(X, **known, refused={"y": y, **given})
+        run, _ = self._sharded_run(_InShards(X, **known, refused={"y": y, **given}))
         return self._question(run.game)
 
-    def _fit_sharded(
-        self,
-        table: ShardedTable,
-        X_val: Any,
-        y_val: Any,
-        column_groups: Groups,
-        refused: Mapping[str, Any],
-    ) -> Self:
-        run, columns = self._sharded_run(table, X_val, y_val, column_groups, refused)
+    def _fit_sharded(self, given: _InShards) -> Self:
+        run, columns = self._sharded_run(given)
         design = described(run.questions.design)
         method = {
             "name": "KNNValuer",
@@ -293,24 +296,17 @@ class KNNValuer(Valuer):
         question = self._question(run.game)
         # Values stay in files; they are read when values_ and the like are asked for.
         self.valuation_ = run.value(columns, question, method, show_progress=self.progress)
-        self.n_features_in_ = len(table.names)
-        self.feature_names_in_ = table.names
+        self.n_features_in_ = len(given.table.names)
+        self.feature_names_in_ = given.table.names
         return self
 
-    def _sharded_run(
-        self,
-        table: ShardedTable,
-        X_val: Any,
-        y_val: Any,
-        column_groups: Groups,
-        refused: Mapping[str, Any],
-    ) -> tuple[ShardedRun, Axis]:
+    def _sharded_run(self, given: _InShards) -> tuple[ShardedRun, Axis]:
         folder = _checked_folder(self.checkpoint)
-        settings, executor = self._checked_for_shards(table, X_val, y_val, refused)
+        settings, executor = self._checked_for_shards(given)
         game = ShardedKNNGame.of(
-            table, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
-            scale=self.scale, kinds=self.kinds, empty=self.empty, column_groups=column_groups,
-            executor=executor, show_progress=self.progress,
+            given.table, given.X_val, given.y_val, n_neighbors=self.n_neighbors,
+            scoring=self.scoring, scale=self.scale, kinds=self.kinds, empty=self.empty,
+            column_groups=given.column_groups, executor=executor, show_progress=self.progress,
         )  # fmt: skip
         judges = Judges((game.queries.columns,), game.query_labels, game.query_weights)
         questions = self._questions(judges, game.shape, settings)
@@ -340,21 +336,19 @@ class KNNValuer(Valuer):
     def _bins(self) -> RankBins:
         return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or RankBins()
 
-    def _checked_for_shards(
-        self, table: ShardedTable, X_val: Any, y_val: Any, given: Mapping[str, Any]
-    ) -> tuple[Settings, Executor]:
+    def _checked_for_shards(self, given: _InShards) -> tuple[Settings, Executor]:
         """Refuse what can be refused before the table is read."""
         own = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
-        for name, thing in {**given, **own}.items():
+        for name, thing in {**given.refused, **own}.items():
             if thing is not None:
                 raise ValueError(
                     f"{name} is not for sharded tables; {_INSTEAD.get(name, 'leave it out')}."
                 )
-        refuse_without_judges(X_val, y_val)
+        refuse_without_judges(given.X_val, given.y_val)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         executor = settings.executor or in_threads()
         workers_of(executor)
-        table.refuse_changed_files()
+        given.table.refuse_changed_files()
         return settings, executor
 
     def plan(
@@ -375,7 +369,7 @@ class KNNValuer(Valuer):
         """
         if isinstance(X, ShardedTable):
             refused = {"y": y, "row_groups": row_groups, "groups": groups}
-            return self._shard_plan(X, X_val, y_val, column_groups, refused)
+            return self._shard_plan(_InShards(X, X_val, y_val, column_groups, refused))
         game = self._game(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
@@ -386,20 +380,14 @@ class KNNValuer(Valuer):
         once, limited = not tasks.questions.draws, rule is not None
         return plan_of_sweeps(tasks, _checked_sweeps(self.sweeps, once=once, limited=limited), rule)
 
-    def _shard_plan(
-        self,
-        table: ShardedTable,
-        X_val: Any,
-        y_val: Any,
-        column_groups: Groups,
-        refused: Mapping[str, Any],
-    ) -> ShardPlan:
-        settings, executor = self._checked_for_shards(table, X_val, y_val, refused)
+    def _shard_plan(self, given: _InShards) -> ShardPlan:
+        settings, executor = self._checked_for_shards(given)
+        table = given.table
         trial = Trial(
-            trial_part(table), X_val, y_val, kinds=self.kinds, scale=self.scale,
+            trial_part(table), given.X_val, given.y_val, kinds=self.kinds, scale=self.scale,
             classification=wants_classes(self.scoring),
         )  # fmt: skip
-        n_players = len(Axis.of_groups(table.names, column_groups, what="column"))
+        n_players = len(Axis.of_groups(table.names, given.column_groups, what="column"))
         judges = trial.judges(self.scoring or "accuracy")
         questions = self._questions(judges, (table.shape[0], n_players), settings)
         bins = self._bins()
