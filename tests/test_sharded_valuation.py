@@ -407,3 +407,14 @@ def test_groups_must_be_full_but_for_the_last(tmp_path):
         with pytest.raises(ValueError, match="all but the last have 4"):
             value_files.write_groups(tmp_path, 1, 0, map(group, sizes))
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_is_forced_to_disk_unless_it_need_not_last(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr("os.fsync", forced.append)
+    group = {"mean": np.ones((2, 3)), "row_mean": np.ones(2)}
+    lasting = value_files.write_groups(tmp_path / "a", 0, 0, [group])
+    n_forced = len(forced)
+    assert n_forced > 0
+    assert value_files.write_groups(tmp_path / "b", 0, 0, [group], durable=False) == lasting
+    assert len(forced) == n_forced
