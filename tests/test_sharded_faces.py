@@ -1,12 +1,16 @@
 """What people see of values in shards: reports, explanations, plots, the command line."""
 
 import json
+import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from cellworth import (
+    KNNValuer,
+    ShardedTable,
     Valuation,
     explain_column,
     explain_row,
@@ -17,7 +21,9 @@ from cellworth import (
 )
 from cellworth.cli import main
 from cellworth.plots.grids import Grid
+from cellworth.valuers import shard_phases
 from in_shards import in_shards, whole
+from sharded_tables import write
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +104,47 @@ def test_check_holds_values_in_shards_against_limits(both, tmp_path):
     assert (code, "FAIL" in text) == (1, True)
     code, text = run("check", tmp_path / "values", "--max-suspects", 3, "--suspicion-above", 5)
     assert code == 2
-    assert "holds values but no" in text
+    assert "values of a table in shards, which are used from Python" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        ("suspects {V}", "valuation.lowest(k) and table.take(rows)"),
+        ("explain {V} --row 3", "explain_row(valuation, row)"),
+        ("merge {V} {V} -o {V}-both", "valuation.merge(other, folder)"),
+        ("split {V} --amount 10 --owners {V}.toml", "split(valuation, owners, amount=...)"),
+    ],
+)
+def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command, function):
+    (tmp_path / "values.toml").write_text("owners = [{name = 'ann'}]")
+    code, text = run(*command.format(V=tmp_path / "values").split())
+    assert code == 2
+    assert "values of a table in shards, which are used from Python: valuation = Val" in text
+    assert function in text
+
+
+def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_phases, "GROUP_ROWS", 4)
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    cells = pa.table({"a": X[:, 0], "b": X[:, 1]})
+    write(cells.append_column("y", pa.array(X[:, 0] > 0)), tmp_path / "table", [20])
+    table = ShardedTable.from_parquet(tmp_path / "table", target="y")
+    valuer = KNNValuer(3, checkpoint=tmp_path / "k", random_state=0)
+    valuation = valuer.fit(table, X_val=cells.slice(0, 9), y_val=X[:9, 0] > 0).valuation_
+    for folder in (tmp_path / "k", tmp_path / "k" / "run"):
+        code, text = run("info", folder)
+        assert code == 0
+        assert "cellworth checkpoint\n  of          a table in shards\n" in text
+        assert f"KNNValuer(..., checkpoint='{tmp_path / 'k'}').fit(table, ...)" in text
+    assert json.loads(run("info", tmp_path / "k", "--json")[1])["holds"] == "cellworth checkpoint"
+    assert "Valuation of 60 x 2" in run("info", tmp_path / "k" / "values")[1]
+    code, text = run("value", tmp_path / "table", "--target", "y", "-o", tmp_path / "o")
+    assert code == 2
+    assert "ShardedTable.from_parquet(folder, target=...)" in text
+    shutil.rmtree(tmp_path / "k")
+    with pytest.raises(FileNotFoundError, match="the folder was removed, or holds a later result"):
+        valuation.lowest(1)
 
 
 def test_report_is_written_of_values_in_shards(both, tmp_path):

@@ -192,7 +192,9 @@ class ValueFile:
         path = folder / self.file
         if not path.is_file():
             raise FileNotFoundError(
-                f"{folder} lacks the file {self.file!r} that its manifest names."
+                f"{folder} lacks the file {self.file!r} that its manifest names: the folder was "
+                "removed, or holds a later result of its checkpoint; value the table again, and "
+                "save a valuation elsewhere, valuation.save(folder), before its run goes on."
             )
         if path.stat().st_size != self.n_bytes:
             raise ValueError(

@@ -12,6 +12,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import MonteCarloValuer, ShardedTable
+from cellworth.sharded.reading import batches
 from sharded_tables import table_of_all_sorts, travelled, write, written
 
 
@@ -260,3 +261,52 @@ def test_a_row_is_found_again(numbered, tmp_path):
     table = ShardedTable.from_parquet(write(numbered, tmp_path, [100]), target="y")
     assert table.where(100) == f"row 0 of {tmp_path / '1.parquet'}"
     assert table.where(99) == f"row 99 of {tmp_path / '0.parquet'}"
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_rows_are_taken_by_number_in_any_order(tmp_path, monkeypatch, shards):
+    monkeypatch.setattr("cellworth.sharded.reading._BATCH", 70)
+    # NaN is not equal to itself.
+    whole = table_of_all_sorts(1000).drop_columns("unknown")
+    folder = write(whole, tmp_path, [100, 450], rows_per_group=200)
+    table = ShardedTable.from_parquet(folder, target="y", shards=shards)
+    rows = [999, 0, 449, 450, 99, 100, 0, 300]
+    plain = whole["dictionary"].cast(pa.string())
+    place = whole.column_names.index("dictionary")
+    wanted = whole.set_column(place, "dictionary", plain).take(rows)
+    assert table.take(rows).equals(wanted)
+    assert table.take(np.array(rows)).equals(wanted)
+    assert table.take([]).schema == wanted.schema
+
+
+def test_only_the_row_groups_that_are_needed_are_read(numbered, tmp_path, monkeypatch):
+    table = ShardedTable.from_parquet(write(numbered, tmp_path, [300]), target="y")
+    read = []
+
+    def watched(file, groups, *more):
+        read.append((file.address[-9:], list(groups)))
+        return batches(file, groups, *more)
+
+    monkeypatch.setattr("cellworth.sharded.tables.batches", watched)
+    assert table.take([950, 299, 901])["x"].to_pylist() == [950, 299, 901]
+    assert read == [("0.parquet", [0]), ("1.parquet", [2])]
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda table: table.take([3, -1]), IndexError, "row -1 is none of the table's 1,000 rows"),
+        (lambda table: table.take([1000]), IndexError, "give positions from 0 to 999"),
+        (lambda table: table.take([True]), TypeError, "give a list of whole numbers"),
+        (lambda table: table.take(["a"]), TypeError, "give a list of whole numbers"),
+        (lambda table: table.take(5), TypeError, "give a list of whole numbers"),
+        (lambda table: table.where(50_000), IndexError, "row 50000 is none of the table's 1,000"),
+        (lambda table: table.rows(9), IndexError, "shard is 9; give one of the 2 shards, from 0"),
+        (lambda table: table.rows(-1), IndexError, "shard is -1; give one of the 2 shards"),
+    ],
+)
+def test_rows_and_shards_that_are_not_there_get_a_sentence(numbered, tmp_path, ask, error, words):
+    table = ShardedTable.from_parquet(write(numbered, tmp_path, [300]), target="y")
+    assert table.where(301) == f"row 1 of {tmp_path / '1.parquet'}"
+    with pytest.raises(error, match=words):
+        ask(table)

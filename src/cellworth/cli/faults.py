@@ -23,7 +23,10 @@ _MEASURED = "neg_mean_squared_error"
 def refuse_no_file(path: Path) -> None:
     """Refuse what cannot be read, or not twice."""
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow.")
+        raise IsADirectoryError(
+            f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow, or value a folder of "
+            "Parquet files in Python, as ShardedTable.from_parquet(folder, target=...)."
+        )
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there; give the path of a table.")
     if not path.is_file():

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import click
+
 from cellworth import storage
 from cellworth.applications import bundles
 from cellworth.applications.worths import without_groups
@@ -21,6 +23,16 @@ from cellworth.valuation import Valuation
 VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundles.FORMAT
 
 _MANIFEST = "manifest.json"
+_RUN = "run"
+# What commands that need the table are called in Python, where it is in shards.
+_IN_PYTHON = {
+    "check": "valuation.lowest(k) and table.take(rows) show cells to look at",
+    "suspects": "valuation.lowest(k) and table.take(rows) show cells to look at",
+    "explain": "explain_row(valuation, row) or explain_column(valuation, column)",
+    "split": "split(valuation, owners, amount=...)",
+    "merge": "valuation.merge(other, folder)",
+    "report": "report.save(path, valuation, None, cells=False)",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +53,11 @@ class Result:
         """Read a folder that ``cellworth value`` wrote."""
         if kind_of(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
+        if stands_alone(folder):
+            raise ValueError(
+                f"{folder} holds values of a table in shards, which are used from Python: "
+                f"valuation = Valuation.load({str(folder)!r}), then {_in_python()}."
+            )
         if not (folder / FILE).exists():
             raise FileNotFoundError(
                 f"{folder} holds values but no {FILE} that says what was asked; value the table "
@@ -67,6 +84,27 @@ def stands_alone(folder: Path) -> bool:
     if kind_of(folder) != VALUATION or (folder / FILE).exists():
         return False
     return bool((read_manifest_of(folder) or {}).get("sharded"))
+
+
+def _in_python() -> str:
+    """What to call in place of the command that runs."""
+    context = click.get_current_context(silent=True)
+    return _IN_PYTHON.get(context.info_name or "" if context else "", "its methods")
+
+
+def folder_of_sharded_run(folder: Path) -> Path | None:
+    """Folder that a KNNValuer kept a run over a table in shards in, given this or its ``run``."""
+    for top in (folder, folder.parent):
+        run = read_manifest_of(top / _RUN) or {}
+        if run.get("format") == CHECKPOINT and _is_of_shards(run):
+            return top if folder in (top, top / _RUN) else None
+    return None
+
+
+def _is_of_shards(manifest: dict[str, Any]) -> bool:
+    run = manifest.get("run")
+    question = run.get("question") if isinstance(run, dict) else None
+    return isinstance(question, dict) and question.get("game") == "ShardedKNNGame"
 
 
 def save_result(valuation: Valuation, request: Request, folder: Path) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cellworth.cli import options
-from cellworth.cli.folders import AUDIT, CHECKPOINT, VALUATION, kind_of, resume_line
+from cellworth.cli.folders import (
+    AUDIT,
+    CHECKPOINT,
+    VALUATION,
+    folder_of_sharded_run,
+    kind_of,
+    resume_line,
+)
 from cellworth.cli.printing import print_result
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.running import summary_of
@@ -25,7 +32,8 @@ _LEFT_OUT = ("owners", "agreement", "rounds")
 @options.as_json
 def info(folder: Path, as_json: bool) -> None:
     """Say what FOLDER holds: values, a run that can go on, or an audit."""
-    kind = kind_of(folder)
+    sharded = folder_of_sharded_run(folder) if folder.is_dir() else None
+    kind = kind_of(folder) if sharded is None else CHECKPOINT
     if kind not in (VALUATION, CHECKPOINT, AUDIT):
         raise ValueError(f"{folder} is no folder that cellworth wrote; it has no manifest of ours.")
     asked = Request.load(folder) if (folder / FILE).exists() else None
@@ -43,8 +51,20 @@ def info(folder: Path, as_json: bool) -> None:
     else:
         document |= {"created": None, "versions": None, "values": None}
         model = KNN if asked is None else asked.model
-        lines += [f"  go on with  {resume_line(folder, model)}"]
+        lines += [*_sharded_lines(sharded)] if sharded else [_go_on(resume_line(folder, model))]
     print_result("info", document, [*lines, *_asked_lines(document["request"])])
+
+
+def _go_on(how: str) -> str:
+    return f"  go on with  {how}"
+
+
+def _sharded_lines(folder: Path) -> Iterator[str]:
+    """What a run over a table in shards left, and how it goes on."""
+    yield "  of          a table in shards"
+    yield _go_on(f"KNNValuer(..., checkpoint={str(folder)!r}).fit(table, ...), in Python")
+    if (folder / "values").is_dir():
+        yield f"  values      {folder / 'values'}"
 
 
 def _plain(request: Request | None) -> dict[str, Any] | None:

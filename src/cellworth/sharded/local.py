@@ -13,6 +13,7 @@ from cellworth.execution.executors import Executor
 from cellworth.execution.signals import Interrupts
 from cellworth.sharded.benches import Bench, Settlement
 from cellworth.sharded.courses import Course
+from cellworth.sharded.memory import give_back
 from cellworth.sharded.phases import Resolved
 
 Job = Callable[[], Any]
@@ -106,6 +107,9 @@ class _Rounds:
                 prepared = hands.one(partial(phases.prepare, number))
             summary, following = self._passed(before, number, prepared)
             resolved = hands.one(partial(phases.resolve, prepared, summary))
+            # Shards, which come next, need the room.
+            del summary
+            give_back()
             course.ledger.note(number, resolved.told)
             before, prepared, number = _Round(number, prepared, resolved), following, number + 1
         if before is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellworth.blocks import Labels, label_array, some
-from cellworth.counts import checked_count
+from cellworth.counts import checked_count, is_whole
 from cellworth.sharded.cells import refuse_no_labels
 from cellworth.sharded.reading import (
     Address,
@@ -142,6 +142,11 @@ class ShardedTable:
 
     def rows(self, shard: int) -> range:
         """Numbers of a shard's rows in the whole table."""
+        if not is_whole(shard) or not 0 <= shard < self.n_shards:
+            raise IndexError(
+                f"shard is {shard!r}; give one of the {self.n_shards} shards, from 0 to "
+                f"{self.n_shards - 1}."
+            )
         return range(int(self._starts[shard]), int(self._starts[shard + 1]))
 
     def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
@@ -156,11 +161,78 @@ class ShardedTable:
 
     def where(self, row: int) -> str:
         """File and position in it of a row, for a sentence."""
+        _checked_places([row], self.shape[0])
         for file in self.files:
             if row < file.n_rows:
-                return f"row {row} of {file.address}"
+                break
             row -= file.n_rows
-        raise IndexError(row)
+        return f"row {row} of {file.address}"
+
+    def take(self, rows: Any) -> pa.Table:
+        """Read some rows, in the order in which they are named, with the target as last column.
+
+        Only the row groups that hold them are read, one after the other.
+
+        Parameters
+        ----------
+        rows : list or array of whole numbers
+            Positions in the whole table, from 0; such as those that a Valuation's lists name.
+
+        Returns
+        -------
+        pyarrow.Table
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for part in range(3):
+        ...     rows = pa.table({"age": [20 + part, 30], "rich": [True, False]})
+        ...     pq.write_table(rows, folder / f"{part}.parquet")
+        >>> table = ShardedTable.from_parquet(folder, target="rich")
+        >>> table.take([4, 1]).to_pydict()
+        {'age': [22, 30], 'rich': [True, False]}
+
+        Rows of the lowest cells of a valuation:
+
+        >>> from cellworth import KNNValuer
+        >>> judges = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
+        >>> valuation = KNNValuer(n_neighbors=1).fit(table, **judges).valuation_
+        >>> table.take(valuation.lowest(2).labels["row"]).num_rows
+        2
+        """
+        import pyarrow as pa
+
+        places = _checked_places(rows, self.shape[0])
+        order = np.argsort(places, kind="stable")
+        parts = [_decoded(self.schema).empty_table(), *self._taken(places[order])]
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(parts).take(back)
+
+    def _taken(self, places: Labels) -> Iterator[pa.Table]:
+        """Rows at sorted positions, row group by row group."""
+        first = 0
+        for file in self.files:
+            for group, n_rows in enumerate(file.group_rows):
+                begin, end = np.searchsorted(places, [first, first + n_rows])
+                if begin < end:
+                    yield from self._of_group(file, group, places[begin:end] - first)
+                first += n_rows
+
+    def _of_group(self, file: ParquetFile, group: int, places: Labels) -> Iterator[pa.Table]:
+        """Rows at sorted positions of one row group, batch by batch."""
+        import pyarrow as pa
+
+        schema, first = _decoded(self.schema), 0
+        groups = range(group, group + 1)
+        for part in batches(file, groups, schema.names, self.storage_options, []):
+            begin, end = np.searchsorted(places, [first, first + len(part[0])])
+            if begin < end:
+                here = pa.table(part, names=schema.names).take(places[begin:end] - first)
+                yield here.cast(schema)
+            first += len(part[0])
 
     def footers_sha256(self) -> str:
         """Fingerprint of all footers and of how rows are cut; other files have another one."""
@@ -190,6 +262,35 @@ class ShardedTable:
             f"<ShardedTable: {n_rows} rows x {n_columns} columns and the target {self.target!r}, "
             f"in {len(self.files)} files, {self.n_shards} shards>"
         )
+
+
+def _checked_places(rows: Any, n_rows: int) -> Labels:
+    """Positions of rows; others than those of the table are refused."""
+    places = np.asarray(rows)
+    if places.shape == (0,):
+        return places.astype(np.int64)
+    if places.ndim != 1 or places.dtype.kind not in "iu":
+        raise TypeError(f"rows is {rows!r}; give a list of whole numbers, the positions of rows.")
+    outside = places[(places < 0) | (places >= n_rows)]
+    if len(outside):
+        raise IndexError(
+            f"row {outside[0]} is none of the table's {n_rows:,} rows; give positions from 0 to "
+            f"{n_rows - 1}."
+        )
+    return places.astype(np.int64)
+
+
+def _decoded(schema: pa.Schema) -> pa.Schema:
+    """The same with plain columns in place of dictionaries, which differ from file to file."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    return pa.schema(
+        [
+            (name, type_.value_type if types.is_dictionary(type_) else type_)
+            for name, type_ in zip(schema.names, schema.types, strict=True)
+        ]
+    )
 
 
 def _common_schema(
