@@ -110,7 +110,11 @@ class ShardPhases:
             # What a later sweep has begun does not count.
             del state["sums"]
         entry = write_groups(
-            folder, shard, self.shards.table.rows(shard).start, _groups(rows.shard, state)
+            folder,
+            shard,
+            self.shards.table.rows(shard).start,
+            _groups(rows.shard, state),
+            durable=self.shards.durable,
         )
         return {**entry, "column_sums": state["column_sums"].tolist()}
 
