@@ -73,6 +73,8 @@ def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
     pd.testing.assert_frame_equal(one, other)
     told = [report.summarize(v, X, y, k=5)["cells"] for v in both]
     assert told[0] == told[1]
+    with pytest.raises(ValueError, match="rows"):
+        suspect_cells(both[1], X[:20], y[:20], k=5)
 
 
 def test_a_heat_map_has_the_same_bins(both):
@@ -136,7 +138,9 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
         code, text = run("info", folder)
         assert code == 0
         assert "cellworth checkpoint\n  of          a table in shards\n" in text
-        assert f"KNNValuer(..., checkpoint='{tmp_path / 'k'}').fit(table, ...)" in text
+        going_on = f"KNNValuer(..., checkpoint='{tmp_path / 'k'}').fit(table, ...)"
+        assert going_on in text
+        assert going_on in run("resume", folder)[1]
     assert json.loads(run("info", tmp_path / "k", "--json")[1])["holds"] == "cellworth checkpoint"
     assert "Valuation of 60 x 2" in run("info", tmp_path / "k" / "values")[1]
     code, text = run("value", tmp_path / "table", "--target", "y", "-o", tmp_path / "o")

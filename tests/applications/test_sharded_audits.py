@@ -12,6 +12,7 @@ from cellworth import (
     Policy,
     ShardedTable,
     split,
+    stored_moments,
     verify,
 )
 from cellworth.applications.replays import owners_in_stretches
@@ -70,6 +71,14 @@ def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
     verdict = verify(folder, data=data, valuer=VALUER, seal=seal)
     assert repr(verdict) == "yes: files, split, agreement, data, values agree"
     assert repr(verify(folder, data=data)).endswith("data agree; values were not computed anew")
+
+
+def test_a_replay_never_holds_all_values(audit, monkeypatch):
+    folder, seal, data = audit
+    monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
+    with pytest.raises(MemoryError):
+        VALUER.fit(**data).valuation_.line("column", 0)
+    assert verify(folder, data=data, valuer=VALUER, seal=seal)
 
 
 def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cellworth.cli import options
-from cellworth.cli.folders import CHECKPOINT, kind_of
+from cellworth.cli.folders import CHECKPOINT, folder_of_sharded_run, kind_of
 from cellworth.cli.printing import print_result
 from cellworth.cli.requests import Request
 from cellworth.cli.running import Place, run_and_save
@@ -73,6 +73,13 @@ def resume(
     Nothing needs to be said again but a --model of yours, whose code is run; a longer budget,
     deadline or smaller error may be.
     """
+    sharded = folder_of_sharded_run(folder)
+    if sharded is not None:
+        raise ValueError(
+            f"{folder} holds a run over a table in shards, which goes on in Python: "
+            f"KNNValuer(..., checkpoint={str(sharded)!r}).fit(table, ...), with the settings of "
+            "then."
+        )
     if kind_of(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
     request = Request.load(folder).moved(table, val)
