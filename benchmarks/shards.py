@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 import mixture
 
+ROWS_PER_SHARD = 625_000
 PHASES = ("prepare", "look", "merge", "resolve", "settle")
 
 
@@ -198,15 +199,21 @@ def accuracy(folder, n_queries):
         )
 
 
-def growth(folder, n_queries=16):
-    """Cost per row at several lengths and widths, in turns; the best of two counts."""
+def growth(folder, n_queries=64):
+    """Cost per row at several lengths and widths, in turns; the best of two counts.
+
+    Shards have about as many rows each, as they would have on a cluster.
+    """
     lengths, widths = [100_000, 316_000, 1_000_000, 3_160_000, 10_000_000], [5, 10, 20]
     asked = [(n_rows, 20) for n_rows in lengths] + [(1_000_000, m) for m in widths[:-1]]
     best = {}
     for _ in range(2):
         for n_rows, n_columns in asked:
             told = in_process(
-                written(folder, n_rows), n_shards=16, n_queries=n_queries, n_columns=n_columns
+                written(folder, n_rows),
+                n_shards=max(round(n_rows / ROWS_PER_SHARD), 1),
+                n_queries=n_queries,
+                n_columns=n_columns,
             )
             show(told)
             each = 1e9 / told["evaluations per second"]

@@ -282,15 +282,18 @@ class Ranker:
             near[places(number)] = each.rows
         worth = np.empty(len(near))
         head = self.chances.at(np.arange(np.diff(starts).max() + 1))
+        all_counts = summary.counts.astype(np.int64)
+        begins = np.cumsum(all_counts.sum(axis=1), axis=1) + np.diff(starts)[:, None]
+        ranks = np.column_stack([np.diff(starts), begins])
+        single, running = (each.reshape(ranks.shape) for each in self.chances.at(ranks.ravel()))
         for pair in range(n_pairs):
-            counts = summary.counts[pair].astype(np.int64)
+            counts = all_counts[pair]
             mine = slice(*starts[pair : pair + 2])
             # Rows that tie match alike or not at all: it does not matter which comes first.
             order = np.argsort(near[mine])
             ordered, sorted_worth = near[mine][order], np.empty(len(order))
-            ranks = len(order) + np.cumsum(np.append(0, counts.sum(axis=0)))
             bin_kernels.binned_values(
-                counts, ordered, head, self.chances.at(ranks), far[pair], sorted_worth
+                counts, ordered, head, (single[pair], running[pair]), far[pair], sorted_worth
             )
             sums[pair] = (counts * far[pair]).sum() + sorted_worth.sum()
             wholes[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
