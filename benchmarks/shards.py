@@ -92,7 +92,7 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     wall = time.perf_counter() - began
     n_rows, n_columns = table.shape
     n_cells = n_rows * n_columns * n_queries
-    rounds = sum(seconds[name] for name in PHASES)
+    rounds = sum(seconds.get(name, 0.0) for name in PHASES)
     return {
         "rows": n_rows,
         "columns": n_columns,

@@ -18,6 +18,8 @@ N_STEPS = 4096
 # Rows that are measured together.
 _ROWS_AT_ONCE = 2048
 _LANES = 4
+# Rows that are searched for the nearest one by one, if there is any among them.
+_SEARCHED = 32
 # Four places of 16 bits are read as one word.
 _PLACE = np.uint64(0xFFFF)
 _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
@@ -352,13 +354,17 @@ def _smallest(ordinal):
 
 @kernel
 def _list_nearest(ordinal, end, line, match, near, n_near, counts):
-    for i in range(ordinal.shape[0]):
-        if ordinal[i] < end:
-            # They were counted in the first bin with all others.
-            counts[0] -= 1
-            if n_near < near.shape[0]:
-                near[n_near] = 2 * np.int64(line[i]) + match
-            n_near += 1
+    for first in range(0, ordinal.shape[0], _SEARCHED):
+        some = ordinal[first : first + _SEARCHED]
+        if _smallest(some) >= end:
+            continue
+        for i in range(some.shape[0]):
+            if some[i] < end:
+                # They were counted in the first bin with all others.
+                counts[0] -= 1
+                if n_near < near.shape[0]:
+                    near[n_near] = 2 * np.int64(line[first + i]) + match
+                n_near += 1
     return n_near
 
 
@@ -405,10 +411,14 @@ def _begin(sums, without, alone, dense, order, into, first, width):
 
 @kernel
 def _fill_nearest(ordinal, end, near, cursor, worth):
-    for i in range(ordinal.shape[0]):
-        if ordinal[i] < end:
-            worth[i] = near[cursor]
-            cursor += 1
+    for first in range(0, ordinal.shape[0], _SEARCHED):
+        some = ordinal[first : first + _SEARCHED]
+        if _smallest(some) >= end:
+            continue
+        for i in range(some.shape[0]):
+            if some[i] < end:
+                worth[first + i] = near[cursor]
+                cursor += 1
     return cursor
 
 
