@@ -103,8 +103,12 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
     same(valuer(**settings).fit(table(folder), **JUDGES).valuation_, whole)
 
 
-@pytest.mark.parametrize("n_shards", [1, 7, 16])
-@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+@pytest.mark.parametrize(
+    ("n_shards", "executor"),
+    [(1, Threads(2)), (7, Serial()), (16, Threads(2))]
+    + [pytest.param(n, e, marks=pytest.mark.long) for n, e in [(1, Serial()), (7, Threads(2))]],
+    ids=repr,
+)
 def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
     settings = {"sweeps": 2, "executor": executor}
     whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_

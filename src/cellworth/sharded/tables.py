@@ -168,7 +168,7 @@ class ShardedTable:
             row -= file.n_rows
         return f"row {row} of {file.address}"
 
-    def take(self, rows: Any) -> pa.Table:
+    def take(self, rows: Any) -> Any:
         """Read some rows, in the order in which they are named, with the target as last column.
 
         Only the row groups that hold them are read, one after the other.
