@@ -72,7 +72,7 @@ class Neighbours:
         game = valuer._game(**self.data())
         tasks = valuer._tasks(game, valuer._settings())
         tasks.contribution(tasks(0))
-        numbers = range(len(tasks.parts))
+        numbers = range(len(tasks.questions.parts))
 
         def loop(start):
             for number in numbers[start::N_CORES]:

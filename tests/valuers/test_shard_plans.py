@@ -135,7 +135,7 @@ def test_a_plan_needs_validation_rows(folder):
 
 @pytest.mark.alone
 @pytest.mark.slow
-def test_core_seconds_are_right_within_a_factor_of_two(folder, judges):
+def test_core_seconds_are_right_within_a_factor_of_three(folder, judges):
     began = time.process_time()
     found = valuer(sweeps=6).plan(table(folder), **judges)
     assert time.process_time() - began < 20
@@ -143,7 +143,7 @@ def test_core_seconds_are_right_within_a_factor_of_two(folder, judges):
     began = time.process_time()
     valuer(sweeps=6).fit(table(folder), **judges)
     spent = time.process_time() - began
-    assert 0.5 < spent / (3600 * found.core_hours) < 2
+    assert 1 / 3 < spent / (3600 * found.core_hours) < 3
 
 
 @pytest.mark.alone
