@@ -176,7 +176,7 @@ def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, 
                 if dense[draw]:
                     for name in range(into.shape[0]):
                         _to_units(sums[name, :width], 1.0, units[:width])
-                        _add_units(units[:width], into[order[name], first : first + width])
+                        _add(units[:width], into[order[name], first : first + width])
 
 
 @kernel
@@ -303,15 +303,15 @@ def _go_on(block, order, steps, s, line):
 
 
 @kernel
-def _add(distances, line):
+def _add(numbers, line):
     for i in range(line.shape[0]):
-        line[i] += distances[i]
+        line[i] += numbers[i]
 
 
 @kernel
-def _subtract(distances, line):
+def _subtract(numbers, line):
     for i in range(line.shape[0]):
-        line[i] -= distances[i]
+        line[i] -= numbers[i]
 
 
 @kernel
@@ -443,28 +443,16 @@ def _add_few(worth, weights, count, order, units, into, first):
             continue
         if weight != -last:
             _to_units(worth, weight * count, units)
-            _add_units(units, into[order[name], first:end])
+            _add(units, into[order[name], first:end])
             last = weight
         else:
-            _subtract_units(units, into[order[name], first:end])
+            _subtract(units, into[order[name], first:end])
 
 
 @kernel
 def _to_units(worth, weight, units):
     for i in range(worth.shape[0]):
         units[i] = np.int64(np.rint(weight * worth[i]))
-
-
-@kernel
-def _add_units(units, cells):
-    for i in range(cells.shape[0]):
-        cells[i] += units[i]
-
-
-@kernel
-def _subtract_units(units, cells):
-    for i in range(cells.shape[0]):
-        cells[i] -= units[i]
 
 
 @kernel

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cellworth.execution.crews import Crew, sound
 from cellworth.execution.executors import Executor
-from cellworth.execution.signals import Interrupts
 from cellworth.sharded.benches import Bench, Settlement
 from cellworth.sharded.courses import Course
+from cellworth.sharded.hands import Hands
 from cellworth.sharded.memory import give_back
 from cellworth.sharded.phases import Resolved
 
@@ -38,7 +37,7 @@ class Here:
         """Do the rounds that are not done, one after the other."""
         course.begin()
         with self.executor.start(_do, course.title) as crew:
-            _Rounds(_Hands(crew, course.interrupts), self.bench, course).run()
+            _Rounds(Hands(crew, course.interrupts), self.bench, course).run()
 
     def publish(self, course: Course, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
@@ -47,43 +46,12 @@ class Here:
             for shard in range(course.phases.n_shards)
         ]
         with self.executor.start(_do, course.title) as crew:
-            entries = dict(_Hands(crew, course.interrupts).each(jobs))
+            entries = dict(Hands(crew, course.interrupts).each(jobs))
         return [entries[shard] for shard in range(len(jobs))]
 
 
 def _do(job: Job) -> Any:
     return job()
-
-
-@dataclass(frozen=True)
-class _Hands:
-    """Has jobs done side by side; no more are begun than can be, so that no answers pile up."""
-
-    crew: Crew
-    interrupts: Interrupts
-
-    def each(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Any]]:
-        """Places of jobs and what they return, as they come."""
-        coming, n_flying = enumerate(jobs), 0
-        while True:
-            while n_flying < self.crew.capacity:
-                place, job = next(coming, (None, None))
-                if place is None:
-                    break
-                self.crew.submit(place, job)
-                n_flying += 1
-            if not n_flying:
-                return
-            with self.interrupts.allowed():
-                done = self.crew.completed()
-            n_flying -= len(done)
-            for place, answer in done:
-                yield place, sound(answer)
-
-    def one(self, job: Job) -> Any:
-        """Return what a job returns."""
-        ((_, answer),) = self.each([job])
-        return answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +63,7 @@ class _Round:
 
 @dataclass(frozen=True)
 class _Rounds:
-    hands: _Hands
+    hands: Hands
     bench: Bench
     course: Course
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from cellworth.execution.bars import steps_bar
-from cellworth.execution.crews import Later, Lost, sound
 from cellworth.execution.executors import Executor
 from cellworth.execution.signals import Interrupts
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.neighbours.distances import Columns, Wholes
-from cellworth.neighbours.rounds import Shard
+from cellworth.sharded.hands import Hands
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.memory import give_back
 from cellworth.sharded.shards import ShardRows, load, sampled
@@ -35,9 +34,8 @@ def summary_of(
     show_progress: bool,
 ) -> TableSummary:
     """Summary of all shards, in one pass."""
-    each = _each_shard(
-        table, partial(_summarised, table, kinds), executor, "columns", show_progress
-    )
+    work = partial(summarise, table, kinds=kinds)
+    each = _each_shard(table, work, executor, "columns", show_progress)
     merged: TableSummary = reduce(TableSummary.merge, (summary for _, summary in each))
     return merged
 
@@ -62,17 +60,16 @@ class PreparedShards:
     folder: Path
     durable: bool = True
 
-    def open(self, number: int) -> Shard:
+    def open(self, number: int) -> ShardRows:
         """Rows of a shard, memory-mapped."""
         require_folder(self.folder)
         folder = self.folder / self._sha256[:12] / f"{number:06d}"
         of = f"{self._sha256} {number}"
         try:
-            found = ShardRows.open(folder, of=of)
+            return ShardRows.open(folder, of=of)
         except (OSError, ValueError, KeyError, TypeError):
             load(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
-            found = ShardRows.open(folder, of=of)
-        return Shard(found.rows, found.starts, found.places)
+            return ShardRows.open(folder, of=of)
 
     def sample(self, ids: Wholes, executor: Executor, *, show_progress: bool) -> Columns:
         """Rows with these numbers, in this order; all shards are opened for it."""
@@ -87,17 +84,10 @@ class PreparedShards:
         return hashlib.sha256(both.encode()).hexdigest()
 
 
-def _summarised(
-    table: ShardedTable, kinds: Mapping[Any, Kind | Distance] | None, number: int
-) -> TableSummary:
-    return summarise(table, number, kinds)
-
-
 def _sampled(prepared: PreparedShards, ids: Wholes, number: int) -> Columns:
     rows = prepared.table.rows(number)
     own = ids[np.searchsorted(ids, rows.start) : np.searchsorted(ids, rows.stop)]
-    shard = prepared.open(number)
-    return sampled(ShardRows(shard.rows, shard.starts, shard.places), own)[0]
+    return sampled(prepared.open(number), own)[0]
 
 
 def _each_shard(
@@ -108,25 +98,13 @@ def _each_shard(
     show_progress: bool,
 ) -> Iterator[tuple[int, Any]]:
     """Numbers of shards and what was made of each, as they come."""
-    waiting, n_flying, interrupts = list(range(table.n_shards)), 0, Interrupts()
+    interrupts = Interrupts()
     with (
         interrupts.watched(),
         closing(steps_bar(title, table.n_shards, shown=show_progress)) as bar,
         executor.start(work, title) as crew,
     ):
-        while waiting or n_flying:
-            while waiting and n_flying < crew.capacity:
-                number = waiting.pop(0)
-                crew.submit(number, number)
-                n_flying += 1
-            with interrupts.allowed():
-                done = crew.completed()
-            n_flying -= len(done)
-            for number, answer in done:
-                here = answer.load() if isinstance(answer, Later) else answer
-                if isinstance(here, Lost):
-                    waiting.append(number)
-                    continue
-                bar.update(1)
-                yield number, sound(here)
+        for number, answer in Hands(crew, interrupts).each(range(table.n_shards)):
+            bar.update(1)
+            yield number, answer
     give_back()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from cellworth.files import read_manifest, written_atomically
 from cellworth.neighbours.columns import GAP
 from cellworth.neighbours.distances import Columns, Wholes
+from cellworth.neighbours.rounds import Shard
 from cellworth.sharded.cells import NO_TIME, READERS, Coder
 from cellworth.sharded.layouts import ColumnLayout, Layout
 from cellworth.sharded.tables import ShardedTable
@@ -25,23 +25,11 @@ _MANIFEST = "manifest.json"
 _ARRAYS = ("numbers", "categories", "starts", "places")
 
 
-@dataclass(frozen=True, eq=False)
-class ShardRows:
-    """Rows of one shard, grouped by class; within a class they keep their order.
+class ShardRows(Shard):
+    """A Shard that is kept in files: numbers are float32 where nothing is lost by it.
 
-    Parameters
-    ----------
-    rows : Columns
-        Numbers are float32 where nothing is lost by it.
-    starts : array of shape (n_classes + 1,)
-        Class c has the rows ``starts[c]:starts[c + 1]``.
-    places : array of shape (n_rows,)
-        Number of each row in the whole table.
+    Within a class, rows keep their order.
     """
-
-    rows: Columns
-    starts: Wholes
-    places: Wholes
 
     def save(self, folder: str | os.PathLike[str], *, of: str = "", durable: bool = True) -> None:
         """Write arrays, then a manifest that describes them and says ``of`` what they are."""

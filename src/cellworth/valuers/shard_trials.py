@@ -18,7 +18,7 @@ from cellworth.games.knn import query_weights
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
 from cellworth.neighbours.chances import chances_at_ranks
 from cellworth.neighbours.columns import Distance, Kind, Scale
-from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
+from cellworth.neighbours.rounds import Near, Prepared, Ranker, Summary
 from cellworth.semivalues import Shapley
 from cellworth.sharded.layouts import Layout, Queries
 from cellworth.sharded.shards import ShardRows, load
@@ -88,8 +88,7 @@ class Trial:
             )  # fmt: skip
             rows = self._timed("read", load, table, 0, self.layout)
             self._timed("read", rows.save, Path(folder) / "rows")
-            opened = ShardRows.open(Path(folder) / "rows")
-            self.shard = Shard(opened.rows, opened.starts, opened.places)
+            self.shard = ShardRows.open(Path(folder) / "rows")
 
     def judges(self, scoring: str) -> Judges:
         """The validation rows."""
