@@ -319,10 +319,7 @@ class KNNValuer(Valuer):
 
     def _questions(self, judges: Judges, shape: tuple[int, int], settings: Settings) -> Questions:
         with_label = _checked_flag(self.value_labels, "value_labels")
-        size = *shape, judges.n_queries
-        design = _checked_design(self.design, size, settings.column_semivalue, with_label)
-        draws = not isinstance(design, AllSubsets)
-        refuse_other_seed(self.random_state)
+        design, seed = self._drawn((*shape, judges.n_queries), settings, with_label)
         return Questions(
             judges,
             shape,
@@ -330,8 +327,18 @@ class KNNValuer(Valuer):
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             empty=checked_policy(self.empty),
-            seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
+            seed=seed,
         )
+
+    def _drawn(
+        self, size: tuple[int, int, int], settings: Settings, with_label: bool
+    ) -> tuple[SubsetDesign, int | None]:
+        """Design for so many rows, column players and queries, and its seed."""
+        design = _checked_design(self.design, size, settings.column_semivalue, with_label)
+        refuse_other_seed(self.random_state)
+        # Where nothing is drawn there is no seed, and a checkpoint needs none.
+        draws = not isinstance(design, AllSubsets)
+        return design, checked_seed(self.random_state, self.checkpoint) if draws else None
 
     def _bins(self) -> RankBins:
         return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or RankBins()
@@ -475,10 +482,7 @@ class KNNValuer(Valuer):
     ) -> QueryTasks:
         with_label = bool(self.value_labels)
         size = len(game.labels), game.shape[1], game.n_queries
-        design = _checked_design(self.design, size, settings.column_semivalue, with_label)
-        # Where nothing is drawn there is no seed, and a checkpoint needs none.
-        draws = not isinstance(design, AllSubsets)
-        refuse_other_seed(self.random_state)
+        design, seed = self._drawn(size, settings, with_label)
         return QueryTasks(
             game=game,
             design=design,
@@ -486,7 +490,7 @@ class KNNValuer(Valuer):
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             ranking=self._ranking(game),
-            seed=checked_seed(self.random_state, self.checkpoint) if draws else None,
+            seed=seed,
             holdings=holdings,
         )
 

@@ -157,18 +157,17 @@ def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
     of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
     sums = np.sum(of_shards, axis=0)
     with_total = np.column_stack([sums, sums.sum(axis=1)])
-    n_rounds, rounds = len(finished.told), []
+    n_rounds, rounds, nothing = len(finished.told), [], np.zeros_like(with_total[0])
     for number, told in enumerate(finished.told):
-        ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
         sweep = number // n_parts
+        ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
         spread = Spread(told["n_queries"], told["counts"], told["first"], told["second"])
         rounds.append(
             Sweeps(
                 parts_per_sweep=n_parts,
                 parts=1,
                 # Whole numbers: it does not matter with which round of a sweep they come.
-                sums=with_total[min(sweep, len(with_total) - 1)]
-                * (ends and sweep < len(with_total)),
+                sums=with_total[sweep] if ends and sweep < len(with_total) else nothing,
                 weight=told["weight"],
                 total=told["total"],
                 whole=told["whole"],
