@@ -249,7 +249,7 @@ def conclude(found, counts, sizes, rates):
 def asked(n_rows, n_columns, n_queries):
     """Questions of one order of the columns each."""
     labels = [np.zeros(n_queries)]
-    judges = Judges((None,), labels, query_weights(labels, "accuracy"))
+    judges = Judges((None,), labels, query_weights(labels, "neighbor_agreement"))
     return _questions(judges, n_rows, n_columns)
 
 
@@ -281,7 +281,7 @@ def trial_of(n_columns, folder, n_queries=1000):
 
 def planned(trial, rates, n_rows, n_columns, n_queries=1000):
     """A plan as plan() makes it, for so many rows; what a sample costs grows with it."""
-    judges = trial.judges("accuracy")
+    judges = trial.judges("neighbor_agreement")
     questions = _questions(judges, n_rows, n_columns)
     n_shards = max(1, n_rows // ROWS_PER_SHARD)
     return ShardPlan(
@@ -297,7 +297,7 @@ def planned(trial, rates, n_rows, n_columns, n_queries=1000):
 def rates_at(trial, n_rows, n_columns):
     """Rates for so many rows: measured up to ten million, the sample scaled beyond."""
     most = min(n_rows, 10**7)
-    questions = _questions(trial.judges("accuracy"), most, n_columns)
+    questions = _questions(trial.judges("neighbor_agreement"), most, n_columns)
     rates = trial.rates(questions, RankBins(), N_NEIGHBORS)
     grown = len(sample_places(n_rows)) / len(sample_places(most))
     listed = n_nearest(RankBins(), n_rows, N_NEIGHBORS) / n_nearest(RankBins(), most, N_NEIGHBORS)

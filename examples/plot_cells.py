@@ -27,7 +27,8 @@ plots.heatmap(valuation)
 plots.beeswarm(valuation, X=X)
 
 # %%
-# The columns add up to what the table tells beyond guessing by the shares of the growers.
+# The columns add up to the score above its baseline, which is the share of right labels among rows
+# that are drawn at random.
 
 print(valuation.columns().highest(13))
 print(f"together {valuation.total:.3f}; {valuation.unearned:.3f} is there without any cell")

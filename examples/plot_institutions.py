@@ -33,7 +33,7 @@ owners = (
     .assign("shop 1", rows=slice(0, 600), columns=shopping)
     .assign("shop 2", rows=slice(600, 1000), columns=shopping)
 )
-valuer = KNNValuer(10, scoring="balanced_accuracy", random_state=0)
+valuer = KNNValuer(10, scoring="balanced_neighbor_agreement", random_state=0)
 agreement = Agreement.draft(valuer, owners, Policy(currency="EUR", negative="signed"), **data)
 valuation = valuer.fit(**data, owners=owners).valuation_
 payout = agreement.split(valuation, data["X"], amount="100000.00")

@@ -44,7 +44,7 @@ print(wrong.loc[young, "age"].tolist())
 # rows of the other half.
 
 judges = {"X_val": X_test[:200], "y_val": y_test[:200]}
-valuer = KNNValuer(scoring="balanced_accuracy", sweeps=2, random_state=0, progress=False)
+valuer = KNNValuer(scoring="balanced_neighbor_agreement", sweeps=2, random_state=0, progress=False)
 valuation = valuer.fit(wrong, y, **judges).valuation_
 suspects = suspect_cells(valuation, wrong, y, k=5)
 for reason in suspects["reason"]:

@@ -41,7 +41,7 @@ def shares_of_blocks(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
 def shares_of_cells(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
     """Shares of owners whose cells are valued one by one."""
     valuer = KNNValuer(
-        5, scoring="balanced_accuracy", random_state=0, sweeps=1, progress=False
+        5, scoring="balanced_neighbor_agreement", random_state=0, sweeps=1, progress=False
     ).fit(train.X, train.y, X_val=val.X, y_val=val.y, row_groups=owners)
     return _shares(valuer.valuation_)
 

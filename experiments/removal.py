@@ -94,8 +94,8 @@ def split_rows(table: Table, seed: int) -> list[Table]:
 def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
     """Let validation rows, of which every class counts the same, value the training cells."""
     valuer = KNNValuer(
-        scoring="balanced_accuracy", design=LeverageSubsets(), sweeps=3, random_state=seed,
-        progress=False,
+        scoring="balanced_neighbor_agreement", design=LeverageSubsets(), sweeps=3,
+        random_state=seed, progress=False,
     )  # fmt: skip
     valuer.fit(train.X, train.y, X_val=judges.X, y_val=judges.y)
     return Split(train, test, valuer.valuation_)

@@ -50,7 +50,10 @@ def test_a_valuation_shows_totals_columns_lowest_blocks_and_a_next_step(valuatio
     page = Page(valuation._repr_html_())
     text = "\n".join(page.texts)
     score = valuation.unearned + valuation.expected_total
-    assert f"worth {valuation.total:.4g}: the whole table scores {score:.4g} (accuracy)" in text
+    assert (
+        f"worth {valuation.total:.4g}: the whole table scores {score:.4g} (neighbor_agreement)"
+        in text
+    )
     signs = valuation.signs()
     assert f"{signs.undecided:,} ({signs.undecided / signs.total:.1%}) cannot be told" in text
     assert all(name in page.texts for name in X.columns[:5])

@@ -443,7 +443,15 @@ MISTAKES = {
     "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
     "an unknown way to score": (
         lambda: KNNGame(**GOOD, scoring="f1"),
-        ["scoring is 'f1'", "'balanced_accuracy'"],
+        ["scoring is 'f1'", "'balanced_neighbor_agreement'", "leave it out"],
+    ),
+    "accuracy of neighbours": (
+        lambda: KNNValuer(scoring="accuracy").fit(**GOOD),
+        ["scoring is 'accuracy'", "share of the K nearest rows", "give 'neighbor_agreement'"],
+    ),
+    "balanced accuracy of neighbours": (
+        lambda: KNNGame(**GOOD, scoring="balanced_accuracy"),
+        ["scoring is 'balanced_accuracy'", "give 'balanced_neighbor_agreement'"],
     ),
     "an unknown scale": (lambda: KNNValuer(scale="range").fit(**GOOD), ["scale is 'range'"]),
     "kinds in a list": (lambda: KNNValuer(kinds=["age"]).fit(**GOOD), ["kinds is of type list"]),

@@ -73,7 +73,10 @@ def test_rows_may_be_delivered_after_the_agreement():
     ("changed", "where"),
     [
         ({"n_neighbors": 5}, "n_neighbors is 5, but 3 was agreed on"),
-        ({"scoring": "balanced_accuracy"}, "scoring is 'balanced_accuracy', but 'accuracy'"),
+        (
+            {"scoring": "balanced_neighbor_agreement"},
+            "scoring is 'balanced_neighbor_agreement', but 'neighbor_agreement'",
+        ),
         ({"scale": None}, "scale is 'none', but 'robust' was agreed on"),
         ({"empty": "zero"}, "empty is 'zero', but 'prior' was agreed on"),
         ({"random_state": 8}, "seed is 8, but 7 was agreed on"),

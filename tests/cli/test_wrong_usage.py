@@ -61,6 +61,8 @@ WRONG = {
     "value {T} --target label --cv 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label -k 0": "--neighbors",
     "value {T} --target label --scoring nice -o {AT}/v": "or leave it out",
+    "value {T} --target label --scoring accuracy -o {AT}/v":
+        "--scoring is 'accuracy', but nearest neighbours are scored by the share",
     "value {T} --target label --scoring neg_mean_squared_error -o {AT}/v": "no numbers",
     "value {T} --target label --seed -1": "--seed",
     "value {T} --target label --budget 5 -o {AT}/v": "give --sweeps with --model knn",

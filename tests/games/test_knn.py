@@ -9,6 +9,8 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from cellworth import KNNGame, value_game
 from cellworth.games.knn import expected_error, expected_matches
 
+BALANCED = "balanced_neighbor_agreement"
+
 
 @settings(max_examples=150, deadline=None)
 @given(
@@ -53,9 +55,9 @@ def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regr
     assert game.value(*nobody) == pytest.approx(-np.mean((y.mean() - y_val) ** 2))
 
 
-def test_balanced_accuracy_counts_every_class_of_queries_the_same():
+def test_balanced_agreement_counts_every_class_of_queries_the_same():
     X, X_val = [[0.0], [1.0]], [[0.0], [0.0], [0.0], [0.0]]
-    game = KNNGame(X, [0, 1], X_val, [0, 0, 0, 1], n_neighbors=1, scoring="balanced_accuracy")
+    game = KNNGame(X, [0, 1], X_val, [0, 0, 0, 1], n_neighbors=1, scoring=BALANCED)
     assert game.value(np.ones(2, dtype=bool), np.ones(1, dtype=bool)) == pytest.approx(0.5)
 
 
@@ -64,7 +66,7 @@ def test_many_different_numbers_are_a_numeric_target():
     assert not KNNGame(X, np.repeat(np.arange(60), 2), cv=2).is_class
     assert not KNNGame(X, np.arange(120) % 7 + 0.5, cv=2).is_class
     assert KNNGame(X, np.arange(120) % 7, cv=2).is_class
-    assert KNNGame(X, np.repeat(np.arange(60), 2), cv=2, scoring="accuracy").is_class
+    assert KNNGame(X, np.repeat(np.arange(60), 2), cv=2, scoring="neighbor_agreement").is_class
     assert KNNGame(X, [str(i // 2) for i in range(120)], cv=2).is_class
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,7 @@ from cellworth import (
     Valuation,
     value_game,
 )
+from cellworth.games.knn import KNNScoring
 from enumeration import block_values
 
 # Small tables have fewer rows than K, on purpose.
@@ -101,9 +103,9 @@ def test_values_are_those_of_brute_force(semivalue, n_neighbors, n_classes):
 
 
 @pytest.mark.parametrize("empty", ["prior", "zero"])
-@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "neg_mean_squared_error"])
+@pytest.mark.parametrize("scoring", get_args(KNNScoring))
 def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
-    problem = small_problem(7, n_classes=None if scoring[0] == "n" else 4)
+    problem = small_problem(7, n_classes=None if scoring.startswith("neg") else 4)
     game = KNNGame(*problem, n_neighbors=2, scoring=scoring, empty=empty)
     truth = block_values(utilities(game), game.shape, Beta(1, 3), Shapley())
     valuer = KNNValuer(2, scoring=scoring, empty=empty, row_semivalue=Beta(1, 3))

@@ -91,7 +91,7 @@ SETTINGS = [
     {"design": LeverageSubsets(24), "sweeps": 2},
     {"design": QuadratureSubsets(20)},
     {"value_labels": True, "design": Permutations(2)},
-    {"empty": "zero", "scoring": "balanced_accuracy"},
+    {"empty": "zero", "scoring": "balanced_neighbor_agreement"},
     {"row_semivalue": Banzhaf()},
     {"kinds": {"count": "categorical"}, "scale": "std"},
 ]
@@ -306,7 +306,11 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
         ({}, {"shard": (0, 2)}, "worked on by all workers"),
         ({}, {"on_round": print}, "on_round is not for sharded tables"),
         ({"X_val": None, "y_val": None}, {}, "give X_val and y_val"),
-        ({}, {"scoring": "neg_mean_squared_error"}, "give 'accuracy' or 'balanced_accuracy'"),
+        (
+            {},
+            {"scoring": "neg_mean_squared_error"},
+            "'neighbor_agreement' or 'balanced_neighbor_agr",
+        ),
         ({}, {"executor": Processes(2)}, r"use Threads\(2\)"),
         ({}, {"kinds": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
     ],

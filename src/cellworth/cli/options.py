@@ -125,7 +125,11 @@ method_options = joined(
         "-k", "--neighbors", type=click.IntRange(min=1), default=5, show_default=True,
         help="Neighbours that vote (knn).",
     ),
-    click.option("--scoring", help="How a model is judged, such as balanced_accuracy."),
+    click.option(
+        "--scoring",
+        help="How the table is scored: balanced_neighbor_agreement (knn), or a name of "
+        "scikit-learn, such as balanced_accuracy (models).",
+    ),
     click.option("--labels", is_flag=True, help="Labels play as one more column (knn)."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
 )  # fmt: skip

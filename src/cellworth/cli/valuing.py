@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import narwhals.stable.v2 as nw
 
@@ -22,7 +22,7 @@ from cellworth.cli.faults import refuse_one_number, refuse_other_columns, refuse
 from cellworth.cli.reading import Delivery
 from cellworth.cli.requests import Request
 from cellworth.execution import AfterSeconds, AfterUtilities, StandardErrorBelow, StoppingRule
-from cellworth.games.knn import KNNScoring
+from cellworth.games.knn import checked_scoring
 from cellworth.owners import Owners
 from cellworth.problem import read_target
 from cellworth.tables import Table
@@ -164,14 +164,10 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
 def _knn_valuer(request: Request, kinds: Any, settings: Mapping[str, Any]) -> KNNValuer:
     if request.budget is not None:
         raise ValueError("--budget counts fits of a model; give --sweeps with --model knn.")
-    names = get_args(KNNScoring)
-    if request.scoring is not None and request.scoring not in names:
-        raise ValueError(
-            f"--scoring is {request.scoring!r}; give {', '.join(names)}, or leave it out."
-        )
+    scoring = request.scoring
     return KNNValuer(
         request.neighbors,
-        scoring=cast(KNNScoring | None, request.scoring),
+        scoring=None if scoring is None else checked_scoring(scoring, "--scoring"),
         kinds=kinds,
         value_labels=request.labels,
         sweeps=request.sweeps,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,12 @@ from cellworth.problem import Problem
 from cellworth.provenance import described
 
 Floats = NDArray[np.float64]
-KNNScoring = Literal["accuracy", "balanced_accuracy", "neg_mean_squared_error"]
+KNNScoring = Literal["neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"]
+# What scikit-learn calls the share of right predictions, which this game does not score by.
+_INSTEAD = {
+    "accuracy": "neighbor_agreement",
+    "balanced_accuracy": "balanced_neighbor_agreement",
+}
 
 
 class KNNGame:
@@ -40,8 +45,9 @@ class KNNGame:
         a cross-validation is judged by the rows outside it.
     n_neighbors : int, default=5
     scoring : str, default=None
-        "accuracy" (share of matches; None for classes), "balanced_accuracy" (every class of
-        validation rows counts the same) or "neg_mean_squared_error" (None for numeric targets).
+        "neighbor_agreement" (mean share of the K nearest rows that have the right label; None for
+        classes), "balanced_neighbor_agreement" (every class of validation rows counts the same) or
+        "neg_mean_squared_error" (None for numeric targets).
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
     kinds : mapping, default=None
@@ -89,7 +95,9 @@ class KNNGame:
             column_groups=column_groups, cv=cv, groups=groups, one_class_can_judge=True,
         )  # fmt: skip
         self.n_neighbors = checked_count(n_neighbors, "n_neighbors")
-        self.scoring = scoring or ("accuracy" if self.is_class else "neg_mean_squared_error")
+        self.scoring = scoring or (
+            "neighbor_agreement" if self.is_class else "neg_mean_squared_error"
+        )
         self.empty = checked_policy(empty)
         self.blocks = self.problem.blocks
         self.distances = Distances.of(
@@ -194,7 +202,7 @@ def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
     ends = np.cumsum([len(some) for some in labels])
     everyone = np.concatenate(labels)
     weights = np.full(len(everyone), 1.0 / len(everyone))
-    if scoring == "balanced_accuracy":
+    if scoring == "balanced_neighbor_agreement":
         _, place, count = np.unique(everyone, return_inverse=True, return_counts=True)
         weights = 1.0 / (len(count) * count[place])
     return np.split(weights, ends[:-1])
@@ -231,7 +239,17 @@ def wants_classes(scoring: Any) -> bool | None:
     """Whether a scoring asks for class labels; None where labels are to tell."""
     if scoring is None:
         return None
-    if scoring not in get_args(KNNScoring):
-        choices = ", ".join(map(repr, get_args(KNNScoring)))
-        raise ValueError(f"scoring is {scoring!r}; give one of {choices}, or None.")
-    return bool(scoring != "neg_mean_squared_error")
+    return checked_scoring(scoring) != "neg_mean_squared_error"
+
+
+def checked_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
+    """Refuse all but the names of this game's scores."""
+    if scoring in get_args(KNNScoring):
+        return cast(KNNScoring, scoring)
+    if isinstance(scoring, str) and scoring in _INSTEAD:
+        raise ValueError(
+            f"{called} is {scoring!r}, but nearest neighbours are scored by the share of the K "
+            f"nearest rows that have the right label; give {_INSTEAD[scoring]!r}."
+        )
+    choices = ", ".join(map(repr, get_args(KNNScoring)))
+    raise ValueError(f"{called} is {scoring!r}; give one of {choices}, or leave it out.")

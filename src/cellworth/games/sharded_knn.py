@@ -80,7 +80,8 @@ class ShardedKNNGame:
         if classes is False:
             raise ValueError(
                 f"scoring is {scoring!r}, but sharded tables are ranked by bins, which are for "
-                "class labels; give 'accuracy' or 'balanced_accuracy'."
+                "class labels; give 'neighbor_agreement' or "
+                "'balanced_neighbor_agreement'."
             )
         n_neighbors = checked_count(n_neighbors, "n_neighbors")
         warn_of_too_many_neighbors(n_neighbors, table.shape[0])
@@ -90,8 +91,8 @@ class ShardedKNNGame:
             table, summary, X_val, y_val, kinds=kinds, scale=scale, classification=classes
         )
         return cls(
-            table, layout, queries, columns, n_neighbors, scoring or "accuracy", scale,
-            dict(kinds or {}), checked_policy(empty), summary.sha256(table),
+            table, layout, queries, columns, n_neighbors, scoring or "neighbor_agreement",
+            scale, dict(kinds or {}), checked_policy(empty), summary.sha256(table),
         )  # fmt: skip
 
     @property

@@ -229,7 +229,7 @@ def _problem(
         raise ValueError(
             f"the target {table.target!r} holds {len(labels)} different numbers such as "
             f"{labels[0]!r}, so that it is numeric, but rank bins are for class labels; group its "
-            "numbers into classes, or pass scoring='accuracy' if they are classes."
+            "numbers into classes, or pass scoring='neighbor_agreement' if they are classes."
         )
     return problem, problem.classes
 

@@ -103,8 +103,10 @@ class KNNValuer(Valuer):
     ----------
     n_neighbors : int, default=5
         The K nearest rows that vote; see :class:`KNNGame` for the utility.
-    scoring : {"accuracy", "balanced_accuracy", "neg_mean_squared_error"}, default=None
-        None means accuracy for classes and the squared error for a numeric target.
+    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"}, \
+            default=None
+        Neighbor agreement is the mean share of the K nearest rows that have the right label; None
+        means that for classes, and the squared error for a numeric target.
     design : SubsetDesign, default=None
         Coalitions of columns that each query is ranked on: ``AllSubsets()``,
         ``LeverageSubsets(n)``, ``QuadratureSubsets(n)`` or ``Permutations(n)``. None means all
@@ -395,7 +397,7 @@ class KNNValuer(Valuer):
             classification=wants_classes(self.scoring),
         )  # fmt: skip
         n_players = len(Axis.of_groups(table.names, given.column_groups, what="column"))
-        judges = trial.judges(self.scoring or "accuracy")
+        judges = trial.judges(self.scoring or "neighbor_agreement")
         questions = self._questions(judges, (table.shape[0], n_players), settings)
         bins = self._bins()
         sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
