@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from cellworth.files import local_path
+
 _APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
 _VERSION = 2
 _SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
@@ -97,7 +99,7 @@ class FileCache:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Remember the path; the file is opened when it is first used."""
-        self.path = Path(path)
+        self.path = local_path(path, "path")
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 

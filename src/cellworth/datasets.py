@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.files import written_atomically
+from cellworth.files import local_path, written_atomically
 from cellworth.listing import frame
 
 Part = Literal["train", "test"]
@@ -134,9 +134,9 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
 
 def _folder(folder: str | os.PathLike[str] | None) -> Path:
     if folder is not None:
-        return Path(folder)
+        return local_path(folder, "folder")
     if os.environ.get("CELLWORTH_DATA"):
-        return Path(os.environ["CELLWORTH_DATA"])
+        return local_path(os.environ["CELLWORTH_DATA"], "CELLWORTH_DATA")
     cache = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "cellworth"
 

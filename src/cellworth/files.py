@@ -18,7 +18,48 @@ from uuid import uuid4
 _SECONDS_TO_BE_STALE = 86_400.0
 _SECONDS_TO_BE_STALE_HERE = 600.0
 
+# s3://bucket/x, also in a chain such as simplecache::s3://bucket/x. A pathlib.Path leaves one slash
+# of two. One letter is a drive of Windows, and a colon without a slash is part of a name.
+_ADDRESS = re.compile(
+    r"(?:[A-Za-z][\w+.-]*::)*(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>[/\\]+)(?P<rest>.*)",
+    re.DOTALL,
+)
+
 _TEMPORARY = re.compile(r"\.(?P<host>[^~]*)~(?P<process>\d+)~[0-9a-f]{32}~.*")
+
+
+def is_address(path: str | os.PathLike[str]) -> bool:
+    """Tell an address with a scheme, such as ``s3://bucket/x``, from the path of a local file."""
+    # Paths of some libraries stand for a remote file, but give the name of a local copy.
+    return any(_ADDRESS.match(text) for text in (os.fspath(path), str(path)))
+
+
+def local_path(path: Any, called: str) -> Path:
+    """Return a path on this machine; an address with a scheme is refused with a sentence."""
+    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
+        raise TypeError(
+            f"{called} must be a path, got {repr(path)[:80]}; give text or a pathlib.Path."
+        )
+    if is_address(path):
+        raise ValueError(f"{called} {address_refused(path)}")
+    local = Path(path)
+    # "./s3:/x" is a local path, but pathlib drops the "./" that says so.
+    return local.absolute() if is_address(local) else local
+
+
+def address_refused(path: str | os.PathLike[str]) -> str:
+    """Say why an address is refused where a local path is expected, and what to do."""
+    text = os.fspath(path)
+    found = _ADDRESS.match(text) or _ADDRESS.match(str(path))
+    assert found is not None  # noqa: S101 (asked only of addresses)
+    if found["scheme"].lower() in ("file", "local"):
+        way = f"give the plain path, {'/' if len(found['slashes']) != 2 else ''}{found['rest']}."
+    else:
+        way = (
+            "give a local file or folder, and copy it to or from "
+            f"{found['scheme']}:// with a tool of that store."
+        )
+    return f"must be a local path, got {str(path)!r}; {way}"
 
 
 @contextmanager

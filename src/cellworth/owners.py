@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,6 +27,7 @@ from cellworth.blocks import (
     some,
 )
 from cellworth.counts import is_whole
+from cellworth.files import local_path
 from cellworth.stretches import Codes, Runs, Stretches
 from cellworth.tables import Table, entries_per_cell
 
@@ -601,10 +601,11 @@ class Owners:
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file, or say in one sentence why not."""
-    if not Path(path).is_file():
+    file = local_path(path, "path")
+    if not file.is_file():
         raise FileNotFoundError(f"there is no file {path}; give the path of a TOML file.")
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); mend it.") from error
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cellworth.blocks import Axis, Blocks, NumberedAxis
 from cellworth.certainty import Signs
 from cellworth.counts import checked_count
+from cellworth.files import local_path
 from cellworth.indexing import Lookup, narrowed
 from cellworth.listing import ValueList
 from cellworth.moments import Moments
@@ -65,7 +66,7 @@ class ShardedValuation(Valuation):
     @classmethod
     def of_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
         """Read a manifest and what is small; files with values stay where they are."""
-        path = Path(folder)
+        path = local_path(folder, "folder")
         manifest = read_whole_manifest(path)
         columns, sums, validation = read_column_tables(path, manifest, _TABLES)
         moments = StoredMoments(path, _files(path, manifest), sums)
@@ -203,6 +204,7 @@ class ShardedValuation(Valuation):
             Where the joint values are saved; None means a temporary folder that goes when they
             are no longer used, from which ``save`` takes them elsewhere.
         """
+        folder = None if folder is None else local_path(folder, "folder")
         refuse_unmergeable(self, other)
         other = cast("ShardedValuation", other)
         if folder is not None:
@@ -260,8 +262,8 @@ class ShardedValuation(Valuation):
     def _all_blocks(self) -> ValueList:
         return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)
 
-    def _refuse_own_folder(self, folder: str | os.PathLike[str], other: ShardedValuation) -> None:
-        if any(_same_folder(Path(folder), one.moments.folder) for one in (self, other)):
+    def _refuse_own_folder(self, folder: Path, other: ShardedValuation) -> None:
+        if any(_same_folder(folder, one.moments.folder) for one in (self, other)):
             raise ValueError(
                 f"{folder} holds one of the two valuations that are merged; give another folder."
             )
@@ -313,7 +315,7 @@ def finish(
             f"{len(counts)} figures, of {len(axis)} columns and of the total."
         )
     files = [ValueFile.from_plain(entry) for entry in entries]
-    moments = StoredMoments(Path(folder), files, Moments(counts, *columns))
+    moments = StoredMoments(local_path(folder, "folder"), files, Moments(counts, *columns))
     if moments.shape != tuple(shape):
         raise ValueError(
             f"the shards hold values of {moments.shape[0]} x {moments.shape[1]} blocks, but the "

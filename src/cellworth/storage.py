@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks
-from cellworth.files import read_manifest, written_atomically
+from cellworth.files import local_path, read_manifest, written_atomically
 from cellworth.moments import Moments
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def write_folder(
 
 def made_folder(folder: str | os.PathLike[str]) -> Path:
     """Make a folder if it is not there; a file in its place is refused."""
-    path = Path(folder)
+    path = local_path(folder, "folder")
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path} is a file; give the name of a folder.")
     path.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def read_folder(
     folder: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
     """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
-    path = Path(folder)
+    path = local_path(folder, "folder")
     manifest = read_whole_manifest(path)
     try:
         contents = _read_files(path, manifest)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.files import local_path
 from cellworth.moments import Counts, Moments
 from cellworth.stored_values import ValueFile
 from cellworth.value_files import GROUP_ROWS, write_groups
@@ -205,7 +206,7 @@ class StoredMoments(Moments):
         """
         if not isinstance(other, StoredMoments):
             raise TypeError("Moments in files merge with Moments in files; save the others first.")
-        place = Path(mkdtemp(prefix="cellworth-") if folder is None else folder)
+        place = local_path(mkdtemp(prefix="cellworth-") if folder is None else folder, "folder")
         files = [
             write_groups(place, number, file.first_row, self._merged(other, file))
             for number, file in enumerate(self.files)

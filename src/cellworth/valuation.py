@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from cellworth.blocks import Blocks, Labels, label_array
 from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors
 from cellworth.counts import checked_count
+from cellworth.files import local_path
 from cellworth.indexing import Lookup
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
@@ -437,7 +437,7 @@ class Valuation:
 
         Values of a table in shards stay in their files, and are read as they are asked for.
         """
-        if read_whole_manifest(Path(folder)).get("sharded"):
+        if read_whole_manifest(local_path(folder, "folder")).get("sharded"):
             from cellworth.sharded_valuation import ShardedValuation
 
             return ShardedValuation.of_folder(folder)

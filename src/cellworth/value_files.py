@@ -8,13 +8,12 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.files import written_atomically
+from cellworth.files import local_path, written_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +75,7 @@ def write_groups(
 
     A file that is not ``durable`` need not outlive a machine that stops.
     """
-    path = Path(folder)
+    path = local_path(folder, "folder")
     path.mkdir(parents=True, exist_ok=True)
     told, digest = _Told(), hashlib.sha256()
     with written_atomically(

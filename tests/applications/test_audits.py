@@ -303,9 +303,10 @@ def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundl
     split(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
     expected = "the audit holds no agreement, but one was given."
     assert verify(tmp_path / "bare", agreement=own).difference == expected
-    for wrong in (tmp_path / "nope.toml", 5):
-        with pytest.raises(FileNotFoundError, match="which is no file; give the path of your copy"):
-            verify(bundle[0], agreement=wrong)
+    with pytest.raises(FileNotFoundError, match="which is no file; give the path of your copy"):
+        verify(bundle[0], agreement=tmp_path / "nope.toml")
+    with pytest.raises(TypeError, match="agreement must be a path, got 5"):
+        verify(bundle[0], agreement=5)
 
 
 def test_an_agreement_that_is_taken_away_leaves_its_trace(copy):

@@ -437,7 +437,7 @@ def test_an_amount_is_a_whole_number_of_any_type_and_shown_in_full():
 
 
 def test_a_payout_is_saved_in_a_folder_alone():
-    with pytest.raises(TypeError, match="folder is None; give the path of a new folder"):
+    with pytest.raises(TypeError, match="folder must be a path, got None; give text"):
         split(**GOOD).save(None)
 
 

@@ -3,8 +3,10 @@
 import gzip
 import shutil
 
+import click
 import pytest
 
+from cellworth.cli import main
 from shell import TABLE, cellworth
 
 BAD_OWNERS = '[[owners]]\nname = "bank"\ncolumns = ["nothing"]\n'
@@ -190,3 +192,37 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(desk, monkeypatch, tmp_path, 
     assert WRONG[line] in last
     # A mistake leaves nothing behind.
     assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
+def ways_in():
+    """Command and parameter of every path that the command line takes."""
+    for name, command in main.commands.items():
+        for parameter in command.params:
+            if isinstance(parameter.type, click.Path):
+                yield pytest.param(command, parameter, id=f"{name} {parameter.opts[0]}")
+
+
+@pytest.mark.parametrize(("command", "parameter"), list(ways_in()))
+def test_every_path_of_every_command_refuses_an_address(command, parameter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["s3://bucket/x"]
+    if isinstance(parameter, click.Option):
+        given = [parameter.opts[-1], "s3://bucket/x"]
+    # The first argument that is wrong is told of; arguments come before options.
+    folder = [] if isinstance(parameter, click.Argument) else ["here"]
+    required = [
+        word
+        for other in command.params
+        if isinstance(other, click.Option) and other.required and other is not parameter
+        for word in (other.opts[-1], "1")
+    ]
+    done = cellworth(command.name, *folder, *required, *given)
+    assert done.code == 2
+    assert "must be a local path, got 's3://bucket/x'; give a local file or folder" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ways_in_are_found():
+    found = {each.id for each in ways_in()}
+    assert {"value table", "value -o", "value --checkpoint", "report -o", "split -o"} <= found
+    assert {"merge -o", "merge folders", "suspects -o", "verify folder", "info folder"} <= found

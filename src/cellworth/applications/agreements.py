@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from cellworth.absent import is_absent
@@ -14,7 +13,7 @@ from cellworth.applications.payouts import Payout
 from cellworth.applications.policies import Policy
 from cellworth.applications.splits import split_by
 from cellworth.counts import is_whole
-from cellworth.files import written_atomically
+from cellworth.files import local_path, written_atomically
 from cellworth.owners import Owners, checked_entries, read_toml
 from cellworth.valuation import Valuation
 
@@ -105,8 +104,8 @@ class Agreement:
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
         """Read an agreement; mistakes in it get one sentence."""
-        plain = read_toml(path)
-        return cls.from_plain(plain, Path(path).read_text(encoding="utf-8"), called=str(path))
+        plain, text = read_toml(path), local_path(path, "path").read_text(encoding="utf-8")
+        return cls.from_plain(plain, text, called=str(path))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:
@@ -138,7 +137,7 @@ class Agreement:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
-        with written_atomically(Path(path)) as file:
+        with written_atomically(local_path(path, "path")) as file:
             file.write(self.text.encode())
 
     def owners_of(self, X: Any) -> Owners:

@@ -49,7 +49,7 @@ from cellworth.applications.shares import owner_errors
 from cellworth.applications.sharing import shared_out
 from cellworth.blocks import LABEL
 from cellworth.caches import MemoryCache
-from cellworth.files import read_manifest
+from cellworth.files import local_path, read_manifest
 from cellworth.owners import Holdings, Owners
 from cellworth.problem import Problem
 from cellworth.sharded_valuation import ShardedValuation
@@ -151,7 +151,7 @@ def verify(
     >>> verify(folder)
     no: payout.json is not the file that was saved (its sha256 differs).
     """
-    path = Path(folder)
+    path = local_path(folder, "folder")
     if data is not None:
         _refuse_other_data(data)
     if valuer is not None and data is None:
@@ -171,11 +171,12 @@ def verify(
 
 
 def _own_agreement(agreement: Any) -> bytes:
-    if not isinstance(agreement, str | os.PathLike) or not Path(agreement).is_file():
+    path = local_path(agreement, "agreement")
+    if not path.is_file():
         raise FileNotFoundError(
             f"agreement is {short(repr(agreement))}, which is no file; give the path of your copy."
         )
-    return Path(agreement).read_bytes()
+    return path.read_bytes()
 
 
 def _refuse_other_data(data: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cellworth.applications.sharing import Shared
 from cellworth.counts import is_whole
-from cellworth.files import written_atomically
+from cellworth.files import local_path, written_atomically
 from cellworth.owners import Holdings
 from cellworth.storage import read_parquet
 from cellworth.stretches import Codes
@@ -47,10 +47,8 @@ def write_bundle(
     utilities: Any,
 ) -> str:
     """Write a payout, its valuation, holdings and agreement; return the seal."""
-    if not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"folder is {folder!r}; give the path of a new folder for the audit.")
     log = None if utilities is None else _log(utilities)
-    path = Path(folder)
+    path = local_path(folder, "folder")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
     path.mkdir(parents=True, exist_ok=True)

@@ -11,9 +11,23 @@ from typing import Any
 
 import click
 
+from cellworth.files import address_refused, is_address, local_path
+
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
-PATH = click.Path(path_type=Path)
+
+class _LocalPath(click.Path):
+    """A path on this machine, whether it is read or written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Refuse an address before it becomes the name of a folder."""
+        if is_address(value):
+            self.fail(address_refused(value), param, ctx)
+        super().convert(value, param, ctx)
+        return local_path(value, "path")
+
+
+PATH = _LocalPath(path_type=Path)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

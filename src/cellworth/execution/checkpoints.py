@@ -12,7 +12,12 @@ from typing import Any, ClassVar
 
 from cellworth.execution.journal import Loader, State, refuse_another_run
 from cellworth.execution.parts import PATTERN, Parts
-from cellworth.files import read_manifest, remove_stale_temporaries, written_atomically
+from cellworth.files import (
+    local_path,
+    read_manifest,
+    remove_stale_temporaries,
+    written_atomically,
+)
 from cellworth.packing import Plain, PlainFile, prefixed, write_plain
 from cellworth.provenance import fingerprint
 
@@ -55,7 +60,7 @@ class DirectoryJournal:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Remember the folder; it is looked at when a run begins."""
-        self.folder = Path(folder)
+        self.folder = local_path(folder, "checkpoint")
         self._run = ""
         self._parts: Parts | None = None
 
@@ -151,7 +156,8 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     """
     if isinstance(folders, str | os.PathLike):
         raise TypeError(f"folders is {folders!r}; give a list of the checkpoints of the shards.")
-    sources = [Path(folder) for folder in folders]
+    whole = local_path(into, "into")
+    sources = [local_path(folder, "folders") for folder in folders]
     if not sources:
         raise ValueError("there are no folders to merge; give the checkpoints of the shards.")
     # All are looked at before anything is written.
@@ -159,7 +165,7 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     for source, kept in zip(sources, runs, strict=True):
         refuse_another_run(kept, runs[0], str(source))
     for source in sources:
-        journal = DirectoryJournal(into)
+        journal = DirectoryJournal(whole)
         journal.open(runs[0])
         if not source.samefile(journal.folder):
             _copy(source, journal, runs[0])

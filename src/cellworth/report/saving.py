@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from cellworth.applications import Payout
-from cellworth.files import written_atomically
+from cellworth.files import local_path, written_atomically
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.report.rendering import render
@@ -72,6 +71,7 @@ def save(
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
+    place = local_path(path, "path")
     summary = summarize(
         valuation,
         X,
@@ -84,5 +84,5 @@ def save(
         title=title,
         cells=cells,
     )
-    with written_atomically(Path(path)) as file:
+    with written_atomically(place) as file:
         file.write(render(summary).encode())

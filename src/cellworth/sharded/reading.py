@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from cellworth.files import is_address
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -75,7 +77,7 @@ def batches(
         seen = stack.enter_context(_bytes_of(file.address, options))
         _refuse_other_footer(file, seen)
         # Arrow reads local files itself, without holding up the interpreter.
-        source: Any = seen if _is_url(file.address) else file.address
+        source: Any = seen if is_address(file.address) else file.address
         parquet = stack.enter_context(_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
@@ -129,7 +131,7 @@ def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
 
 @contextmanager
 def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
-    if _is_url(address):
+    if is_address(address):
         system, path = _remote(address, options)
         with system.open(path, "rb") as file:
             yield file
@@ -147,11 +149,11 @@ def _footer_sha256(file: BinaryIO) -> str:
     return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
 
 
-def _is_url(address: str) -> bool:
-    return "://" in address
-
-
 def _remote(address: str, options: Options) -> tuple[Any, str]:
+    if "://" not in address:
+        raise ValueError(
+            f"{address} has one slash of two, as pathlib leaves an address; give it as text."
+        )
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
@@ -185,7 +187,7 @@ def _listed(address: Any) -> list[Address]:
 
 
 def _found(address: str, options: Options) -> list[str]:
-    if not _is_url(address):
+    if not is_address(address):
         # Whoever reads it may stand in another folder.
         return _found_here(Path(address).absolute())
     system, path = _remote(address, options)

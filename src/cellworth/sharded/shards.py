@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,36 +30,34 @@ class ShardRows(Shard):
     Within a class, rows keep their order.
     """
 
-    def save(self, folder: str | os.PathLike[str], *, of: str = "", durable: bool = True) -> None:
+    def save(self, folder: Path, *, of: str = "", durable: bool = True) -> None:
         """Write arrays, then a manifest that describes them and says ``of`` what they are."""
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         described, meant = {}, set()
         for name, array in zip(_ARRAYS, self._arrays(), strict=True):
             # Named by what it holds: whoever prepares the same shard meanwhile writes the same
             # files, and others stand beside them until the manifest says which are meant.
             own = f"{name}-{_sha256(array)[:12]}.npy"
-            with written_atomically(path / own, durable=durable) as file:
+            with written_atomically(folder / own, durable=durable) as file:
                 np.save(file, array)
             described[name] = [own, array.dtype.str, list(array.shape)]
-            meant.add(path / own)
+            meant.add(folder / own)
         plain = {"format": _FORMAT, "version": _VERSION, "of": of, "arrays": described}
-        with written_atomically(path / _MANIFEST, durable=durable) as file:
+        with written_atomically(folder / _MANIFEST, durable=durable) as file:
             file.write(json.dumps(plain).encode())
-        for stale in {*path.glob("*.npy")} - meant:
+        for stale in {*folder.glob("*.npy")} - meant:
             stale.unlink(missing_ok=True)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, of: str = "") -> ShardRows:
+    def open(cls, folder: Path, *, of: str = "") -> ShardRows:
         """Map the files of a shard into memory; what is torn, or ``of`` another, is refused."""
-        path = Path(folder)
-        manifest = read_manifest(path / _MANIFEST, _FORMAT, _VERSION)
+        manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION)
         if manifest["of"] != of:
             raise ValueError(
-                f"{path} holds the shard of another table or layout; give another folder."
+                f"{folder} holds the shard of another table or layout; give another folder."
             )
         numbers, categories, starts, places = (
-            _mapped(path, *manifest["arrays"][name]) for name in _ARRAYS
+            _mapped(folder, *manifest["arrays"][name]) for name in _ARRAYS
         )
         coded = np.empty((0, numbers.shape[1]), dtype=np.int32)
         return cls(Columns(numbers, categories, coded), starts, places)

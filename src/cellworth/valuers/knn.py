@@ -24,6 +24,7 @@ from cellworth.execution import (
     Work,
     in_threads,
 )
+from cellworth.files import local_path
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
 from cellworth.games.knn import KNNScoring, wants_classes
@@ -611,7 +612,7 @@ def _checked_folder(checkpoint: Any) -> Path | None:
             f"checkpoint is {checkpoint!r}; for a sharded table give the path of a folder."
         )
     # Workers elsewhere may have another working directory.
-    folder = Path(checkpoint).absolute()
+    folder = local_path(checkpoint, "checkpoint").absolute()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"checkpoint is the file {folder}; give a folder, or one to be made.")
     return folder
