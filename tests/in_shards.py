@@ -49,6 +49,7 @@ def in_shards(valuation, folder, n_shards=3, *, validation=None):
         provenance=valuation.provenance,
         unearned=valuation.unearned,
         owned=valuation.owned,
+        scores=valuation.scores,
     )
 
 

@@ -21,6 +21,7 @@ from cellworth.indexing import Lookup, narrowed
 from cellworth.listing import ValueList
 from cellworth.moments import Moments
 from cellworth.provenance import Provenance
+from cellworth.scores import Scores
 from cellworth.storage import (
     column_tables,
     files_to_replace,
@@ -284,6 +285,7 @@ def finish(
     validation: Floats | None = None,
     unearned: float = math.nan,
     owned: OwnerSums | None = None,
+    scores: Scores | None = None,
     backend: str | None = None,
 ) -> ShardedValuation:
     """Write the manifest that makes files of values in a folder one Valuation, and return that.
@@ -300,7 +302,7 @@ def finish(
         How many observations stand behind each value.
     columns : (mean, spread), arrays of shape (n_columns + 1,)
         Of the sums of columns and, at the end, of the total.
-    expected_total, empty, status, provenance, unearned, owned, backend
+    expected_total, empty, status, provenance, unearned, owned, scores, backend
         As in a Valuation.
     validation : array of shape (n_columns + 1,) or None
         Errors of these sums that come from the choice of validation rows.
@@ -332,6 +334,7 @@ def finish(
         backend,
         unearned=unearned,
         owned=owned,
+        scores=scores,
         sums_validation=validation,
     )
     valuation.save(folder)

@@ -70,10 +70,13 @@ class Sweeps:
         What the sums should add up to.
     whole : float
         Utility of the whole table, of which the total is the part that cells earn.
+    right : float
+        Queries for which the majority vote of the whole table is right; NaN where not known.
     finished : Moments or None
         One observation per finished sweep.
-    finished_total, finished_whole : float
-        What the values of a finished sweep should add up to, and the utility of the whole table.
+    finished_total, finished_whole, finished_right : float
+        What the values of a finished sweep should add up to, the utility of the whole table, and
+        how often its vote is right.
     spread : Spread or None
         How values differ between queries, from the first sweep.
     tally : Tally
@@ -87,9 +90,11 @@ class Sweeps:
     weight: float
     total: float
     whole: float = 0.0
+    right: float = math.nan
     finished: Moments | None = None
     finished_total: float = math.nan
     finished_whole: float = math.nan
+    finished_right: float = math.nan
     spread: Spread | None = None
     tally: Tally = field(default_factory=Tally)
     owned: Sweeps | None = None
@@ -107,6 +112,7 @@ class Sweeps:
             weight=ended.weight + other.weight,
             total=ended.total + other.total,
             whole=ended.whole + other.whole,
+            right=ended.right + other.right,
             spread=spread,
             tally=ended.tally.merge(other.tally),
             owned=ended.owned and other.owned and ended.owned.merge(other.owned),
@@ -124,9 +130,11 @@ class Sweeps:
             weight=0.0,
             total=0.0,
             whole=0.0,
+            right=0.0,
             finished=seen if self.finished is None else self.finished.merge(seen),
             finished_total=self.total / self.weight,
             finished_whole=self.whole / self.weight,
+            finished_right=self.right / self.weight,
         )
 
     @property
@@ -152,6 +160,17 @@ class Sweeps:
         if ended.finished is None:
             return (self.whole - self.total) / self.weight
         return ended.finished_whole - ended.finished_total
+
+    @property
+    def score(self) -> float:
+        """Utility of the whole table."""
+        return self.expected_total + self.unearned
+
+    @property
+    def accuracy(self) -> float:
+        """How often the majority vote of the whole table is right; NaN where not known."""
+        ended = self.closed()
+        return self.right / self.weight if ended.finished is None else ended.finished_right
 
     def validation_errors(self, n_queries: int) -> Floats | None:
         """Errors that come from the choice of queries, without those of sampled coalitions.

@@ -21,6 +21,7 @@ from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
 from cellworth.notebook import heading, paragraph, view
 from cellworth.provenance import Provenance
+from cellworth.scores import Scores
 from cellworth.shrinkage import shrunk
 from cellworth.storage import read_folder, read_whole_manifest, write_folder
 from cellworth.sums import OwnerSums
@@ -95,6 +96,9 @@ class Valuation:
         because it is there without rows or without columns. NaN where it is not known.
     owned : OwnerSums or None
         What the cells of each owner are worth together, where ``fit`` was given owners.
+    scores : Scores or None
+        What the table was scored by and on how many rows, with plain accuracy or R squared to
+        compare; None where a game has no validation rows.
 
     Examples
     --------
@@ -121,6 +125,7 @@ class Valuation:
     shrink: bool = False
     unearned: float = math.nan
     owned: OwnerSums | None = None
+    scores: Scores | None = None
 
     @cached_property
     def values(self) -> Floats:
@@ -174,6 +179,11 @@ class Valuation:
         """
         judged = 0.0 if self.validation is None else float(self.validation[-1, -1])
         return math.hypot(float(self._errors[-1, -1]), judged)
+
+    @property
+    def score(self) -> float:
+        """Score of the whole table: what all blocks should add up to, and the part unearned."""
+        return self.expected_total + self.unearned
 
     @property
     def largest_error(self) -> float:
@@ -426,6 +436,7 @@ class Valuation:
             "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
             "unearned": None if math.isnan(self.unearned) else self.unearned,
             "owned": None if self.owned is None else self.owned.to_plain(),
+            "scores": None if self.scores is None else self.scores.to_plain(),
             "backend": self.backend,
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
@@ -568,7 +579,7 @@ def read_plain(
     try:
         if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
             raise ValueError("shape or status do not fit the tables")
-        owned = manifest["owned"]
+        owned, scores = manifest["owned"], manifest["scores"]
         return {
             "expected_total": _read_total(manifest["expected_total"]),
             "empty": str(manifest["empty"]),
@@ -578,6 +589,7 @@ def read_plain(
             "shrink": bool(manifest["shrink"]),
             "unearned": _read_total(manifest["unearned"]),
             "owned": None if owned is None else OwnerSums.from_plain(owned),
+            "scores": None if scores is None else Scores.from_plain(scores),
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(

@@ -76,7 +76,7 @@ def same(sharded, whole):
     for one, other in ((sharded.rows(), whole.rows()), (sharded.columns(), whole.columns())):
         assert np.array_equal(one.values, other.values)
         assert np.array_equal(one.standard_errors, other.standard_errors, equal_nan=True)
-    for name in ("total", "expected_total", "unearned", "status", "empty", "shape"):
+    for name in ("total", "expected_total", "unearned", "scores", "status", "empty", "shape"):
         assert getattr(sharded, name) == getattr(whole, name)
     assert sharded.column_labels.tolist() == whole.column_labels.tolist()
     # Sums over rows are taken in another order there.

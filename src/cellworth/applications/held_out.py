@@ -9,7 +9,7 @@ from typing import Any
 
 from cellworth.blocks import is_missing
 from cellworth.games.base import one_line
-from cellworth.games.model import ModelGame
+from cellworth.games.model import ModelGame, scoring_name
 from cellworth.tables import Table
 
 # Measured by experiments/removal.py; see docs/explanation/removal.md.
@@ -50,9 +50,7 @@ def cause_of(error: RuntimeError) -> str:
 
 def named_scoring(scoring: Any, game: ModelGame) -> str:
     """Name a scoring for a caption."""
-    if scoring is None:
-        return "r2" if game.problem.classes is None else "accuracy"
-    return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", repr(scoring))
+    return scoring_name(scoring, game.problem.classes is not None)
 
 
 def refuse_own_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any) -> None:

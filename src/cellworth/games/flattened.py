@@ -51,7 +51,7 @@ class FlattenedGame:
     def __init__(self, model: Any, **given: Any) -> None:
         """Check model and data."""
         self._whole = ModelGame(model, **given)
-        self.problem = self._whole.problem
+        self.problem, self.scoring = self._whole.problem, self._whole.scoring
         self.blocks = Blocks.of_shape((int(np.prod(self.problem.blocks.shape)), 1))
 
     @property

@@ -142,6 +142,7 @@ class ModelGame:
         self._models = tuple(seeded(model, repeat) for repeat in range(self.n_repeats))
         self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
+        self.scoring = scoring_name(scoring, classification)
         classes = self.problem.classes
         self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
         self._scorer = checked_scorer(scoring, classification)
@@ -412,6 +413,16 @@ def checked_scorer(scoring: Any, classification: bool) -> Any:
             f"scoring is {scoring!r}; give a name from sklearn.metrics.get_scorer_names() "
             "or a scorer."
         ) from error
+
+
+def scoring_name(scoring: Any, classification: bool) -> str:
+    """Name a score: as scikit-learn does, or by the function behind it."""
+    if scoring is None:
+        return "accuracy" if classification else "r2"
+    if isinstance(scoring, str):
+        return scoring
+    function = getattr(scoring, "_score_func", scoring)
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _checked_error(error: Any) -> ErrorPolicy:

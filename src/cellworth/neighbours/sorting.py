@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg.blas import dgemm
 
 from cellworth.neighbours.columns import Floats
 from cellworth.neighbours.distances import Wholes
 from cellworth.neighbours.training import Plan, Query, Training
+from cellworth.neighbours.votes import vote_of_sorted
 
 # Keys that are sorted together; about what the cache of a core holds.
 _KEYS_AT_ONCE = 2**18
@@ -38,8 +41,11 @@ class SortedRows:
         count: float,
         nothing: Floats,
         into: Floats,
-    ) -> float:
-        """Add the values of all cells for one query; return the utility of the whole table.
+    ) -> tuple[float, float]:
+        """Add the values of all cells for one query; return what the whole table does for it.
+
+        That is its utility, and the chance that its majority vote is right (NaN for a numeric
+        target).
 
         Parameters
         ----------
@@ -58,7 +64,7 @@ class SortedRows:
         """
         from cellworth.neighbours import kernels
 
-        training, whole = self._training, 0.0
+        training, whole, vote = self._training, 0.0, math.nan
         payload = training.payload(query)
         for part, steps in plan.batches:
             n_lines = len(steps[0])
@@ -72,7 +78,9 @@ class SortedRows:
             counts = weights[part]
             if part is plan.batches[-1][0]:
                 whole = training.utility(keys[-1], query)
+                if training.is_class:
+                    vote = vote_of_sorted(training, keys[-1], query)
                 values[-1] = nothing
                 counts = weights[part.start :]
             dgemm(count, values[: len(counts)].T, counts, beta=1.0, c=into.T, overwrite_c=1)
-        return whole
+        return whole, vote

@@ -33,6 +33,7 @@ from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
+from cellworth.scores import Scores
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.sharded.layouts import refuse_without_judges
 from cellworth.sharded.running import workers_of
@@ -53,6 +54,7 @@ from cellworth.valuers.methods import run_identity
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.questions import Judges, Questions
+from cellworth.valuers.scoring import scores_of_queries
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
 from cellworth.valuers.shard_plans import ShardPlan
 from cellworth.valuers.shard_trials import Trial, n_workers_of, trial_part
@@ -520,7 +522,18 @@ def _valuation(
         seen.validation_errors(tasks.questions.judges.n_queries),
         unearned=seen.unearned,
         owned=_owned(seen, tasks),
+        scores=_scores(tasks, outcome.tasks, seen),
     )
+
+
+def _scores(tasks: QueryTasks, n_tasks: int, seen: Sweeps) -> Scores:
+    game, counts = tasks.game, None
+    if game.problem.classes is not None:
+        labels, n_classes = game.labels.astype(np.int64), len(game.problem.classes)
+        counts = [
+            np.bincount(labels[fold.may_train], minlength=n_classes) for fold in game.problem.folds
+        ]
+    return scores_of_queries(tasks.questions, game.scoring, counts, n_tasks, seen)
 
 
 def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:

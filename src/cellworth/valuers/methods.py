@@ -42,6 +42,7 @@ from cellworth.provenance import (
 )
 from cellworth.valuation import Valuation
 from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
+from cellworth.valuers.scoring import scores_of_game
 from cellworth.valuers.settings import Settings
 
 # Utilities of a game, beside the checkpoint of a run.
@@ -248,6 +249,7 @@ def value_blocks(
         _backend(game),
         shrink=method.shrink,
         unearned=ends.whole - ends.total,
+        scores=scores_of_game(game, ends.whole),
     )
     _warn_of_nothing_told(valuation, outcome.tasks)
     return valuation

@@ -20,6 +20,7 @@ from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.rounds import Ranker, Shard
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import Plan, Query, Training
+from cellworth.neighbours.votes import votes_of_rows, votes_of_summary
 from cellworth.owners import Holdings
 from cellworth.semivalues import Semivalue, inside_chances
 from cellworth.subsets import SubsetDesign
@@ -122,7 +123,7 @@ class QueryTasks:
         ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
         without_columns = self._without_columns(training)
         cells = np.zeros((questions.n_results, training.n_rows))
-        counted, wholes, bases = [], [], []
+        counted, wholes, bases, votes = [], [], [], []
         for order, place in zip(questions.orders(task), part.queries.tolist(), strict=True):
             leave_if_cancelled()
             counts = float(questions.judges.weights[part.fold][place])
@@ -132,7 +133,7 @@ class QueryTasks:
                 weights = weights[:, np.argsort(order)]
             nothing, base = without_columns(query)
             into = cells if watch is None else watch.cleared()
-            whole = ranked.add(
+            whole, vote = ranked.add(
                 query,
                 plan,
                 order=order,
@@ -147,7 +148,8 @@ class QueryTasks:
             counted.append(counts)
             wholes.append(whole)
             bases.append(base)
-        return cells, judged(counted, wholes, bases)
+            votes.append(vote)
+        return cells, judged(counted, wholes, bases, votes)
 
     def _binned(
         self, task: Task, bins: RankBins, watch: Watch | None
@@ -158,7 +160,8 @@ class QueryTasks:
         prepared = questions.prepared(task, ranker)
         asked = prepared.asked
         leave_if_cancelled()
-        worths = ranker.resolve(ranker.look(0, shard, prepared))
+        summary = ranker.look(0, shard, prepared)
+        worths = ranker.resolve(summary)
         grouped = np.zeros((questions.n_results, shard.n_rows), dtype=np.int64)
         n_queries = len(asked.labels)
         steps = [(0, n_queries)] if watch is None else [(q, q + 1) for q in range(n_queries)]
@@ -173,7 +176,10 @@ class QueryTasks:
                 watch.note((count * questions.judges.n_queries) ** 2)
         cells = np.empty_like(grouped)
         cells[:, shard.places] = grouped
-        return cells, judged(asked.counts, worths.of_everyone(asked), prepared.bases)
+        votes = votes_of_summary(ranker, asked, summary)
+        if votes is None:
+            votes = votes_of_rows(ranker, asked, shard)
+        return cells, judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
 
     def _planned(self, sweep: int) -> list[tuple[Plan, Floats]]:
         """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""

@@ -212,21 +212,30 @@ class Judged(NamedTuple):
     total : float
         The part of it that cells earn.
     whole : float
+    right : float
+        How often the majority vote of the whole table is right; NaN where that is not known.
     """
 
     weight: float
     total: float
     whole: float
+    right: float
 
 
-def judged(counts: Iterable[float], wholes: Iterable[float], bases: Iterable[float]) -> Judged:
+def judged(
+    counts: Iterable[float],
+    wholes: Iterable[float],
+    bases: Iterable[float],
+    votes: Iterable[float],
+) -> Judged:
     """Add up what queries count, in their order."""
-    weight = total = whole = 0.0
-    for count, everyone, base in zip(counts, wholes, bases, strict=True):
+    weight = total = whole = right = 0.0
+    for count, everyone, base, vote in zip(counts, wholes, bases, votes, strict=True):
         weight += float(count)
         total += float(count) * (float(everyone) - float(base))
         whole += float(count) * float(everyone)
-    return Judged(weight, total, whole)
+        right += float(count) * float(vote)
+    return Judged(weight, total, whole, right)
 
 
 def kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cellworth.fixed import as_floats
 from cellworth.moments import Moments
 from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
+from cellworth.neighbours.votes import votes_of_summary
 from cellworth.sharded.phases import Resolved, State
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.value_files import GROUP_ROWS, write_groups
@@ -79,7 +80,8 @@ class ShardPhases:
     def resolve(self, prepared: NumberedRound, summary: Summary) -> Resolved:
         """What rows are worth, and what the round tells of sums."""
         worths = self.ranker.resolve(summary)
-        told = self._told(self.questions(prepared.number), prepared.prepared, worths)
+        votes = votes_of_summary(self.ranker, prepared.prepared.asked, summary)
+        told = self._told(self.questions(prepared.number), prepared.prepared, worths, votes)
         return Resolved(worths.far, worths.near, told)
 
     def blank(self, rows: NumberedShard) -> State:
@@ -147,10 +149,14 @@ class ShardPhases:
             _observe(count, mean, spread, line)
         _observe(count, state["row_mean"], state["row_spread"], of_rows)
 
-    def _told(self, task: Task, prepared: Prepared, worths: Any) -> dict[str, Any]:
+    def _told(
+        self, task: Task, prepared: Prepared, worths: Any, votes: Floats | None
+    ) -> dict[str, Any]:
         """What a round adds to totals, and how sums of columns differ from query to query."""
         asked = prepared.asked
-        added = judged(asked.counts, worths.of_everyone(asked), prepared.bases)
+        if votes is None:
+            votes = np.full(len(asked.labels), np.nan)
+        added = judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
         sums = _column_sums(prepared, worths.sums, self.ranker.class_counts)
         squared = (asked.counts * self.questions.judges.n_queries) ** 2
         return {

@@ -29,6 +29,7 @@ from cellworth.sharded.running import run_rounds
 from cellworth.sharded_valuation import ShardedValuation, finish
 from cellworth.sweeps import Spread, Sweeps
 from cellworth.valuers.questions import Questions
+from cellworth.valuers.scoring import scores_of_queries
 from cellworth.valuers.shard_phases import ShardPhases
 
 
@@ -149,6 +150,13 @@ class ShardedRun:
             provenance=Provenance.now(question, method, session, seen.tally, finished.seconds),
             validation=seen.validation_errors(self.questions.judges.n_queries),
             unearned=seen.unearned,
+            scores=scores_of_queries(
+                self.questions,
+                self.game.scoring,
+                [np.array(self.game.layout.class_counts, dtype=np.int64)],
+                n_done,
+                seen,
+            ),
         )
 
 
@@ -171,6 +179,7 @@ def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
                 weight=told["weight"],
                 total=told["total"],
                 whole=told["whole"],
+                right=told["right"],
                 spread=spread if sweep == 0 else None,
                 tally=Tally(utilities=told["n_ranked"], new=told["n_ranked"]),
             )
