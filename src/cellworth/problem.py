@@ -427,3 +427,9 @@ def _classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
             "a classifier can be judged only where at least two classes occur."
         )
     return classes
+
+
+def target_groups(target: NDArray[np.float64], n_groups: int = 5) -> NDArray[np.intp]:
+    """Return groups of rows with like targets, of about equal size; equal targets stay together."""
+    edges = np.quantile(target, np.arange(1, n_groups) / n_groups, method="inverted_cdf")
+    return np.searchsorted(np.unique(edges), target, side="left")

@@ -9,9 +9,10 @@ import pytest
 
 from cellworth import cell_suspicion
 from cellworth.applications import densities, features, leave_one_out
-from cellworth.applications.densities import log_densities, target_groups
+from cellworth.applications.densities import log_densities
 from cellworth.applications.features import Column, Features
 from cellworth.applications.leave_one_out import level_scores, residuals
+from cellworth.problem import target_groups
 
 
 def mixed_table(n_rows=60, seed=0, gaps=True):

@@ -8,13 +8,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import altered_cells
 from cellworth import OutOfBagValuer, Valuation
-from cellworth.valuers.bags import Bags, Contrast, crossed_moments
+from cellworth.problem import Problem
+from cellworth.valuers.bags import Bags, ClassDistances, Contrast, crossed_moments
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -31,18 +33,44 @@ def valued(X, y, n_trees=60, groups=(None, None), **settings):
 # The formula, word by word --------------------------------------------------------------------
 
 
-def scores_by_hand(X, y, bags, tree):
+def nearness_by_hand(X, groups, bag, columns):
+    """How near each row is to its class: 1 as the nearest of the bag, 0 from the farthest on."""
+    cells = (X - X.mean(axis=0)) / X.std(axis=0)
+    distances = []
+    for i in range(len(X)):
+        square = 0.0
+        for j in columns:
+            alike = [cells[r, j] for r in bag.tolist() if groups[r] == groups[i]]
+            alike = alike or [cells[r, j] for r in bag.tolist()]
+            square += (cells[i, j] - sum(alike) / len(alike)) ** 2
+        distances.append(square**0.5)
+    inside = [distances[r] for r in bag.tolist()]
+    nearest, farthest = min(inside), max(inside)
+    return [min(max((farthest - d) / (farthest - nearest), 0.0), 1.0) for d in distances]
+
+
+def fifths(y):
+    """Group rows by the fifth of the sorted targets in which theirs comes last."""
+    ordered = sorted(y.tolist())
+    edges = [ordered[-(-k * len(y) // 5) - 1] for k in (1, 2, 3, 4)]
+    return np.array([sum(target > edge for edge in edges) for target in y.tolist()])
+
+
+def scores_by_hand(X, y, bags, tree, distance):
     """For every tree, the score of each row out of its bag, and the columns that it had."""
     for number in range(bags.n_trees):
         bag = bags.bag(number)
         columns = [j for j in range(X.shape[1]) if bag.columns[j]]
         grown = tree(bag.seed).fit(X[bag.rows][:, columns], y[bag.rows])
+        numeric = isinstance(grown, DecisionTreeRegressor)
+        near = nearness_by_hand(X, fifths(y) if numeric else y, bag.rows, columns)
         scores = {}
         for i in range(len(y)):
             if i not in bag.rows.tolist():
                 prediction = grown.predict(X[i : i + 1][:, columns])[0]
-                numeric = isinstance(grown, DecisionTreeRegressor)
-                scores[i] = -((prediction - y[i]) ** 2) if numeric else float(prediction == y[i])
+                of_mean = np.mean((y - y.mean()) ** 2)
+                told = 1 - (prediction - y[i]) ** 2 / of_mean if numeric else prediction == y[i]
+                scores[i] = float(told) + distance * near[i]
         yield scores, columns
 
 
@@ -53,8 +81,8 @@ def mean_and_error(scores):
     return np.mean(scores), error
 
 
-def by_hand(X, y, bags, tree, contrast):
-    trees = list(scores_by_hand(X, y, bags, tree))
+def by_hand(X, y, bags, tree, *, distance, contrast):
+    trees = list(scores_by_hand(X, y, bags, tree, distance))
     values, errors = np.empty(X.shape), np.empty(X.shape)
     for i in range(X.shape[0]):
         for j in range(X.shape[1]):
@@ -74,19 +102,120 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("contrast", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"distance": False}, {"contrast": True}], ids=str)
 @pytest.mark.parametrize("name", TREES)
-def test_values_and_errors_equal_the_formula(name, contrast):
+def test_values_and_errors_equal_the_formula(name, settings):
     X, y, kind = TREES[name]
     share = round(0.5 * X.shape[1])
     bags = Bags(n_rows=len(y), n_columns=X.shape[1], n_used=share, n_trees=37, seed=3)
     truth, errors = by_hand(
-        X, y, bags, lambda seed: kind(max_features="sqrt", random_state=seed), contrast
+        X,
+        y,
+        bags,
+        lambda seed: kind(max_features="sqrt", random_state=seed),
+        **({"distance": True, "contrast": False} | settings),
     )
-    ours = valued(X, y, n_trees=37, contrast=contrast)
+    ours = valued(X, y, n_trees=37, **settings)
     scale = np.nanmax(np.abs(truth))
     np.testing.assert_allclose(ours.values, truth, rtol=0, atol=1e-12 * scale)
     np.testing.assert_allclose(ours.standard_errors, errors, rtol=0, atol=1e-9 * scale)
+
+
+def test_units_of_a_numeric_target_do_not_matter():
+    plain = valued(PATIENTS, PROGRESS)
+    in_pence = valued(PATIENTS, 3e5 + 1e6 * PROGRESS)
+    np.testing.assert_allclose(in_pence.values, plain.values, rtol=0, atol=1e-6)
+    # Means of R2 and nearness: of the order of 1 a cell, whatever the target.
+    assert abs(plain.total) < 3 * plain.values.size
+
+
+def test_a_constant_numeric_target_is_told_perfectly():
+    values = valued(PATIENTS, np.full(60, 0.5), distance=False).values
+    np.testing.assert_array_equal(values, np.ones(PATIENTS.shape))
+
+
+# Distances from the mean of a class -----------------------------------------------------------
+
+
+def one_hot(codes):
+    return np.array([[float(code == level) for level in sorted(set(codes))] for code in codes])
+
+
+def test_a_category_is_as_far_as_its_one_hot_vector_from_the_shares_of_its_class():
+    rng = np.random.default_rng(0)
+    y, mood = np.arange(30) % 3, rng.choice(["calm", "odd", "wild"], size=30)
+    bag = rng.integers(30, size=30)
+    vectors = one_hot(mood.tolist())
+    variance = ((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean()
+    truth = [
+        ((vectors[i] - vectors[[r for r in bag if y[r] == y[i]]].mean(axis=0)) ** 2).sum()
+        for i in range(30)
+    ]
+    distances = ClassDistances.of(problem(pd.DataFrame({"mood": mood}), y))
+    ours = distances.columns[0].squared_distances(y, np.bincount(bag, minlength=30).astype(float))
+    np.testing.assert_allclose(ours, np.array(truth) / variance, atol=1e-12)
+
+
+def problem(X, y):
+    return Problem.of(X, y, classification=None, with_validation=False)
+
+
+def test_a_missing_cell_has_the_mean_distance_of_its_column():
+    rng = np.random.default_rng(0)
+    y = np.zeros(40, dtype=int)
+    y[20:] = 1
+    table = pd.DataFrame({"size": rng.normal(7, 3, 40), "mood": rng.choice(["a", "b"], 40)})
+    table.loc[3, "size"] = np.nan
+    table.loc[4, "mood"] = None
+    everyone = np.ones(40)
+    for column, missing in zip(ClassDistances.of(problem(table, y)).columns, (3, 4), strict=True):
+        # One group, in which the squared distances from the mean are the variance.
+        squares = column.squared_distances(np.zeros(40, dtype=int), everyone)
+        assert squares[missing] == 1.0
+        assert np.delete(squares, missing).mean() == pytest.approx(1.0)
+
+
+def test_a_constant_column_has_no_distance_and_missing_cells_in_it_neither():
+    table = pd.DataFrame({"one": [7.0, 7.0, np.nan, 7.0], "text": ["a", None, "a", "a"]})
+    distances = ClassDistances.of(problem(table, [0, 0, 1, 1]))
+    near = distances.nearness(np.array([0, 1, 2, 3]), np.array([0, 1]))
+    np.testing.assert_array_equal(near, np.ones(4))
+
+
+def test_a_class_that_is_not_in_the_bag_is_compared_with_all_of_the_bag():
+    X = np.array([[0.0], [1.0], [5.0], [3.0]])
+    distances = ClassDistances.of(problem(X, [0, 0, 0, 1]))
+    near = distances.nearness(np.array([0, 1, 2]), np.array([0]))
+    # The mean of the bag is 2; its rows are 2, 1 and 3 away, the row outside is 1 away.
+    np.testing.assert_allclose(near, [0.5, 1.0, 0.0, 1.0], atol=1e-12)
+
+
+def test_a_large_offset_leaves_distances_as_they_are():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 2)), np.arange(30) % 2
+    bag, both = rng.integers(30, size=30), np.array([0, 1])
+    near, far = (
+        ClassDistances.of(problem(table, y)).nearness(bag, both)
+        for table in (X, 1.7e9 + 2.0**-20 * X.round(6))
+    )
+    np.testing.assert_allclose(far, near, atol=0.2)
+
+
+def test_the_distance_finds_cells_that_trees_pass_over():
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    X = rng.normal(size=(80, 6))
+    X[:, 0] += 6 * y
+    wrong = np.zeros(X.shape, dtype=bool)
+    wrong[rng.choice(80, 24, replace=False), 1 + rng.integers(5, size=24)] = True
+    # The first column tells the label, so that trees hardly look at the others.
+    X[wrong] = 5.0
+    both, trees = (
+        roc_auc_score(wrong.ravel(), -valued(X, y, n_trees=100, distance=d).values.ravel())
+        for d in (True, False)
+    )
+    assert both > 0.8
+    assert trees < 0.65
 
 
 def test_a_bag_draws_rows_with_replacement_and_columns_without():
@@ -230,7 +359,8 @@ def test_text_and_categories_are_numbered_by_name(make):
             columns["left"].astype(float),
         ]
     )
-    np.testing.assert_array_equal(valued(make(columns), y).values, valued(numbers, y).values)
+    ours, by_number = (valued(X, y, distance=False).values for X in (make(columns), numbers))
+    np.testing.assert_array_equal(ours, by_number)
 
 
 def test_trees_take_gaps():
@@ -243,7 +373,8 @@ def test_trees_take_gaps():
     numbers = np.column_stack(
         [table["size"], table["mood"].map({"calm": 0, "odd": 1, "wild": 2}), table["left"]]
     ).astype(float)
-    np.testing.assert_array_equal(values, valued(numbers, y).values)
+    trees, by_number = (valued(X, y, distance=False).values for X in (table, numbers))
+    np.testing.assert_array_equal(trees, by_number)
 
 
 def test_any_model_can_take_the_place_of_trees_and_gets_the_table_as_it_is():
@@ -256,8 +387,8 @@ def test_any_model_can_take_the_place_of_trees_and_gets_the_table_as_it_is():
     valuation = valued(pd.DataFrame(columns), y, model=model)
     assert np.isfinite(valuation.values).all()
     assert valuation.provenance.failed_utilities == 0
-    linear = valued(PATIENTS, PROGRESS, model=LinearRegression())
-    assert linear.values.max() < 0
+    linear = valued(PATIENTS, PROGRESS, model=LinearRegression(), distance=False)
+    assert linear.values.max() < 1
 
 
 class Picky(ClassifierMixin, BaseEstimator):
@@ -276,7 +407,7 @@ class Picky(ClassifierMixin, BaseEstimator):
 def test_a_fit_that_fails_counts_as_the_most_frequent_class_and_is_told():
     X, y = np.arange(8.0)[:, None], np.array([0, 1, 1, 1, 1, 1, 1, 1])
     with pytest.warns(UserWarning, match=r"of 60 utilities failed .* ValueError: not this bag"):
-        valuation = valued(X, y, model=Picky())
+        valuation = valued(X, y, model=Picky(), distance=False)
     assert valuation.provenance.failed_utilities > 0
     assert (valuation.values[1:] >= 0.5).all()
     assert valuation.values[0, 0] == 0
@@ -331,7 +462,9 @@ def test_a_row_that_trees_tell_wrongly_is_worth_least():
 
 @pytest.mark.slow
 @with_data
-def test_low_values_find_the_altered_cells_of_the_breast_cancer_table():
+@pytest.mark.parametrize(("distance", "area"), [(True, 0.924), (False, 0.88)])
+def test_low_values_find_the_altered_cells_of_the_breast_cancer_table(distance, area):
     given = altered_cells.load(DATA)
-    values = OutOfBagValuer(random_state=0, progress=False).fit(given.X, given.y).values_
-    assert abs(altered_cells.found(given, values) - 0.87) < 0.02
+    valuer = OutOfBagValuer(n_trees=500, distance=distance, random_state=0, progress=False)
+    values = valuer.fit(given.X, given.y).values_
+    assert abs(altered_cells.found(given, values) - area) < 0.015

@@ -33,12 +33,6 @@ def log_densities(column: Column, groups: Levels) -> Floats:
     return np.log(density)
 
 
-def target_groups(target: Floats, n_groups: int = 5) -> Levels:
-    """Groups of rows with like targets, of about equal size; equal targets stay together."""
-    edges = np.quantile(target, np.arange(1, n_groups) / n_groups, method="inverted_cdf")
-    return np.searchsorted(np.unique(edges), target, side="left")
-
-
 def _shares(levels: Levels, groups: Levels) -> Floats:
     n_rows, n_levels = len(levels), int(levels.max()) + 1
     # One more row, spread over all levels: a level that occurs once is rare, not impossible.

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.applications.densities import log_densities, target_groups
+from cellworth.applications.densities import log_densities
 from cellworth.applications.features import Column, Features, Levels, label_column, read_columns
 from cellworth.applications.isolation import APART, isolation, isolation_terms
 from cellworth.applications.leave_one_out import level_scores, residuals
 from cellworth.neighbours.columns import Distance, Floats, Kind
-from cellworth.problem import read_target
+from cellworth.problem import read_target, target_groups
 from cellworth.tables import Table
 
 Counts = NDArray[np.int32]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,15 @@ from cellworth.games.adapting import for_columns
 from cellworth.games.base import described_model, one_line
 from cellworth.games.fitting import seeded
 from cellworth.moments import Contribution, Moments, Tally
-from cellworth.neighbours.columns import GAP, NumericColumn, read_column
-from cellworth.problem import Problem
+from cellworth.neighbours.columns import GAP, CategoricalColumn, NumericColumn, read_column
+from cellworth.problem import Problem, target_groups
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
 
 _TREES_PER_TASK = 10
+# Distances closer than this, where columns have variance 1, differ by rounding alone.
+_SAME_DISTANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +39,14 @@ class Lessons:
     model : classifier or regressor
     table : Table
         Cells in a form that the model takes.
+    distances : ClassDistances or None
+        What adds, to every score, how near the row is to the mean of its class; None: nothing.
     """
 
     problem: Problem
     model: Any
     table: Table
+    distances: ClassDistances | None = None
 
     @property
     def blocks(self) -> Blocks:
@@ -74,12 +81,14 @@ class Lessons:
             return scores, Tally()
         try:
             model = self.trained(bag.rows, columns, bag.seed)
-            scores[rows] = self.judged(model, rows, columns)
-            return scores, Tally(utilities=1, new=1)
+            scores[rows], tally = self.judged(model, rows, columns), Tally(utilities=1, new=1)
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
             scores[rows] = self._constant_scores(bag.rows, rows)
-            return scores, Tally(1, 1, (one_line(error),), new=1)
+            tally = Tally(1, 1, (one_line(error),), new=1)
+        if self.distances is not None:
+            scores[rows] += self.distances.nearness(bag.rows, columns)[rows]
+        return scores, tally
 
     def judged(self, model: Any, rows: Positions, columns: Positions) -> Floats:
         """How well a trained model tells the labels of these rows."""
@@ -91,9 +100,14 @@ class Lessons:
             errors: Floats = np.asarray(predictions, dtype=np.float64) - target
             if not np.isfinite(errors).all():
                 raise ValueError("a prediction is NaN or infinite")
-            return -(errors**2)
+            # In units of the target's variance, as R2 is: scores mean the same in any currency.
+            return 1.0 - (errors / self._target_spread) ** 2
         right: Floats = (np.asarray(predictions) == target).astype(np.float64)
         return right
+
+    @cached_property
+    def _target_spread(self) -> float:
+        return float(np.std(self.problem.target)) or 1.0
 
     def _constant_scores(self, bag: Positions, rows: Positions) -> Floats:
         """Scores of predicting the bag's mean target, or its most frequent class."""
@@ -104,6 +118,125 @@ class Lessons:
         # Classes that are equally frequent have the same claim: the mean over predicting each.
         best = classes[counts == counts.max()]
         return np.isin(target[rows], best) / len(best)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDistances:
+    """How far rows are from the mean of their class in a bag, over the columns of a tree.
+
+    Parameters
+    ----------
+    groups : array of shape (n_rows,)
+        Number of the class of each row; for numeric targets, of a group of like targets.
+    columns : list of NumberCells or CategoryCells
+        One for each column of the table.
+    """
+
+    groups: Positions
+    columns: list[NumberCells | CategoryCells]
+
+    @classmethod
+    def of(cls, problem: Problem) -> ClassDistances:
+        """Read a table as it was handed over."""
+        if problem.classes is None:
+            groups = target_groups(problem.target)
+        else:
+            groups = np.searchsorted(problem.classes, problem.target)
+        places = range(problem.table.shape[1])
+        return cls(groups, [_cells(read_column(j, [problem.table], None, "std")) for j in places])
+
+    def nearness(self, bag: Positions, columns: Positions) -> Floats:
+        """Return 1 for rows as near to their class as the nearest of the bag, 0 for its farthest.
+
+        Parameters
+        ----------
+        bag : array of int
+            Rows of the bag, which may repeat.
+        columns : array of int
+            Columns over which squared distances add up.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            Between 0 and 1. Where all rows of the bag are equally far, 1 up to there, 0 beyond.
+        """
+        weights = np.bincount(bag, minlength=len(self.groups)).astype(np.float64)
+        squares = np.zeros(len(self.groups))
+        for place in columns.tolist():
+            squares += self.columns[place].squared_distances(self.groups, weights)
+        distances = np.sqrt(squares)
+        nearest, farthest = float(distances[bag].min()), float(distances[bag].max())
+        if farthest - nearest <= _SAME_DISTANCE:
+            return (distances <= farthest + _SAME_DISTANCE).astype(np.float64)
+        # Cut off at the bag's own rows: one wild number must not outweigh all other trees.
+        return np.clip((farthest - distances) / (farthest - nearest), 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class NumberCells:
+    """A column of numbers with mean 0 and variance 1, NaN where missing."""
+
+    cells: Floats
+
+    def squared_distances(self, groups: Positions, weights: Floats) -> Floats:
+        """Squared distance of each cell from the weighted mean of its group; 1 where missing."""
+        known = ~np.isnan(self.cells)
+        weights = np.where(known, weights, 0.0)
+        sums = np.bincount(groups, weights=weights * np.where(known, self.cells, 0.0))
+        totals = np.bincount(groups, weights=weights)
+        # A group without a cell in the bag is compared with the bag as a whole.
+        overall = float(sums.sum()) / max(float(totals.sum()), 1.0)
+        means = np.where(totals > 0, sums / np.maximum(totals, 1.0), overall)
+        # Columns have variance 1, so 1 is what a row whose cell is unknown has on average.
+        return np.where(known, (self.cells - means[groups]) ** 2, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryCells:
+    """A column of codes of categories, GAP where missing."""
+
+    codes: NDArray[np.int32]
+
+    def squared_distances(self, groups: Positions, weights: Floats) -> Floats:
+        """Squared distance of each cell, one-hot, from the shares in its group; 1 where missing."""
+        known = self.codes != GAP
+        group, level = groups[known], self.codes[known]
+        counts = np.bincount(level)
+        variance = 1.0 - float(((counts / max(counts.sum(), 1)) ** 2).sum())
+        if len(counts) < 2:
+            return np.zeros(len(known))
+        squares = np.ones(len(known))
+        shares = _shares_by_group(group, level, weights[known], len(counts))
+        # |e - p|^2 for the unit vector e of the category and the shares p. Divided by the variance
+        # of the column, its mean over all rows would be 1 without groups, as for numbers.
+        own = 1.0 - 2.0 * shares[group, level] + (shares**2).sum(axis=1)[group]
+        squares[known] = own / variance
+        return squares
+
+
+def _cells(column: Any) -> NumberCells | CategoryCells:
+    """Cells of a column that was read, numbers standardised."""
+    if isinstance(column, CategoricalColumn):
+        return CategoryCells(column.cells[0])
+    cells: Floats = column.cells[0]
+    known = cells[~np.isnan(cells)]
+    if len(known) == 0 or known.min() == known.max():
+        return NumberCells(np.zeros(len(cells)))
+    # Centred first: a large offset would leave no digits for differences.
+    return NumberCells((cells - known.mean()) * math.sqrt(column.weight))
+
+
+def _shares_by_group(
+    groups: Positions, levels: NDArray[np.int32], weights: Floats, n_levels: int
+) -> Floats:
+    """Weighted share of every level in every group; a group without weight has those of all."""
+    n_groups = int(groups.max()) + 1
+    sums = np.bincount(groups * n_levels + levels, weights, minlength=n_groups * n_levels)
+    counts = sums.reshape(n_groups, n_levels)
+    totals = counts.sum(axis=1, keepdims=True)
+    overall = counts.sum(axis=0) / max(float(totals.sum()), 1.0)
+    shares: Floats = np.where(totals > 0, counts / np.maximum(totals, 1.0), overall)
+    return shares
 
 
 @dataclass(frozen=True, eq=False)

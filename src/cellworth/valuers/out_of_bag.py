@@ -20,7 +20,14 @@ from cellworth.games.model import checked_model
 from cellworth.moments import Tally
 from cellworth.problem import Problem
 from cellworth.valuation import Valuation
-from cellworth.valuers.bags import Bags, Lessons, OutOfBagScores, numbers_of, score_book
+from cellworth.valuers.bags import (
+    Bags,
+    ClassDistances,
+    Lessons,
+    OutOfBagScores,
+    numbers_of,
+    score_book,
+)
 from cellworth.valuers.base import Valuer
 from cellworth.valuers.methods import Corners, Method, value_blocks
 from cellworth.valuers.settings import Settings, checked_seed
@@ -33,15 +40,24 @@ class OutOfBagValuer(Valuer):
 
     Every tree learns from a bootstrap sample of the rows, seen through a random part of the
     columns. The value of cell (i, j) is the mean, over the trees that have column j and do not have
-    row i in their bag, of how well they tell the label of row i: 1 or 0 for a class, minus the
-    squared error for a numeric target. It takes as many fits as there are trees, however large the
-    table is, and no validation set. Values lie between 0 and 1 (classes); only their order tells a
-    good cell from a bad one, and with ``contrast`` also their sign.
+    row i in their bag, of the sum of two scores of row i:
+
+    - how well the tree predicts its label: 1 or 0 for a class; for a numeric target 1 minus the
+      squared error in units of the target's variance, so that 1 is perfect and 0 is as good as
+      predicting the mean;
+    - with ``distance``, how near the row is to the mean of its class in the bag, over the columns
+      of the tree: 1 for the nearest row of the bag, 0 for the farthest and beyond.
+
+    It takes as many fits as there are trees, however large the table is, and no validation set.
+    Only the order of values tells a good cell from a bad one, and with ``contrast`` also their
+    sign.
 
     No game is played, and most promises of two-dimensional values are broken. Kept: linear in the
     score; symmetric, within standard errors. Broken: dummy (a constant column is worth as much as
-    the accuracy of trees that have others besides), and values add up to nothing in particular, as
-    do rows and columns; see ``docs/explanation/baselines.md``.
+    the scores of trees that have others besides), and values add up to nothing in particular, as
+    do rows and columns. With ``distance`` a cell counts also where no tree uses it: a row that is
+    unlike its class has a low value even if every tree predicts it well. See
+    ``docs/explanation/baselines.md``.
 
     A block of several rows gets the mean over its rows that are out of a tree's bag, and columns of
     a group are drawn together: the value stays a mean score, whatever the size of the block. Sums
@@ -63,6 +79,12 @@ class OutOfBagValuer(Valuer):
     max_features : int, float, str or None, default="sqrt"
         How many of its columns a tree looks at for each split; see scikit-learn's trees. A
         ``model`` of your own has its own parameters.
+    distance : bool, default=True
+        Whether nearness to the mean of the class counts. Numbers are standardised first; a
+        category is as far as its one-hot vector is from the shares of categories in the class,
+        scaled to the same mean; a missing cell has the mean distance of its column. A numeric
+        target stands in for classes as five groups of rows of about equal size. False: the scores
+        of trees alone.
     contrast : bool, default=False
         Whether to take off the mean over the trees that do not have column j: what the column
         changes about the row, not how easy the row is.
@@ -96,7 +118,7 @@ class OutOfBagValuer(Valuer):
     >>> valuer = OutOfBagValuer(n_trees=200, random_state=0).fit(X, [0, 0, 0, 1, 1, 1])
     >>> valuer.valuation_.columns().highest(1)
     rank  column  value  standard error
-       1      x0  4.648             nan
+       1      x0  6.592             nan
     """
 
     def __init__(
@@ -106,6 +128,7 @@ class OutOfBagValuer(Valuer):
         n_trees: int = 1000,
         column_share: float = 0.5,
         max_features: int | float | str | None = "sqrt",
+        distance: bool = True,
         contrast: bool = False,
         random_state: Any = None,
         executor: Any = None,
@@ -119,6 +142,7 @@ class OutOfBagValuer(Valuer):
         self.n_trees = n_trees
         self.column_share = column_share
         self.max_features = max_features
+        self.distance = distance
         self.contrast = contrast
         self.random_state = random_state
         self.executor = executor
@@ -131,14 +155,16 @@ class OutOfBagValuer(Valuer):
         wants_classes = None if self.model is None else checked_model(self.model)
         problem = Problem.of(**given, classification=wants_classes, with_validation=False)
         _refuse_single_row(problem)
+        distances = ClassDistances.of(problem) if _checked(self.distance, "distance") else None
         if self.model is not None:
-            return Lessons(problem, self.model, problem.table)
+            return Lessons(problem, self.model, problem.table, distances)
         kind = DecisionTreeRegressor if problem.classes is None else DecisionTreeClassifier
-        return Lessons(problem, kind(max_features=self.max_features), numbers_of(problem.table))
+        tree = kind(max_features=self.max_features)
+        return Lessons(problem, tree, numbers_of(problem.table), distances)
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = checked_seed(self.random_state, self.checkpoint)
-        contrast = _checked_contrast(self.contrast)
+        contrast = _checked(self.contrast, "contrast")
         bags = Bags(
             n_rows=len(game.problem.target),
             n_columns=blocks.shape[1],
@@ -162,8 +188,12 @@ class OutOfBagValuer(Valuer):
         return self._asked().question(game)
 
     def _asked(self) -> _Asked:
-        contrast = _checked_contrast(self.contrast)
-        return _Asked(**vars(self._settings()), column_share=self.column_share, contrast=contrast)
+        return _Asked(
+            **vars(self._settings()),
+            column_share=self.column_share,
+            distance=_checked(self.distance, "distance"),
+            contrast=_checked(self.contrast, "contrast"),
+        )
 
 
 @dataclass(frozen=True)
@@ -171,13 +201,18 @@ class _Asked(Settings):
     """Settings of a valuer that weighs no coalitions."""
 
     column_share: float
+    distance: bool
     contrast: bool
 
     def question(self, game: Game) -> dict[str, Any]:
         """All that decides what the values tend to with the number of trees."""
         asked = super().question(game)
         del asked["row_semivalue"], asked["column_semivalue"]
-        return asked | {"column_share": float(self.column_share), "contrast": self.contrast}
+        return asked | {
+            "column_share": float(self.column_share),
+            "distance": self.distance,
+            "contrast": self.contrast,
+        }
 
 
 def _trial(lessons: Lessons) -> Corners:
@@ -203,10 +238,10 @@ def _refuse_single_row(problem: Problem) -> None:
         )
 
 
-def _checked_contrast(contrast: Any) -> bool:
-    if not isinstance(contrast, bool | np.bool_):
-        raise TypeError(f"contrast is {contrast!r}; give True or False.")
-    return bool(contrast)
+def _checked(choice: Any, called: str) -> bool:
+    if not isinstance(choice, bool | np.bool_):
+        raise TypeError(f"{called} is {choice!r}; give True or False.")
+    return bool(choice)
 
 
 def _n_used(share: Any, n_columns: int, contrast: bool) -> int:
