@@ -6,7 +6,10 @@ Truth is enumeration where the columns allow it, else a long run. The target is 
 permutation shared by all queries, divided by 500. For each design the number of coalitions per
 query is found at which the mean squared error over 20 repetitions meets the target; then one fit
 with it is timed against one permutation of benchmarks/paper.py, in one thread, interleaved, best of
-several.
+several. The last column is nanoseconds per row, column and query of that permutation. Where the
+numbers of coalitions are known, --coalitions leaves out the search, which takes most of the time:
+
+    python benchmarks/time_to_accuracy.py --data ../shared/data --coalitions 65 50 breast9
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from cellworth import (
 )
 
 PAPER_PERMUTATIONS = 500
+PAPER_QUERIES = 20
 K = 10
 
 
@@ -106,14 +110,16 @@ def coalitions_needed(given, kind, exact, *, noise, target, repetitions):
     return high
 
 
-def interleaved_seconds(ours, theirs, repetitions):
-    """Best CPU seconds of each, taken in turns."""
-    best = [np.inf, np.inf]
-    for _ in range(repetitions):
+def interleaved_seconds(ours, theirs):
+    """Best CPU seconds of each, taken in turns, seven times and for ten seconds at least."""
+    best, spent, turns = [np.inf, np.inf], 0.0, 0
+    while turns < 7 or spent < 10:
         for place, what in enumerate((ours, theirs)):
             began = time.process_time()
             what()
-            best[place] = min(best[place], time.process_time() - began)
+            seconds = time.process_time() - began
+            best[place], spent = min(best[place], seconds), spent + seconds
+        turns += 1
     return best
 
 
@@ -121,10 +127,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
     parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument(
+        "--coalitions", type=int, nargs=2, help="of LeverageSubsets and QuadratureSubsets"
+    )
     parser.add_argument("names", nargs="+")
     options = parser.parse_args()
     print(f"{'table':<10} {'design':<18} {'coalitions':>10} {'sorts':>6} {'MSE/target':>10} "
-          f"{'bias':>5} {'seconds':>8} {'paper':>9} {'faster':>7}")  # fmt: skip
+          f"{'bias':>5} {'seconds':>8} {'paper':>9} {'faster':>7} {'ns':>5}")  # fmt: skip
     for name in options.names:
         given = benchmark_data.load(name, options.data)
         n_columns = given.X.shape[1]
@@ -134,30 +143,42 @@ def main():
         order = np.random.default_rng(0).permutation(n_columns)
 
         def paper_part(X=X, X_val=X_val, given=given, order=order):
-            # A few queries tell the time of all: each is handled alike.
+            # Some queries tell the time of all: each is handled alike.
+            few = slice(PAPER_QUERIES)
             paper.one_permutation(
-                X, given.y, X_val[:3], given.y_val[:3], n_neighbors=K, order=order
+                X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order
             )
 
         kinds = [LeverageSubsets, QuadratureSubsets] + [AllSubsets] * (n_columns <= 13)
-        for kind in kinds:
+        for place, kind in enumerate(kinds):
             if kind is AllSubsets:
                 design, count, error, bias = AllSubsets(), 2**n_columns - 1, 0.0, 0.0
             else:
-                count = coalitions_needed(
-                    given, kind, exact, noise=noise, target=target, repetitions=options.repetitions
+                count = (
+                    options.coalitions[place]
+                    if options.coalitions
+                    else coalitions_needed(
+                        given,
+                        kind,
+                        exact,
+                        noise=noise,
+                        target=target,
+                        repetitions=options.repetitions,
+                    )
                 )
                 design = kind(count)
                 error, bias = mean_squared_error(given, design, exact, options.repetitions)
             ours, theirs = interleaved_seconds(
-                lambda design=design, given=given: values(given, design), paper_part, 5
+                lambda design=design, given=given: values(given, design), paper_part
             )
-            theirs *= PAPER_PERMUTATIONS * len(given.y_val) / 3
+            per_cell = theirs / (PAPER_QUERIES * X.size) * 1e9
+            theirs *= PAPER_PERMUTATIONS * len(given.y_val) / PAPER_QUERIES
             fewer = PAPER_PERMUTATIONS * n_columns / count
             met = (error - noise) / target
             print(
                 f"{name:<10} {kind.__name__:<18} {count:>10} 1/{fewer:<4.0f} {met:>10.2f} "
-                f"{bias / target:>5.2f} {ours:>8.3f} {theirs:>9.1f} {theirs / ours:>7.0f}",
+                f"{bias / target:>5.2f} {ours:>8.3f} {theirs:>9.1f} {theirs / ours:>7.0f} "
+                f"{per_cell:>5.0f}",
                 flush=True,
             )
 

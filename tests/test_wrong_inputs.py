@@ -612,7 +612,10 @@ MISTAKES = {
         lambda: out_of_bag(X[["age"]], contrast=True),
         ["contrast compares", "of 1 columns is all of them", "smaller share"],
     ),
-    "a distance in words": (lambda: out_of_bag(distance="yes"), ["distance is 'yes'", "True or"]),
+    "a choice of distance in words": (
+        lambda: out_of_bag(distance="yes"),
+        ["distance is 'yes'", "True or"],
+    ),
     "a contrast in words": (lambda: out_of_bag(contrast="yes"), ["contrast is 'yes'", "True or"]),
     "trees of an unknown kind": (
         lambda: out_of_bag(max_features="all"),
