@@ -159,7 +159,7 @@ def exact_values(rows, X_val, y_val):
     without_columns = tasks._without_columns(training)
     cells, values = np.zeros((game.shape[1], len(labels))), np.empty((1, len(labels)))
     for task in map(tasks, range(len(tasks.questions.parts))):
-        queries = task.part.queries.tolist()
+        queries = task.part.pieces[0].queries.tolist()
         for place, order in zip(queries, tasks.questions.orders(task), strict=True):
             query = tasks.questions.judges.query(training.rulers, 0, place)
             measured = distances.measured(0, place)[order]

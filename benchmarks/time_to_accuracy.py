@@ -70,7 +70,7 @@ def shared_variance(given, n_orders):
     from cellworth.valuers.questions import Questions
 
     relabel = Questions.orders
-    same_for_all = lambda self, task: iter([np.arange(self.n_results)] * len(task.part.queries))  # noqa: E731
+    same_for_all = lambda self, task: iter([np.arange(self.n_results)] * task.part.n_queries)  # noqa: E731
     Questions.orders = same_for_all
     try:
         rng = np.random.default_rng(1)

@@ -17,20 +17,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How values differ between queries: sums over some of them, with what each counts.
+    """How values differ between queries: sums over some of them, stratum by stratum.
+
+    Queries belong to strata where each stratum has a share of its own in the mean, as every class
+    has in balanced scores; elsewhere there is one stratum.
 
     Parameters
     ----------
-    n_queries : int
+    n_queries : array of shape (n_strata,)
         Queries that were looked at one by one.
-    counts : float
+    counts : array of shape (n_strata,)
         Sum of squared counts, where a query counts 1 in the mean of all.
-    first, second : arrays
+    first, second : arrays of shape (n_strata, ...)
         Sums of squared count times value, and times squared value.
     """
 
-    n_queries: int
-    counts: float
+    n_queries: NDArray[np.int64]
+    counts: Floats
     first: Floats
     second: Floats
 
@@ -44,12 +47,22 @@ class Spread:
         )
 
     def variance(self, values: Floats, n_queries: int) -> Floats:
-        """Variance of the values if all n_queries were drawn anew.
+        """Variance of the values, which are means over n_queries, if those were drawn anew.
 
-        This is what a bootstrap over queries tends to with the number of its replicates.
+        Deviations are from the mean of the stratum, with n - 1 for n, as a mean that was estimated
+        is nearer to its own queries than the true one. A stratum of one query has no such mean:
+        there the deviation is from the values, which is rather too wide.
         """
-        deviations = self.second - 2.0 * values * self.first + values * values * self.counts
-        return np.maximum(deviations, 0.0) / (self.n_queries * n_queries)
+        total = np.zeros_like(values)
+        for n_seen, counts, first, second in zip(
+            self.n_queries.tolist(), self.counts.tolist(), self.first, self.second, strict=True
+        ):
+            if n_seen > 1:
+                squares = np.maximum(second - first * first / counts, 0.0)
+                total += squares * (n_seen / (n_seen - 1))
+            elif n_seen == 1:
+                total += counts * (first / counts - values) ** 2
+        return total / (int(self.n_queries.sum()) * n_queries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +74,8 @@ class Sweeps:
     parts_per_sweep : int
     parts : int
         Parts that are in the sums: fewer than a sweep has.
+    n_queries : int
+        Queries that are in the sums.
     sums : array
         Sums over the queries of the unfinished sweep, of weight times value; whole numbers are
         counted in units (see :mod:`cellworth.fixed`).
@@ -74,6 +89,8 @@ class Sweeps:
         Queries for which the majority vote of the whole table is right; NaN where not known.
     finished : Moments or None
         One observation per finished sweep.
+    finished_queries : int
+        Queries of a finished sweep.
     finished_total, finished_whole, finished_right : float
         What the values of a finished sweep should add up to, the utility of the whole table, and
         how often its vote is right.
@@ -86,12 +103,14 @@ class Sweeps:
 
     parts_per_sweep: int
     parts: int
+    n_queries: int
     sums: NDArray[Any]
     weight: float
     total: float
     whole: float = 0.0
     right: float = math.nan
     finished: Moments | None = None
+    finished_queries: int = 0
     finished_total: float = math.nan
     finished_whole: float = math.nan
     finished_right: float = math.nan
@@ -108,6 +127,7 @@ class Sweeps:
         return replace(
             ended,
             parts=ended.parts + other.parts,
+            n_queries=ended.n_queries + other.n_queries,
             sums=ended.sums + other.sums,
             weight=ended.weight + other.weight,
             total=ended.total + other.total,
@@ -126,12 +146,14 @@ class Sweeps:
         return replace(
             self,
             parts=0,
+            n_queries=0,
             sums=np.zeros_like(self.sums),
             weight=0.0,
             total=0.0,
             whole=0.0,
             right=0.0,
             finished=seen if self.finished is None else self.finished.merge(seen),
+            finished_queries=self.n_queries,
             finished_total=self.total / self.weight,
             finished_whole=self.whole / self.weight,
             finished_right=self.right / self.weight,
@@ -172,17 +194,26 @@ class Sweeps:
         ended = self.closed()
         return self.right / self.weight if ended.finished is None else ended.finished_right
 
-    def validation_errors(self, n_queries: int) -> Floats | None:
+    @property
+    def n_estimated(self) -> int:
+        """Queries that the values are means over: those so far, until the first sweep is finished.
+
+        Later sweeps ask the same queries again.
+        """
+        ended = self.closed()
+        return self.n_queries if ended.finished is None else ended.finished_queries
+
+    def validation_errors(self) -> Floats | None:
         """Errors that come from the choice of queries, without those of sampled coalitions.
 
         What sampling adds is only known from how sweeps differ, and of few sweeps that may come out
         as large as all there is. No more than three quarters of the variance are taken off, so that
         an error is never told as 0 because of it: rather too wide than none.
         """
-        if self.spread is None or self.spread.n_queries < 2:
+        if self.spread is None or self.spread.n_queries.sum() < 2:
             return None
         moments = self.moments
-        variance = self.spread.variance(moments.values, n_queries)
+        variance = self.spread.variance(moments.values, self.n_estimated)
         if moments.count.max() > 1:
             # A query's values from one sweep differ for both reasons; take off the second.
             between_sweeps = moments.spread / np.maximum(moments.count - 1, 1)

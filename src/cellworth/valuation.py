@@ -107,7 +107,7 @@ class Valuation:
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> valuation.columns().highest(1)
     rank  column   value  validation error
-       1      x0  0.3750            0.0625
+       1      x0  0.3750            0.0722
     >>> round(valuation.loc[1, "x0"], 3), valuation.loc[:, "x1"].round(3).tolist()
     (0.135, [0.031, 0.031, 0.031, 0.031])
     >>> print(f"{valuation.total:.3f} = {valuation.expected_total:.3f}, {valuation.status}")
@@ -141,8 +141,8 @@ class Valuation:
     def validation_errors(self) -> Floats | None:
         """Error of each value that comes from the choice of validation rows, None if not known.
 
-        Other rows to be judged on would have given other values: this is by how much, as a
-        bootstrap over validation rows tells. It does not shrink with more tasks.
+        Other rows to be judged on would have given other values: this is by how much, from how
+        values differ between the validation rows. It does not shrink with more tasks.
         """
         return None if self.validation is None else _frozen(self.validation[:-1, :-1])
 
@@ -230,8 +230,8 @@ class Valuation:
         >>> fitted = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners)
         >>> fitted.valuation_.owners()
         owner   value  validation error
-          ann  0.3750            0.0625
-          bob  0.1250            0.0625
+          ann  0.3750            0.0722
+          bob  0.1250            0.0722
         """
         if self.owned is None:
             raise ValueError(
@@ -492,7 +492,8 @@ class Valuation:
         """How large validation errors are, in words."""
         if self.validation_errors is None:
             return None
-        return f"up to {self.validation_errors.max():.2g}, from the choice of validation rows"
+        known = self.validation_errors[~np.isnan(self.validation_errors)]
+        return f"up to {known.max(initial=0.0):.2g}, from the choice of validation rows"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         """Sums of squared errors and of squared values, of what is known."""

@@ -10,7 +10,13 @@ import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GroupKFold, LeaveOneGroupOut, TimeSeriesSplit
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    ShuffleSplit,
+    TimeSeriesSplit,
+)
 
 from cellworth import (
     AfterTasks,
@@ -23,6 +29,7 @@ from cellworth import (
     LeverageSubsets,
     MemoryJournal,
     OutOfBagValuer,
+    Owners,
     Permutations,
     Processes,
     QuadratureSubsets,
@@ -35,6 +42,7 @@ from cellworth import (
     value_game,
 )
 from cellworth.games.knn import KNNScoring
+from cellworth.valuers.questions import in_fair_order
 from enumeration import block_values
 
 # Small tables have fewer rows than K, on purpose.
@@ -129,6 +137,32 @@ def test_cross_validation_is_valued_as_by_brute_force(n_classes):
     truth = block_values(utilities(game), game.shape, Banzhaf(), Shapley())
     valuer = KNNValuer(2, cv=3, row_semivalue=Banzhaf()).fit(X, y)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
+
+
+def test_numeric_targets_are_filled_up_without_the_rows_that_are_judged():
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(6, 2)), rng.normal(size=6) + 9.0
+
+    def utility(rows, columns):
+        """Squared error over the folds, with the mean of the rows outside a fold in the gaps."""
+        errors = []
+        for train, judged in KFold(3).split(X):
+            there = np.intersect1d(train, np.flatnonzero(rows))
+            for place in judged:
+                gaps = (X[there][:, columns] - X[place, columns]) ** 2
+                nearest = y[there[np.argsort(gaps.sum(axis=1))[:2]]]
+                filled = np.append(nearest, np.full(2 - len(nearest), y[train].mean()))
+                errors.append((filled.mean() - y[place]) ** 2)
+        return -np.mean(errors)
+
+    game = KNNGame(X, y, n_neighbors=2, cv=3, scale=None)
+    table = utilities(game)
+    for rows, columns in itertools.product(range(64), (1, 2, 3)):
+        expected = utility(members(rows, 6), members(columns, 2))
+        assert table[rows, columns] == pytest.approx(expected)
+    truth = block_values(table, game.shape, Shapley(), Shapley())
+    values = KNNValuer(2, cv=3, scale=None).fit(X, y).values_
+    np.testing.assert_allclose(values, truth, atol=1e-12)
 
 
 class Loners:
@@ -383,6 +417,80 @@ def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
     assert np.isfinite(part.values).all()
     assert abs(part.efficiency_residual) < 1e-12
     assert part.expected_total != fit(KNNValuer(), larger_problem()).expected_total
+
+
+@pytest.mark.parametrize("n_classes", [3, None])
+def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, monkeypatch):
+    cut_small(monkeypatch)
+    X, y, X_val, y_val = larger_problem()
+    if n_classes is None:
+        y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
+    owners = Owners(X).assign("ann", columns=["c0", "c1"]).assign("bob", columns="c2")
+    journal = MemoryJournal()
+    valuer = KNNValuer(design=AllSubsets(), checkpoint=journal)
+    for n_tasks in (2, 7, 20):
+        # The second and third go on where the one before ended.
+        with pytest.warns(UserWarning, match="of 40 validation rows") as told:
+            part = fit(
+                valuer.set_params(stop=AfterTasks(n_tasks)), (X, y, X_val, y_val), owners=owners
+            )
+        n_done = int(str(told[0].message).split(" of 40")[0].split()[-1])
+        _, done = in_fair_order([np.zeros(40, dtype=np.intp)])
+        some = X_val.iloc[done[:n_done]], y_val[done[:n_done]]
+        whole = fit(KNNValuer(design=AllSubsets()), (X, y, *some), owners=owners)
+        np.testing.assert_allclose(part.moments.mean, whole.moments.mean, atol=1e-13)
+        np.testing.assert_allclose(part.validation, whole.validation, atol=1e-13)
+        np.testing.assert_allclose(
+            part.owners().validation_errors, whole.owners().validation_errors, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("sizes", [[40], [12, 12, 11], [3, 9, 30, 1]], ids=str)
+@pytest.mark.parametrize("n_strata", [1, 3])
+def test_every_beginning_of_the_order_of_queries_is_a_fair_sample(sizes, n_strata):
+    rng = np.random.default_rng(0)
+    strata = [rng.integers(0, n_strata, size) for size in sizes]
+    folds, places = in_fair_order(strata)
+    own = np.array([strata[fold][place] for fold, place in zip(folds, places, strict=True)])
+    assert sorted(zip(folds.tolist(), places.tolist(), strict=True)) == [
+        (fold, place) for fold, size in enumerate(sizes) for place in range(size)
+    ]
+    n_queries = len(own)
+    for n_done in range(1, n_queries):
+        for stratum in range(n_strata):
+            share = np.sum(own == stratum) * n_done / n_queries
+            assert abs(np.sum(own[:n_done] == stratum) - share) <= 1.0
+        for fold, size in enumerate(sizes):
+            assert abs(np.sum(folds[:n_done] == fold) - size * n_done / n_queries) <= n_strata + 1
+
+
+def test_the_first_task_of_a_cross_validation_has_touched_every_row(monkeypatch):
+    cut_small(monkeypatch)
+    X, y, _, _ = larger_problem()
+    with pytest.warns(UserWarning, match="broken off"):
+        part = KNNValuer(stop=AfterTasks(1), cv=5).fit(X, y).valuation_
+    assert np.all(part.counts == 1)
+    assert np.all(part.rows().values != 0.0)
+
+
+def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
+    cut_small(monkeypatch)
+    X, y, _, _ = larger_problem()
+    few = ShuffleSplit(30, train_size=6, test_size=2, random_state=0)
+    whole = KNNValuer(1, cv=few).fit(X, y).valuation_
+    with pytest.warns(UserWarning, match="broken off"):
+        part = KNNValuer(1, cv=few, stop=AfterTasks(1)).fit(X, y).valuation_
+    unknown = np.isnan(part.values)
+    # Rows that train in none of the folds are worth nothing, whatever is still to come.
+    never = np.all([~np.isin(np.arange(60), train) for train, _ in few.split(X)], axis=0)
+    assert 0 < unknown.all(axis=1).sum() < 60
+    assert np.array_equal(unknown, part.counts == 0)
+    assert np.array_equal(unknown, np.isnan(part.validation_errors))
+    assert np.array_equal(np.isnan(part.rows().values), unknown.any(axis=1))
+    assert np.all(part.values[never] == 0.0)
+    assert np.isfinite(part.columns().values).all()
+    assert np.isfinite(whole.values).all()
+    assert "nan" not in repr(part)
 
 
 @pytest.mark.parametrize(("rounds", "told"), [(1, "1 sweep;"), (2, "2 sweeps;")])

@@ -12,6 +12,8 @@ import pytest
 
 import survivor
 from cellworth import (
+    AfterTasks,
+    AllSubsets,
     Banzhaf,
     Dask,
     KNNValuer,
@@ -171,6 +173,22 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
             kept = valuer(sweeps=3, executor=Serial()).fit(table(folder), **JUDGES).valuation_
     assert kept.status == "interrupted"
     assert kept.total == pytest.approx(kept.values.sum())
+
+
+@pytest.mark.parametrize("scoring", ["neighbor_agreement", "balanced_neighbor_agreement"])
+def test_shards_that_are_broken_off_are_as_sure_as_memory(folder, scoring, monkeypatch):
+    settings = {"design": AllSubsets(), "scoring": scoring, "executor": Serial()}
+    monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", Signalled)
+    monkeypatch.setattr(Signalled, "moment", 3)
+    with small_rounds(monkeypatch):
+        with pytest.warns(UserWarning, match="of 30 validation rows"):
+            sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+        n_tasks = sharded.provenance.sessions[0].tasks
+        settings["stop"] = AfterTasks(n_tasks)
+        with pytest.warns(UserWarning, match="of 30 validation rows"):
+            whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    assert 0 < n_tasks < 30
+    same(sharded, whole)
 
 
 def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):

@@ -69,9 +69,9 @@ class Payout:
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
     {'ann': '75.00', 'bob': '25.00'}
     >>> payout.intervals.round(4).tolist()
-    [[0.2525, 0.4975], [0.0025, 0.2475]]
+    [[0.2336, 0.5164], [-0.0164, 0.2664]]
     >>> payout.undecided
-    ()
+    (('ann', 'bob'),)
     """
 
     shared: Shared
@@ -157,8 +157,8 @@ class Payout:
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> split(valuation, owners, amount="100.00", gate="off").notes[0][:53]
-        'Of the score, 0.5000 is there before any cell is used'
+        >>> split(valuation, owners, amount="100.00", gate="off").notes[0]
+        'Ranking undecided (intervals overlap): ann and bob.'
         """
         return tuple(_notes(self))
 

@@ -88,9 +88,10 @@ def split(
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
     >>> split(valuation, owners, amount="100.00")
     Payout of 100.00 EUR to 2 owners; negative: floor
-    owner   value     95 % interval   share  amount
-      ann  0.3750  0.2525 to 0.4975  75.00%   75.00
-      bob  0.1250  0.0025 to 0.2475  25.00%   25.00
+    owner   value      95 % interval   share  amount
+      ann  0.3750   0.2336 to 0.5164  75.00%   75.00
+      bob  0.1250  -0.0164 to 0.2664  25.00%   25.00
+    Ranking undecided (intervals overlap): ann and bob.
     Of the score, 0.5000 is there before any cell is used (empty policy 'prior'); nobody earned it.
     """
     policy = Policy(

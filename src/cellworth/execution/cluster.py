@@ -43,8 +43,8 @@ class Dask:
     ...     valuer = KNNValuer(1, executor=Dask(client)).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
     column   value  validation error
-        x0  0.3750            0.0625
-        x1  0.1250            0.0625
+        x0  0.3750            0.0722
+        x1  0.1250            0.0722
     """
 
     def __init__(self, client: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Groups, Mask
+from cellworth.blocks import Groups, Mask, Positions
 from cellworth.counts import checked_count
 from cellworth.games.base import EmptyPolicy, checked_policy
 from cellworth.neighbours.columns import Distance, Kind, Scale
@@ -25,6 +25,8 @@ _INSTEAD = {
     "accuracy": "neighbor_agreement",
     "balanced_accuracy": "balanced_neighbor_agreement",
 }
+# How values differ between validation rows is noted for all cells, once for each stratum.
+_MOST_STRATA = 8
 
 
 class KNNGame:
@@ -33,16 +35,16 @@ class KNNGame:
     For one validation row with a class label, the utility of rows S seen through columns F is the
     number of label matches among the min(K, size of S) nearest rows, divided by K. For one with a
     numeric target it is minus the squared error of the mean over K places, filled with the targets
-    of the nearest rows and, where there are fewer than K, with the mean target of all training
-    rows. The game's utility is a weighted mean over all validation rows. Rows at equal distance
-    share the places that are left, which is the mean over all orders of the ties.
+    of the nearest rows and, where there are fewer than K, with the mean target of all rows that may
+    be learned from. The game's utility is a weighted mean over all validation rows. Rows at equal
+    distance share the places that are left, which is the mean over all orders of the ties.
 
     Parameters
     ----------
     X, y, X_val, y_val
         Tables and labels. Numbers with a fraction, or more than 50 different numbers, are a numeric
         target, all else are classes; ``scoring`` settles it. Without a validation set each fold of
-        a cross-validation is judged by the rows outside it.
+        a cross-validation serves once as the validation set for the remaining rows.
     n_neighbors : int, default=5
     scoring : str, default=None
         "neighbor_agreement" (mean share of the K nearest rows that have the right label; None for
@@ -60,7 +62,8 @@ class KNNGame:
         ("zero"). With no rows nothing matches, and a numeric target is met by the mean ("prior") or
         the utility is 0 ("zero").
     cv : int or splitter, default=5
-        Used when there is no validation set.
+        Used when there is no validation set: each fold serves once as the validation set for the
+        remaining rows.
     groups : array-like, default=None
         Rows that a splitter keeps together.
 
@@ -134,13 +137,26 @@ class KNNGame:
 
     @cached_property
     def labels(self) -> Floats:
-        """Codes of the training rows' classes, or targets minus their mean."""
+        """Codes of the training rows' classes, or their targets."""
         return self._coded(self.problem.target)
+
+    def labels_in(self, fold: int) -> Floats:
+        """Labels of the rows that may be learned from in a fold; targets are minus their mean."""
+        labels = self.labels[self.problem.folds[fold].may_train]
+        return labels if self.is_class else labels - self._means[fold]
 
     @cached_property
     def query_labels(self) -> list[Floats]:
-        """The same for the validation rows, fold by fold."""
-        return [self._coded(fold.target) for fold in self.problem.folds]
+        """Codes or targets of the validation rows, fold by fold, minus the same means."""
+        labels = [self._coded(fold.target) for fold in self.problem.folds]
+        if self.is_class:
+            return labels
+        return [some - mean for some, mean in zip(labels, self._means, strict=True)]
+
+    @cached_property
+    def _means(self) -> list[float]:
+        """Mean target of the rows that may be learned from: judged rows must not leak into it."""
+        return [float(np.mean(self.labels[fold.may_train])) for fold in self.problem.folds]
 
     @property
     def n_queries(self) -> int:
@@ -158,14 +174,15 @@ class KNNGame:
         if len(places) == 0 and self.empty == "zero":
             return 0.0
         total = 0.0
+        joined = rows[self.blocks.rows.codes]
         for fold, weights in enumerate(self.query_weights):
-            train = np.flatnonzero(
-                rows[self.blocks.rows.codes] & self.problem.folds[fold].may_train
-            )
+            may_train = self.problem.folds[fold].may_train
+            train, labels = np.flatnonzero(joined & may_train), self.labels_in(fold)
+            labels = labels[joined[may_train]]
             for query, weight in enumerate(weights):
                 distances = self.distances.measured(fold, query)[places][:, train].sum(axis=0)
                 asked = self.query_labels[fold][query]
-                total += float(weight) * self._utility(distances, self.labels[train], asked)
+                total += float(weight) * self._utility(distances, labels, asked)
         return total
 
     def _utility(self, distances: Wholes, labels: Floats, asked: float) -> float:
@@ -179,7 +196,7 @@ class KNNGame:
         classes = self.problem.classes
         if classes is not None:
             return np.searchsorted(classes, target).astype(np.float64)
-        return target - float(np.mean(self.problem.target))
+        return target
 
     def _warn_of_too_many_neighbors(self) -> None:
         n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
@@ -206,6 +223,20 @@ def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
         _, place, count = np.unique(everyone, return_inverse=True, return_counts=True)
         weights = 1.0 / (len(count) * count[place])
     return np.split(weights, ends[:-1])
+
+
+def query_strata(labels: list[Floats], scoring: str) -> list[Positions]:
+    """Stratum of each validation row, fold by fold: its class where every class counts the same.
+
+    Of many classes the rarest share one stratum: every stratum is noted for all cells.
+    """
+    ends = np.cumsum([len(some) for some in labels])
+    strata = np.zeros(ends[-1], dtype=np.intp)
+    if scoring == "balanced_neighbor_agreement":
+        _, place, count = np.unique(np.concatenate(labels), return_inverse=True, return_counts=True)
+        by_size = np.argsort(np.argsort(-count, kind="stable"))
+        strata = np.minimum(by_size, _MOST_STRATA - 1)[place]
+    return np.split(strata, ends[:-1])
 
 
 def expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:

@@ -67,7 +67,8 @@ class ModelGame:
         As in :meth:`cellworth.Blocks.cut`; ``row_groups`` may also name a column of X, which then
         does not play.
     cv : int or splitter, default=5
-        Used when there is no validation set.
+        Used when there is no validation set: each fold serves once as the validation set for the
+        remaining rows.
     groups : array-like, default=None
         Rows that a splitter keeps together.
     error : {"stand-in", "raise"}, default="stand-in"

@@ -16,7 +16,6 @@ from cellworth.execution import Executor
 from cellworth.games.base import EmptyPolicy, checked_policy
 from cellworth.games.knn import (
     KNNScoring,
-    query_weights,
     wants_classes,
     warn_of_too_many_neighbors,
 )
@@ -109,11 +108,6 @@ class ShardedKNNGame:
     def query_labels(self) -> list[Floats]:
         """Codes of the validation rows' classes, in one fold."""
         return [self.queries.labels.astype(np.float64)]
-
-    @property
-    def query_weights(self) -> list[Floats]:
-        """What each validation row counts; all of them together count 1."""
-        return query_weights(self.query_labels, self.scoring)
 
     def question(self) -> dict[str, Any]:
         """What decides the values of this game."""

@@ -51,7 +51,8 @@ class LeaveOneOutValuer(ModelValuer):
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`ModelGame`.
     cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set.
+        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
+        the remaining rows.
     executor : Executor, default=None
         Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or
         ``Dask(client)``. None: as ``joblib.parallel_config`` says, else in processes on all cores

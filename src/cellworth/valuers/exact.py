@@ -44,7 +44,8 @@ class ExactValuer(ModelValuer):
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
     cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set.
+        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
+        the remaining rows.
     executor : Executor, default=None
         Where coalitions are looked at: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or
         ``Dask(client)``. None: as ``joblib.parallel_config`` says, else in processes on all cores

@@ -54,7 +54,8 @@ class FlattenedValuer(ModelValuer):
     random_state : int or None, default=None
         Seed of the orders; None draws one, which the provenance records.
     cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set.
+        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
+        the remaining rows.
     executor : Executor, default=None
         Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
         values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from cellworth.blocks import LABEL, Axis, Blocks, Groups, label_array
+from cellworth.blocks import LABEL, Axis, Blocks, Groups, Mask, label_array
 from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
@@ -29,8 +29,9 @@ from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
 from cellworth.games.knn import KNNScoring, wants_classes
 from cellworth.games.sharded_knn import ShardedKNNGame
+from cellworth.moments import Moments
 from cellworth.neighbours.bins import RankBins
-from cellworth.neighbours.columns import Distance, Kind, Scale
+from cellworth.neighbours.columns import Distance, Floats, Kind, Scale
 from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.scores import Scores
@@ -140,7 +141,8 @@ class KNNValuer(Valuer):
     random_state : int or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set: each fold is judged by the rows outside it.
+        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
+        the remaining rows.
     executor : Executor, default=None
         Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
         values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
@@ -178,8 +180,8 @@ class KNNValuer(Valuer):
     >>> valuer = KNNValuer(n_neighbors=1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     >>> valuer.valuation_.columns()
     column   value  validation error
-        x0  0.3125            0.0541
-        x1  0.1875            0.0541
+        x0  0.3125            0.0625
+        x1  0.1875            0.0625
     """
 
     def __init__(
@@ -313,7 +315,7 @@ class KNNValuer(Valuer):
             scoring=self.scoring, scale=self.scale, kinds=self.kinds, empty=self.empty,
             column_groups=given.column_groups, executor=executor, show_progress=self.progress,
         )  # fmt: skip
-        judges = Judges((game.queries.columns,), game.query_labels, game.query_weights)
+        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
         questions = self._questions(judges, game.shape, settings)
         sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
         columns = _with_label(game.columns) if questions.with_label else game.columns
@@ -511,15 +513,16 @@ def _valuation(
     seen = cast(Sweeps, outcome.contribution)
     warn_if_broken_off(outcome.tasks, tasks.questions, interrupted=outcome.interrupted)
     session = Session(tasks.questions.seed, outcome.tasks)
+    never_valued = tasks.never_valued(outcome.tasks)
     return Valuation(
         blocks,
-        seen.moments,
+        _without_rows(seen.moments, never_valued),
         seen.expected_total,
         tasks.game.empty,
         _status(outcome, tasks),
         Provenance.now(question, method, session, seen.tally, outcome.seconds),
         tasks.game.problem.table.backend,
-        seen.validation_errors(tasks.questions.judges.n_queries),
+        _errors_without_rows(seen.validation_errors(), never_valued),
         unearned=seen.unearned,
         owned=_owned(seen, tasks),
         scores=_scores(tasks, outcome.tasks, seen),
@@ -528,12 +531,30 @@ def _valuation(
 
 def _scores(tasks: QueryTasks, n_tasks: int, seen: Sweeps) -> Scores:
     game, counts = tasks.game, None
+    targets = [fold.target for fold in game.problem.folds]
     if game.problem.classes is not None:
+        targets = game.query_labels
         labels, n_classes = game.labels.astype(np.int64), len(game.problem.classes)
         counts = [
             np.bincount(labels[fold.may_train], minlength=n_classes) for fold in game.problem.folds
         ]
-    return scores_of_queries(tasks.questions, game.scoring, counts, n_tasks, seen)
+    return scores_of_queries(
+        tasks.questions, game.scoring, targets=targets, class_counts=counts, n_tasks=n_tasks,
+        seen=seen,
+    )  # fmt: skip
+
+
+def _without_rows(moments: Moments, rows: Mask) -> Moments:
+    """Moments in which nothing is known of some rows."""
+    count = moments.count.copy()
+    count[:-1][rows] = 0
+    return replace(moments, count=count)
+
+
+def _errors_without_rows(errors: Floats | None, rows: Mask) -> Floats | None:
+    if errors is not None:
+        errors[:-1][rows] = np.nan
+    return errors
 
 
 def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
@@ -543,7 +564,7 @@ def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
         tasks.holdings.names,
         tasks.holdings.keys,
         seen.owned.moments,
-        seen.owned.validation_errors(tasks.questions.judges.n_queries),
+        seen.owned.validation_errors(),
     )
 
 

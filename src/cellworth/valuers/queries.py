@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
+from cellworth.blocks import Mask
 from cellworth.execution import leave_if_cancelled
 from cellworth.fixed import UNITS, as_floats
 from cellworth.games import KNNGame
@@ -25,7 +25,7 @@ from cellworth.owners import Holdings
 from cellworth.semivalues import Semivalue, inside_chances
 from cellworth.subsets import SubsetDesign
 from cellworth.sweeps import Sweeps
-from cellworth.valuers.questions import Judged, Judges, Questions, Task, judged, kept
+from cellworth.valuers.questions import Judged, Judges, Piece, Questions, Task, judged, kept
 from cellworth.valuers.watching import Owned, Watch
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ class QueryTasks:
     ) -> None:
         self.game = game
         self.questions = Questions(
-            Judges(game.distances.queries, game.query_labels, game.query_weights),
+            Judges.of(game.distances.queries, game.query_labels, game.scoring),
             (len(game.labels), game.shape[1]),
             design=design,
             column_semivalue=column_semivalue,
@@ -86,48 +86,100 @@ class QueryTasks:
 
     def contribution(self, task: Task) -> Sweeps:
         """Value all cells for the queries of a task."""
-        rows = np.flatnonzero(self.game.problem.folds[task.part.fold].may_train)
-        owned = None
-        if self.holdings is not None:
-            owned = kept(self._owned, task.part.fold, partial(self._owned_in, self.holdings))
-        watch = None
+        questions, watch = self.questions, None
+        n_owners = 0 if self.holdings is None else len(self.holdings.names)
         if task.part.observed and task.sweep == 0:
-            shape = self.questions.n_results, len(rows)
-            watch = Watch(shape, self.game.blocks.rows.codes[rows], self.game.shape[0], owned)
-        # Bins are for the rows beyond the nearest; a small fold may have none.
-        bins, n_neighbors = self.ranking, self.game.n_neighbors
-        if bins is None or 2 * n_nearest(bins, len(rows), n_neighbors) > len(rows):
-            cells, added = self._sorted(task, watch)
-        else:
-            cells, added = self._binned(task, bins, watch)
-        n_ranked, n_queries = self.questions.n_ranked(task), len(task.part.queries)
+            n_strata = questions.judges.n_strata
+            watch = Watch(questions.n_results, self.game.shape[0], n_strata, n_owners)
+        sums = np.zeros((self.game.shape[0], questions.n_results), dtype=self._dtype)
+        owned_sums, added = np.zeros(n_owners), []
+        orders = questions.orders(task)
+        for piece in task.part.pieces:
+            cells, of_piece = self._valued(piece, task.sweep, orders, watch)
+            self._add_by_player(cells, piece.fold, sums)
+            if self.holdings is not None:
+                owned_sums += self._owned_in(piece.fold).sums(as_floats(cells))
+            added.append(of_piece)
+        n_ranked = questions.n_ranked(task)
         seen = Sweeps(
-            parts_per_sweep=len(self.questions.parts),
+            parts_per_sweep=len(questions.parts),
             parts=1,
-            sums=with_margins(self._by_row_player(cells, rows)),
-            **added._asdict(),
-            spread=None if watch is None else watch.spread(n_queries),
+            n_queries=task.part.n_queries,
+            sums=with_margins(sums),
+            **Judged.of_all(added)._asdict(),
+            spread=None if watch is None else watch.spread(),
             tally=Tally(utilities=n_ranked, new=n_ranked),
         )
-        if owned is None:
+        if self.holdings is None:
             return seen
-        spread = None if watch is None else watch.owned_spread(n_queries)
-        sums = owned.sums(as_floats(cells))
-        return replace(seen, owned=replace(seen, sums=sums, spread=spread))
+        spread = None if watch is None else watch.owned_spread()
+        return replace(seen, owned=replace(seen, sums=owned_sums, spread=spread))
 
-    def _sorted(self, task: Task, watch: Watch | None) -> tuple[NDArray[Any], Judged]:
+    def never_valued(self, n_tasks: int) -> Mask:
+        """Row players that no query of the first tasks could value, but others can."""
+        folds = self.game.problem.folds
+        done = self.questions.parts[:n_tasks]
+        asked = {piece.fold for part in done for piece in part.pieces}
+        everyone = self._players_in(range(len(folds)))
+        return everyone & ~self._players_in(asked)
+
+    def _players_in(self, folds: Iterable[int]) -> Mask:
+        """Row players of which some row may be learned from in one of these folds."""
+        there = np.zeros(self.game.shape[0], dtype=bool)
+        for fold in folds:
+            there[self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]] = True
+        return there
+
+    def _valued(
+        self,
+        piece: Piece,
+        sweep: int,
+        orders: Iterator[NDArray[np.int64]],
+        watch: Watch | None,
+    ) -> tuple[NDArray[Any], Judged]:
+        """Values of the cells that may be learned from in a fold, for queries of that fold."""
+        if watch is not None:
+            rows = np.flatnonzero(self.game.problem.folds[piece.fold].may_train)
+            owned = None if self.holdings is None else self._owned_in(piece.fold)
+            watch.turn_to(self.game.blocks.rows.codes[rows], owned)
+        if self.ranking is None or not self._has_bins(piece.fold):
+            return self._sorted(piece, sweep, orders, watch)
+        cells, added = self._binned(piece, sweep, orders, self.ranking, watch)
+        return cells if self._dtype == np.int64 else as_floats(cells), added
+
+    @cached_property
+    def _dtype(self) -> type[np.generic]:
+        """Whole numbers, where every fold is ranked by bins: units do not add up with floats."""
+        binned = all(map(self._has_bins, range(len(self.game.problem.folds))))
+        return np.int64 if binned else np.float64
+
+    def _has_bins(self, fold: int) -> bool:
+        """Bins are for the rows beyond the nearest; a small fold may have none."""
+        if self.ranking is None:
+            return False
+        n_rows = int(self.game.problem.folds[fold].may_train.sum())
+        return 2 * n_nearest(self.ranking, n_rows, self.game.n_neighbors) <= n_rows
+
+    def _sorted(
+        self,
+        piece: Piece,
+        sweep: int,
+        orders: Iterator[NDArray[np.int64]],
+        watch: Watch | None,
+    ) -> tuple[NDArray[Any], Judged]:
         """Rank rows by sorting them."""
-        questions, part = self.questions, task.part
-        training = kept(self._trainings, part.fold, self._training)
-        plans = kept(self._plans, task.sweep, self._planned)
+        questions, judges = self.questions, self.questions.judges
+        training = kept(self._trainings, piece.fold, self._training)
+        plans = kept(self._plans, sweep, self._planned)
         ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
         without_columns = self._without_columns(training)
         cells = np.zeros((questions.n_results, training.n_rows))
         counted, wholes, bases, votes = [], [], [], []
-        for order, place in zip(questions.orders(task), part.queries.tolist(), strict=True):
+        # Queries come first: an order that is taken must not be lost for the next piece.
+        for place, order in zip(piece.queries.tolist(), orders, strict=False):
             leave_if_cancelled()
-            counts = float(questions.judges.weights[part.fold][place])
-            query = questions.judges.query(training.rulers, part.fold, place)
+            counts = float(judges.weights[piece.fold][place])
+            query = judges.query(training.rulers, piece.fold, place)
             plan, weights = plans[place % len(plans)]
             if questions.draws:
                 weights = weights[:, np.argsort(order)]
@@ -144,7 +196,8 @@ class QueryTasks:
             )
             if watch is not None:
                 cells += counts * into
-                watch.note((counts * questions.judges.n_queries) ** 2)
+                squared = (counts * judges.n_queries) ** 2
+                watch.note(squared, int(judges.strata[piece.fold][place]))
             counted.append(counts)
             wholes.append(whole)
             bases.append(base)
@@ -152,12 +205,17 @@ class QueryTasks:
         return cells, judged(counted, wholes, bases, votes)
 
     def _binned(
-        self, task: Task, bins: RankBins, watch: Watch | None
+        self,
+        piece: Piece,
+        sweep: int,
+        orders: Iterator[NDArray[np.int64]],
+        bins: RankBins,
+        watch: Watch | None,
     ) -> tuple[NDArray[Any], Judged]:
         """Rank rows by bins: one shard, which holds them all."""
-        questions = self.questions
-        ranker, shard = kept(self._rankers, task.part.fold, partial(self._ranker, bins))
-        prepared = questions.prepared(task, ranker)
+        questions, judges = self.questions, self.questions.judges
+        ranker, shard = kept(self._rankers, piece.fold, partial(self._ranker, bins))
+        prepared = questions.prepared(piece, sweep, orders, ranker)
         asked = prepared.asked
         leave_if_cancelled()
         summary = ranker.look(0, shard, prepared)
@@ -173,7 +231,8 @@ class QueryTasks:
                 grouped += into
                 count = float(asked.counts[some[0]])
                 watch.cleared()[:, shard.places] = into / (count * UNITS)
-                watch.note((count * questions.judges.n_queries) ** 2)
+                stratum = judges.strata[piece.fold][piece.queries[some[0]]]
+                watch.note((count * judges.n_queries) ** 2, int(stratum))
         cells = np.empty_like(grouped)
         cells[:, shard.places] = grouped
         votes = votes_of_summary(ranker, asked, summary)
@@ -198,7 +257,7 @@ class QueryTasks:
             game.distances.rows if may_train.all() else game.distances.rows.take(rows),
             rulers,
             game.blocks.columns.codes[rulers.places].astype(np.int64),
-            game.labels[rows],
+            game.labels_in(fold),
             game.is_class,
             game.n_neighbors,
             RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
@@ -207,7 +266,7 @@ class QueryTasks:
     def _ranker(self, bins: RankBins, fold: int) -> tuple[Ranker, Shard]:
         game = self.game
         places = np.flatnonzero(game.problem.folds[fold].may_train)
-        rows, labels = game.distances.rows.take(places), game.labels[places]
+        rows, labels = game.distances.rows.take(places), game.labels_in(fold)
         rulers = game.distances.fine
         shard = Shard.of(rows, labels, int(game.labels.max()) + 1)
         ranker = Ranker.of(
@@ -222,9 +281,13 @@ class QueryTasks:
         )
         return ranker, shard
 
-    def _owned_in(self, holdings: Holdings, fold: int) -> Owned:
+    def _owned_in(self, fold: int) -> Owned:
+        return kept(self._owned, fold, self._held)
+
+    def _held(self, fold: int) -> Owned:
+        assert self.holdings is not None  # noqa: S101 (only asked for where there are owners)
         rows = np.flatnonzero(self.game.problem.folds[fold].may_train)
-        return Owned.of(holdings, self.game.blocks.rows.codes[rows])
+        return Owned.of(self.holdings, self.game.blocks.rows.codes[rows])
 
     def _without_columns(self, training: Training) -> Callable[[Query], tuple[Floats, float]]:
         """Values of rows that the last line of weights counts, and what the total leaves out."""
@@ -251,11 +314,10 @@ class QueryTasks:
 
         return zero
 
-    def _by_row_player(self, cells: NDArray[Any], rows: Positions) -> NDArray[Any]:
-        values = np.zeros((self.game.shape[0], self.questions.n_results), dtype=cells.dtype)
+    def _add_by_player(self, cells: NDArray[Any], fold: int, into: NDArray[Any]) -> None:
         axis = self.game.blocks.rows
+        players = axis.codes[self.game.problem.folds[fold].may_train]
         if axis.grouped:
-            np.add.at(values, axis.codes[rows], cells.T)
+            np.add.at(into, players, cells.T)
         else:
-            values[axis.codes[rows]] = cells.T
-        return values
+            into[players] += cells.T

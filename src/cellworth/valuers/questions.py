@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from itertools import islice, pairwise
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Positions
 from cellworth.designs import generator
+from cellworth.games.knn import query_strata, query_weights
 from cellworth.neighbours.distances import Columns, Rulers
 from cellworth.neighbours.rounds import Asked, Designs, Prepared, Ranker
 from cellworth.neighbours.training import Query
@@ -32,16 +34,41 @@ _QUERIES_PER_DRAW = 64
 _MOST_DRAWS = 16
 # Queries that tell the error of the choice of queries: more would cost time and tell no more.
 _OBSERVED = 1000
-_KEPT = 8
+# Things that are made once for several tasks; folds take turns, so that all of them are used at a
+# time, and those of most splitters are no more than this.
+_KEPT = 16
+# With up to so many folds, a part has queries of each.
+_FOLDS_PER_PART = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Queries of one fold that are handled together."""
+
+    fold: int
+    queries: Positions
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Queries of one fold that are handled together, and whether they are looked at singly."""
+    """Queries that are handled together, fold by fold, and whether they are looked at singly."""
 
-    fold: int
-    queries: Positions
+    pieces: tuple[Piece, ...]
     observed: bool
+
+    @property
+    def n_queries(self) -> int:
+        """Queries of all folds together."""
+        return sum(len(piece.queries) for piece in self.pieces)
+
+    def first(self, n_queries: int) -> Part:
+        """At most so many of its queries."""
+        pieces, left = [], n_queries
+        for piece in self.pieces:
+            if left > 0:
+                pieces.append(Piece(piece.fold, piece.queries[:left]))
+                left -= len(piece.queries)
+        return Part(tuple(pieces), self.observed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,19 +88,32 @@ class Judges:
     ----------
     cells : tuple of Columns
     labels : list of arrays
-        Codes of classes, or targets minus the mean target of all training rows.
+        Codes of classes, or targets minus the mean target of the rows to learn from.
     weights : list of arrays
         What each query counts; all of them together count 1.
+    strata : list of arrays
+        Stratum of each query; all have a share of their own in the score.
     """
 
     cells: tuple[Columns, ...]
     labels: list[Floats]
     weights: list[Floats]
+    strata: list[Positions]
+
+    @classmethod
+    def of(cls, cells: tuple[Columns, ...], labels: list[Floats], scoring: str) -> Self:
+        """Queries, weighed as a score has it."""
+        return cls(cells, labels, query_weights(labels, scoring), query_strata(labels, scoring))
 
     @property
     def n_queries(self) -> int:
         """Queries of all folds together."""
         return sum(map(len, self.labels))
+
+    @property
+    def n_strata(self) -> int:
+        """Strata of all folds together."""
+        return 1 + max(int(strata.max(initial=0)) for strata in self.strata)
 
     def query(self, rulers: Rulers, fold: int, place: int) -> Query:
         """Pick one."""
@@ -141,23 +181,24 @@ class Questions:
         return kept(self._designs, sweep, lambda sweep: Designs.of(self.drawn(sweep)))
 
     def orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
-        """Which column stands for each name in a design, query by query."""
+        """Which column stands for each name in a design, query by query, piece after piece."""
         rng = generator(self.seed or 0, task.number)
         order = np.arange(self.n_results)
-        for _ in task.part.queries:
+        for _ in range(task.part.n_queries):
             if self.draws:
                 order[: self.n_columns] = rng.permutation(self.n_columns)
             yield order
 
-    def prepared(self, task: Task, ranker: Ranker) -> Prepared:
-        """Queries of a task, ready for ranking by bins."""
-        part, designs = task.part, self.designs(task.sweep)
-        places = part.queries.tolist()
+    def prepared(
+        self, piece: Piece, sweep: int, orders: Iterator[NDArray[np.int64]], ranker: Ranker
+    ) -> Prepared:
+        """Queries of a piece, ready for ranking by bins."""
+        designs, places = self.designs(sweep), piece.queries.tolist()
         asked = Asked.of(
-            [self.judges.query(ranker.rulers, part.fold, place) for place in places],
-            [order.copy() for order in self.orders(task)],
+            [self.judges.query(ranker.rulers, piece.fold, place) for place in places],
+            [order.copy() for order in islice(orders, len(places))],
             [place % len(designs.nothing) for place in places],
-            [float(self.judges.weights[part.fold][place]) for place in places],
+            [float(self.judges.weights[piece.fold][place]) for place in places],
             designs,
         )
         return ranker.prepare(asked, designs, empty=self.empty, with_label=self.with_label)
@@ -165,27 +206,26 @@ class Questions:
     def n_ranked(self, task: Task) -> int:
         """Coalitions that the queries of a task are ranked on, all together."""
         drawn = self.drawn(task.sweep)
-        return sum(len(drawn[p % len(drawn)][0].members) for p in task.part.queries)
+        return sum(
+            len(drawn[place % len(drawn)][0].members)
+            for piece in task.part.pieces
+            for place in piece.queries.tolist()
+        )
 
     def _cut(self) -> list[Part]:
-        """Cut the queries into parts, in an order of their own: an early stop is a fair sample."""
+        """Cut the queries into parts, in an order in which an early stop is a fair sample."""
         n_coalitions = self.design.n_coalitions(self.n_results)
         size = max(
             _RANKED_PER_TASK // (self.n_rows * n_coalitions),
             -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),
             -(-self.judges.n_queries // _MOST_PARTS),
+            min(len(self.judges.labels), _FOLDS_PER_PART),
         )
-        rng = np.random.Generator(np.random.Philox(0))
-        parts = []
-        for fold, labels in enumerate(self.judges.labels):
-            n_parts = -(-len(labels) // size)
-            for queries in np.array_split(rng.permutation(len(labels)), n_parts):
-                parts.append((fold, np.sort(queries)))
-        mixed = [parts[place] for place in rng.permutation(len(parts))]
-        before = np.cumsum([0] + [len(queries) for _, queries in mixed])
+        folds, places = in_fair_order(self.judges.strata)
+        starts = np.linspace(0, len(places), -(-len(places) // size) + 1).astype(np.intp)
         return [
-            Part(fold, queries, bool(first < _OBSERVED))
-            for (fold, queries), first in zip(mixed, before, strict=False)
+            Part(_pieces(folds[start:end], places[start:end]), bool(start < _OBSERVED))
+            for start, end in pairwise(starts.tolist())
         ]
 
     def _draw(self, sweep: int) -> list[tuple[Coalitions, Floats]]:
@@ -201,6 +241,35 @@ class Questions:
             last = coalitions.weights.sum(axis=0) if self.empty == "zero" else coalitions.nothing
             drawn.append((coalitions, np.vstack([coalitions.weights, last])))
         return drawn
+
+
+def in_fair_order(strata: list[Positions]) -> tuple[Positions, Positions]:
+    """Fold and place of all queries, in an order of which every beginning is a fair sample.
+
+    Strata have in every beginning the shares that they have among all queries, up to one query
+    each, and within a stratum folds have. Otherwise the order is random.
+    """
+    rng = np.random.Generator(np.random.Philox(0))
+    n_folds = len(strata)
+    folds = np.repeat(np.arange(n_folds), [len(some) for some in strata])
+    places = np.concatenate([np.arange(len(some)) for some in strata])
+    moments = np.empty(len(places))
+    of_query = np.concatenate(strata)
+    for stratum in np.unique(of_query):
+        mine = np.flatnonzero(of_query == stratum)
+        sizes, turns = np.bincount(folds[mine], minlength=n_folds), rng.permutation(n_folds)
+        when = [
+            (rng.permutation(size) + (turn + 0.5) / n_folds) / max(size, 1)
+            for size, turn in zip(sizes.tolist(), turns.tolist(), strict=True)
+        ]
+        in_turn = np.argsort(np.argsort(np.concatenate(when), kind="stable"))
+        moments[mine] = (in_turn + 0.5) / len(mine)
+    order = np.argsort(moments, kind="stable")
+    return folds[order], places[order]
+
+
+def _pieces(folds: Positions, places: Positions) -> tuple[Piece, ...]:
+    return tuple(Piece(fold, np.sort(places[folds == fold])) for fold in np.unique(folds).tolist())
 
 
 class Judged(NamedTuple):
@@ -220,6 +289,11 @@ class Judged(NamedTuple):
     total: float
     whole: float
     right: float
+
+    @classmethod
+    def of_all(cls, several: Iterable[Judged]) -> Judged:
+        """All together, in their order."""
+        return cls(*map(sum, zip(*several, strict=True)))
 
 
 def judged(

@@ -22,6 +22,8 @@ Counts = NDArray[np.int64]
 def scores_of_queries(
     questions: Questions,
     scoring: str,
+    *,
+    targets: Sequence[Floats],
     class_counts: Sequence[Counts] | None,
     n_tasks: int,
     seen: Sweeps,
@@ -32,6 +34,8 @@ def scores_of_queries(
     ----------
     questions : Questions
     scoring : str
+    targets : sequence of arrays
+        Codes of classes or targets of all queries, by fold.
     class_counts : sequence of arrays of shape (n_classes,) or None
         Training rows of each class, by fold; None for a numeric target.
     n_tasks : int
@@ -40,8 +44,10 @@ def scores_of_queries(
         What they added.
     """
     judges = questions.judges
-    asked = [(part.fold, part.queries) for part in questions.parts[:n_tasks]]
-    labels = [judges.labels[fold][queries] for fold, queries in asked]
+    asked = [
+        (piece.fold, piece.queries) for part in questions.parts[:n_tasks] for piece in part.pieces
+    ]
+    labels = [targets[fold][queries] for fold, queries in asked]
     told: dict[str, Any] = {
         "scoring": scoring,
         "n_validation_rows": sum(map(len, labels)),

@@ -67,7 +67,13 @@ class ShardPhases:
 
     def prepare(self, number: int) -> NumberedRound:
         """Queries of a round, and where bins begin."""
-        return NumberedRound(number, self.questions.prepared(self.questions(number), self.ranker))
+        task = self.questions(number)
+        # Validation rows are one fold.
+        (piece,) = task.part.pieces
+        orders = self.questions.orders(task)
+        return NumberedRound(
+            number, self.questions.prepared(piece, task.sweep, orders, self.ranker)
+        )
 
     def look(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
         """Counts of a shard's rows by bin, and its nearest rows."""
@@ -127,8 +133,9 @@ class ShardPhases:
         return reduce(add, (self._weight(self.questions(n)) for n in range(first, n_rounds)))
 
     def _weight(self, task: Task) -> float:
-        counts = self.questions.judges.weights[task.part.fold]
-        return reduce(add, (float(counts[place]) for place in task.part.queries), 0.0)
+        (piece,) = task.part.pieces
+        counts = self.questions.judges.weights[piece.fold]
+        return reduce(add, (float(counts[place]) for place in piece.queries), 0.0)
 
     def _close_sweep(self, state: State) -> None:
         sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
@@ -158,12 +165,16 @@ class ShardPhases:
             votes = np.full(len(asked.labels), np.nan)
         added = judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
         sums = _column_sums(prepared, worths.sums, self.ranker.class_counts)
-        squared = (asked.counts * self.questions.judges.n_queries) ** 2
+        judges, (piece,) = self.questions.judges, task.part.pieces
+        strata = judges.strata[piece.fold][piece.queries]
+        # One line for each stratum, with what its queries count.
+        member = (np.arange(judges.n_strata)[:, None] == strata).astype(np.float64)
+        squared = member * (asked.counts * judges.n_queries) ** 2
         return {
             **added._asdict(),
-            "n_queries": len(asked.labels),
+            "n_queries": member.sum(axis=1).astype(np.int64),
             "n_ranked": self.questions.n_ranked(task),
-            "counts": float(squared.sum()),
+            "counts": squared.sum(axis=1),
             "first": squared @ sums,
             "second": squared @ sums**2,
         }

@@ -14,7 +14,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cellworth.execution import Dask, Executor, Threads
-from cellworth.games.knn import query_weights
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
 from cellworth.neighbours.chances import chances_at_ranks
 from cellworth.neighbours.columns import Distance, Kind, Scale
@@ -25,7 +24,7 @@ from cellworth.sharded.shards import ShardRows, load
 from cellworth.sharded.summaries import summarise
 from cellworth.sharded.tables import ShardedTable
 from cellworth.value_files import write_values
-from cellworth.valuers.questions import Judges, Questions
+from cellworth.valuers.questions import Judges, Questions, Task
 from cellworth.valuers.shard_plans import Rates
 
 Made = TypeVar("Made")
@@ -93,7 +92,7 @@ class Trial:
     def judges(self, scoring: str) -> Judges:
         """The validation rows."""
         labels = [self.queries.labels.astype(np.float64)]
-        return Judges((self.queries.columns,), labels, query_weights(labels, scoring))
+        return Judges.of((self.queries.columns,), labels, scoring)
 
     def rates(self, questions: Questions, bins: RankBins, n_neighbors: int) -> Rates:
         """Seconds of all steps, for a run over as many rows as the questions are about."""
@@ -130,9 +129,8 @@ class Trial:
     def _round(self, questions: Questions, ranker: Ranker, n_pairs: int) -> int:
         """One round of few queries; how many pairs it had."""
         task, n_coalitions = questions(0), questions.design.n_coalitions(questions.n_results)
-        queries = task.part.queries[: max(n_pairs // n_coalitions, 1)]
-        task = replace(task, part=replace(task.part, queries=queries))
-        prepared: Prepared = self._timed("prepare", questions.prepared, task, ranker)
+        task = replace(task, part=task.part.first(max(n_pairs // n_coalitions, 1)))
+        prepared: Prepared = self._timed("prepare", _prepared, questions, task, ranker)
         summary: Summary = self._timed("look", ranker.look, 0, self.shard, prepared)
         worths = ranker.resolve(summary)
         self._timed("resolve", ranker.resolve, _of_all_rows(summary, ranker.n_nearest))
@@ -157,6 +155,10 @@ class Trial:
 
 
 _OF_ROUNDS = ("prepare", "look", "resolve", "settle")
+
+
+def _prepared(questions: Questions, task: Task, ranker: Ranker) -> Prepared:
+    return questions.prepared(task.part.pieces[0], task.sweep, questions.orders(task), ranker)
 
 
 def _of_all_rows(summary: Summary, n_near: int) -> Summary:

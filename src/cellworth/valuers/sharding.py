@@ -148,14 +148,15 @@ class ShardedRun:
             empty=self.game.empty,
             status="estimated" if complete else "interrupted",
             provenance=Provenance.now(question, method, session, seen.tally, finished.seconds),
-            validation=seen.validation_errors(self.questions.judges.n_queries),
+            validation=seen.validation_errors(),
             unearned=seen.unearned,
             scores=scores_of_queries(
                 self.questions,
                 self.game.scoring,
-                [np.array(self.game.layout.class_counts, dtype=np.int64)],
-                n_done,
-                seen,
+                targets=self.questions.judges.labels,
+                class_counts=[np.array(self.game.layout.class_counts, dtype=np.int64)],
+                n_tasks=n_done,
+                seen=seen,
             ),
         )
 
@@ -174,6 +175,7 @@ def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
             Sweeps(
                 parts_per_sweep=n_parts,
                 parts=1,
+                n_queries=int(told["n_queries"].sum()),
                 # Whole numbers: it does not matter with which round of a sweep they come.
                 sums=with_total[sweep] if ends and sweep < len(with_total) else nothing,
                 weight=told["weight"],
@@ -191,7 +193,7 @@ def warn_if_broken_off(n_done: int, questions: Questions, *, interrupted: bool) 
     """Tell how far a run has come that ended before its time."""
     n_parts = len(questions.parts)
     if n_done < n_parts:
-        n_asked = sum(len(part.queries) for part in questions.parts[:n_done])
+        n_asked = sum(part.n_queries for part in questions.parts[:n_done])
         warnings.warn(
             f"the run was broken off after {n_asked} of {questions.judges.n_queries} validation "
             "rows; values and their total are for these alone.",

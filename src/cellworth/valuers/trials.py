@@ -36,16 +36,16 @@ def seconds_per_query(tasks: QueryTasks) -> float:
     """Time of one query, from ever more of them, until that takes half a second."""
     # The last part is watched for errors only if all are.
     task = tasks(len(tasks.questions.parts) - 1)
-    queries = task.part.queries
+    most = task.part.n_queries
     n_queries, seconds = 1, 0.0
     with threadpool_limits(1):
         # The first compiles, sorts columns and draws coalitions, once for all.
-        tasks.contribution(replace(task, part=replace(task.part, queries=queries[:1])))
+        tasks.contribution(replace(task, part=task.part.first(1)))
         while True:
-            trial = replace(task, part=replace(task.part, queries=queries[:n_queries]))
+            trial = replace(task, part=task.part.first(n_queries))
             began = time.perf_counter()
             tasks.contribution(trial)
             seconds = time.perf_counter() - began
-            if n_queries >= len(queries) or seconds > _TRIAL_SECONDS:
-                return seconds / min(n_queries, len(queries))
+            if n_queries >= most or seconds > _TRIAL_SECONDS:
+                return seconds / min(n_queries, most)
             n_queries *= 4

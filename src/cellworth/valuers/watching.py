@@ -36,46 +36,55 @@ class Owned:
 
 
 class Watch:
-    """Looks at the values of single queries, for how they differ."""
+    """Looks at the values of single queries, for how they differ within strata.
 
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        players: Positions,
-        n_players: int,
-        owned: Owned | None = None,
-    ) -> None:
-        self._values = np.empty(shape)
-        self._players = players
-        whole = shape[0] + 1, n_players + 1
-        self._seen, self._first, self._second = (np.zeros(whole) for _ in range(3))
-        self._counts = 0.0
-        self._owned = owned
-        n_owners = 0 if owned is None else owned.shares.shape[1]
-        self._owned_first, self._owned_second = np.zeros(n_owners), np.zeros(n_owners)
+    Parameters
+    ----------
+    n_results : int
+        Columns that have values.
+    n_players : int
+        Players among the rows.
+    n_strata : int
+    n_owners : int, default=0
+    """
+
+    def __init__(self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0) -> None:
+        whole = n_results + 1, n_players + 1
+        self._seen = np.zeros(whole)
+        self._first, self._second = (np.zeros((n_strata, *whole)) for _ in range(2))
+        self._owned_first, self._owned_second = (np.zeros((n_strata, n_owners)) for _ in range(2))
+        self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
+
+    def turn_to(self, players: Positions, owned: Owned | None = None) -> None:
+        """Be ready for values of rows that belong to these players."""
+        self._values = np.empty((len(self._seen) - 1, len(players)))
+        self._players, self._owned = players, owned
 
     def cleared(self) -> Floats:
         """Room for the values of the next query."""
         self._values[:] = 0.0
         return self._values
 
-    def note(self, squared_count: float) -> None:
+    def note(self, squared_count: float, stratum: int) -> None:
         """Take in what the room holds."""
         from cellworth.neighbours import kernels
 
         kernels.observe(
-            self._values, self._players, squared_count, self._seen, self._first, self._second
-        )
-        self._counts += squared_count
+            self._values, self._players, squared_count, self._seen, self._first[stratum],
+            self._second[stratum],
+        )  # fmt: skip
+        self._n_queries[stratum] += 1
+        self._counts[stratum] += squared_count
         if self._owned is not None:
             sums = self._owned.sums(self._values)
-            self._owned_first += squared_count * sums
-            self._owned_second += squared_count * sums**2
+            self._owned_first[stratum] += squared_count * sums
+            self._owned_second[stratum] += squared_count * sums**2
 
-    def spread(self, n_queries: int) -> Spread:
+    def spread(self) -> Spread:
         """Sums over the queries that were noted."""
-        return Spread(n_queries, self._counts, self._first.T.copy(), self._second.T.copy())
+        first, second = (sums.swapaxes(1, 2).copy() for sums in (self._first, self._second))
+        return Spread(self._n_queries, self._counts, first, second)
 
-    def owned_spread(self, n_queries: int) -> Spread:
+    def owned_spread(self) -> Spread:
         """The same for what owners hold."""
-        return Spread(n_queries, self._counts, self._owned_first, self._owned_second)
+        return Spread(self._n_queries, self._counts, self._owned_first, self._owned_second)

@@ -1,0 +1,198 @@
+"""How often 95 % intervals of nearest-neighbour values hold the truth, of whole and stopped runs.
+
+    python experiments/intervals.py            # 200 repetitions, about 15 minutes
+    python experiments/intervals.py --quick    # 20 repetitions, about 2 minutes
+
+Truth: values of a fixed training table, judged by a population of 5,000 rows, on all subsets of its
+columns. Each repetition draws validation rows from the population, runs to the end, and is then
+stopped at five random moments of its first sweep. In cross-validation every repetition draws a
+table of its own, and the truth is what its cells would be worth if each fold were judged by the
+population in place of its own rows.
+
+An interval is value +- 1.96 times both errors together. Tasks hold one validation row each here, so
+that a run can be stopped after any of them; real ones take about a quarter of a second.
+"""
+
+import argparse
+import warnings
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import check_cv
+
+from cellworth import AfterTasks, AllSubsets, KNNValuer, Owners, Permutations, Serial
+from cellworth.certainty import WIDTH_95, both_errors
+from cellworth.valuers import questions
+
+N_POPULATION, N_ROWS, N_NEIGHBORS, N_STOPS = 5000, 40, 5, 5
+WHAT = ("cells", "rows", "columns", "owners", "total")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is valued, and how."""
+
+    name: str
+    n_val: int
+    numeric: bool = False
+    scoring: str | None = None
+    sampled: bool = False
+    cross_validated: bool = False
+
+    def valuer(self, **more):
+        """With tasks of one query each."""
+        design = Permutations(1) if self.sampled else AllSubsets()
+        sweeps = 8 if self.sampled else None
+        return KNNValuer(
+            N_NEIGHBORS, scoring=self.scoring, design=design, sweeps=sweeps, scale=None,
+            executor=Serial(), progress=False, **more,
+        )  # fmt: skip
+
+
+BALANCED = "balanced_neighbor_agreement"
+SETTINGS = (
+    Setting("agreement", 200),
+    Setting("agreement", 60),
+    Setting("agreement", 10),
+    Setting("balanced agreement", 200, scoring=BALANCED),
+    Setting("balanced agreement", 60, scoring=BALANCED),
+    Setting("squared error", 200, numeric=True),
+    Setting("squared error", 60, numeric=True),
+    Setting("agreement, sampled columns", 200, sampled=True),
+    Setting("agreement, 5 folds", 200, cross_validated=True),
+    Setting("squared error, 5 folds", 200, numeric=True, cross_validated=True),
+)
+
+
+@contextmanager
+def small_tasks():
+    """Cut runs into tasks of one query, or of one of each fold."""
+    limits = {"_RANKED_PER_TASK": 1, "_LEAST_PER_COLUMN": 1, "_MOST_PARTS": 10**6}
+    with ExitStack() as stack:
+        for name, limit in limits.items():
+            stack.enter_context(mock.patch.object(questions, name, limit))
+        yield
+
+
+def population(rng, n_rows, *, numeric):
+    """Three numbers and a category; about a quarter of the rows are of the rarer class."""
+    X = pd.DataFrame(rng.normal(size=(n_rows, 3)), columns=["a", "b", "c"])
+    X["d"] = rng.choice(["red", "green", "blue"], n_rows)
+    signal = X["a"] + 0.5 * X["b"] + (X["d"] == "red") + rng.normal(size=n_rows)
+    return X, signal.to_numpy() if numeric else np.where(signal > 1.2, "yes", "no")
+
+
+def owners_of(X):
+    """Ann holds two columns of the first half of the rows, bob the rest of it, cid the others."""
+    first = np.arange(len(X)) < len(X) // 2
+    return (
+        Owners(X)
+        .assign("ann", rows=first, columns=["a", "b"])
+        .assign("bob", rows=first, columns=["c", "d"])
+        .assign("cid", rows=~first)
+    )
+
+
+def figures(valuation):
+    """Values and both errors of everything, by name."""
+    rows, columns, owners = valuation.rows(), valuation.columns(), valuation.owners()
+    lists = dict(zip(WHAT[1:4], (rows, columns, owners), strict=True))
+    found = {
+        name: (some.values, both_errors(some.standard_errors, some.validation_errors))
+        for name, some in lists.items()
+    }
+    cells = both_errors(valuation.standard_errors, valuation.validation_errors)
+    found["cells"] = valuation.values.ravel(), cells.ravel()
+    judged = valuation.validation[-1, -1:]
+    total = both_errors(valuation._errors[-1, -1:], judged)
+    return found | {"total": (np.array([valuation.total]), total)}
+
+
+def truth_by_folds(setting, X, y, people):
+    """Sums over folds of what rows outside a fold are worth, if the population is its judge."""
+    values = np.zeros(X.shape)
+    splits = check_cv(5, y, classifier=not setting.numeric).split(X, y)
+    for train, judged in splits:
+        fitted = setting.valuer().fit(X.iloc[train], y[train], X_val=people[0], y_val=people[1])
+        values[train] += len(judged) / len(X) * fitted.values_
+    owned = owners_of(X)
+    codes = [owned.cells_of(name) for name in owned.names]
+    return {
+        "cells": values.ravel(), "rows": values.sum(axis=1), "columns": values.sum(axis=0),
+        "owners": np.array([values[mine].sum() for mine in codes]),
+        "total": np.array([values.sum()]),
+    }  # fmt: skip
+
+
+def runs(setting, rng, table, val):
+    """The whole run, and after how many queries the others were stopped."""
+    (X, y), n_val = table, setting.n_val
+    owners = owners_of(X)
+    settings = {"random_state": int(rng.integers(2**31))} if setting.sampled else {}
+    yield n_val, setting.valuer(**settings).fit(X, y, owners=owners, **val).valuation_
+    # Of one query no error is known, and a part of a cross-validation has one of each fold.
+    for n_done in rng.integers(10 if setting.cross_validated else 2, n_val, N_STOPS).tolist():
+        n_tasks = n_done // 5 if setting.cross_validated else n_done
+        stopped = setting.valuer(stop=AfterTasks(n_tasks), **settings)
+        yield n_done, stopped.fit(X, y, owners=owners, **val).valuation_
+
+
+def covered(setting, n_repetitions, seed):
+    """Lines of (queries done, what, share of intervals that hold the truth)."""
+    rng = np.random.default_rng(seed)
+    n_population = 1500 if setting.cross_validated else N_POPULATION
+    people = population(rng, n_population, numeric=setting.numeric)
+    X, y = population(rng, N_ROWS, numeric=setting.numeric)
+    if not setting.cross_validated:
+        exact = Setting("", 0, setting.numeric, setting.scoring).valuer()
+        fitted = exact.fit(X, y, X_val=people[0], y_val=people[1], owners=owners_of(X))
+        truth = {name: values for name, (values, _) in figures(fitted.valuation_).items()}
+    for _ in range(n_repetitions):
+        if setting.cross_validated:
+            X, y = population(rng, setting.n_val, numeric=setting.numeric)
+            truth, val = truth_by_folds(setting, X, y, people), {}
+        else:
+            drawn = rng.integers(0, n_population, setting.n_val)
+            val = {"X_val": people[0].iloc[drawn], "y_val": people[1][drawn]}
+        with small_tasks():
+            done = list(runs(setting, rng, (X, y), val))
+        for n_done, valuation in done:
+            for name, (values, errors) in figures(valuation).items():
+                held = np.abs(values - truth[name]) <= WIDTH_95 * errors
+                yield n_done, name, float(held.mean())
+
+
+def shown(setting, lines):
+    """Table of a setting: whole runs, and stopped ones by how far they came."""
+    lines = pd.DataFrame(lines, columns=["n_done", "what", "held"])
+    whole = lines["n_done"] == setting.n_val
+    kinds = {"whole": whole, "stopped": ~whole}
+    for low, high in ((2, 20), (20, 60), (60, 200)):
+        within = ~whole & lines["n_done"].between(low, min(high, setting.n_val) - 1)
+        if setting.n_val > low:
+            kinds[f"  after {low} to {min(high, setting.n_val) - 1}"] = within
+    print(f"{setting.name}, {setting.n_val} validation rows")
+    for kind, some in kinds.items():
+        means = lines[some].groupby("what")["held"].mean()
+        figures = "  ".join(f"{name} {means.get(name, np.nan):.3f}" for name in WHAT)
+        print(f"  {kind:<20} {int(some.sum() / len(WHAT)):5d} runs  {figures}", flush=True)
+
+
+def main():
+    """Print a table for each setting."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="settings whose name has this")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", message="the run was broken off")
+    for setting in SETTINGS:
+        if given.only in f"{setting.name}, {setting.n_val}":
+            shown(setting, list(covered(setting, 20 if given.quick else 200, given.seed)))
+
+
+if __name__ == "__main__":
+    main()
