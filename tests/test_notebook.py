@@ -49,11 +49,11 @@ PLAIN = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "spa
 def test_a_valuation_shows_totals_columns_lowest_blocks_and_a_next_step(valuation):
     page = Page(valuation._repr_html_())
     text = "\n".join(page.texts)
-    score = valuation.unearned + valuation.expected_total
+    assert f"scores {valuation.score:.4g} neighbor agreement (K = 5). The baseline" in text
     assert (
-        f"worth {valuation.total:.4g}: the whole table scores {score:.4g} (neighbor_agreement)"
-        in text
+        f"is {valuation.unearned:.4g}; all blocks together are worth {valuation.total:.4g}." in text
     )
+    assert f"Accuracy: {valuation.scores.accuracy:.4g} by majority vote" in text
     signs = valuation.signs()
     assert f"{signs.undecided:,} ({signs.undecided / signs.total:.1%}) cannot be told" in text
     assert all(name in page.texts for name in X.columns[:5])

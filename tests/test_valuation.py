@@ -161,8 +161,9 @@ def test_the_summary_reads_well(exact, estimate):
     assert text.splitlines()[0] == "Valuation of 4 x 3 blocks, exact"
     assert f"total       {exact.total:.6g} (expected {exact.expected_total:.6g}" in text
     assert "none failed" in text
+    assert "errors      none from sampling\n" in text
     assert "errors      up to" in repr(estimate)
-    assert "errors      not known" in repr(estimated(tasks=1))
+    assert "errors      not known from sampling\n" in repr(estimated(tasks=1))
 
 
 def test_a_long_list_is_cut_in_print():

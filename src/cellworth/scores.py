@@ -60,7 +60,7 @@ class Scores:
     @property
     def name(self) -> str:
         """The score by name, in words."""
-        return self.scoring.replace("_", " ")
+        return self.scoring.replace("neg_", "negative ").replace("_", " ")
 
     @property
     def task(self) -> str:
@@ -78,6 +78,27 @@ class Scores:
         if self.n_folds > 1:
             return f"{self.n_folds}-fold cross-validation over {n_rows} rows"
         return f"{n_rows} validation row{'s' * (self.n_planned_rows != 1)}"
+
+    @property
+    def beside(self) -> tuple[str, str] | None:
+        """What to compare the score with, by name and in words; None where that adds nothing."""
+        if self.n_classes is None and not math.isnan(self.rmse):
+            error = f"root mean squared error {self.rmse:.4g} (in units of the target)"
+            return "fit", f"R2 {self.r2:.4g}, {error}"
+        if not self.scoring.endswith("neighbor_agreement"):
+            return None
+        vote = "not known" if math.isnan(self.accuracy) else f"{self.accuracy:.4g}"
+        balanced = " (balanced)" if self.scoring.startswith("balanced") else ""
+        guess = f"{self.majority:.4g} by guessing the most frequent class"
+        return "accuracy", f"{vote} by majority vote, {guess}{balanced}"
+
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence; empty where there is nothing to say."""
+        if self.beside is None:
+            return ""
+        name, told = self.beside
+        return f"{name.capitalize()}: {told}."
 
     def to_plain(self) -> dict[str, Any]:
         """Names and figures, with None for what is not known."""

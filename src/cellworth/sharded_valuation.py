@@ -250,9 +250,10 @@ class ShardedValuation(Valuation):
 
     def _told_validation(self) -> str | None:
         if self.sums_validation is None:
-            return None
+            return super()._told_validation()
         largest = f"up to {self.sums_validation.max():.2g}"
-        return f"{largest} for columns and the total; not known for single cells"
+        of_sums = "for columns and the total; not known for single cells"
+        return f"{largest} from the choice of validation rows {of_sums}"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         files, count = self.moments.files, self.moments.n_observations

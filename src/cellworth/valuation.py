@@ -29,6 +29,7 @@ from cellworth.sums import OwnerSums
 Floats = NDArray[np.float64]
 Status = Literal["exact", "estimated", "interrupted"]
 
+_FROM_ROWS = "from the choice of validation rows"
 _COLUMNS_SHOWN = 20
 _LOWEST_SHOWN = 10
 
@@ -488,12 +489,22 @@ class Valuation:
         enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
         return np.where(enough, self.moments.standard_errors, np.nan)
 
+    def _told_errors(self) -> str:
+        """How large both kinds of errors are, in words."""
+        found = "up to " + format(self.largest_error, ".2g")
+        if self.status == "exact":
+            found = "none"
+        elif math.isnan(self.largest_error):
+            found = "not known"
+        judged = self._told_validation()
+        return f"{found} from sampling" + (f"; {judged}" if judged else "")
+
     def _told_validation(self) -> str | None:
-        """How large validation errors are, in words."""
+        """How large validation errors are, in words; None where no rows judge."""
         if self.validation_errors is None:
-            return None
+            return None if self.scores is None else f"not known {_FROM_ROWS}"
         known = self.validation_errors[~np.isnan(self.validation_errors)]
-        return f"up to {known.max(initial=0.0):.2g}, from the choice of validation rows"
+        return f"up to {known.max(initial=0.0):.2g} {_FROM_ROWS}"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         """Sums of squared errors and of squared values, of what is known."""
@@ -627,41 +638,70 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 def _summary(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
-    tally = valuation.provenance.tally
     yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
-    expected = (
-        f" (expected {valuation.expected_total:.6g}, residual {valuation.efficiency_residual:.2g})"
-        if valuation.provenance.adds_up
-        else ""
-    )
-    yield f"  total       {valuation.total:.6g}{expected}"
-    if valuation.empty != "none":
-        yield f"  empty       {valuation.empty}"
-    if valuation.status != "exact":
-        found = valuation.largest_error
-        largest = "not known" if math.isnan(found) else f"up to {found:.2g}"
-        yield f"  errors      {largest}"
-    judged = valuation._told_validation()
-    if judged is not None:
-        yield f"  validation  {judged}"
+    lines = {**_told_scores(valuation), "total": _told_total(valuation)}
+    lines |= {"errors": valuation._told_errors()}
     for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
         for entry in listing:
-            yield f"  {name:<10}  {entry['value']:.4g} ({entry['row']}, {entry['column']})"
+            lines[name] = f"{entry['value']:.4g} ({entry['row']}, {entry['column']})"
+    lines |= {"method": valuation.provenance.method["name"], "utilities": _told_looks(valuation)}
+    yield from (f"  {name:<10}  {told}" for name, told in lines.items())
+    messages = valuation.provenance.tally.messages
+    yield from (f"  failure     {message}" for message in messages)
+
+
+def _told_scores(valuation: Valuation) -> dict[str, str]:
+    """What the table was scored by, how well it did, and what to compare that with."""
+    scores = valuation.scores
+    if scores is None or math.isnan(valuation.score):
+        return {} if valuation.empty == "none" else {"empty": valuation.empty}
+    empty = "" if valuation.empty == "none" else f" (empty={valuation.empty!r})"
+    told = {
+        "task": f"{scores.task}, {scores.judged_on}",
+        "score": f"{named_score(valuation)}; baseline {valuation.unearned:.4g}{empty}",
+    }
+    return told if scores.beside is None else told | dict([scores.beside])
+
+
+def named_score(valuation: Valuation) -> str:
+    """Score of the whole table, with its name and of which model."""
+    return f"{valuation.score:.4g} {name_of_score(valuation)}".strip()
+
+
+def name_of_score(valuation: Valuation) -> str:
+    """Name of the score, and of which model; empty where no validation rows judge."""
+    scores, question = valuation.scores, valuation.provenance.question
+    if scores is None:
+        return ""
+    of_model = f" of {question['model'].rpartition('.')[2]}" if "model" in question else ""
+    neighbors = f" (K = {question['n_neighbors']})" if "n_neighbors" in question else ""
+    return f"{scores.name}{of_model}{neighbors}"
+
+
+def _told_total(valuation: Valuation) -> str:
+    has_score = valuation.scores is not None and not math.isnan(valuation.score)
+    if not valuation.provenance.adds_up:
+        target = f" (score minus baseline is {valuation.expected_total:.6g}; only Shapley values "
+        return f"{valuation.total:.6g}" + (f"{target}add up to it)" if has_score else "")
+    told = "score minus baseline" if has_score else f"expected {valuation.expected_total:.6g}"
+    return f"{valuation.total:.6g} ({told}, residual {valuation.efficiency_residual:.2g})"
+
+
+def _told_looks(valuation: Valuation) -> str:
+    tally = valuation.provenance.tally
     failed = f"{tally.failed:,} failed" if tally.failed else "none failed"
     looks = f"{tally.utilities:,}"
     if tally.reused:
         computed = tally.utilities - tally.reused
         met = f"{tally.new:,} met in {tally.utilities:,} looks"
         looks = f"{met} ({computed:,} computed, empty sides included)"
-    yield f"  method      {valuation.provenance.method['name']}"
-    yield f"  utilities   {looks}, {failed}, {valuation.provenance.seconds:.1f} s"
-    yield from (f"  failure     {message}" for message in tally.messages)
+    return f"{looks}, {failed}, {valuation.provenance.seconds:.1f} s"
 
 
 def _view(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
-    yield paragraph(_total_sentence(valuation))
+    yield paragraph(_told_score(valuation))
     lacking = f", {SAMPLING_ALONE}" if valuation.lacks_validation_errors else ""
     yield paragraph(f"{valuation.signs()}{lacking}.")
     columns = valuation.columns()
@@ -678,18 +718,18 @@ def _title(what: str, shown: int, total: int, order: str) -> str:
     return f"{what}, {order}{left_out}."
 
 
-def _total_sentence(valuation: Valuation) -> str:
-    question = valuation.provenance.question
-    scoring = question.get("scoring", "None")
-    named = "" if scoring in ("None", None) else f" ({scoring})"
-    total = f"All blocks together are worth {valuation.total:.4g}"
-    if math.isnan(valuation.unearned):
-        return f"{total}."
-    score = valuation.unearned + valuation.expected_total
+def _told_score(valuation: Valuation) -> str:
+    """What the table was scored by and how well it did, in sentences."""
+    total, scores = f"{valuation.total:.4g}", valuation.scores
+    if math.isnan(valuation.score):
+        return f"All blocks together are worth {total}."
+    judged = "" if scores is None else f"{scores.task.capitalize()}, {scores.judged_on}. "
+    beside = "" if scores is None else scores.sentence
     return (
-        f"{total}: the whole table scores {score:.4g}{named}, of which {valuation.unearned:.4g} is "
-        "there before any block is used."
-    )
+        f"{judged}The whole table scores {named_score(valuation)}. The baseline, which is there "
+        f"without any column, is {valuation.unearned:.4g}; all blocks together are worth {total}. "
+        f"{beside}"
+    ).strip()
 
 
 def _next_step(valuation: Valuation) -> str:

@@ -261,7 +261,7 @@ def test_an_error_that_is_not_known_decides_nothing():
 def test_what_nobody_earned_and_nobody_owns_is_shown():
     shown = repr(split(valued([[1.0, 0.5]]), owned([[0, -1]], (1, 2)), amount="1", gate="off"))
     assert "Cells that nobody owns are worth 0.5000; nobody is paid for them." in shown
-    assert "Of the score, 0.2500 is there before any cell is used" in shown
+    assert "The baseline of the score, 0.2500 (empty='prior'), is not allocated to any" in shown
 
 
 def test_many_owners_are_printed_in_few_lines():

@@ -299,7 +299,9 @@ def test_a_plan_tells_the_cost_of_the_run(home):
     found = json.loads(fine("plan", *home.asked, "--json"))
     assert found["utilities"] == 24 * 7
     assert found["seconds"] > 0
-    assert "24 x 3 blocks" in fine("plan", *home.asked)
+    told = fine("plan", *home.asked)
+    assert "24 x 3 blocks" in told
+    assert "scored by neighbor agreement on 5-fold cross-validation over 24 rows" in told
 
 
 def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path):

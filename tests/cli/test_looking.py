@@ -75,7 +75,9 @@ def test_harmful_cells_are_below_zero_beyond_their_error(home):
 
 def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
     total = Valuation.load(home.values).total
-    assert cellworth("check", home.values, "--min-total", repr(total)).code == 0
+    kept = cellworth("check", home.values, "--min-total", repr(total))
+    assert kept.code == 0
+    assert "neighbor agreement (K = 3), baseline 0." in kept.out
     assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
     suspicion = cell_suspicion(read.X, read.y)
     above, count = 3.0, int((suspicion > 3.0).sum())

@@ -343,7 +343,7 @@ def test_owners_get_what_the_payout_says():
     assert [line["owner"] for line in listed["lines"]] == list(payout.owners)
     assert [line["amount"] for line in listed["lines"]] == [str(a) for a in payout.amounts]
     assert listed["notes"] == list(payout.notes)
-    assert any("nobody earned it" in note for note in listed["notes"])
+    assert any("not allocated to any owner" in note for note in listed["notes"])
 
 
 def test_notes_of_many_owners_are_notes_alone():
@@ -402,4 +402,6 @@ def test_a_numeric_score_below_zero_is_told_in_words():
     valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
     page = report.render(report.summarize(valuation, X, target))
     assert valuation.unearned < 0
-    assert "before any cell is used, and" in page
+    assert "negative mean squared error (K = 5)" in page
+    assert "the baseline is <strong>" in page
+    assert f"Fit: R2 {valuation.scores.r2:.4g}, root mean squared error" in page

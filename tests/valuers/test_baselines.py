@@ -59,7 +59,8 @@ def test_leave_one_out_prints_no_total_that_it_does_not_reach():
     text = repr(LeaveOneOutValuer(GaussianNB()).fit(**DATA).valuation_)
     assert "5 x 4 blocks, exact" in text
     assert "expected" not in text
-    assert "errors" not in text
+    assert "only Shapley values add up to it" in text
+    assert "errors      none from sampling;" in text
 
 
 class BrokenOff(TableGame):

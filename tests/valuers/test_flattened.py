@@ -63,8 +63,8 @@ def test_values_add_up_to_everything_minus_everything_filled():
     ends = [game.value(np.full(8, full), np.array([True])) for full in (True, False)]
     assert valuation.expected_total == pytest.approx(ends[0] - ends[1], abs=1e-12)
     assert abs(valuation.efficiency_residual) < 1e-12
-    assert "expected" in repr(valuation)
-    assert "\n  empty" not in repr(valuation)
+    assert "(score minus baseline, residual" in repr(valuation)
+    assert "empty='" not in repr(valuation)
 
 
 def test_sums_of_rows_and_columns_have_errors_of_their_own():

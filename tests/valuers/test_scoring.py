@@ -213,3 +213,40 @@ def test_games_without_validation_rows_have_no_scores():
     small = {name: each[:6] for name, each in given.items()}
     scores = value_game(KNNGame(*small.values(), n_neighbors=1), progress=False).scores
     assert (scores.scoring, scores.n_validation_rows) == ("neighbor_agreement", 6)
+
+
+# What is printed ------------------------------------------------------------------------------
+
+
+def printed(valuation):
+    head, *lines = repr(valuation).splitlines()
+    return head, {line[2:14].strip(): line[14:] for line in lines}
+
+
+def test_a_valuation_prints_task_score_k_rows_accuracy_and_both_kinds_of_errors():
+    valuation = fitted(problem(n_classes=3), scoring=BALANCED)
+    head, lines = printed(valuation)
+    assert head == "Valuation of 120 x 4 blocks, exact"
+    assert lines["task"] == "classification with 3 classes, 40 validation rows"
+    score = f"{valuation.score:.4g} balanced neighbor agreement (K = 5)"
+    assert lines["score"] == f"{score}; baseline 0.3333 (empty='prior')"
+    assert lines["accuracy"].startswith(f"{valuation.scores.accuracy:.4g} by majority vote, ")
+    assert lines["accuracy"].endswith("0.3333 by guessing the most frequent class (balanced)")
+    assert lines["errors"].startswith("none from sampling; up to 0.0")
+    assert lines["errors"].endswith(" from the choice of validation rows")
+    assert len(lines) <= 10
+    assert max(map(len, repr(valuation).splitlines())) <= 100
+
+
+def test_a_numeric_target_and_a_model_are_printed_with_their_score():
+    given = problem()
+    numeric = given | {"y": given["X"][:, 0] * 7, "y_val": given["X_val"][:, 0] * 7}
+    valuation = fitted(numeric)
+    _, lines = printed(valuation)
+    assert lines["task"] == "regression, 40 validation rows"
+    assert lines["score"].startswith(f"{valuation.score:.4g} negative mean squared error (K = 5);")
+    assert lines["fit"].startswith(f"R2 {valuation.scores.r2:.4g}, root mean squared error")
+    groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
+    model = ExactValuer(DecisionTreeClassifier(random_state=0), progress=False)
+    _, lines = printed(model.fit(**given, **groups).valuation_)
+    assert " accuracy of DecisionTreeClassifier; baseline " in lines["score"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,7 @@ from cellworth.certainty import WIDTH_95
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Owners, listed_names
 from cellworth.sharded_valuation import ShardedValuation
-from cellworth.valuation import Valuation
+from cellworth.valuation import Valuation, named_score
 
 Floats = NDArray[np.float64]
 
@@ -291,6 +292,19 @@ def _summary(payout: Payout) -> Iterator[str]:
     yield from payout.notes
 
 
+def _notes_of_score(valuation: Valuation) -> Iterator[str]:
+    if math.isnan(valuation.score):
+        return
+    if valuation.scores is not None:
+        yield f"The whole table scores {named_score(valuation)} on {valuation.scores.judged_on}."
+        if valuation.scores.sentence:
+            yield valuation.scores.sentence
+    yield (
+        f"The baseline of the score, {valuation.unearned:.4f} (empty={valuation.empty!r}), is not "
+        "allocated to any owner."
+    )
+
+
 def _notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was broken off before its time; run it to its end before you pay."
@@ -307,11 +321,7 @@ def _notes(payout: Payout) -> Iterator[str]:
             f"{_free(payout)} that nobody owns are worth {payout.nobody:.4f}; nobody is paid for "
             "them."
         )
-    if not np.isnan(payout.valuation.unearned):
-        yield (
-            f"Of the score, {payout.valuation.unearned:.4f} is there before any cell is used "
-            f"(empty policy {payout.valuation.empty!r}); nobody earned it."
-        )
+    yield from _notes_of_score(payout.valuation)
     if payout.policy.game == "blocks":
         yield f"Note: {PER_HEAD}."
     for name, value in payout.carried.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from cellworth.cli import options
 from cellworth.cli.folders import Result, stands_alone
 from cellworth.cli.printing import print_result
 from cellworth.cli.program import NO
-from cellworth.valuation import Valuation
+from cellworth.valuation import Valuation, named_score
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,15 @@ def _of_values(
         yield Check("max_harmful", share, max_harmful, share <= max_harmful, told, unknown)
     if min_total is not None:
         total = valuation.total
-        told = f"all cells are worth {total:.4g}, at least {min_total:.4g} is asked for"
+        scored = _told_score(valuation)
+        told = f"all cells are worth {total:.4g}{scored}, at least {min_total:.4g} is asked for"
         yield Check("min_total", total, min_total, total >= min_total, told)
+
+
+def _told_score(valuation: Valuation) -> str:
+    if valuation.scores is None or math.isnan(valuation.score):
+        return ""
+    return f" (score {named_score(valuation)}, baseline {valuation.unearned:.4g})"
 
 
 def _of_suspects(result: Result, most: int, above: float) -> Check:

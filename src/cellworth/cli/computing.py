@@ -110,8 +110,13 @@ def plan(as_json: bool, **given: Any) -> None:
         "seconds": found.seconds,
         "seconds_per_utility": found.seconds_per_utility,
         "allowed": found.allowed,
+        "scoring": None if found.scores is None else found.scores.scoring,
+        "n_validation_rows": None if found.scores is None else found.scores.n_validation_rows,
     }
-    print_result("plan", document, [repr(found)])
+    lines = [repr(found)]
+    if found.scores is not None:
+        lines.append(f"scored by {found.scores.name} on {found.scores.judged_on}")
+    print_result("plan", document, lines)
 
 
 def _refuse_two_places(place: Place) -> None:

@@ -20,7 +20,7 @@ from cellworth.report.lists import listed_cells, listed_columns, listed_owners, 
 from cellworth.report.origins import discreet_origin, told_origin
 from cellworth.report.rounds import checked_rounds
 from cellworth.report.subjects import Subject
-from cellworth.valuation import Strip, Valuation
+from cellworth.valuation import Strip, Valuation, name_of_score
 
 # Errors below this part of a large value are rounding.
 _DUST = 1e-12
@@ -108,7 +108,8 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         judged += int(sure.sum())
         squares += float((errors[sure] ** 2).sum())
     return {
-        "score": plain(valuation.expected_total + valuation.unearned),
+        "score": plain(valuation.score),
+        "scored_by": _scored_by(valuation),
         "unearned": plain(valuation.unearned),
         "total": plain(valuation.total),
         "total_error": plain(valuation.total_error),
@@ -124,6 +125,20 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "sampling_alone": valuation.lacks_validation_errors,
         "error": math.sqrt(squares / judged) if judged else None,
         "size": size,
+    }
+
+
+def _scored_by(valuation: Valuation) -> dict[str, Any] | None:
+    """Name of the score, what it was judged on, and what to compare it with."""
+    scores = valuation.scores
+    if scores is None:
+        return None
+    return {
+        "name": name_of_score(valuation),
+        "task": scores.task,
+        "judged_on": scores.judged_on,
+        "beside": scores.sentence,
+        **{name: plain(getattr(scores, name)) for name in ("accuracy", "majority", "r2", "rmse")},
     }
 
 

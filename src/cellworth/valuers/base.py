@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from cellworth.provenance import described
 from cellworth.valuation import Valuation
 from cellworth.valuers.methods import corners
 from cellworth.valuers.plans import Plan
+from cellworth.valuers.scoring import scores_of_game
 from cellworth.valuers.settings import Settings
 
 # What a fitted valuer shows of its valuation.
@@ -223,7 +225,7 @@ class ModelValuer(Valuer):
         )  # fmt: skip
         # A model that fails on the whole table would be timed failing.
         corners(game, game.shape)
-        return self._plan(game)
+        return replace(self._plan(game), scores=scores_of_game(game, math.nan))
 
     @abstractmethod
     def _plan(self, game: Any) -> Plan: ...

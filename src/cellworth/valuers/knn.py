@@ -55,7 +55,7 @@ from cellworth.valuers.methods import run_identity
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.questions import Judges, Questions
-from cellworth.valuers.scoring import scores_of_queries
+from cellworth.valuers.scoring import scores_of_game, scores_of_queries
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
 from cellworth.valuers.shard_plans import ShardPlan
 from cellworth.valuers.shard_trials import Trial, n_workers_of, trial_part
@@ -392,7 +392,9 @@ class KNNValuer(Valuer):
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else checked_stop(self.stop)
         once, limited = not tasks.questions.draws, rule is not None
-        return plan_of_sweeps(tasks, _checked_sweeps(self.sweeps, once=once, limited=limited), rule)
+        sweeps = _checked_sweeps(self.sweeps, once=once, limited=limited)
+        plan = plan_of_sweeps(tasks, sweeps, rule)
+        return replace(plan, scores=scores_of_game(game, math.nan))
 
     def _shard_plan(self, given: _InShards) -> ShardPlan:
         settings, executor = self._checked_for_shards(given)

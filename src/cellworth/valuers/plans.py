@@ -14,6 +14,7 @@ from cellworth.blocks import Mask
 from cellworth.designs import Design, generator
 from cellworth.execution import StoppingRule
 from cellworth.games import Game
+from cellworth.scores import Scores
 
 _TIMED_UTILITIES = 20
 _TIMED_SECONDS = 2.0
@@ -42,6 +43,8 @@ class Plan:
         Time that the stopping rule allows.
     limit : float
         Utilities beyond which the run is refused.
+    scores : Scores or None
+        What the table will be scored by, and on which rows.
     """
 
     design: str
@@ -51,6 +54,7 @@ class Plan:
     seconds_per_utility: float
     most_seconds: float = math.inf
     limit: float = math.inf
+    scores: Scores | None = None
 
     @classmethod
     def of_run(cls, name: str, game: Any, design: Design, rule: StoppingRule) -> Plan:
