@@ -169,6 +169,26 @@ def public_methods(cls):
     return [method for method in ours if inspect.isfunction(method)]
 
 
+def references_of(name):
+    """Entries of the References section of a docstring, each in one line."""
+    found = re.search(r"\nReferences\n-+\n(.*?)(\n\n\w+\n-+\n|$)", documented(name), re.S)
+    return [" ".join(entry.split()) for entry in found[1].split("\n\n")] if found else []
+
+
+def documented(name):
+    return inspect.getdoc(getattr(cellworth, name)) or ""
+
+
+def test_what_docstrings_refer_to_is_on_the_page_of_references():
+    page = Path(__file__).parents[1] / "docs" / "explanation" / "bibliography.md"
+    listed = " ".join(page.read_text().split())
+    referring = [name for name in cellworth.__all__ if references_of(name)]
+    assert {"KNNValuer", "OutOfBagValuer", "Banzhaf", "LeverageSubsets"} <= set(referring)
+    for name in referring:
+        for entry in references_of(name):
+            assert entry in listed, (name, entry)
+
+
 def test_the_version_is_that_of_the_package():
     assert cellworth.__version__ == "0.1.0"
 

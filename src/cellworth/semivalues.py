@@ -26,6 +26,10 @@ class Semivalue(Protocol):
 class Shapley:
     """Every size equally likely; the only family whose values add up to the total.
 
+    References
+    ----------
+    Shapley (1953), A Value for n-Person Games, Contributions to the Theory of Games II.
+
     Examples
     --------
     >>> Shapley().size_probabilities(4)
@@ -40,6 +44,14 @@ class Shapley:
 @dataclass(frozen=True)
 class Banzhaf:
     """Every coalition equally likely, so that middle sizes prevail.
+
+    References
+    ----------
+    Dubey, Neyman and Weber (1981), Value Theory Without Efficiency, Mathematics of Operations
+    Research.
+
+    Wang and Jia (2023), Data Banzhaf: A Robust Data Valuation Framework for Machine Learning,
+    AISTATS.
 
     Examples
     --------
@@ -57,6 +69,11 @@ class Banzhaf:
 @dataclass(frozen=True)
 class Beta:
     """Beta(a, b) of Kwon and Zou (2022): a > b favours small coalitions, a < b large ones.
+
+    References
+    ----------
+    Kwon and Zou (2022), Beta Shapley: a Unified and Noise-reduced Data Valuation Framework for
+    Machine Learning, AISTATS.
 
     Examples
     --------

@@ -157,6 +157,11 @@ class LeverageSubsets(FittedSubsets):
     coalitions : int, default=None
         How many a query is ranked on in a sweep; None means eight per column.
 
+    References
+    ----------
+    Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
+    ICLR.
+
     Examples
     --------
     >>> LeverageSubsets().n_coalitions(30)
@@ -188,6 +193,10 @@ class QuadratureSubsets(FittedSubsets):
     ----------
     coalitions : int, default=None
         How many a query is ranked on in a sweep; None means eight per column.
+
+    References
+    ----------
+    O'Hagan (1991), Bayes-Hermite quadrature, Journal of Statistical Planning and Inference.
 
     Examples
     --------
@@ -225,6 +234,14 @@ class Permutations:
     ----------
     orders : int, default=2
         Orders per query and sweep; each costs one ranking per column.
+
+    References
+    ----------
+    Castro, Gómez and Tejada (2009), Polynomial calculation of the Shapley value based on sampling,
+    Computers & Operations Research.
+
+    Mitchell, Cooper, Frank and Holmes (2022), Sampling Permutations for Shapley Value Estimation,
+    Journal of Machine Learning Research.
 
     Examples
     --------

@@ -74,6 +74,10 @@ def suspect_cells(
         Cells are as they are in pandas; elsewhere they are text if columns differ in type.
         ``reason`` has the first 60 characters of long contents.
 
+    References
+    ----------
+    Rousseeuw and Van den Bossche (2018), Detecting Deviating Data Cells, Technometrics.
+
     Examples
     --------
     >>> X = [[size, 7 * size] for size in range(20)]

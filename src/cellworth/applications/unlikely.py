@@ -54,6 +54,10 @@ def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     --------
     suspect_cells : The most suspicious cells, with reasons.
 
+    References
+    ----------
+    Rousseeuw and Van den Bossche (2018), Detecting Deviating Data Cells, Technometrics.
+
     Examples
     --------
     >>> X = [[size, 7 * size] for size in range(20)]

@@ -116,6 +116,11 @@ class PlainGrids(Estimator):
     :class:`CentredGrids` or :class:`GaussianProcess`. What a task tells is skewed, so that spreads
     of few tasks promise too much: standard errors come with 200 tasks. Shapley values only.
 
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
     Examples
     --------
     >>> from cellworth import AfterTasks, TableGame, value_game
@@ -149,6 +154,10 @@ class TensorLeastSquares(Estimator):
     are eight times as many pairs as coefficients. No standard errors: those of a regression, on a
     game that is no noise, would promise too much. Shapley values only, up to about 13 players a
     side.
+
+    References
+    ----------
+    Lundberg and Lee (2017), A Unified Approach to Interpreting Model Predictions, NIPS.
 
     Examples
     --------
@@ -196,6 +205,10 @@ class GaussianProcess(Estimator):
     means that add up to the total; they serve every semivalue. Standard errors are posterior ones,
     given once there are ten utilities for each block; they trust the kernel. The cost beyond fits
     is some seconds at the end, and grows with the third power of the utilities.
+
+    References
+    ----------
+    O'Hagan (1991), Bayes-Hermite quadrature, Journal of Statistical Planning and Inference.
 
     Examples
     --------

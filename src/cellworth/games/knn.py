@@ -33,11 +33,12 @@ class KNNGame:
     """How well the labels of the nearest rows tell the validation labels.
 
     For one validation row with a class label, the utility of rows S seen through columns F is the
-    number of label matches among the min(K, size of S) nearest rows, divided by K. For one with a
-    numeric target it is minus the squared error of the mean over K places, filled with the targets
-    of the nearest rows and, where there are fewer than K, with the mean target of all rows that may
-    be learned from. The game's utility is a weighted mean over all validation rows. Rows at equal
-    distance share the places that are left, which is the mean over all orders of the ties.
+    number of label matches among the min(K, size of S) nearest rows, divided by K as in Jia et al.
+    (2019), not by min(K, size of S) as in Wang and Jia (2023). For one with a numeric target it is
+    minus the squared error of the mean over K places, filled with the targets of the nearest rows
+    and, where there are fewer than K, with the mean target of all rows that may be learned from.
+    The game's utility is a weighted mean over all validation rows. Rows at equal distance share the
+    places that are left, which is the mean over all orders of the ties.
 
     Parameters
     ----------
@@ -66,6 +67,14 @@ class KNNGame:
         remaining rows.
     groups : array-like, default=None
         Rows that a splitter keeps together.
+
+    References
+    ----------
+    Jia, Dao, Wang, Hubis, Gürel, Li, Zhang, Spanos and Song (2019), Efficient Task-Specific Data
+    Valuation for Nearest Neighbor Algorithms, Proceedings of the VLDB Endowment.
+
+    Wang and Jia (2023), A Note on "Efficient Task-Specific Data Valuation for Nearest Neighbor
+    Algorithms", arXiv:2304.04258.
 
     Examples
     --------

@@ -76,6 +76,11 @@ class ExactValuer(ModelValuer):
     row_values_, column_values_ : arrays
         One-dimensional values: sums of the blocks.
 
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier

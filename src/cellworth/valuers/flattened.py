@@ -84,6 +84,11 @@ class FlattenedValuer(ModelValuer):
     row_values_, column_values_ : arrays
         Sums of the blocks.
 
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier

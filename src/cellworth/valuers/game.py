@@ -51,6 +51,11 @@ def value_game(
     max_utilities : int, default=2**20
         Refuse to start an exact run beyond this.
 
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
     Examples
     --------
     A game in which every row adds 1 to what every column earns:

@@ -174,6 +174,17 @@ class KNNValuer(Valuer):
     The first fit on a machine compiles the kernels, which takes some seconds; the result is kept on
     disk.
 
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Jia, Dao, Wang, Hubis, Gürel, Li, Zhang, Spanos and Song (2019), Efficient Task-Specific Data
+    Valuation for Nearest Neighbor Algorithms, Proceedings of the VLDB Endowment.
+
+    Wang and Jia (2023), A Note on "Efficient Task-Specific Data Valuation for Nearest Neighbor
+    Algorithms", arXiv:2304.04258.
+
     Examples
     --------
     >>> X = [[0.0, "red"], [1.0, "red"], [9.0, "blue"], [8.0, None]]

@@ -80,6 +80,14 @@ class MonteCarloValuer(ModelValuer):
     row_values_, column_values_ : arrays
         One-dimensional values: sums of the blocks.
 
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Castro, Gómez and Tejada (2009), Polynomial calculation of the Shapley value based on sampling,
+    Computers & Operations Research.
+
     Examples
     --------
     >>> from cellworth import AfterUtilities

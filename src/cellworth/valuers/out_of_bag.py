@@ -112,6 +112,13 @@ class OutOfBagValuer(Valuer):
     row_values_, column_values_ : arrays
         Sums of the blocks.
 
+    References
+    ----------
+    Sun, Shen and Kwon (2024), 2D-OOB: Attributing Data Contribution Through Joint Valuation
+    Framework, NeurIPS.
+
+    Kwon and Zou (2023), Data-OOB: Out-of-bag Estimate as a Simple and Efficient Data Value, ICML.
+
     Examples
     --------
     >>> X = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0], [9.0, 5.0], [4.0, 4.0]]
