@@ -11,6 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import bare_engine
 import benchmark_data
+import explanation
 import machinery
 import memory
 import model_games
@@ -51,6 +52,14 @@ def test_the_papers_algorithm_is_written_down_rightly():
     # Numbers without ties, and no columns worth nothing, as in the paper.
     ours = KNNValuer(3, scale=None, empty="zero").fit(X, y, X_val=X_val, y_val=y_val)
     np.testing.assert_allclose(ours.values_, mean, atol=1e-8)
+
+
+@with_data
+def test_published_values_share_out_no_score_and_tell_equal_rows_apart():
+    given = benchmark_data.load("breast9", DATA)
+    total, score, apart = explanation.published(given, DATA)
+    assert (round(total, 3), round(score, 3)) == (0.173, 0.958)
+    assert apart > 7e-4
 
 
 def error_against_the_paper(name, design):
