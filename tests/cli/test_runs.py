@@ -127,6 +127,14 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
     np.testing.assert_array_equal(parts.values, whole.values)
 
 
+@pytest.fixture
+def small_tasks(monkeypatch):
+    """A sweep over a small table has several tasks, and so can be broken off."""
+    monkeypatch.setattr("cellworth.valuers.questions._RANKED_PER_TASK", 1)
+    monkeypatch.setattr("cellworth.valuers.questions._LEAST_PER_COLUMN", 1)
+
+
+@pytest.mark.usefixtures("small_tasks")
 def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--deadline", "0.001s", "--jobs", 1]
@@ -135,12 +143,34 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     assert "Broken off: these values are of what was done by then." in done.err
     assert "Warning: the run was broken off after" in done.err
     assert Valuation.load(tmp_path / "v").status == "interrupted"
-    assert "broken off" in cellworth("check", tmp_path / "v", "--min-total", "-9").err
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
     assert done.code == 3
     assert "cellworth resume" in done.err
 
 
+def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked, tmp_path):
+    fine("value", *asked, "-o", tmp_path / "v")
+    valuation = Valuation.load(tmp_path / "v")
+    scores = replace(valuation.scores, n_planned_rows=4000, n_validation_rows=339, n_folds=1)
+    replace(valuation, status="interrupted", scores=scores).save(tmp_path / "v")
+    check = ["check", tmp_path / "v", "--min-total", "-9"]
+    done = cellworth(*check)
+    assert done.code == 1
+    first, second = done.out.splitlines()
+    assert first == (
+        "FAIL  the run was broken off before its end (339 of 4,000 validation rows); go on with "
+        "cellworth resume, or give --allow-interrupted"
+    )
+    assert second.startswith("ok    all cells are worth")
+    found = json.loads(cellworth(*check, "--json").out)
+    jsonschema.validate(found, read_schema("check"))
+    assert not found["passed"]
+    done = cellworth(*check, "--allow-interrupted")
+    assert done.code == 0
+    assert "ok    the run was broken off before its end" in done.out
+
+
+@pytest.mark.usefixtures("small_tasks")
 def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +47,10 @@ class Check:
     "--suspicion-above", type=options.finite,
     help="Beyond this a cell counts as suspicious; at most about 2 log(rows).",
 )  # fmt: skip
+@click.option(
+    "--allow-interrupted", is_flag=True,
+    help="Hold values of a run that was broken off against the limits, too; else they fail.",
+)  # fmt: skip
 @options.files_moved
 @options.as_json
 @click.pass_context
@@ -60,6 +63,7 @@ def check(
     min_total: float | None,
     max_suspects: int | None,
     suspicion_above: float | None,
+    allow_interrupted: bool,
     table: Path | None,
     val: Path | None,
     as_json: bool,
@@ -75,9 +79,10 @@ def check(
     else:
         result = Result.load(folder, table=table, val=val)
         valuation = result.valuation
-    if valuation.status == "interrupted":
-        warnings.warn("these values were broken off before their end.", stacklevel=2)
-    checks = [*_of_values(valuation, max_harmful, min_total)]
+    checks = [
+        *_of_status(valuation, allow_interrupted),
+        *_of_values(valuation, max_harmful, min_total),
+    ]
     if max_suspects is not None and suspicion_above is not None:
         checks.append(_of_suspects(result, max_suspects, suspicion_above))
     passed = all(one.passed for one in checks)
@@ -94,6 +99,17 @@ def shares_harmful(valuation: Valuation) -> tuple[float, float]:
     """
     signs = valuation.signs()
     return signs.negative / signs.total, signs.unknown / signs.total
+
+
+def _of_status(valuation: Valuation, allowed: bool) -> Iterator[Check]:
+    """Values of a run that was broken off are none that a pipeline should go on with."""
+    if valuation.status != "interrupted":
+        return
+    scores = valuation.scores
+    done = f" ({scores.judged_on})" if scores is not None else ""
+    told = f"the run was broken off before its end{done}"
+    advice = "allowed" if allowed else "go on with cellworth resume, or give --allow-interrupted"
+    yield Check("interrupted", 1.0, float(allowed), allowed, f"{told}; {advice}")
 
 
 def _of_values(
