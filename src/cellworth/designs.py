@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -42,6 +43,11 @@ class FiniteDesign(Design, Protocol):
 def n_margins(shape: tuple[int, int]) -> int:
     """Coalitions of rows and coalitions of columns."""
     return sum(1 << n_players for n_players in shape)
+
+
+def n_utilities(shape: tuple[int, int]) -> int:
+    """Pairs of some rows and some columns: the coalitions whose utilities cost something."""
+    return math.prod((1 << n_players) - 1 for n_players in shape)
 
 
 def generator(seed: int, *place: int) -> np.random.Generator:
@@ -264,6 +270,37 @@ class AllCoalitions:
             coalition_masks(pairs >> n_columns, n_rows),
             coalition_masks(pairs & ((1 << n_columns) - 1), n_columns),
         )
+
+
+@dataclass(frozen=True)
+class ThenAll:
+    """The first tasks of a design, then every pair of coalitions, of which many are known by then.
+
+    A run that ends early has what the first tasks tell, and one that comes to the end is exact.
+    """
+
+    first: Design
+    n_first: int
+    shape: tuple[int, int]
+
+    @property
+    def utilities_per_task(self) -> float:
+        """About as many as in a first task."""
+        return self.first.utilities_per_task
+
+    @property
+    def pairs(self) -> AllCoalitions:
+        """What follows the first tasks."""
+        return AllCoalitions(self.shape)
+
+    @property
+    def n_tasks(self) -> int:
+        """First tasks, and those that cover every pair."""
+        return self.n_first + self.pairs.n_tasks
+
+    def __call__(self, task: int) -> Any:
+        """Name a first task, or list pairs."""
+        return self.first(task) if task < self.n_first else self.pairs(task - self.n_first)
 
 
 def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:

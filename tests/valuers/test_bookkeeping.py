@@ -9,6 +9,8 @@ from cellworth import (
     AfterSeconds,
     AfterTasks,
     AfterUtilities,
+    Banzhaf,
+    Beta,
     CentredGrids,
     ExactValuer,
     FlattenedValuer,
@@ -20,6 +22,7 @@ from cellworth import (
     PlainGrids,
     Processes,
     Serial,
+    Shapley,
     StandardErrorBelow,
     TableGame,
     TensorLeastSquares,
@@ -107,6 +110,89 @@ def test_a_game_of_few_coalitions_ends_although_the_budget_is_not_used_up():
     assert seen.provenance.tally.utilities <= 10 * 1000 + 4
 
 
+SMALL = TableGame(np.random.default_rng(0).normal(size=(16, 8)))
+ALL_OF_SMALL = 15 * 7
+SEMIVALUES = [Shapley(), Banzhaf(), Beta(4, 1)]
+
+
+@pytest.mark.parametrize("budget", [ALL_OF_SMALL, 10**6])
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_a_budget_for_all_coalitions_gives_exact_values_whatever_the_design(design, budget):
+    seen, exact = run(budget, design, SMALL), value_game(SMALL)
+    np.testing.assert_array_equal(seen.moments.mean, exact.moments.mean)
+    assert seen.status == "exact"
+    assert not seen.standard_errors.any()
+    assert seen.provenance.tally.new == ALL_OF_SMALL
+
+
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 3)])
+def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semivalue, shape):
+    game = TableGame(SMALL.table[: 1 << shape[0], : 1 << shape[1]])
+    weighed = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+    most = ((1 << shape[0]) - 1) * ((1 << shape[1]) - 1)
+    for seed in range(10):
+        seen = run(most, game=game, random_state=seed, **weighed)
+        assert seen.status == "exact"
+    np.testing.assert_array_equal(seen.values, value_game(game, **weighed).values)
+
+
+@TOO_FEW
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_a_budget_that_lacks_one_coalition_gives_estimates(design):
+    seen = run(ALL_OF_SMALL - 1, design, SMALL)
+    assert seen.status == "estimated"
+    assert seen.provenance.tally.new < ALL_OF_SMALL
+
+
+def test_time_may_end_a_run_whose_utilities_would_suffice():
+    class Slowing(TableGame):
+        asked = 0
+
+        def value(self, rows, columns):
+            self.asked += 1
+            time.sleep(self.asked > 80)
+            return super().value(rows, columns)
+
+    assert run(game=SMALL, stop=AfterUtilities(200) | AfterSeconds(600)).status == "exact"
+    cut = run(game=Slowing(SMALL.table), stop=AfterUtilities(200) | AfterSeconds(1.5))
+    assert cut.status == "estimated"
+    assert cut.standard_errors.min() > 0
+
+
+def test_an_interrupted_run_keeps_the_estimates_of_its_first_tasks():
+    class Stopped(TableGame):
+        left = 90
+
+        def value(self, rows, columns):
+            self.left -= rows.any() and columns.any()
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return super().value(rows, columns)
+
+    with pytest.warns(UserWarning, match="the run was broken off"):
+        seen = run(200, game=Stopped(SMALL.table), executor=Serial())
+    assert seen.status == "interrupted"
+    assert seen.standard_errors.min() > 0
+
+
+def test_a_checkpoint_that_was_begun_with_less_goes_on_with_its_tasks():
+    journal = MemoryJournal()
+    short = run(90, game=SMALL, checkpoint=journal)
+    longer = run(200, game=SMALL, checkpoint=journal)
+    assert longer.status == "estimated"
+    assert longer.provenance.sessions[0].tasks > short.provenance.sessions[0].tasks
+    with pytest.raises(ValueError, match=r"holds another run.*seed=0.*seed=1"):
+        run(200, game=SMALL, checkpoint=journal, random_state=1)
+
+
+def test_a_finished_run_over_all_coalitions_is_found_in_its_checkpoint(tmp_path):
+    whole = run(200, game=SMALL, checkpoint=tmp_path)
+    again = run(300, game=SMALL, checkpoint=tmp_path)
+    assert again.status == "exact"
+    np.testing.assert_array_equal(again.values, whole.values)
+
+
 def test_a_budget_below_one_task_gives_equal_shares_and_a_warning():
     with pytest.warns(UserWarning, match="the budget ended before the first task"):
         seen = run(20)
@@ -174,10 +260,15 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6
 @pytest.mark.parametrize(
     ("valuer", "design", "utilities", "per_task"),
     [
-        (MonteCarloValuer(GaussianNB()), "centred grids", 50 * 24, 2 * 7 * 5),
+        (
+            MonteCarloValuer(GaussianNB(), stop=AfterUtilities(63 * 15 - 1)),
+            "centred grids", 63 * 15 - 1, 2 * 7 * 5,
+        ),
+        # 50 utilities for each of 24 blocks cover all coalitions.
+        (MonteCarloValuer(GaussianNB()), "centred grids, then all", 63 * 15, 70),
         (
             MonteCarloValuer(GaussianNB(), design=GaussianProcess(), stop=AfterUtilities(10**6)),
-            "gaussian process", 4000, 32,
+            "gaussian process, then all", 63 * 15, 32,
         ),
         (MonteCarloValuer(GaussianNB(), stop=AfterTasks(10)), "centred grids", 700, 70),
         (

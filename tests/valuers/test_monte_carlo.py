@@ -43,12 +43,20 @@ def test_a_random_state_object_gives_a_seed():
 
 
 @pytest.mark.slow
-def test_the_default_budget_is_fifty_utilities_a_block_or_ten_looks_at_each():
-    groups = {"row_groups": np.arange(150) % 6, "column_groups": np.arange(4)}
+def test_the_default_budget_is_fifty_utilities_a_block():
+    groups = {"row_groups": np.arange(150) % 8, "column_groups": np.arange(4)}
     valuation = MonteCarloValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_
-    budget, per_task = 50 * 6 * 4, 2 * 7 * 5
-    # There are 63 x 15 utilities in all, fewer than the budget.
-    assert valuation.provenance.sessions[0].tasks == 10 * budget // per_task
+    budget, per_task = 50 * 8 * 4, 2 * 9 * 5
+    assert budget - per_task < valuation.provenance.tally.new <= budget
+
+
+@pytest.mark.slow
+def test_the_default_budget_is_exact_where_there_are_fewer_coalitions():
+    groups = {"row_groups": np.arange(150) % 5, "column_groups": np.arange(4)}
+    valuation = MonteCarloValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_
+    exact = ExactValuer(GaussianNB()).fit(**(DATA | groups)).valuation_
+    assert valuation.status == "exact"
+    np.testing.assert_array_equal(valuation.values, exact.values)
 
 
 def test_provenance_tells_what_was_run(tmp_path):

@@ -63,6 +63,10 @@ class Journal(Protocol):
         ...
 
 
+class AnotherRunError(ValueError):
+    """A journal that holds a run other than the one asked for."""
+
+
 class MemoryJournal:
     """A journal that lives as long as the Python session does.
 
@@ -117,7 +121,7 @@ class MemoryJournal:
 def refuse_another_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
     """Compare two runs; where they differ, say in what first."""
     for name, (before, now) in _differences(kept, asked, ()):
-        raise ValueError(
+        raise AnotherRunError(
             f"{where} holds another run: its {name} is {_short(before)}, but here it is "
             f"{_short(now)}; give a new checkpoint, or the data, settings, versions and "
             "random_state of that run."

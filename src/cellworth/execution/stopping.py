@@ -125,8 +125,9 @@ class AfterUtilities(StoppingRule):
 
     With a model a utility is a fit (or one for each fold and repeat), and this is the budget in
     fits. A utility counts where the run meets it first, also if a cache spares its cost, so that
-    the values do not depend on the cache. Those of no rows or no columns do not count. A run that
-    meets hardly any new coalitions, because there are few, ends after ten times as many looks.
+    the values do not depend on the cache. Those of no rows or no columns do not count. Where the
+    budget covers all coalitions, all are looked at, and the values are exact. A run that meets
+    hardly any new coalitions ends after ten times as many looks.
 
     Examples
     --------

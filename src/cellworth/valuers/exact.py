@@ -185,17 +185,18 @@ def exact_valuation(
             "exact values need all coalitions; the run was broken off (a checkpoint keeps what was "
             "done)"
         )
-    return replace(valuation, moments=_exact(valuation.moments, blocks.shape), status="exact")
+    return as_exact(valuation)
 
 
-def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
-    """Moments without spread: tasks differ, but their sum is not a matter of chance."""
-    marginals = 1 << (sum(shape) - 2)
-    return replace(
+def as_exact(valuation: Valuation) -> Valuation:
+    """Tell that all coalitions were looked at: tasks differ, but their sum is not random."""
+    moments, marginals = valuation.moments, 1 << (sum(valuation.shape) - 2)
+    without_spread = replace(
         moments,
         count=np.full_like(moments.count, marginals),
         spread=np.zeros_like(moments.spread),
     )
+    return replace(valuation, moments=without_spread, status="exact", shrink=False)
 
 
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:

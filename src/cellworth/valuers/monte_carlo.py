@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from cellworth.blocks import Blocks
+from cellworth.designs import ThenAll, n_utilities
 from cellworth.estimates import Estimator, checked_estimator
-from cellworth.execution import AfterUtilities, Progress, StoppingRule
+from cellworth.estimates.looks import Estimate
+from cellworth.execution import AfterTasks, AfterUtilities, Progress, StoppingRule
+from cellworth.execution.journal import AnotherRunError
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
-from cellworth.semivalues import Semivalue
+from cellworth.moments import Floats, Moments
+from cellworth.semivalues import LeaveOneOut, Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
-from cellworth.valuers.methods import Method, corners, value_blocks
+from cellworth.valuers.exact import MOST_UTILITIES, WeightedUtilities, as_exact
+from cellworth.valuers.methods import Corners, Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop
 
 _UTILITIES_PER_BLOCK = 50
+_MOST_PLAYERS_OF_ALL = MOST_UTILITIES.bit_length() - 1
+# A budget of utilities ends after ten looks at each; these and all pairs stay well below.
+_LOOKS_BEFORE_ALL = 3
 
 
 class MonteCarloValuer(ModelValuer):
@@ -46,7 +56,7 @@ class MonteCarloValuer(ModelValuer):
         Which coalitions to look at; None means what suits the semivalues.
     stop : StoppingRule, default=None
         When the run is long enough; None means ``AfterUtilities`` of 50 for each block. Join rules
-        with ``|``, ``&``.
+        with ``|``, ``&``. A budget of utilities that covers all coalitions gives exact values.
     random_state : int or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
@@ -142,7 +152,11 @@ class MonteCarloValuer(ModelValuer):
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         estimator = checked_estimator(self.design, settings.semivalues)
         tasks = estimator.design(game.shape, settings.semivalues, seed=0)
-        return Plan.of_run(estimator.name, game, tasks, _rule(self.stop, estimator, game.shape))
+        rule = _rule(self.stop, estimator, game.shape)
+        plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
+        if not _covers_all(rule, game.shape, settings):
+            return plan
+        return replace(plan, design=f"{plan.design}, then all", utilities=n_utilities(game.shape))
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
         settings = self._settings(self.row_semivalue, self.column_semivalue)
@@ -161,16 +175,16 @@ def monte_carlo_valuation(
     stop: StoppingRule | None,
     seed: int,
 ) -> Valuation | None:
-    """Estimate the values of a game from some of its coalitions."""
+    """Estimate the values of a game from some of its coalitions, or from all within the budget."""
     estimator = checked_estimator(design, settings.semivalues)
-    tasks = estimator.design(blocks.shape, settings.semivalues, seed)
     rule = _rule(stop, estimator, blocks.shape)
+    tasks = estimator.design(blocks.shape, settings.semivalues, seed)
     ends = corners(game, blocks.shape)
     method = Method(
         name=estimator.name,
         design=tasks,
         estimate=estimator.estimate(settings.semivalues, ends.total),
-        stop=rule,
+        stop=_within(estimator, rule),
         seed=seed,
         tasks_per_round=estimator.tasks_per_round,
         describe=_describe,
@@ -179,7 +193,62 @@ def monte_carlo_valuation(
         merges=estimator.merges,
         errors_from=estimator.errors_from,
     )
-    return value_blocks(game, blocks, method, settings=settings, ends=ends)
+    run = partial(value_blocks, game, blocks, settings=settings, ends=ends)
+    if not _covers_all(rule, blocks.shape, settings):
+        return run(method)
+    until_all = _until_all(method, estimator, rule, settings, ends)
+    try:
+        valuation = run(until_all)
+    except AnotherRunError:
+        # The checkpoint was begun with a smaller budget, or with another rule.
+        return run(method)
+    if valuation is None or valuation.provenance.sessions[-1].tasks < until_all.stop.most_tasks:
+        return valuation
+    return as_exact(valuation)
+
+
+def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) -> bool:
+    """Whether a budget suffices for all coalitions."""
+    # Who counts tasks means those of the design.
+    if math.isfinite(rule.most_tasks) or sum(shape) > _MOST_PLAYERS_OF_ALL:
+        return False
+    # Leaving one out needs far fewer than all.
+    if LeaveOneOut() in settings.semivalues:
+        return False
+    return n_utilities(shape) <= rule.most_utilities < math.inf
+
+
+def _until_all(
+    method: Method, estimator: Estimator, rule: StoppingRule, settings: Settings, ends: Corners
+) -> Method:
+    """Go on to all coalitions after the first tasks of a method, which serve a run cut short."""
+    first = method.design
+    looks = min(_LOOKS_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
+    looks_per_task = max(first.utilities_per_task, len(list(first(0))))
+    design = ThenAll(first, int(looks / looks_per_task), ends.shape)
+    weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.whole)
+    assert method.estimate is not None  # noqa: S101 (every estimator has one)
+    return replace(
+        method,
+        design=design,
+        estimate=_UntilAll(design, method.estimate, weighted),
+        stop=rule | AfterTasks(design.n_tasks),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _UntilAll:
+    """What the first tasks tell, and once every pair has been looked at, the exact values."""
+
+    design: ThenAll
+    first: Estimate
+    weighted: WeightedUtilities
+
+    def __call__(self, tasks: Sequence[Any], utilities: Sequence[Floats]) -> Moments:
+        n_first = self.design.n_first
+        if len(tasks) == self.design.n_tasks:
+            return self.weighted(tasks[n_first:], utilities[n_first:])
+        return self.first(tasks[:n_first], utilities[:n_first])
 
 
 def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int]) -> StoppingRule:
@@ -191,8 +260,13 @@ def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int
             f"{estimator!r} gives no standard errors, so that {rule!r} would never be met; give "
             "AfterUtilities(n) or AfterSeconds(n)."
         )
+    return rule
+
+
+def _within(estimator: Estimator, rule: StoppingRule) -> StoppingRule:
+    """End where the estimator has as many utilities as it can read."""
     if rule.most_utilities > estimator.most_utilities:
-        rule |= AfterUtilities(int(estimator.most_utilities))
+        return rule | AfterUtilities(int(estimator.most_utilities))
     return rule
 
 
