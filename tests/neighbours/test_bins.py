@@ -68,13 +68,14 @@ def test_labels_are_valued_with_bins_too():
 
 
 @pytest.mark.parametrize(("n_rows", "nearest"), [(5, 1), (8, 1), (100, 80), (500, 300)])
-def test_where_most_rows_are_among_the_nearest_they_are_sorted(n_rows, nearest):
+def test_where_most_rows_are_among_the_nearest_all_are_ranked(n_rows, nearest):
     X = problem(n_rows)[0]
     exact, binned = (
         KNNValuer(1, ranking=ranking, cv=2).fit(X, np.arange(n_rows) % 2)
         for ranking in (None, RankBins(nearest))
     )
-    assert np.array_equal(exact.values_, binned.values_)
+    # Bins count in fixed units, which are finer than this.
+    np.testing.assert_allclose(binned.values_, exact.values_, rtol=0, atol=1e-15)
 
 
 def test_values_from_bins_are_not_called_exact():

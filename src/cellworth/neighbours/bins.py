@@ -67,10 +67,11 @@ class RankBins:
 def n_nearest(bins: RankBins, n_rows: int, n_neighbors: int) -> int:
     """How many rows are to be ranked exactly: as asked, but enough to find where they end.
 
-    Where these are all rows, or nearly so, rows are better sorted.
+    Where these are most rows, all are: bins for the few others would save little.
     """
     in_sample = math.ceil(_LEAST_NEAREST_IN_SAMPLE * n_rows / _sample_size(n_rows))
-    return max(bins.nearest, in_sample, 2 * n_neighbors + _MARGIN)
+    nearest = max(bins.nearest, in_sample, 2 * n_neighbors + _MARGIN)
+    return max(nearest, n_rows) if 2 * nearest > n_rows else nearest
 
 
 def sample_places(n_rows: int) -> Positions:

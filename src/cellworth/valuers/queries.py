@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from cellworth.execution import leave_if_cancelled
 from cellworth.fixed import UNITS, as_floats
 from cellworth.games import KNNGame
 from cellworth.moments import Tally, with_margins
-from cellworth.neighbours.bins import RankBins, n_nearest, sample_places
+from cellworth.neighbours.bins import RankBins, sample_places
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.rounds import Ranker, Shard
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
@@ -91,7 +91,9 @@ class QueryTasks:
         if task.part.observed and task.sweep == 0:
             n_strata = questions.judges.n_strata
             watch = Watch(questions.n_results, self.game.shape[0], n_strata, n_owners)
-        sums = np.zeros((self.game.shape[0], questions.n_results), dtype=self._dtype)
+        # Bins count in units, which are whole numbers.
+        dtype = np.float64 if self.ranking is None else np.int64
+        sums = np.zeros((self.game.shape[0], questions.n_results), dtype=dtype)
         owned_sums, added = np.zeros(n_owners), []
         orders = questions.orders(task)
         for piece in task.part.pieces:
@@ -142,23 +144,9 @@ class QueryTasks:
             rows = np.flatnonzero(self.game.problem.folds[piece.fold].may_train)
             owned = None if self.holdings is None else self._owned_in(piece.fold)
             watch.turn_to(self.game.blocks.rows.codes[rows], owned)
-        if self.ranking is None or not self._has_bins(piece.fold):
-            return self._sorted(piece, sweep, orders, watch)
-        cells, added = self._binned(piece, sweep, orders, self.ranking, watch)
-        return cells if self._dtype == np.int64 else as_floats(cells), added
-
-    @cached_property
-    def _dtype(self) -> type[np.generic]:
-        """Whole numbers, where every fold is ranked by bins: units do not add up with floats."""
-        binned = all(map(self._has_bins, range(len(self.game.problem.folds))))
-        return np.int64 if binned else np.float64
-
-    def _has_bins(self, fold: int) -> bool:
-        """Bins are for the rows beyond the nearest; a small fold may have none."""
         if self.ranking is None:
-            return False
-        n_rows = int(self.game.problem.folds[fold].may_train.sum())
-        return 2 * n_nearest(self.ranking, n_rows, self.game.n_neighbors) <= n_rows
+            return self._sorted(piece, sweep, orders, watch)
+        return self._binned(piece, sweep, orders, self.ranking, watch)
 
     def _sorted(
         self,
