@@ -43,7 +43,7 @@ class SharedOrder:
     def __init__(self, order):
         self.order = order
 
-    def n_coalitions(self, n_players):
+    def n_coalitions(self, n_players, semivalue=None):
         return n_players
 
     def draw(self, n_players, semivalue, rng):

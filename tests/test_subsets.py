@@ -16,7 +16,8 @@ from cellworth import (
     QuadratureSubsets,
     Shapley,
 )
-from cellworth.designs import generator
+from cellworth.designs import coalition_masks, generator
+from cellworth.semivalues import membership_weights
 from enumeration import line_values
 
 SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut())
@@ -41,6 +42,36 @@ def test_all_subsets_give_the_values_by_definition(n_players, semivalue, rng):
     drawn = AllSubsets().draw(n_players, semivalue, rng)
     truth = line_values(utilities, n_players, semivalue)
     np.testing.assert_allclose(estimate(drawn, utilities), truth, atol=1e-13)
+
+
+@pytest.mark.parametrize("n_players", [3, 14, 400])
+def test_leaving_one_out_takes_one_coalition_more_than_there_are_players(n_players, rng):
+    drawn = AllSubsets().draw(n_players, LeaveOneOut(), rng)
+    assert len(drawn.members) == AllSubsets().n_coalitions(n_players, LeaveOneOut())
+    assert len(drawn.members) == n_players + 1
+    assert drawn.members[-1].all()
+    assert not drawn.nothing.any()
+    utilities = rng.normal(size=n_players + 1)
+    left_out = np.argmin(drawn.members[:-1], axis=1)
+    truth = utilities[-1] - utilities[:-1][np.argsort(left_out)]
+    np.testing.assert_allclose(drawn.weights.T @ utilities, truth, atol=1e-13)
+
+
+class SizesUpToTwo:
+    """Whoever joins finds nobody, one or two others there."""
+
+    def size_probabilities(self, n_players):
+        return np.append(np.full(3, 1 / 3), np.zeros(n_players - 3))
+
+
+def test_coalitions_that_count_for_nobody_are_not_listed(rng):
+    drawn = AllSubsets().draw(6, SizesUpToTwo(), rng)
+    sizes = drawn.members.sum(axis=1)
+    assert np.bincount(sizes).tolist() == [0, 6, 15, 20, 0, 0, 1]
+    assert AllSubsets().n_coalitions(6, SizesUpToTwo()) == 42
+    utilities = rng.normal(size=64)
+    every = membership_weights(SizesUpToTwo(), coalition_masks(np.arange(64), 6))
+    np.testing.assert_allclose(estimate(drawn, utilities), every.T @ utilities, atol=1e-13)
 
 
 @pytest.mark.parametrize("n_players", range(1, 8))

@@ -25,8 +25,10 @@ from cellworth.semivalues import Semivalue, Shapley, membership_weights, size_pr
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-MOST_COLUMNS_OF_ALL_SUBSETS = 20
+MOST_COALITIONS_OF_ALL_SUBSETS = 2**20
 MOST_COLUMNS_OF_QUADRATURE = 500
+
+_SHAPLEY = Shapley()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class Coalitions:
 class SubsetDesign(Protocol):
     """Draws coalitions of columns for one query."""
 
-    def n_coalitions(self, n_players: int) -> int:
+    def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """How many coalitions a query is ranked on, about."""
         ...
 
@@ -72,27 +74,36 @@ class SubsetDesign(Protocol):
 
 @dataclass(frozen=True)
 class AllSubsets:
-    """Every coalition of columns: no sampling error, work that doubles with each column.
+    """Every coalition of columns that counts: no sampling error.
 
-    Coalitions follow each other as in a Gray code, so that one column joins or leaves at a time.
+    For most semivalues these are all, so that the work doubles with each column; leaving one column
+    out needs one coalition more than there are columns. Where all count, they follow each other as
+    in a Gray code, so that one column joins or leaves at a time.
 
     Examples
     --------
     >>> AllSubsets().n_coalitions(9)
     511
+    >>> from cellworth import LeaveOneOut
+    >>> AllSubsets().n_coalitions(9, LeaveOneOut())
+    10
     """
 
-    def n_coalitions(self, n_players: int) -> int:
-        """All but the empty one."""
-        return (1 << n_players) - 1
+    def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
+        """All that count but the empty one."""
+        sizes = _sizes_that_count(semivalue, n_players)
+        if len(sizes) == n_players:
+            return (1 << n_players) - 1
+        return sum(math.comb(n_players, size) for size in sizes)
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """List all coalitions; nothing is drawn."""
-        if n_players > MOST_COLUMNS_OF_ALL_SUBSETS:
+        """List the coalitions; nothing is drawn."""
+        if self.n_coalitions(n_players, semivalue) >= MOST_COALITIONS_OF_ALL_SUBSETS:
+            least = MOST_COALITIONS_OF_ALL_SUBSETS.bit_length() - 1
             raise ValueError(
-                f"AllSubsets of {n_players} columns (labels included, if they play) are "
-                f"2^{n_players} coalitions; use LeverageSubsets(), or cut the columns into "
-                f"column_groups, at most {MOST_COLUMNS_OF_ALL_SUBSETS} players in all."
+                f"AllSubsets of {n_players} columns (labels included, if they play) are more than "
+                f"2^{least} coalitions; use LeverageSubsets() or Permutations(), or cut columns "
+                f"into column_groups, at most {least} players in all."
             )
         return _all_subsets(n_players, semivalue)
 
@@ -117,7 +128,7 @@ class FittedSubsets(ABC):
         if self.coalitions is not None:
             checked_count(self.coalitions, f"coalitions of {type(self).__name__}")
 
-    def n_coalitions(self, n_players: int) -> int:
+    def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """As asked, or eight per player, but not more than there are."""
         wanted = 8 * n_players if self.coalitions is None else self.coalitions
         return min(wanted, AllSubsets().n_coalitions(n_players))
@@ -255,7 +266,7 @@ class Permutations:
         """Refuse what is no number of orders."""
         checked_count(self.orders, "orders of Permutations")
 
-    def n_coalitions(self, n_players: int) -> int:
+    def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """One per column and order; everyone is shared."""
         return self.orders * (n_players - 1) + 1
 
@@ -281,12 +292,28 @@ class Permutations:
 
 
 def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
+    sizes = _sizes_that_count(semivalue, n_players)
+    if len(sizes) == n_players:
+        members = _gray_code(n_players)
+    else:
+        members = np.vstack([_listed(n_players, size) for size in sizes])
+    nothing = membership_weights(semivalue, np.zeros((1, n_players), dtype=bool))[0]
+    return Coalitions(members, membership_weights(semivalue, members), nothing)
+
+
+def _sizes_that_count(semivalue: Semivalue, n_players: int) -> list[int]:
+    """Sizes of coalitions that someone joins or has joined; everyone is always looked at."""
+    chances = size_probabilities(semivalue, n_players)
+    joined_or_left = np.append(chances, 1.0) + np.append(0.0, chances)
+    return [size for size in range(1, n_players + 1) if joined_or_left[size] > 0]
+
+
+def _gray_code(n_players: int) -> Mask:
+    """List all coalitions but the empty one, everyone last."""
     numbers = np.arange(1, 1 << n_players)
     members = coalition_masks(numbers ^ (numbers >> 1), n_players)
     everyone = members.all(axis=1)
-    members = np.vstack([members[~everyone], members[everyone]])
-    nothing = membership_weights(semivalue, np.zeros((1, n_players), dtype=bool))[0]
-    return Coalitions(members, membership_weights(semivalue, members), nothing)
+    return np.vstack([members[~everyone], members[everyone]])
 
 
 def _keeping_the_sum(members: Mask, slopes: Floats) -> Coalitions:
@@ -395,6 +422,8 @@ def _subsets(n_players: int, size: int, count: int, rng: np.random.Generator) ->
 
 @lru_cache(maxsize=64)
 def _listed(n_players: int, size: int) -> Mask:
+    if 2 * size > n_players:
+        return ~_listed(n_players, n_players - size)
     members = np.zeros((math.comb(n_players, size), n_players), dtype=bool)
     places = np.array(list(combinations(range(n_players), size)), dtype=np.intp)
     np.put_along_axis(members, places.reshape(len(members), size), values=True, axis=1)

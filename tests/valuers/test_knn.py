@@ -236,6 +236,53 @@ def larger_problem(seed=0, *, n_rows=60, n_columns=7, n_queries=40):
 DESIGNS = (AllSubsets(), LeverageSubsets(40), QuadratureSubsets(40), Permutations(3))
 
 
+def row_values_on(problem, columns, **settings):
+    """Values of rows in the game of these columns alone, which join as one."""
+    X, y, X_val, y_val = problem
+    valuer = KNNValuer(3, **settings)
+    one_group = {"column_groups": ["all"] * len(columns)}
+    given = X.iloc[:, columns], y, X_val.iloc[:, columns], y_val
+    return fit(valuer, given, **one_group).values[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("design", "settings"),
+    [
+        (None, {}),
+        (None, {"row_semivalue": Banzhaf()}),
+        (None, {"value_labels": True}),
+        (Permutations(1), {}),
+        (LeverageSubsets(), {"row_semivalue": LeaveOneOut()}),
+    ],
+    ids=repr,
+)
+def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
+    n_columns = 22
+    problem = larger_problem(n_columns=n_columns)
+    rows = {"row_semivalue": settings.get("row_semivalue")}
+    every = set(range(n_columns))
+    whole = row_values_on(problem, sorted(every), **rows)
+    without = [row_values_on(problem, sorted(every - {j}), **rows) for j in every]
+    valuer = KNNValuer(3, design=design, column_semivalue=LeaveOneOut(), **settings)
+    valuation = fit(valuer, problem)
+    truth = whole[:, None] - np.column_stack(without)
+    np.testing.assert_allclose(valuation.values[:, :n_columns], truth, rtol=0, atol=1e-13)
+    assert valuation.status == "exact"
+    assert valuation.provenance.seed is None
+    assert not valuation.columns().standard_errors.any()
+
+
+def test_a_design_with_as_many_coalitions_as_there_are_is_exact():
+    problem = larger_problem(n_columns=4)
+    for semivalue in SEMIVALUES:
+        valuer = KNNValuer(column_semivalue=semivalue)
+        exact = fit(valuer, problem)
+        # Five orders of four columns have 16 prefixes, all coalitions are 15.
+        orders = fit(valuer.set_params(design=Permutations(5)), problem)
+        assert orders.status == exact.status == "exact"
+        np.testing.assert_array_equal(orders.values, exact.values)
+
+
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 def test_values_add_up(design, empty):

@@ -17,6 +17,7 @@ from cellworth import (
     Banzhaf,
     Dask,
     KNNValuer,
+    LeaveOneOut,
     LeverageSubsets,
     MemoryJournal,
     Owners,
@@ -115,6 +116,30 @@ def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, ex
     settings = {"sweeps": 2, "executor": executor}
     whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
     same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
+
+
+@pytest.mark.parametrize("n_rows", [79, 80, 81, 120, 160, 161])
+def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
+    X, y = rows(n_rows, 2)
+    X.assign(label=y).to_parquet(tmp_path / "rows.parquet", row_group_size=25)
+    settings = {"design": LeverageSubsets(24), "sweeps": 2, "random_state": 0, "progress": False}
+    few = KNNValuer(5, ranking=RankBins(80), **settings)
+    whole = few.fit(X, y, **JUDGES).valuation_
+    same(few.fit(table(tmp_path, 3), **JUDGES).valuation_, whole)
+    exact = KNNValuer(5, **settings).fit(X, y, **JUDGES).valuation_
+    # Up to twice the nearest rows, all are ranked.
+    off = np.abs(whole.values - exact.values).max() / exact.values.std()
+    assert off < (1e-9 if n_rows < 160 else 0.05)
+
+
+def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
+    settings = {"design": None, "sweeps": None, "column_semivalue": LeaveOneOut()}
+    settings |= {"value_labels": True, "random_state": None}
+    whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+    same(sharded, whole)
+    assert sharded.provenance.tally.new == N_QUERIES * (X.shape[1] + 1)
+    assert sharded.provenance.method["design"] == "AllSubsets()"
 
 
 def test_columns_play_in_groups(folder):

@@ -40,9 +40,8 @@ from cellworth.sharded.layouts import refuse_without_judges
 from cellworth.sharded.running import workers_of
 from cellworth.sharded.tables import ShardedTable
 from cellworth.subsets import (
-    MOST_COLUMNS_OF_ALL_SUBSETS,
+    MOST_COALITIONS_OF_ALL_SUBSETS,
     AllSubsets,
-    FittedSubsets,
     LeverageSubsets,
     Permutations,
     SubsetDesign,
@@ -116,6 +115,8 @@ class KNNValuer(Valuer):
         ``LeverageSubsets(n)``, ``QuadratureSubsets(n)`` or ``Permutations(n)``. None means all
         subsets where rows times queries times subsets are at most 2^31 (about half a minute on one
         core), and else ``LeverageSubsets()`` (``Permutations()`` for columns other than Shapley).
+        A design with as many coalitions as there are is replaced by all of them, which are exact;
+        leaving one column out takes but one more than there are columns.
     ranking : RankBins, default=None
         How rows are ranked by distance. None means exactly for up to 100,000 rows, and beyond
         with ``RankBins()`` where labels are classes. A ShardedTable is always ranked in bins.
@@ -419,7 +420,7 @@ class KNNValuer(Valuer):
         questions = self._questions(judges, (table.shape[0], n_players), settings)
         bins = self._bins()
         sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
-        n_coalitions = questions.design.n_coalitions(questions.n_results)
+        n_coalitions = questions.n_coalitions
         return ShardPlan(
             table.shape,
             questions.n_results,
@@ -624,21 +625,33 @@ def _checked_design(
             f"design is {design!r}; give AllSubsets(), LeverageSubsets(), QuadratureSubsets() or "
             "Permutations()."
         )
-    n_players = size[1] + with_label
-    most = AllSubsets().n_coalitions(n_players)
-    if isinstance(design, FittedSubsets) and design.n_coalitions(n_players) == most:
-        return AllSubsets()
-    return design
+    return _all_if_enough(design, size[1] + with_label, column_semivalue)
 
 
 def _default_design(
     size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
 ) -> SubsetDesign:
     n_rows, n_columns, n_queries = size
-    few = n_columns + with_label <= MOST_COLUMNS_OF_ALL_SUBSETS
-    if few and n_rows * n_queries << n_columns <= MOST_RANKED_ROWS:
+    n_players = n_columns + with_label
+    exist = AllSubsets().n_coalitions(n_players, column_semivalue)
+    # Without labels nothing can be told: half of the coalitions need no ranking.
+    if (
+        exist < MOST_COALITIONS_OF_ALL_SUBSETS
+        and n_rows * n_queries * exist <= MOST_RANKED_ROWS << with_label
+    ):
         return AllSubsets()
-    return LeverageSubsets() if isinstance(column_semivalue, Shapley) else Permutations()
+    sampled = LeverageSubsets() if isinstance(column_semivalue, Shapley) else Permutations()
+    return _all_if_enough(sampled, n_players, column_semivalue)
+
+
+def _all_if_enough(
+    design: SubsetDesign, n_players: int, column_semivalue: Semivalue
+) -> SubsetDesign:
+    """Look at all coalitions that count where the design would look at as many."""
+    exist = AllSubsets().n_coalitions(n_players, column_semivalue)
+    wanted = design.n_coalitions(n_players, column_semivalue)
+    # Leaving one column out takes one more than there are; a sample of these would miss some.
+    return AllSubsets() if exist <= max(wanted, n_players + 1) else design
 
 
 def _checked_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> RankBins | None:

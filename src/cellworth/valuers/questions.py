@@ -180,6 +180,11 @@ class Questions:
         """The same, one after the other, for ranking by bins."""
         return kept(self._designs, sweep, lambda sweep: Designs.of(self.drawn(sweep)))
 
+    @property
+    def n_coalitions(self) -> int:
+        """How many coalitions a query is ranked on, about."""
+        return self.design.n_coalitions(self.n_results, self.column_semivalue)
+
     def orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
         """Which column stands for each name in a design, query by query, piece after piece."""
         rng = generator(self.seed or 0, task.number)
@@ -214,7 +219,7 @@ class Questions:
 
     def _cut(self) -> list[Part]:
         """Cut the queries into parts, in an order in which an early stop is a fair sample."""
-        n_coalitions = self.design.n_coalitions(self.n_results)
+        n_coalitions = self.n_coalitions
         size = max(
             _RANKED_PER_TASK // (self.n_rows * n_coalitions),
             -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),

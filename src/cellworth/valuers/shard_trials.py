@@ -128,7 +128,7 @@ class Trial:
 
     def _round(self, questions: Questions, ranker: Ranker, n_pairs: int) -> int:
         """One round of few queries; how many pairs it had."""
-        task, n_coalitions = questions(0), questions.design.n_coalitions(questions.n_results)
+        task, n_coalitions = questions(0), questions.n_coalitions
         task = replace(task, part=task.part.first(max(n_pairs // n_coalitions, 1)))
         prepared: Prepared = self._timed("prepare", _prepared, questions, task, ranker)
         summary: Summary = self._timed("look", ranker.look, 0, self.shard, prepared)

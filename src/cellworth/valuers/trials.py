@@ -17,7 +17,7 @@ _TRIAL_SECONDS = 0.5
 
 def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
     """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
-    n_coalitions = tasks.questions.design.n_coalitions(tasks.questions.n_results)
+    n_coalitions = tasks.questions.n_coalitions
     per_sweep = tasks.questions.judges.n_queries * n_coalitions
     most = math.inf if stop is None else min(
         stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.questions.parts)
