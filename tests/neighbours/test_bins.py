@@ -151,7 +151,10 @@ def ranked(given, bins):
         with_label=False, ranking=bins, seed=0,
     )  # fmt: skip
     ranker, whole = tasks._ranker(bins, 0)
-    return game, ranker, whole, tasks.questions.prepared(tasks(0), ranker)
+    questions, task = tasks.questions, tasks(0)
+    (piece,) = task.part.pieces
+    prepared = questions.prepared(piece, task.sweep, questions.orders(task), ranker)
+    return game, ranker, whole, prepared
 
 
 def shards(game, parts):

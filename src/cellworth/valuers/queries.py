@@ -92,7 +92,7 @@ class QueryTasks:
             n_strata = questions.judges.n_strata
             watch = Watch(questions.n_results, self.game.shape[0], n_strata, n_owners)
         # Bins count in units, which are whole numbers.
-        dtype = np.float64 if self.ranking is None else np.int64
+        dtype: type[Any] = float if self.ranking is None else np.int64
         sums = np.zeros((self.game.shape[0], questions.n_results), dtype=dtype)
         owned_sums, added = np.zeros(n_owners), []
         orders = questions.orders(task)
