@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
 from cellworth.blocks import Blocks, Mask
 from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
@@ -175,28 +173,15 @@ def exact_valuation(
     estimate = WeightedUtilities(
         settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
     )
-    method = Method.of_all_tasks(_NAME, design, estimate)
+    method = replace(Method.of_all_tasks(_NAME, design, estimate), exact_after=design.n_tasks)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
-    if valuation is None:
-        return None
-    if valuation.status == "interrupted":
+    if valuation is not None and valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
         raise KeyboardInterrupt(
             "exact values need all coalitions; the run was broken off (a checkpoint keeps what was "
             "done)"
         )
-    return as_exact(valuation)
-
-
-def as_exact(valuation: Valuation) -> Valuation:
-    """Tell that all coalitions were looked at: tasks differ, but their sum is not random."""
-    moments, marginals = valuation.moments, 1 << (sum(valuation.shape) - 2)
-    without_spread = replace(
-        moments,
-        count=np.full_like(moments.count, marginals),
-        spread=np.zeros_like(moments.spread),
-    )
-    return replace(valuation, moments=without_spread, status="exact", shrink=False)
+    return valuation
 
 
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:

@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -87,6 +87,8 @@ class Method:
         Whether two runs with different seeds can be joined by averaging what they saw.
     errors_from : int
         Observations below which no standard errors are reported.
+    exact_after : float
+        Tasks that look at all coalitions: with these, values are exact.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Method:
     shrink: bool = False
     merges: bool = True
     errors_from: int = 2
+    exact_after: float = math.inf
 
     @classmethod
     def of_all_tasks(cls, name: str, design: FiniteDesign, estimate: Estimate) -> Method:
@@ -225,6 +228,7 @@ def value_blocks(
     if outcome is None:
         return None
     added = outcome.contribution or _nothing(blocks.shape)
+    exact = outcome.tasks >= method.exact_after
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     provenance = Provenance.now(
@@ -241,18 +245,28 @@ def value_blocks(
     )
     valuation = Valuation(
         blocks,
-        added.moments,
+        _exact(added.moments, blocks.shape) if exact else added.moments,
         ends.total,
         _empty_policy(game),
-        "interrupted" if outcome.interrupted else "estimated",
+        "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
         _backend(game),
-        shrink=method.shrink,
+        shrink=method.shrink and not exact,
         unearned=ends.whole - ends.total,
         scores=scores_of_game(game, ends.whole),
     )
     _warn_of_nothing_told(valuation, outcome.tasks)
     return valuation
+
+
+def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
+    """Moments without spread: tasks differ, but their sum is not a matter of chance."""
+    marginals = 1 << (sum(shape) - 2)
+    return replace(
+        moments,
+        count=np.full_like(moments.count, marginals),
+        spread=np.zeros_like(moments.spread),
+    )
 
 
 def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str, Any]:

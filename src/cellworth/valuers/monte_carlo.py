@@ -19,7 +19,7 @@ from cellworth.moments import Floats, Moments
 from cellworth.semivalues import LeaveOneOut, Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
-from cellworth.valuers.exact import MOST_UTILITIES, WeightedUtilities, as_exact
+from cellworth.valuers.exact import MOST_UTILITIES, WeightedUtilities
 from cellworth.valuers.methods import Corners, Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop
@@ -196,15 +196,11 @@ def monte_carlo_valuation(
     run = partial(value_blocks, game, blocks, settings=settings, ends=ends)
     if not _covers_all(rule, blocks.shape, settings):
         return run(method)
-    until_all = _until_all(method, estimator, rule, settings, ends)
     try:
-        valuation = run(until_all)
+        return run(_until_all(method, estimator, rule, settings, ends))
     except AnotherRunError:
         # The checkpoint was begun with a smaller budget, or with another rule.
         return run(method)
-    if valuation is None or valuation.provenance.sessions[-1].tasks < until_all.stop.most_tasks:
-        return valuation
-    return as_exact(valuation)
 
 
 def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) -> bool:
@@ -233,6 +229,7 @@ def _until_all(
         design=design,
         estimate=_UntilAll(design, method.estimate, weighted),
         stop=rule | AfterTasks(design.n_tasks),
+        exact_after=design.n_tasks,
     )
 
 
