@@ -1,20 +1,26 @@
-"""before_and_after: did a repair help? Asked of held-out rows, with an interval."""
+"""before_and_after: did a change help? Asked of models trained anew, on held-out rows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from cellworth.applications.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
-from cellworth.applications.lookups import Keep
+from cellworth.applications.lookups import Keep, Lookup
+from cellworth.applications.noise import (
+    Judges,
+    half_width,
+    halves,
+    judges_of,
+    of_training,
+    split_kinds,
+)
 from cellworth.applications.seeds import generator_of
-from cellworth.blocks import Positions, is_missing
+from cellworth.blocks import Mask, Positions, is_missing
 from cellworth.counts import checked_count
 from cellworth.execution import steps_bar
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
@@ -22,6 +28,7 @@ from cellworth.listing import frame, table_lines
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
+Verdict = Literal["helped", "hurt", "not distinguishable"]
 
 # A class with fewer held-out rows tells little of how its rows differ.
 FEW_ROWS = 20
@@ -34,12 +41,17 @@ class Comparison:
     Parameters
     ----------
     before, after : float
-        Scores on the held-out rows, in the mean over repeats.
+        Scores on the held-out rows, mean over models trained on random halves of the rows.
     interval : tuple of float
-        95 % interval of the change: Student's, with standard errors from a paired bootstrap of
-        held-out rows and from repeats.
+        95 % interval of the difference; accounts for the held-out rows, the training rows and the
+        model's seeds.
+    on_all_rows : tuple of float
+        Scores before and after of models that were trained once, on all rows.
     scoring : str
-    n_test_rows, n_repeats : int
+    n_test_rows, n_rows : int
+        Held-out rows and training rows.
+    n_repeats : int
+        How often the training rows were split into halves.
     n_changed : int
         Cells in which the tables differ.
     fewest : int or None
@@ -50,21 +62,23 @@ class Comparison:
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
-    >>> X_test, y_test = [[0.02 + i / 20] for i in range(60)], [0] * 30 + [1] * 30
-    >>> slipped = [[0.0], [3.0], [2.0], [3.0]]
+    >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
+    >>> X_test, y_test = [[0.25 + i / 2] for i in range(80)], [0] * 40 + [1] * 40
+    >>> slipped = [[1000.0], *X[1:]]
     >>> comparison = before_and_after(
-    ...     LogisticRegression(), slipped, y, X, X_test=X_test, y_test=y_test, n_bootstrap=100
+    ...     LogisticRegression(), slipped, y, X, X_test=X_test, y_test=y_test
     ... )
-    >>> print(f"{comparison.change:+.4f}", comparison.n_changed, comparison.within_noise)
-    +0.1833 1 False
+    >>> print(comparison.verdict, comparison.n_changed, comparison.within_noise)
+    helped 1 False
     """
 
     before: float
     after: float
     interval: tuple[float, float]
+    on_all_rows: tuple[float, float]
     scoring: str
     n_test_rows: int
+    n_rows: int
     n_repeats: int
     n_changed: int
     fewest: int | None = None
@@ -77,8 +91,15 @@ class Comparison:
 
     @property
     def within_noise(self) -> bool:
-        """Whether the interval of the change holds 0."""
+        """Whether the interval of the difference holds 0."""
         return self.interval[0] <= 0.0 <= self.interval[1]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the change helped, hurt, or cannot be distinguished from no effect."""
+        if self.within_noise:
+            return "not distinguishable"
+        return "helped" if self.change > 0 else "hurt"
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame of one line."""
@@ -89,20 +110,28 @@ class Comparison:
             "low": self.interval[0],
             "high": self.interval[1],
             "within_noise": self.within_noise,
+            "verdict": self.verdict,
+            "before_on_all_rows": self.on_all_rows[0],
+            "after_on_all_rows": self.on_all_rows[1],
         }
         columns = {name: [figure] for name, figure in figures.items()}
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
         """A table for the terminal, and what it means."""
+        pairs = [(self.before, self.after), self.on_all_rows]
         columns = {
-            self.scoring: [f"{self.n_test_rows:,} held-out rows"],
-            "before": [f"{self.before:.4f}"],
-            "after": [f"{self.after:.4f}"],
-            "change": [f"{self.change:+.4f}"],
-            "95 % interval": [f"{self.interval[0]:+.4f} to {self.interval[1]:+.4f}"],
+            f"{self.scoring}, {self.n_test_rows:,} held-out rows": [
+                f"{2 * self.n_repeats} trainings on half the rows",
+                "1 training on all rows",
+            ],
+            "before": [f"{before:.4f}" for before, _ in pairs],
+            "after": [f"{after:.4f}" for _, after in pairs],
+            "difference": [f"{after - before:+.4f}" for before, after in pairs],
+            "95 % interval": [f"{self.interval[0]:+.4f} to {self.interval[1]:+.4f}", ""],
         }
-        return "\n".join([*table_lines(columns), self._meaning()])
+        lines = [line.rstrip() for line in table_lines(columns)]
+        return "\n".join([*lines, self._meaning(), *self._basis()])
 
     def _meaning(self) -> str:
         if self.n_changed == 0:
@@ -110,14 +139,20 @@ class Comparison:
         if self.interval == (0.0, 0.0):
             return "No held-out row tells the tables apart; more rows might."
         if self.within_noise:
-            meaning = "The change is within noise: these rows cannot tell whether it helped."
-        else:
-            verb = "helped" if self.change > 0 else "hurt"
-            meaning = f"The change {verb}, beyond what the choice of held-out rows explains."
+            return "Verdict: not distinguishable from no effect."
+        return f"Verdict: the change {self.verdict}."
+
+    def _basis(self) -> Iterator[str]:
+        if self.n_changed == 0:
+            return
+        yield (
+            "The interval accounts for the choice of held-out rows, of training rows and of seeds "
+            f"({self.n_repeats} random split{'s' if self.n_repeats > 1 else ''} of "
+            f"{self.n_rows:,} training rows into halves)."
+        )
         if self.fewest is not None and self.fewest < FEW_ROWS:
             rows = f"{self.fewest} held-out row{'s' if self.fewest > 1 else ''}"
-            meaning += f" One class has only {rows}: the interval is rough."
-        return meaning
+            yield f"One class has only {rows}: the interval is rough."
 
 
 def before_and_after(
@@ -129,18 +164,18 @@ def before_and_after(
     X_test: Any,
     y_test: Any,
     scoring: Any = None,
-    n_repeats: int = 1,
-    n_bootstrap: int = 1000,
+    n_repeats: int = 10,
     random_state: Any = 0,
     progress: bool = True,
 ) -> Comparison:
-    """Train a model on a table before and after a repair and score both on held-out rows.
+    """Train a model on a table before and after a change and score both on held-out rows.
 
     Parameters
     ----------
     model : classifier or regressor
-        Cloned for every fit.
-    X, y : table and labels before the repair
+        Cloned for every fit. There are 4 * n_repeats trainings on half of the rows, half of them
+        before and half of them after the change, and two on all rows.
+    X, y : table and labels before the change
     X_repaired : table
         The same rows and columns after it.
     X_test, y_test : table and labels to score on
@@ -150,14 +185,13 @@ def before_and_after(
     scoring : str or callable, default=None
         A scikit-learn scoring name or scorer that looks at predictions only; None means accuracy or
         R squared.
-    n_repeats : int, default=1
-        Fits of each table, with other seeds, for models that draw random numbers.
-    n_bootstrap : int, default=1000
-        How often held-out rows are drawn again, all classes together.
+    n_repeats : int, default=10
+        How often the training rows are split into two random halves. More splits give narrower
+        intervals for models whose predictions depend a lot on a few rows, such as trees.
     random_state : int, Generator or None, default=0
-        Seed of the bootstrap.
+        Seed of the splits.
     progress : bool, default=True
-        Whether a bootstrap longer than two seconds shows a bar.
+        Whether trainings that take longer than two seconds show a bar.
 
     Returns
     -------
@@ -165,143 +199,129 @@ def before_and_after(
 
     Notes
     -----
-    Each model predicts once; resampled rows look their predictions up. Both tables get the same
-    resampled rows. One class is resampled at a time, as many rows as it has, which gives its part
-    of the variance; times n / (n - 1), because the rows at hand are nearer to each other than to
-    new ones. K repeats add the variance among them over K. The interval is Student's, with
-    Satterthwaite's degrees of freedom, so that few rows of a class or few repeats make it wide. It
-    says what other held-out rows (with several repeats, and other seeds) would have told, not what
-    other training rows would have.
+    A change is said to help or to hurt where models trained on tables like this one would score
+    better or worse on rows like the held-out ones, and not only these models on these rows. Each
+    split trains the model on both halves of the rows, with seeds of their own, before and after
+    the change. Halves have no row in common, so their differences in score vary as those of two
+    such tables would; that variance, less what averaging over splits takes out, is added to the
+    variance over held-out rows. The interval is Student's, with Satterthwaite's degrees of
+    freedom. See ``docs/explanation/removal.md`` for the rate of false verdicts and the power.
+
+    Halves have the same share of every class and of changed rows. Fewer than ten changed rows (and
+    less than a quarter of all) are in both halves, as is the only row of a class: the verdict is
+    then about these changes, and with more of them about changes like these.
 
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
-    >>> X_test = [[0.02 + i / 20] for i in range(60)]
-    >>> before_and_after(LogisticRegression(), [[0.0], [3.0], [2.0], [3.0]], y, X, X_test=X_test,
-    ...                  y_test=[0] * 30 + [1] * 30, n_bootstrap=100)
-            accuracy  before   after   change       95 % interval
-    60 held-out rows  0.8167  1.0000  +0.1833  +0.0988 to +0.2678
-    The change helped, beyond what the choice of held-out rows explains.
+    >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
+    >>> X_test = [[0.25 + i / 2] for i in range(80)]
+    >>> before_and_after(LogisticRegression(), [[1000.0], *X[1:]], y, X, X_test=X_test,
+    ...                  y_test=[0] * 40 + [1] * 40)
     """
-    n_bootstrap = checked_count(n_bootstrap, "n_bootstrap")
+    n_repeats = checked_count(n_repeats, "n_repeats")
     rng = generator_of(random_state)
     scorer = checked_scorer(scoring, checked_model(model))
     kept = Keep()
-    game = held_out_game(model, X, y, X_test, y_test, scoring=kept, n_repeats=n_repeats)
-    table, fold = game.problem.table, game.problem.folds[0]
+    game = held_out_game(model, X, y, X_test, y_test, scoring=kept)
+    table, classes = game.problem.table, game.problem.classes
+    target, labels = game.problem.target, game.problem.folds[0].target
     repaired = _checked_repaired(X_repaired, table)
-    tables = {"X": X, "X_repaired": X_repaired}
-    refuse_own_rows(X_test, tables, fold.target, game.problem.target)
-    pairs = _Pairs(
-        tuple(_trained(game.on(side), kept) for side in (table, repaired)),
-        scorer,
-        fold.target,
-    )
-    everyone = np.arange(len(fold.target))
-    before, after = (pairs.scores(side, everyone) for side in (0, 1))
-    strata = _strata(fold.target, classes=game.problem.classes is not None)
-    noise = [_of_repeats(after - before)] if n_repeats > 1 else []
-    n_draws = max(n_bootstrap // len(strata), 2)
-    with steps_bar("bootstrap", n_draws * len(strata), shown=progress) as bar:
-        noise += [_of_rows(pairs, own, n_draws, rng, bar.update) for own in strata]
-    half = _half_width(noise)
-    change = float(after.mean()) - float(before.mean())
+    refuse_own_rows(X_test, {"X": X, "X_repaired": X_repaired}, labels, target)
+    changed = _changed_cells(table, repaired)
+    training = _Training(game, repaired, kept)
+    strata = _strata(labels, classes)
+    rows_changed = np.flatnonzero(changed.any(axis=1))
+    kinds = split_kinds(_codes(target, classes), rows_changed)
+    with steps_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
+        whole = training.pair(np.ones(len(target), dtype=bool), 0)
+        bar.update(2)
+        judges = judges_of(scorer, labels, strata, whole[0], rng)
+        sides = [[*halves(kinds, rng)] for _ in range(n_repeats)]
+        scores, told = _scored(training, sides, judges, bar.update)
+    differences = scores[..., 1] - scores[..., 0]
+    half = half_width([of_training(differences), *judges.noise(told)])
+    before, after = (float(side) for side in scores.mean(axis=(0, 1)))
+    change = after - before
     return Comparison(
-        float(before.mean()),
-        float(after.mean()),
+        before,
+        after,
         (change - half, change + half),
+        (judges.score(whole[0]), judges.score(whole[1])),
         named_scoring(scoring, game),
-        len(everyone),
+        len(labels),
+        len(target),
         n_repeats,
-        _n_changed(table, repaired),
-        None if game.problem.classes is None else min(map(len, strata)),
+        int(changed.sum()),
+        None if classes is None else min(map(len, strata)),
         table.backend,
     )
 
 
-def _trained(game: ModelGame, kept: Keep) -> list[Any]:
-    """Train on the whole table, once per repeat; return what was predicted."""
-    kept.seen.clear()
-    try:
-        game.value(*(np.ones(n, dtype=bool) for n in game.shape))
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"the model failed on the table ({cause_of(error)}); give a model "
-            "that can be trained on both tables."
-        ) from error
-    return list(kept.seen)
-
-
 @dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Predictions of models before and after, one pair per repeat, and how to score them."""
+class _Training:
+    """A model that is trained on some rows of both tables, with the same seeds."""
 
-    sides: tuple[list[Any], ...]
-    scorer: Any
-    target: NDArray[Any]
+    game: ModelGame
+    repaired: Table
+    kept: Keep
 
-    def scores(self, side: int, rows: Positions) -> Floats:
-        """Scores on some of the held-out rows, one for each repeat."""
-        models, target = self.sides[side], self.target[rows]
-        return np.array([float(self.scorer(model, rows[:, None], target)) for model in models])
+    def pair(self, rows: Mask, repeat: int) -> tuple[Lookup, Lookup]:
+        """Predictions before and after the change, with the seeds of this repeat."""
+        game = self.game.with_seeds(repeat)
+        return self._trained(game, rows), self._trained(game.on(self.repaired), rows)
 
-    def change(self, rows: Positions) -> float:
-        """Mean change over repeats."""
-        return float((self.scores(1, rows) - self.scores(0, rows)).mean())
-
-
-class _Noise(NamedTuple):
-    """A part of the variance of the change, and how many degrees of freedom tell it."""
-
-    variance: float
-    freedom: int
-
-
-def _strata(target: NDArray[Any], *, classes: bool) -> list[Positions]:
-    """Rows of each class, so that no resample loses a class; all rows for numeric targets."""
-    if not classes:
-        return [np.arange(len(target))]
-    return [np.flatnonzero(target == label) for label in np.unique(target)]
+    def _trained(self, game: ModelGame, rows: Mask) -> Lookup:
+        self.kept.seen.clear()
+        try:
+            game.value(rows, np.ones(game.shape[1], dtype=bool))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"the model failed on {'the table' if rows.all() else 'half of the rows'} "
+                f"({cause_of(error)}); give a model that can be trained on both tables."
+            ) from error
+        trained: Lookup = self.kept.seen.pop()
+        return trained
 
 
-def _of_repeats(changes: Floats) -> _Noise:
-    return _Noise(float(np.var(changes, ddof=1)) / len(changes), len(changes) - 1)
+def _scored(
+    training: _Training, splits: list[list[Mask]], judges: Judges, tick: Callable[[int], Any]
+) -> tuple[Floats, Floats]:
+    """Scores by split, half and table, and the mean difference of what held-out rows tell."""
+    scores = np.empty((len(splits), 2, 2))
+    told = []
+    for split, sides in enumerate(splits):
+        for side, rows in enumerate(sides):
+            # Other rows come with other seeds, as they would for someone else.
+            before, after = training.pair(rows, 2 * split + side)
+            scores[split, side] = judges.score(before), judges.score(after)
+            told.append(judges.told(after) - judges.told(before))
+            tick(2)
+    return scores, np.mean(told, axis=0)
 
 
-def _of_rows(
-    pairs: _Pairs, own: Positions, n_draws: int, rng: np.random.Generator, tick: Callable[[], Any]
-) -> _Noise:
-    """What the choice of the rows of one class adds, by drawing these again and no others."""
-    changes = []
-    for _ in range(n_draws):
-        rows = np.arange(len(pairs.target))
-        rows[own] = rng.choice(own, len(own))
-        changes.append(pairs.change(rows))
-        tick()
-    freedom = max(len(own) - 1, 1)
-    return _Noise(float(np.var(changes, ddof=1)) * len(own) / freedom, freedom)
+def _strata(labels: NDArray[Any], classes: NDArray[Any] | None) -> list[Positions]:
+    """Held-out rows of each class, which vary apart; all rows for numeric targets."""
+    if classes is None:
+        return [np.arange(len(labels))]
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def _half_width(noise: list[_Noise]) -> float:
-    """Half of Student's 95 % interval, with Satterthwaite's degrees of freedom."""
-    variance = sum(part.variance for part in noise)
-    if variance == 0:
-        return 0.0
-    # Shares, because squares of tiny variances would be 0.
-    freedom = 1 / sum((part.variance / variance) ** 2 / part.freedom for part in noise)
-    return float(stats.t.ppf(0.975, freedom) * math.sqrt(variance))
+def _codes(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[np.int64]:
+    if classes is None:
+        return np.zeros(len(target), dtype=np.int64)
+    return np.searchsorted(classes, target)
 
 
-def _n_changed(table: Table, repaired: Table) -> int:
-    """Count the cells in which two tables differ; gaps are alike."""
-    changed = 0
+def _changed_cells(table: Table, repaired: Table) -> Mask:
+    """Mark the cells in which two tables differ; gaps are alike."""
+    changed = np.zeros(table.shape, dtype=bool)
     for place in range(table.shape[1]):
         cells = (side.column(place).tolist() for side in (table, repaired))
-        changed += sum(
+        changed[:, place] = [
             not (is_missing(one) and is_missing(other)) and one != other
             for one, other in zip(*cells, strict=True)
-        )
+        ]
     return changed
 
 

@@ -14,6 +14,13 @@ from cellworth.blocks import Positions
 
 Floats = NDArray[np.float64]
 
+# Where each method's answers are kept.
+_KEPT = {
+    "predict": "_predicted",
+    "predict_proba": "_probabilities",
+    "decision_function": "_decisions",
+}
+
 
 class Keep:
     """A scorer that keeps what it is asked to score."""
@@ -34,6 +41,11 @@ class Lookup(BaseEstimator):  # type: ignore[misc]
     def __init__(self, fitted: Any, X: Any) -> None:
         self.fitted = fitted
         self.X = X
+
+    def answer(self, name: str) -> NDArray[Any]:
+        """What the method of this name says of all held-out rows."""
+        known: NDArray[Any] = getattr(self, _KEPT[name])
+        return known
 
     def predict(self, rows: Positions) -> NDArray[Any]:
         """Predictions for rows that are given by position."""

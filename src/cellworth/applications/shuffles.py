@@ -13,6 +13,9 @@ from cellworth.blocks import Mask
 from cellworth.owners import Owners
 from cellworth.tables import Table
 
+# Splits of the rows into halves; there may be many owners.
+N_SPLITS = 5
+
 
 def without_each_owner(
     owners: Owners, model: Any, *, y: Any, X_val: Any, y_val: Any, scoring: Any = None
@@ -27,7 +30,7 @@ def without_each_owner(
                 name,
                 before_and_after(
                     model, table.native, y, shuffled, X_test=X_val, y_test=y_val, scoring=scoring,
-                    progress=False,
+                    n_repeats=N_SPLITS, progress=False,
                 ),
             )  # fmt: skip
 

@@ -141,6 +141,7 @@ class ModelGame:
         self.error = _checked_error(error)
         self.n_repeats = checked_count(n_repeats, "n_repeats")
         self._models = tuple(seeded(model, repeat) for repeat in range(self.n_repeats))
+        self._first_repeat = 0
         self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
         self.scoring = scoring_name(scoring, classification)
@@ -193,6 +194,14 @@ class ModelGame:
         """Play the same game on another table of the same rows and columns."""
         game = copy(self)
         game.problem = replace(self.problem, table=table)
+        return game
+
+    def with_seeds(self, repeat: int) -> ModelGame:
+        """Play the same game with the seeds of this repeat and of those after it."""
+        game = copy(self)
+        game._models = tuple(seeded(model, repeat) for model in self._models)
+        game._first_repeat = self._first_repeat + repeat
+        game._views = _Views(_n_views(self.problem))
         return game
 
     def _training_rows(self, fold: Fold, rows: Mask) -> Positions:
@@ -250,7 +259,7 @@ class ModelGame:
         return sum(scores) / len(scores)
 
     def _drawing(self, repeat: int) -> AbstractContextManager[None]:
-        return torch_seed(repeat) if self._draws_from_torch else nullcontext()
+        return torch_seed(self._first_repeat + repeat) if self._draws_from_torch else nullcontext()
 
     def _fitted(self, model: Any, repeat: int, X: Any, train: Positions) -> Any:
         """Fit the model to the labels as they are, or else to the first codes that it takes."""

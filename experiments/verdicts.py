@@ -1,0 +1,252 @@
+"""How often before_and_after gives a verdict: where a change has no effect, and where it has.
+
+    python experiments/verdicts.py --data ../shared/data
+    python experiments/verdicts.py --data ../shared/data --quick
+    python experiments/verdicts.py --data ../shared/data --repeats 5 --only real
+
+Five tables, three models, balanced accuracy on held-out rows. In changes without an effect, before
+and after are two draws of the same kind, so that neither can be the better one:
+
+- 23 cells or 5 % of all cells hold one draw from their column before, another one after;
+- 23 cells before and after differ by a thousandth of their column's standard deviation;
+- a column of pure noise holds other noise in every row.
+
+In real changes, wrong cells get their true values back:
+
+- 5 % or 16 % of all cells held what a row of another class has in the same column;
+- 5 % of the rows, or a single one, had a decimal point slip in the most telling column.
+
+First the rule alone, on normal numbers: splits share a part of their noise, the rest averages out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from lightgbm import LGBMClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+from cellworth import before_and_after
+from cellworth.applications.noise import half_width, of_training
+from tables import Table, drawn, load
+
+# Training and held-out rows of each table.
+SIZES = {
+    "adult": (500, 1500),
+    "credit": (500, 1500),
+    "electricity": (500, 1500),
+    "breast 30": (280, 289),
+    "wine": (89, 89),
+}
+MODELS = {
+    "LightGBM": LGBMClassifier(n_estimators=30, n_jobs=1, verbose=-1, random_state=0),
+    "HistGradientBoosting": HistGradientBoostingClassifier(max_iter=20, random_state=0),
+    "logistic regression": LogisticRegression(max_iter=300),
+}
+FEW = 23
+
+
+class Change(NamedTuple):
+    """A table before and after, and held-out rows."""
+
+    before: np.ndarray
+    after: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+
+
+def main() -> None:
+    args = arguments()
+    print(of_the_rule().to_string(), end="\n\n")
+    for title, kinds in {"no effect": NULL, "real": REAL}.items():
+        if args.only in (None, title):
+            report(title, pd.DataFrame(verdicts(args, kinds)))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=10, help="n_repeats of before_and_after")
+    parser.add_argument("--only", choices=["no effect", "real"])
+    parser.add_argument("--quick", action="store_true", help="one seed, two small tables")
+    args = parser.parse_args()
+    if args.quick:
+        args.seeds = 1
+    args.sets = ["breast 30", "wine"] if args.quick else list(SIZES)
+    return args
+
+
+def of_the_rule(n_runs: int = 4_000) -> pd.DataFrame:
+    """False verdicts, in %, by the part of the noise that all splits share, and by splits."""
+    rng = np.random.default_rng(0)
+    shares = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+    found = {}
+    for n_splits in (5, 10, 20):
+        found[f"{n_splits} splits"] = [
+            100 * np.mean([false_verdict(share, n_splits, rng) for _ in range(n_runs)])
+            for share in shares
+        ]
+    named = pd.Index(shares, name="shared part of the noise")
+    return pd.DataFrame(found, index=named).round(1)
+
+
+def false_verdict(shared: float, n_splits: int, rng: np.random.Generator) -> bool:
+    """Whether the mean of differences around 0 has an interval without 0."""
+    common = np.sqrt(shared) * rng.normal()
+    contrast = np.sqrt(shared) * rng.normal(size=n_splits)
+    own = np.sqrt(1 - shared) * rng.normal(size=(2, n_splits))
+    mean, half = common + own[0], contrast + own[1]
+    differences = np.column_stack([mean + half, mean - half])
+    return bool(abs(differences.mean()) > half_width([of_training(differences)]))
+
+
+def verdicts(args: argparse.Namespace, kinds: dict[str, Kind]) -> list[dict[str, Any]]:
+    began, found = time.perf_counter(), []
+    for name, seed in product(args.sets, range(args.seeds)):
+        train, test = drawn(load(name, args.data).numbers(), *SIZES[name], seed=seed)
+        for kind, model in product(kinds, MODELS):
+            # The same change for every model.
+            change = kinds[kind](train, test, np.random.default_rng([seed, *kind.encode()]))
+            compared = compare(MODELS[model], change, args.repeats, seed)
+            found.append(
+                {"change": kind, "model": model, "set": name}
+                | {"verdict": compared.verdict, "points": 100 * compared.change}
+                | {"once": 100 * (compared.on_all_rows[1] - compared.on_all_rows[0])}
+            )
+        print(f"{name}, seed {seed}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    return found
+
+
+def compare(model: Any, change: Change, n_repeats: int, seed: int) -> Any:
+    with warnings.catch_warnings():
+        # Some rows of these tables repeat others.
+        warnings.filterwarnings("ignore", message=".* rows of X_test are rows of X")
+        return before_and_after(
+            model, change.before, change.y, change.after, X_test=change.X_test,
+            y_test=change.y_test, scoring="balanced_accuracy", n_repeats=n_repeats,
+            random_state=seed, progress=False,
+        )  # fmt: skip
+
+
+def redrawn(n_cells: int | None) -> Kind:
+    """Cells hold one draw from their column before, another one after."""
+
+    def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
+        X = train.X.to_numpy()
+        rows, columns = some_cells(X, n_cells or round(0.05 * X.size), rng)
+        before, after = X.copy(), X.copy()
+        for side in (before, after):
+            side[rows, columns] = X[rng.integers(len(X), size=len(rows)), columns]
+        return Change(before, after, train.y, test.X.to_numpy(), test.y)
+
+    return change
+
+
+def nudged(train: Table, test: Table, rng: np.random.Generator) -> Change:
+    """Two tables that differ from the true one by a thousandth in a few cells."""
+    X = train.X.to_numpy()
+    cells = some_cells(X, FEW, rng)
+    before, after = X.copy(), X.copy()
+    for side in (before, after):
+        side[cells] += 1e-3 * rng.normal(size=FEW)
+    return Change(before, after, train.y, test.X.to_numpy(), test.y)
+
+
+def other_noise(train: Table, test: Table, rng: np.random.Generator) -> Change:
+    """A column of noise holds other noise."""
+    before, after, X_test = (
+        np.column_stack([X, rng.normal(size=len(X))]) for X in (train.X, train.X, test.X)
+    )
+    return Change(before, after, train.y, X_test, test.y)
+
+
+def given_back(share: float) -> Kind:
+    """Cells that held what a row of another class has are true again."""
+
+    def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
+        X, y = train.X.to_numpy(), train.y
+        rows, columns = some_cells(X, round(share * X.size), rng)
+        others = [rng.choice(np.flatnonzero(y != y[row])) for row in rows]
+        wrong = X.copy()
+        wrong[rows, columns] = X[others, columns]
+        return Change(wrong, X, y, test.X.to_numpy(), test.y)
+
+    return change
+
+
+def slips(share: float | None) -> Kind:
+    """Numbers of the column that tells the classes best were ten times too large."""
+
+    def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
+        X, y = train.X.to_numpy(), train.y
+        last = y == np.unique(y)[-1]
+        column = int(np.argmax([abs(np.corrcoef(cells, last)[0, 1]) for cells in X.T]))
+        rows = rng.choice(len(X), 1 if share is None else round(share * len(X)), replace=False)
+        low = X[:, column].min()
+        wrong = X.copy()
+        wrong[rows, column] = low + 10 * (X[rows, column] - low)
+        if share is None:
+            # One cell is a large number for sure, and more than one point too far.
+            wrong[rows, column] = low + 1000 * np.ptp(X[:, column])
+        return Change(wrong, X, y, test.X.to_numpy(), test.y)
+
+    return change
+
+
+def some_cells(X: np.ndarray, n_cells: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    return np.unravel_index(rng.choice(X.size, n_cells, replace=False), X.shape)
+
+
+Kind = Callable[[Table, Table, np.random.Generator], Change]
+NULL: dict[str, Kind] = {
+    "23 cells redrawn": redrawn(FEW),
+    "5 % of cells redrawn": redrawn(None),
+    "23 cells nudged": nudged,
+    "other noise": other_noise,
+}
+REAL: dict[str, Kind] = {
+    "5 % of cells": given_back(0.05),
+    "16 % of cells": given_back(0.16),
+    "slips in 5 % of rows": slips(0.05),
+    "one slip": slips(None),
+}
+
+
+def report(title: str, found: pd.DataFrame) -> None:
+    print(f"{title}: {len(found)} comparisons")
+    for by in ("change", "model", "set"):
+        print(rates(found.groupby(by, sort=False)).to_string())
+    print(rates(found.groupby(["change", "model"], sort=False)).to_string())
+    print(rates(found.groupby(lambda _: "all")).to_string(), end="\n\n")
+
+
+def rates(groups: Any) -> pd.DataFrame:
+    """Verdicts in % of comparisons, their standard errors, and differences in points."""
+    columns = {"comparisons": groups.size()}
+    for verdict in ("helped", "hurt"):
+        share = groups["verdict"].agg(lambda each, said=verdict: np.mean(each == said))
+        columns |= {f"{verdict}, %": 100 * share}
+        columns |= {"+-" + " " * len(columns): 100 * np.sqrt(share * (1 - share) / groups.size())}
+    columns |= {"points": groups["points"].mean(), "root of mean square": root(groups["points"])}
+    columns |= {"of one training": root(groups["once"])}
+    return pd.DataFrame(columns).round(1)
+
+
+def root(points: Any) -> pd.Series:
+    return points.agg(lambda each: np.sqrt(np.mean(np.square(each))))
+
+
+if __name__ == "__main__":
+    main()
