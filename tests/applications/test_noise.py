@@ -140,7 +140,7 @@ def test_any_scorer_has_the_noise_of_its_closed_form():
 
 
 def test_groups_estimate_the_noise_of_many_rows():
-    target, models = lookups(4000)
+    target, models = lookups(1000)
     strata = [np.flatnonzero(target == label) for label in (0, 1)]
     rng = np.random.default_rng(0)
     rows = judges_of(get_scorer("balanced_accuracy"), target, strata, models[0], rng)
