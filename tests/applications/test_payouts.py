@@ -312,6 +312,7 @@ def test_text_ids_ids_that_occur_twice_and_numbers_as_names_work():
     assert set(frame["row"]) == {f"patient {i}" for i in range(10)}
     assert payout.statement("lab").to_dict()["labels"] == 60
     assert "its 0 cells and 60 labels" in repr(payout.statement("lab"))
+    assert repr(payout.statement("lab")).endswith(", in units of neighbor agreement (K = 3).")
 
 
 def test_an_agreed_share_for_labels_where_they_are_no_players():

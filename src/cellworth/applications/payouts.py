@@ -25,7 +25,7 @@ from cellworth.certainty import WIDTH_95
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Owners, listed_names
 from cellworth.sharded_valuation import ShardedValuation
-from cellworth.valuation import Valuation, named_score
+from cellworth.valuation import Valuation, name_of_score, named_score
 
 Floats = NDArray[np.float64]
 
@@ -216,6 +216,7 @@ class Payout:
             "total_value": float(self.values.sum()),
             "currency": self.currency,
             "owners": len(self.owners),
+            "score": name_of_score(self.valuation) or None,
         }
         cells = own_cells(self.valuation, held.on(self.valuation.blocks), place)
         amount, value = self.amounts[place], float(self.values[place])

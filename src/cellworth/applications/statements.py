@@ -74,10 +74,11 @@ class Statement:
         if told["labels"]:
             held += f" and {told['labels']:,} labels"
         verb = "pays" if self.amount < 0 else "gets"
+        units = f", in units of {told['score']}" if told["score"] else ""
         return (
             f"{self.owner} {verb} {abs(self.amount):,} {told['currency']}, {told['share']:.2%} of "
             f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
-            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g})."
+            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g}){units}."
         )
 
 
