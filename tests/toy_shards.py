@@ -137,6 +137,19 @@ class Deadly(Toy):
         return super().look(rows, number)
 
 
+class Outgrown(Deadly):
+    """A toy whose looks end their process as a nanny does where memory runs out."""
+
+    def look(self, rows, number):
+        from distributed import get_worker
+
+        worker = get_worker()
+        worker.log_event("worker-restart-memory", {"worker": worker.address, "rss": 5 * 2**10})
+        # The event must have gone out.
+        time.sleep(0.5)
+        return super().look(rows, number)
+
+
 def bins(drawn):
     return (drawn >> np.uint64(60)).astype(np.int64)
 

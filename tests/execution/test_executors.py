@@ -1,6 +1,7 @@
 """Executors, without any game: requests go in by number, answers come back, dead workers too."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from threadpoolctl import threadpool_info
 
 from cellworth import Dask, Processes, Serial, Threads
 from cellworth.execution import Executor, in_processes, in_threads
+from cellworth.execution import cluster as clusters
 from cellworth.execution.crews import Cancelled, Failure, Later, leave_if_cancelled
 
 
@@ -190,6 +192,68 @@ def test_tasks_have_meaningful_names_on_the_dashboard(client):
             lambda dask_scheduler: [str(name) for name in dask_scheduler.task_prefixes]
         )
     assert "centred_grids" in prefixes
+
+
+def eat(request):
+    eaten = np.ones(2**27)
+    # The nanny looks ten times a second.
+    time.sleep(60)
+    return eaten.nbytes
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_work_that_outgrows_the_workers_memory_ends_with_the_limit():
+    distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.Client(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit="400 MiB"
+        ) as client,
+    ):
+        (failure,) = answers(Dask(client), eat, range(1)).values()
+    assert isinstance(failure.error, MemoryError)
+    told = r"memory limit of 400.00 MiB .* 2 times: a worker needs more than the \d+\.\d\d MiB"
+    assert re.search(told, str(failure.error))
+
+
+@pytest.fixture
+def full():
+    """A cluster whose worker is over its limit from the start, so that it may not begin."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(
+        processes=False, n_workers=1, dashboard_address=None, memory_limit="20 MiB"
+    ) as client:
+        deadline = time.monotonic() + 30
+        while {each["status"] for each in client.scheduler_info()["workers"].values()} != {
+            "paused"
+        }:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield client
+
+
+def test_workers_that_may_not_begin_a_task_end_the_run(full, monkeypatch):
+    monkeypatch.setattr(clusters, "_SECONDS_BETWEEN_LOOKS", 0.3)
+    with pytest.raises(MemoryError, match=r"near their memory limit: one uses .* of 20.00 MiB"):
+        answers(Dask(full), str, range(1))
+
+
+def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
+    monkeypatch.setattr(clusters, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.Client(processes=False, n_workers=0, dashboard_address=None) as client,
+        Dask(client).start(str, "nobody") as crew,
+    ):
+        crew.submit(0, 5)
+        with pytest.warns(UserWarning, match="has no workers; the run waits until"):
+            assert crew.completed(0.2) == []
+        # Warnings are errors here: a second one would end this.
+        assert crew.completed(0.2) == []
+        client.cluster.scale(1)
+        assert [answer.load() for _, answer in crew.completed(30) or crew.completed(30)] == ["5"]
 
 
 def test_dask_refuses_what_is_no_client():

@@ -9,9 +9,10 @@ import pytest
 import survivor
 import toy_shards
 from cellworth import Dask, Serial, Threads
+from cellworth.execution import cluster as clusters
 from cellworth.sharded import running
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
-from toy_shards import Broken, Deadly, Elsewhere, Toy
+from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -180,6 +181,26 @@ def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, t
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(RuntimeError, match="no round could be done in 2 attempts"):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
+
+
+@pytest.mark.alone
+def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path):
+    toy = Outgrown(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
+    with pytest.raises(
+        MemoryError, match=r"outgrew their memory limit .* needs more than the 5.00 kiB"
+    ):
+        toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
+
+
+def test_workers_of_shards_that_may_not_begin_end_the_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(clusters, "_SECONDS_BETWEEN_LOOKS", 0.3)
+    with (
+        distributed.Client(
+            processes=False, n_workers=1, dashboard_address=None, memory_limit="20 MiB"
+        ) as client,
+        pytest.raises(MemoryError, match="near their memory limit"),
+    ):
+        toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Dask(client), tmp_path)
 
 
 def driven(folder, executor):

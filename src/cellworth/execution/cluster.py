@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -15,11 +16,21 @@ from uuid import uuid4
 import cloudpickle
 from threadpoolctl import threadpool_limits
 
-from cellworth.execution.crews import Crew, Failure, FutureCrew, Later, Lost, portable
+from cellworth.execution.crews import Answers, Crew, Failure, FutureCrew, Later, Lost, portable
 
 # The scheduler warns of larger messages.
 _BYTES_PER_MESSAGE = 8 * 2**20
 _SECONDS_BETWEEN_COUNTS = 2.0
+_SECONDS_BETWEEN_LOOKS = 10.0
+_SECONDS_TO_FETCH = 60.0
+# So often Dask sends a task to another worker, unless it is configured otherwise.
+_MOST_DEATHS = 4
+_WAY_OUT = (
+    "Give workers more memory (memory_limit=) or fewer threads each, or cut the table into smaller "
+    "shards, of which plan() tells the memory."
+)
+# What nannies call it when they end a worker that has outgrown its limit.
+_OUTGROWN = "worker-restart-memory"
 
 
 class Dask:
@@ -60,7 +71,7 @@ class Dask:
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
         """Answer requests on the cluster."""
         cluster = _Cluster(self.client, work, title)
-        crew = FutureCrew(cluster.send, _read, cluster.n_threads)
+        crew = _ClusterCrew(cluster)
         try:
             yield crew
         finally:
@@ -83,7 +94,8 @@ class _Cluster:
         self._run = uuid4().hex
         self._n_sent = 0
         self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, 0
-        self._parts, self._work = sent(client, work, self._run)
+        self._parts, self._work, n_bytes = sent(client, work, self._run)
+        self.memory = Memory(client, n_bytes)
 
     def n_threads(self) -> int:
         """Threads of all workers, counted now and then."""
@@ -111,10 +123,101 @@ class _Cluster:
             self._client.cancel([*flying, self._work, *self._parts], force=True)
 
 
-def sent(client: Any, thing: Any, run: str) -> tuple[list[Any], Any]:
+class _ClusterCrew(FutureCrew):
+    """A crew that sees, while no answer comes, whether one can come at all."""
+
+    def __init__(self, cluster: _Cluster) -> None:
+        super().__init__(cluster.send, partial(_read, cluster.memory), cluster.n_threads)
+        self._memory = cluster.memory
+
+    def completed(self, seconds: float | None = None) -> Answers:
+        most = _SECONDS_BETWEEN_LOOKS
+        answers = super().completed(most if seconds is None else min(seconds, most))
+        self._memory.look(waiting=not answers)
+        return answers
+
+
+class Memory:
+    """The memory of workers, which Dask limits: it pauses and ends those that come near the limit.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    n_bytes : int
+        What was sent to each worker.
+    """
+
+    def __init__(self, client: Any, n_bytes: int) -> None:
+        """Begin when a run does: what happened before is not its doing."""
+        self._client, self._n_bytes = client, n_bytes
+        self._n_before = len(self._ended())
+        self._looked, self._n_looks_in_vain, self._warned = time.monotonic(), 0, False
+
+    def outgrown(self, n_deaths: int, limit: int = 0) -> MemoryError | None:
+        """Why workers died so many times, if Dask ended them because of their memory limit."""
+        ended = self._ended()[self._n_before :]
+        # The last one may still have to be heard of.
+        if len(ended) < max(n_deaths - 1, 1):
+            return None
+        from dask.utils import format_bytes
+
+        reached = format_bytes(max(event["rss"] for _, event in ended))
+        limit = limit or max((worker["memory_limit"] for worker in self._workers()), default=0)
+        return MemoryError(
+            f"workers outgrew their memory limit of {format_bytes(limit)} and were ended by Dask "
+            f"{len(ended)} times: a worker needs more than the {reached} that it had reached "
+            f"({format_bytes(self._n_bytes)} were sent to it). {_WAY_OUT}"
+        )
+
+    def look(self, *, waiting: bool) -> None:
+        """See, now and then while a run waits, whether there are workers that may begin a task."""
+        if not waiting:
+            self._looked, self._n_looks_in_vain = time.monotonic(), 0
+        if time.monotonic() - self._looked < _SECONDS_BETWEEN_LOOKS:
+            return
+        workers = self._workers()
+        self._looked = time.monotonic()
+        if not workers and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "the cluster has no workers; the run waits until some join, and Ctrl-C ends it.",
+                stacklevel=2,
+            )
+        stuck = bool(workers) and all(map(_is_stuck, workers))
+        self._n_looks_in_vain = self._n_looks_in_vain + 1 if stuck else 0
+        # Twice, for what workers tell of themselves is some moments old.
+        if self._n_looks_in_vain > 1:
+            raise self._paused(workers)
+
+    def _paused(self, workers: list[dict[str, Any]]) -> MemoryError:
+        from dask.utils import format_bytes
+
+        most = max(workers, key=lambda worker: worker["metrics"]["memory"] / worker["memory_limit"])
+        return MemoryError(
+            f"Dask lets no worker begin a task, because all are near their memory limit: one uses "
+            f"{format_bytes(most['metrics']['memory'])} of {format_bytes(most['memory_limit'])} "
+            f"and needs more ({format_bytes(self._n_bytes)} were sent to it). {_WAY_OUT}"
+        )
+
+    def _workers(self) -> list[dict[str, Any]]:
+        with lost_cluster_explained(self._client):
+            return list(self._client.sync(self._client.scheduler.identity)["workers"].values())
+
+    def _ended(self) -> list[Any]:
+        with lost_cluster_explained(self._client):
+            return list(self._client.get_events(_OUTGROWN))
+
+
+def _is_stuck(worker: dict[str, Any]) -> bool:
+    """Tell a worker that may begin nothing before its memory shrinks, and has nothing to end."""
+    executing = worker["metrics"].get("task_counts", {}).get("executing", 0)
+    return worker["status"] == "paused" and not executing
+
+
+def sent(client: Any, thing: Any, run: str) -> tuple[list[Any], Any, int]:
     """Send a thing in parts, as tasks that the scheduler repeats if their worker dies.
 
-    Returns the futures of the parts, and that of the thing.
+    Returns the futures of the parts, that of the thing, and its size in bytes.
     """
     content = cloudpickle.dumps(thing, protocol=5)
     parts = [
@@ -126,28 +229,47 @@ def sent(client: Any, thing: Any, run: str) -> tuple[list[Any], Any]:
         )
         for start in range(0, len(content), _BYTES_PER_MESSAGE)
     ]
-    return parts, client.submit(_opened, parts, key=f"work-{run}", pure=False)
+    return parts, client.submit(_opened, parts, key=f"work-{run}", pure=False), len(content)
 
 
-def _read(future: Any) -> Any:
+def _read(memory: Memory, future: Any) -> Any:
     # An answer stays with its worker until its turn comes; should the worker die, the cluster
     # computes it again.
-    return Later(partial(gathered, future)) if future.status == "finished" else gathered(future)
+    read = partial(gathered, future, memory)
+    return Later(read) if future.status == "finished" else read()
 
 
-def gathered(future: Any) -> Any:
+def gathered(future: Any, memory: Memory) -> Any:
     """Answer of a future, Lost with its workers, or a Failure."""
     from distributed import KilledWorker
 
     try:
-        return future.result()
+        return _fetched(future, memory)
     # The scheduler loses patience with requests whose workers died several times.
     except (KilledWorker, CancelledError) as error:
         if future.client.status != "running":
             return Failure(_gone(error))
-        return Lost(error)
+        outgrown = None
+        if isinstance(error, KilledWorker):
+            outgrown = memory.outgrown(error.allowed_failures + 1, error.last_worker.memory_limit)
+        return Lost(error) if outgrown is None else Failure(outgrown)
     except Exception as error:
         return Failure(error)
+
+
+def _fetched(future: Any, memory: Memory) -> Any:
+    """Result of a future, unless its worker dies of handing it out, again and again."""
+    seconds = _SECONDS_TO_FETCH
+    while True:
+        try:
+            return future.result(timeout=seconds)
+        except TimeoutError:
+            outgrown = memory.outgrown(_MOST_DEATHS)
+            if outgrown is not None:
+                raise outgrown from None
+            memory.look(waiting=True)
+            # Each time it is fetched from the beginning, which may take long.
+            seconds *= 2
 
 
 @contextmanager

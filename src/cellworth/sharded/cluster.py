@@ -14,7 +14,7 @@ from cellworth.sharded import errands
 from cellworth.sharded.benches import Bench
 from cellworth.sharded.courses import Course
 from cellworth.sharded.phases import Phases
-from cellworth.sharded.sending import Sender, Watched, answer_of
+from cellworth.sharded.sending import Sender, Watched
 from cellworth.sharded.states import MOST_IN_FLIGHT, States
 from cellworth.sharded.stations import FAN_IN, in_groups, stations
 
@@ -58,7 +58,7 @@ class OnCluster:
             while n_left:
                 n_left -= len(tasks.done())
             with course.interrupts.allowed():
-                return [answer_of(entries[shard]) for shard in shards]
+                return [tasks.answer_of(entries[shard]) for shard in shards]
 
     @contextmanager
     def _tasks(self, course: Course) -> Iterator[Sender]:
@@ -115,7 +115,7 @@ class _Rounds:
             self._course.note_look()
         elif name == "told":
             with self._course.interrupts.allowed():
-                self._told[number] = answer_of(future)
+                self._told[number] = self._tasks.answer_of(future)
             self._judge(ready)
         else:
             self._course.note_settled(shard, number)

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
 
-from cellworth.execution.cluster import gathered, lost_cluster_explained, sent
+from cellworth.execution.cluster import Memory, gathered, lost_cluster_explained, sent
 from cellworth.execution.crews import Lost, sound, taken
 from cellworth.execution.signals import Interrupts
 from cellworth.sharded.benches import Bench
@@ -50,7 +50,8 @@ class Sender:
         self._workers: dict[int, str] = {}
         self._counted = -_SECONDS_BETWEEN_COUNTS
         self._n_shards = bench.phases.n_shards
-        parts, self.bench = sent(client, bench, self._run)
+        parts, self.bench, n_bytes = sent(client, bench, self._run)
+        self._memory = Memory(client, n_bytes)
         # Futures may be held by the traceback of an error, so that they must be released by name.
         self._made: WeakSet[Any] = WeakSet([*parts, self.bench])
 
@@ -115,11 +116,12 @@ class Sender:
         """Wait for watched tasks, if only for a moment; one that failed raises its error."""
         with self._interrupts.allowed():
             found = taken(self._done, _SECONDS_TO_WAIT)
+            self._memory.look(waiting=not found)
         # Others have been dropped.
         found = [(what, future) for what, future in found if self._flying.pop(what, None)]
         for _, future in found:
             if future.status != "finished":
-                answer_of(future)
+                self.answer_of(future)
         return found
 
     def drop_after(self, number: int) -> None:
@@ -133,6 +135,7 @@ class Sender:
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS or not self._workers:
             while not (n_threads := self._n_threads()):
                 with self._interrupts.allowed():
+                    self._memory.look(waiting=True)
                     time.sleep(_SECONDS_TO_WAIT)
             self._workers = assigned(self._n_shards, n_threads, self._workers)
             self._counted = time.monotonic()
@@ -149,10 +152,9 @@ class Sender:
             for future in list(self._made):
                 future.release()
 
-
-def answer_of(future: Any) -> Any:
-    """Return what a task answered, or raise what became of it."""
-    answer = gathered(future)
-    if isinstance(answer, Lost):
-        raise LostOnCluster(f"workers died ({answer.error})") from answer.error
-    return sound(answer)
+    def answer_of(self, future: Any) -> Any:
+        """Return what a task answered, or raise what became of it."""
+        answer = gathered(future, self._memory)
+        if isinstance(answer, Lost):
+            raise LostOnCluster(f"workers died ({answer.error})") from answer.error
+        return sound(answer)
