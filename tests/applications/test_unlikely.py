@@ -241,6 +241,25 @@ def test_the_order_of_rows_and_columns_does_not_matter(regression):
         np.testing.assert_allclose(again, suspicion[np.ix_(rows, columns)], atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("offset", "step"), [(1.7e9, 1e-5), (1.7e12, 1e-3), (-1e15, 1.0), (1e6, 1e-9)]
+)
+@pytest.mark.parametrize("regression", [False, True])
+def test_an_offset_takes_no_digits_off(offset, step, regression):
+    """Moments as floats: neither the order of rows nor the day that is counted from matters."""
+    rng = np.random.default_rng(3)
+    when = offset + step * np.cumsum(rng.integers(1, 4, 500))
+    size = rng.normal(size=500)
+    y = size + rng.normal(size=500) if regression else size > 0
+    suspicion = cell_suspicion(np.column_stack([when, size]), y)
+    order = rng.permutation(500)
+    shuffled = cell_suspicion(np.column_stack([when, size])[order], y[order])
+    assert np.array_equal(shuffled, suspicion[order])
+    # Differences of these floats are exact.
+    since = cell_suspicion(np.column_stack([when - when[0], size]), y)
+    assert np.array_equal(since, suspicion)
+
+
 def test_the_library_of_the_table_does_not_matter():
     table, y = mixed_table()
     suspicion = cell_suspicion(table, y)

@@ -47,7 +47,7 @@ def _shares(levels: Levels, groups: Levels) -> Floats:
 def _kernel_densities(numbers: Floats, groups: Levels) -> Floats:
     if numbers.min() == numbers.max():
         return np.ones(len(numbers))
-    numbers = at_most_one(numbers)
+    numbers = _centred(at_most_one(numbers))
     spread = float(np.std(numbers)) or 1.0
     overall = _sums_of_others(numbers, spread) / max(len(numbers) - 1, 1)
     # What is farther from everything than numbers can tell is still not impossible.
@@ -58,6 +58,15 @@ def _kernel_densities(numbers: Floats, groups: Levels) -> Floats:
         alike = _sums_of_others(numbers[rows], spread)
         density[rows] = (alike + PRIOR_ROWS * overall[rows]) / (len(rows) - 1 + PRIOR_ROWS)
     return density
+
+
+def _centred(numbers: Floats) -> Floats:
+    """Numbers less the one in their middle: a large offset would take digits off all sums.
+
+    Moments in seconds since 1970 that lie microseconds apart are alike in their first ten digits.
+    """
+    middle = len(numbers) // 2
+    return numbers - np.partition(numbers, middle)[middle]
 
 
 def _sums_of_others(numbers: Floats, spread: float) -> Floats:
