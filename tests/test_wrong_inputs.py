@@ -134,6 +134,26 @@ MISTAKES = {
     # the labels
     "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
     "y is too short": (lambda: fit(y=["no", "yes"]), ["2 labels", "4 rows", "one label per row"]),
+    "y is too large to be squared": (
+        lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]),
+        ["y holds 3.0e+155", "infinite or 0", "another unit"],
+    ),
+    "y_val is too large to be squared": (
+        lambda: fit_regressor(y_val=[1.0, 2.0, 3.0, -1e80]),
+        ["y_val holds 1.0e+80", "infinite or 0", "another unit"],
+    ),
+    "y is too small to be squared": (
+        lambda: fit_regressor(y=[1e-160, 2e-160, 3e-160, 4e-160]),
+        ["y holds targets 3.0e-160 apart", "infinite or 0", "another unit"],
+    ),
+    "y is too large for nearest neighbours": (
+        lambda: KNNValuer(1).fit(X, [1e155, 2e155, 3.5e155, 1e200], X_val=X, y_val=[1.0] * 4),
+        ["y holds 1.0e+200", "infinite or 0", "another unit"],
+    ),
+    "y is too large for models out of the bag": (
+        lambda: out_of_bag(y=[1e155, 2e155, 3.5e155, 1e200]),
+        ["y holds 1.0e+200", "infinite or 0", "another unit"],
+    ),
     "y has two columns": (lambda: fit(y=np.ones((4, 2))), ["(4, 2)", "one-dimensional"]),
     "y has a NaN": (lambda: fit_regressor(y=[1, 2, np.nan, 4]), ["NaN", "position 2", "drop"]),
     "y has a None": (lambda: fit(y=["no", None, "yes", "yes"]), ["None", "position 1", "drop"]),

@@ -22,6 +22,11 @@ from cellworth.tables import Table, array_as_given, column_sha256, series_array
 
 # Numbers without a fraction are read as classes up to this many different ones.
 _MOST_NUMBERS_AS_CLASSES = 50
+# Beyond this, floats have no fraction to show.
+_LARGEST_WITH_FRACTION = 2.0**53
+# Errors are squared to judge, and once more for the error of that: sums of fourth powers must be
+# numbers that are neither endless nor 0.
+_LARGEST_TARGET = 1e75
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +101,7 @@ class Problem:
         target = _target(y, table, "y", "X")
         if classification is None:
             classification = not _is_measured(target)
-        target = target if classification else _numeric(target, "y")
+        target = target if classification else _measurable(target, "y")
         if isinstance(row_groups, str):
             _refuse_row_groups_that_play(row_groups, column_groups)
             X_val = _without_column(X_val, row_groups, table)
@@ -243,7 +248,7 @@ def _held_out(
     val = Table.of(X_val, called="X_val").aligned_to(table, called="X_val")
     target = _target(y_val, val, "y_val", "X_val")
     if classes is None:
-        target = _numeric(target, "y_val")
+        target = _measurable(target, "y_val")
     else:
         seen = _classes(target, "y_val", least_classes)
         unknown = [label for label in seen.tolist() if label not in classes.tolist()]
@@ -264,7 +269,13 @@ def _is_measured(target: NDArray[Any]) -> bool:
     labels = target.tolist()
     if not all(is_whole(label) or isinstance(label, float) for label in labels):
         return False
-    return len(set(labels)) > _MOST_NUMBERS_AS_CLASSES or any(label % 1 for label in labels)
+    return len(set(labels)) > _MOST_NUMBERS_AS_CLASSES or any(map(_is_measurement, labels))
+
+
+def _is_measurement(label: float) -> bool:
+    """Tell a number with a fraction, or a float so large that it has none to show."""
+    is_large = isinstance(label, float) and abs(label) > _LARGEST_WITH_FRACTION
+    return bool(is_large or label % 1)
 
 
 def _refuse_row_groups_that_play(name: str, column_groups: Groups) -> None:
@@ -405,6 +416,22 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
         raise ValueError(
             f"{called} holds an infinite target (inf) at position "
             f"{np.flatnonzero(~np.isfinite(numbers))[0]}; targets must be finite."
+        )
+    return numbers
+
+
+def _measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
+    """Numeric targets whose squared errors, and the variance of these, can be computed."""
+    numbers = _numeric(array, called)
+    largest, smallest = float(np.abs(numbers).max()), 1 / _LARGEST_TARGET
+    # Halves, because the difference of the largest numbers is endless.
+    reach = 2 * (float(numbers.max()) / 2 - float(numbers.min()) / 2)
+    if largest > _LARGEST_TARGET or 0 < reach < smallest:
+        came = f"{largest:.1e}" if reach > smallest else f"targets {reach:.1e} apart"
+        raise ValueError(
+            f"{called} holds {came}, whose squared errors would be infinite or 0; give targets "
+            f"between {smallest:.0e} and {_LARGEST_TARGET:.0e} in size, in another unit or as "
+            "logarithms."
         )
     return numbers
 
