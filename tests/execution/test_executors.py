@@ -1,5 +1,6 @@
 """Executors, without any game: requests go in by number, answers come back, dead workers too."""
 
+import multiprocessing
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import joblib
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from cellworth import Dask, Processes, Serial, Threads
-from cellworth.execution import Executor, in_processes, in_threads
+from cellworth.execution import Executor, in_processes, in_threads, processes
 from cellworth.execution import cluster as clusters
 from cellworth.execution.crews import Cancelled, Failure, Later, leave_if_cancelled
 
@@ -321,6 +323,51 @@ def test_joblib_works_on_after_a_run_in_processes():
     assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
     assert joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(-t) for t in range(4)) == [0, 1, 2, 3]
     assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
+
+
+def double(request):
+    return 2 * request
+
+
+def doubled_in_processes(numbers):
+    """Answers, and what was warned of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = answers(Processes(2), double, numbers)
+    return found, [str(each.message) for each in told]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_within_a_pool_of_forked_processes_tasks_run_one_after_the_other():
+    # The pool that waits here for the next run is not theirs.
+    assert answers(Processes(2), double, range(3)) == {0: 0, 1: 2, 2: 4}
+    with warnings.catch_warnings():
+        # Python warns of forks beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pool = multiprocessing.get_context("fork").Pool(1)
+    with pool:
+        found, told = pool.apply(doubled_in_processes, (range(3),))
+    assert found == {0: 0, 1: 2, 2: 4}
+    assert len(told) == 1
+    assert "cannot start processes within a daemonic one" in told[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_does_not_take_the_pool_of_its_parent():
+    answers(Processes(2), double, range(1))
+    assert processes._idle._waiting
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.write(write, str(len(processes._idle._waiting)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 10) == b"0"
+    os.close(read)
+    os.close(write)
+    assert processes._idle._waiting
 
 
 def test_idle_processes_end_after_a_while(monkeypatch):

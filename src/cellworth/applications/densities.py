@@ -66,7 +66,8 @@ def _centred(numbers: Floats) -> Floats:
     Moments in seconds since 1970 that lie microseconds apart are alike in their first ten digits.
     """
     middle = len(numbers) // 2
-    return numbers - np.partition(numbers, middle)[middle]
+    centred: Floats = numbers - np.partition(numbers, middle)[middle]
+    return centred
 
 
 def _sums_of_others(numbers: Floats, spread: float) -> Floats:

@@ -7,6 +7,7 @@ import pickle
 import queue
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -69,6 +70,31 @@ class Crew(Protocol):
         There may be none, because so many seconds are over or a worker died.
         """
         ...
+
+
+class Alone:
+    """A crew of one: this thread, which answers when answers are asked for.
+
+    Parameters
+    ----------
+    work : callable
+    """
+
+    capacity = 1
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        """Begin with nothing to do."""
+        self._work = work
+        self._waiting: deque[tuple[int, Any]] = deque()
+
+    def submit(self, number: int, request: Any) -> None:
+        """Put a request behind the others."""
+        self._waiting.append((number, request))
+
+    def completed(self, seconds: float | None = None) -> Answers:
+        """Answer the first request, however long it takes."""
+        number, request = self._waiting.popleft()
+        return [(number, attempt(self._work, request))]
 
 
 class FutureCrew:

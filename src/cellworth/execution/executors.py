@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from cellworth.counts import checked_count
-from cellworth.execution.crews import Answers, Crew, FutureCrew, attempt, cancel_here_by
+from cellworth.execution.crews import Alone, Crew, FutureCrew, attempt, cancel_here_by
 
 
 @runtime_checkable
@@ -48,22 +47,7 @@ class Serial:
         """Answer requests when answers are asked for."""
         # One thread inside a task, everywhere: sums split over threads round differently.
         with threadpool_limits(1):
-            yield _Alone(work)
-
-
-class _Alone:
-    capacity = 1
-
-    def __init__(self, work: Callable[[Any], Any]) -> None:
-        self._work = work
-        self._waiting: deque[tuple[int, Any]] = deque()
-
-    def submit(self, number: int, request: Any) -> None:
-        self._waiting.append((number, request))
-
-    def completed(self, seconds: float | None = None) -> Answers:
-        number, request = self._waiting.popleft()
-        return [(number, attempt(self._work, request))]
+            yield Alone(work)
 
 
 @dataclass(frozen=True)

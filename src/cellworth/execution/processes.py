@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,9 +18,10 @@ from typing import Any
 
 from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import ShutdownExecutorError
+from threadpoolctl import threadpool_limits
 
 from cellworth.counts import checked_count
-from cellworth.execution.crews import Crew, Failure, FutureCrew, Later, Lost, portable
+from cellworth.execution.crews import Alone, Crew, Failure, FutureCrew, Later, Lost, portable
 from cellworth.execution.parcels import Parcel, parcelled_if_large, posted
 
 _SECONDS_TO_TAKE = 1.0
@@ -37,7 +39,8 @@ class Processes:
 
     They stay alive for a minute, for the next run, unless a run stops before its tasks are used up:
     then they are ended at once. A worker that is killed is replaced, and what it was doing is done
-    again.
+    again. Where none can be started, as within a ``multiprocessing.Pool``, a warning says so, and
+    tasks run one after the other.
 
     Examples
     --------
@@ -56,7 +59,16 @@ class Processes:
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
-        """Answer requests in processes."""
+        """Answer requests in processes, or one after the other where none can be started."""
+        if multiprocessing.current_process().daemon:
+            warnings.warn(
+                f"{self!r} cannot start processes within a daemonic one, such as those of "
+                "multiprocessing.Pool; tasks run one after the other here, with the same values.",
+                stacklevel=2,
+            )
+            with threadpool_limits(1):
+                yield Alone(work)
+            return
         # loky says so in a thread of its own, which would die of it where warnings are errors. A
         # worker that leaves is replaced; nothing is lost.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
@@ -76,6 +88,10 @@ class _IdlePools:
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: a forked process has no thread that would serve the pools of its parent."""
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[Any, threading.Timer]] = {}
 
@@ -108,6 +124,9 @@ class _IdlePools:
 
 _idle = _IdlePools()
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.forget)
+
 
 class _Pool:
     """loky's pool of processes, or the next one where a worker's death has broken it."""
@@ -135,7 +154,9 @@ class _Pool:
         return future
 
     def _new(self) -> Any:
-        return ProcessPoolExecutor(self._n_workers, env=_ONE_THREAD, initializer=_begin_process)
+        return ProcessPoolExecutor(
+            self._n_workers, env=_ONE_THREAD, initializer=_begin_process, initargs=(os.getpid(),)
+        )
 
 
 def _read(future: Future[Any]) -> Any:
@@ -165,10 +186,11 @@ def _answer(parcel: Parcel, request: Any) -> Any:
     return parcelled_if_large(portable(_opened[parcel], request), parcel)
 
 
-def _begin_process() -> None:
+def _begin_process(parent: int) -> None:
     # Ctrl-C reaches the whole group; what it means is for the parent to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    # Whose number is told, and not asked for: it may be gone by now.
+    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
 
 
 def _leave_with_parent(parent: int) -> None:
