@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+import warnings
 from typing import get_args
 
 import numpy as np
@@ -490,6 +491,35 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
         np.testing.assert_allclose(
             part.owners().validation_errors, whole.owners().validation_errors, atol=1e-13
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scoring", get_args(KNNScoring))
+def test_errors_are_as_large_as_values_differ_between_draws_of_validation_rows(
+    scoring, monkeypatch
+):
+    monkeypatch.setattr("cellworth.valuers.questions._RANKED_PER_TASK", 1)
+    monkeypatch.setattr("cellworth.valuers.questions._LEAST_PER_COLUMN", 1)
+    rng = np.random.default_rng(1)
+    people = rng.normal(size=(2000, 3))
+    target = people[:, 0] + rng.normal(size=2000)
+    if not scoring.startswith("neg"):
+        target = (target > 1.0).astype(int)
+    X, y = people[:15], target[:15]
+    # A whole run, and one that is broken off after a quarter of its validation rows.
+    for stop in (None, AfterTasks(15)):
+        valuer = KNNValuer(3, scoring=scoring, stop=stop, executor=Serial(), progress=False)
+        drawn = [rng.integers(0, 2000, 60) for _ in range(50)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            runs = [fit(valuer, (X, y, people[some], target[some])) for some in drawn]
+        seen, told = (
+            np.array([getattr(run, what) for run in runs]) for what in ("_values", "validation")
+        )
+        # Cells, sums of rows and columns, and the total.
+        for part in (np.s_[:, :-1, :-1], np.s_[:, :-1, -1], np.s_[:, -1, :-1], np.s_[:, -1, -1]):
+            ratio = np.sqrt((told[part] ** 2).mean(axis=0)) / seen[part].std(axis=0, ddof=1)
+            assert 0.8 < ratio.mean() < 1.25
 
 
 @pytest.mark.parametrize("sizes", [[40], [12, 12, 11], [3, 9, 30, 1]], ids=str)
