@@ -44,6 +44,7 @@ def test_the_public_names_are_these():
         "CentredGrids",
         "Comparison",
         "Dask",
+        "DataWarning",
         "DetectionCurve",
         "DirectoryJournal",
         "ExactValuer",

@@ -28,6 +28,7 @@ from cellworth.applications import (
 )
 from cellworth.blocks import Blocks
 from cellworth.caches import FileCache, MemoryCache
+from cellworth.checks import DataWarning
 from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
 from cellworth.execution import (
     AfterSeconds,
@@ -80,6 +81,7 @@ __all__ = [
     "CentredGrids",
     "Comparison",
     "Dask",
+    "DataWarning",
     "DetectionCurve",
     "DirectoryJournal",
     "ExactValuer",

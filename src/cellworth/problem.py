@@ -61,6 +61,8 @@ class Problem:
     folds : tuple of Fold
         One for a validation set, several for cross-validation, none where nothing is judged.
     blocks : Blocks
+    target_name : str or None
+        What the user's column of labels is called, where it has a name.
     """
 
     table: Table
@@ -68,6 +70,7 @@ class Problem:
     classes: NDArray[Any] | None
     folds: tuple[Fold, ...]
     blocks: Blocks
+    target_name: str | None = None
 
     @classmethod
     def of(
@@ -128,7 +131,8 @@ class Problem:
         else:
             least = 1 if one_class_can_judge else 2
             folds = (_held_out(table, classes, X_val, y_val, least),)
-        return cls(table, target, classes, folds, blocks)
+        name = getattr(y, "name", None)
+        return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
 
     def question(self) -> dict[str, Any]:
         """Fingerprints of everything that was handed over and of how it is cut."""

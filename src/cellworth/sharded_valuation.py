@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks, NumberedAxis
 from cellworth.certainty import Signs
+from cellworth.column_info import ColumnTable
 from cellworth.counts import checked_count
 from cellworth.files import local_path
 from cellworth.indexing import Lookup, narrowed
@@ -288,6 +289,7 @@ def finish(
     owned: OwnerSums | None = None,
     scores: Scores | None = None,
     backend: str | None = None,
+    column_info: ColumnTable | None = None,
 ) -> ShardedValuation:
     """Write the manifest that makes files of values in a folder one Valuation, and return that.
 
@@ -303,7 +305,7 @@ def finish(
         How many observations stand behind each value.
     columns : (mean, spread), arrays of shape (n_columns + 1,)
         Of the sums of columns and, at the end, of the total.
-    expected_total, empty, status, provenance, unearned, owned, scores, backend
+    expected_total, empty, status, provenance, unearned, owned, scores, backend, column_info
         As in a Valuation.
     validation : array of shape (n_columns + 1,) or None
         Errors of these sums that come from the choice of validation rows.
@@ -336,6 +338,7 @@ def finish(
         unearned=unearned,
         owned=owned,
         scores=scores,
+        column_info=column_info,
         sums_validation=validation,
     )
     valuation.save(folder)

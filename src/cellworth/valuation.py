@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, Labels, label_array
 from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors
+from cellworth.column_info import ColumnTable
 from cellworth.counts import checked_count
 from cellworth.files import local_path
 from cellworth.indexing import Lookup
@@ -100,6 +101,8 @@ class Valuation:
     scores : Scores or None
         What the table was scored by and on how many rows, with plain accuracy or R squared to
         compare; None where a game has no validation rows.
+    column_info : ColumnTable or None
+        What each raw column was taken for, where a table was valued.
 
     Examples
     --------
@@ -127,6 +130,7 @@ class Valuation:
     unearned: float = math.nan
     owned: OwnerSums | None = None
     scores: Scores | None = None
+    column_info: ColumnTable | None = None
 
     @cached_property
     def values(self) -> Floats:
@@ -438,6 +442,7 @@ class Valuation:
             "unearned": None if math.isnan(self.unearned) else self.unearned,
             "owned": None if self.owned is None else self.owned.to_plain(),
             "scores": None if self.scores is None else self.scores.to_plain(),
+            "column_info": None if self.column_info is None else self.column_info.to_plain(),
             "backend": self.backend,
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
@@ -592,6 +597,7 @@ def read_plain(
         if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
             raise ValueError("shape or status do not fit the tables")
         owned, scores = manifest["owned"], manifest["scores"]
+        columns = manifest["column_info"]
         return {
             "expected_total": _read_total(manifest["expected_total"]),
             "empty": str(manifest["empty"]),
@@ -602,6 +608,7 @@ def read_plain(
             "unearned": _read_total(manifest["unearned"]),
             "owned": None if owned is None else OwnerSums.from_plain(owned),
             "scores": None if scores is None else Scores.from_plain(scores),
+            "column_info": None if columns is None else ColumnTable.from_plain(columns),
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(

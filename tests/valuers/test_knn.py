@@ -24,6 +24,7 @@ from cellworth import (
     AllSubsets,
     Banzhaf,
     Beta,
+    DataWarning,
     KNNGame,
     KNNValuer,
     LeaveOneOut,
@@ -439,7 +440,8 @@ def test_groups_stay_together_in_cross_validation():
     X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
     groups = np.arange(120) % 60
     apart = KNNValuer(1, cv=GroupKFold(5)).fit(X, y, groups=groups).valuation_
-    copied = KNNValuer(1, cv=5).fit(X, y).valuation_
+    with pytest.warns(DataWarning, match="120 of 120 rows have a copy in another fold"):
+        copied = KNNValuer(1, cv=5).fit(X, y).valuation_
     assert copied.expected_total > apart.expected_total + 0.1
     with pytest.raises(ValueError, match="groups"):
         KNNValuer(cv=LeaveOneGroupOut()).fit(X, y)

@@ -12,7 +12,7 @@ from cellworth.cli import options
 from cellworth.cli.folders import CHECKPOINT, folder_of_sharded_run, kind_of
 from cellworth.cli.printing import print_result
 from cellworth.cli.requests import Request
-from cellworth.cli.running import Place, run_and_save
+from cellworth.cli.running import Place, plain_columns, run_and_save
 from cellworth.cli.valuing import Question, refuse_code_unasked, toml_of
 
 asked_options = options.joined(
@@ -112,11 +112,12 @@ def plan(as_json: bool, **given: Any) -> None:
         "allowed": found.allowed,
         "scoring": None if found.scores is None else found.scores.scoring,
         "n_validation_rows": None if found.scores is None else found.scores.n_validation_rows,
+        "column_info": plain_columns(found.columns),
     }
     lines = [repr(found)]
     if found.scores is not None:
         lines.append(f"scored by {found.scores.name} on {found.scores.judged_on}")
-    print_result("plan", document, lines)
+    print_result("plan", document, [*lines, "", repr(found.columns)])
 
 
 def _refuse_two_places(place: Place) -> None:

@@ -48,6 +48,8 @@ def info(folder: Path, as_json: bool) -> None:
         versions = (f"{name} {number}" for name, number in provenance.versions.items())
         lines += [repr(valuation), f"  created     {provenance.created}"]
         lines += [f"  versions    {', '.join(versions)}"]
+        if valuation.column_info is not None:
+            lines += ["", repr(valuation.column_info), ""]
     else:
         document |= {"created": None, "versions": None, "values": None}
         model = KNN if asked is None else asked.model

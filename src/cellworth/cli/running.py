@@ -21,6 +21,7 @@ from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import BrokenOffError
 from cellworth.cli.requests import FILE, Request, refuse_other_request
 from cellworth.cli.valuing import KNN, Question, refuse_what_was_not_agreed
+from cellworth.column_info import ColumnTable
 from cellworth.execution import Dask, Processes, Progress, Serial, Threads
 from cellworth.listing import ValueList
 from cellworth.report import round_line
@@ -151,10 +152,16 @@ def summary_of(valuation: Valuation) -> dict[str, Any]:
         "scores": None if valuation.scores is None else valuation.scores.to_plain(),
         "largest_standard_error": valuation.largest_error,
         "seconds": valuation.provenance.seconds,
+        "column_info": plain_columns(valuation.column_info),
         "columns": entries(valuation.columns()),
         "lowest": entries(valuation.lowest(_SHOWN)),
         "highest": entries(valuation.highest(_SHOWN)),
     }
+
+
+def plain_columns(columns: ColumnTable | None) -> list[dict[str, Any]] | None:
+    """What each raw column was taken for, for a document; None where nobody knows."""
+    return None if columns is None else columns.to_plain()
 
 
 def entries(values: ValueList) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Axis, Groups
+from cellworth.blocks import Axis, Blocks, Groups
+from cellworth.column_info import ColumnInfo, ColumnTable, TakenFor
 from cellworth.counts import checked_count
 from cellworth.execution import Executor
 from cellworth.games.base import EmptyPolicy, checked_policy
@@ -19,14 +20,23 @@ from cellworth.games.knn import (
     wants_classes,
     warn_of_too_many_neighbors,
 )
+from cellworth.inputs import distance_in_words, notes_on_size, notes_on_values
 from cellworth.neighbours.columns import Distance, Kind, Scale
+from cellworth.neighbours.distances import Rulers
+from cellworth.neighbours.summaries import Categories
+from cellworth.problem import Problem
 from cellworth.provenance import described
 from cellworth.sharded.layouts import Layout, Queries
 from cellworth.sharded.preparing import summary_of
+from cellworth.sharded.summaries import TableSummary
 from cellworth.sharded.tables import ShardedTable
-from cellworth.tables import column_sha256
+from cellworth.tables import Table, column_sha256
 
 Floats = NDArray[np.float64]
+
+# Rows that are looked at before a run: the first of some shards.
+_LOOKED_AT_SHARDS = 8
+_LOOKED_AT_ROWS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +55,8 @@ class ShardedKNNGame:
         As in KNNGame.
     sha256 : str
         Fingerprint of the table's cells.
+    column_info : ColumnTable
+        What each column was taken for.
     """
 
     table: ShardedTable
@@ -57,6 +69,7 @@ class ShardedKNNGame:
     kinds: dict[Any, Kind | Distance]
     empty: EmptyPolicy
     sha256: str
+    column_info: ColumnTable
 
     @classmethod
     def of(
@@ -92,6 +105,7 @@ class ShardedKNNGame:
         return cls(
             table, layout, queries, columns, n_neighbors, scoring or "neighbor_agreement",
             scale, dict(kinds or {}), checked_policy(empty), summary.sha256(table),
+            column_table(layout.rulers, table, summary),
         )  # fmt: skip
 
     @property
@@ -130,3 +144,54 @@ class ShardedKNNGame:
             },
             "validation": "held out",
         }
+
+
+def some_rows(table: ShardedTable) -> Problem:
+    """Some rows of a table in shards, from its beginning to its end, to look at in memory."""
+    step = -(-table.n_shards // _LOOKED_AT_SHARDS)
+    shards = [table.rows(shard) for shard in range(0, table.n_shards, step)]
+    rows = table.take([row for own in shards for row in own[:_LOOKED_AT_ROWS]])
+    target = np.array(rows.column(table.target).to_pylist())
+    cells = Table.of(rows.drop_columns([table.target]), called="X")
+    # One class is enough here, where the first rows of a shard may be all of one.
+    return Problem(cells, target, np.unique(target), (), Blocks.of_shape(cells.shape))
+
+
+def column_table(rulers: Rulers, table: ShardedTable, summary: TableSummary) -> ColumnTable:
+    """What columns of a table in shards were taken for, as far as their summaries tell."""
+    return ColumnTable(
+        tuple(_info(rulers, table, summary, place) for place in range(len(table.names)))
+    )
+
+
+def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, place: int) -> ColumnInfo:
+    from pyarrow import types
+
+    name, own = str(table.names.tolist()[place]), summary.columns[place]
+    type_ = table.schema.field(name).type
+    part, at = rulers.where(place)
+    notes: tuple[str, ...] = ()
+    if isinstance(own, Categories):
+        distinct, at_least = len(own.counts), False
+        named = types.is_dictionary(type_)
+        notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
+        whole = not notes
+    else:
+        # Of very many numbers the last bits are dropped, so that some are counted as one.
+        distinct, at_least, whole = len(own.keys), own.shift > 0, types.is_integer(type_)
+    taken_for: TakenFor = "category" if part == "categories" else _quantity(type_)
+    distance = (
+        f"0 or {rulers.mismatch(at):.3g}"
+        if part == "categories"
+        else distance_in_words(rulers.spread(at), taken_for)
+    )
+    size = notes_on_size(distinct, own.count, own.gaps, whole=whole, at_least=at_least)
+    return ColumnInfo(name, taken_for, own.gaps, distinct, at_least, distance, (*size, *notes))
+
+
+def _quantity(type_: Any) -> TakenFor:
+    from pyarrow import types
+
+    if types.is_date(type_) or types.is_timestamp(type_):
+        return "date"
+    return "duration" if types.is_duration(type_) else "number"

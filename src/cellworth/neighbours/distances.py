@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,29 @@ class Rulers(NamedTuple):
     starts: Wholes
     widths: Wholes
     places: Wholes
+
+    def where(self, place: int) -> tuple[Literal["numbers", "categories", "coded"], int]:
+        """In which part of :class:`Columns` a column of the user's table stands, and where."""
+        at = int(np.flatnonzero(self.places == place)[0])
+        n_numeric, n_categorical = len(self.number_weights), len(self.category_weights)
+        if at < n_numeric:
+            return "numbers", at
+        if at < n_numeric + n_categorical:
+            return "categories", at - n_numeric
+        return "coded", at - n_numeric - n_categorical
+
+    def spread(self, at: int) -> float:
+        """What differences of a numeric column are divided by; 0 where they count nothing."""
+        weight = float(self.number_weights[at]) / self._unit
+        return weight**-0.5 if weight > 0 else 0.0
+
+    def mismatch(self, at: int) -> float:
+        """What two different categories count."""
+        return float(self.category_weights[at]) / self._unit
+
+    @property
+    def _unit(self) -> float:
+        return self.farthest / FARTHEST
 
 
 @dataclass(frozen=True, eq=False)

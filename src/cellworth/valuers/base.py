@@ -12,7 +12,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from cellworth.blocks import Blocks, Groups
+from cellworth.checks import Ways, warn_of_data
+from cellworth.column_info import ColumnTable
 from cellworth.games import Game, ModelGame
+from cellworth.inputs import cells_of, column_table, guessed, played
 from cellworth.provenance import described
 from cellworth.valuation import Valuation
 from cellworth.valuers.methods import corners
@@ -28,7 +31,7 @@ _READERS: dict[str, Callable[[Valuation], Any]] = {
     "column_values_": lambda valuation: valuation.columns().values,
 }
 _RESULTS = ("valuation_", *_READERS)
-_NAMES = ("n_features_in_", "feature_names_in_")
+_NAMES = ("n_features_in_", "feature_names_in_", "columns_")
 _SETTINGS = ("executor", "checkpoint", "shard", "progress", "on_round", "cache")
 
 
@@ -94,7 +97,21 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     def _fit(self, **given: Any) -> Self:
         self._forget()
         game = self._game(**given)
+        self.columns_ = self._looked_at(game)
         return self._keep(game, self._value(game, game.blocks))
+
+    def _looked_at(self, game: Any) -> ColumnTable:
+        """What columns were taken for; warn of what is likely to be a mistake."""
+        problem, distances = game.problem, getattr(game, "distances", None)
+        cells = cells_of(problem, distances)
+        plays = guessed(problem.table) if distances is None else played(distances, problem.table)
+        columns = column_table(problem.table, cells, plays)
+        warn_of_data(problem, cells, columns, self._ways())
+        return columns
+
+    def _ways(self) -> Ways:
+        """How a user puts right what is warned of."""
+        return Ways()
 
     def _forget(self) -> None:
         """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
@@ -107,7 +124,9 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             return self
         method = {**valuation.provenance.method, "valuer": self.described()}
         self.valuation_ = replace(
-            valuation, provenance=replace(valuation.provenance, method=method)
+            valuation,
+            provenance=replace(valuation.provenance, method=method),
+            column_info=self.columns_,
         )
         for name, read in _READERS.items():
             setattr(self, name, read(self.valuation_))
@@ -225,7 +244,11 @@ class ModelValuer(Valuer):
         )  # fmt: skip
         # A model that fails on the whole table would be timed failing.
         corners(game, game.shape)
-        return replace(self._plan(game), scores=scores_of_game(game, math.nan))
+        return replace(
+            self._plan(game),
+            scores=scores_of_game(game, math.nan),
+            columns=self._looked_at(game),
+        )
 
     @abstractmethod
     def _plan(self, game: Any) -> Plan: ...

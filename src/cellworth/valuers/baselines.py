@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, Mask
+from cellworth.column_info import ColumnTable
 from cellworth.designs import generator
 from cellworth.execution import AfterTasks, Progress
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
+from cellworth.inputs import cells_of, column_table, guessed
 from cellworth.moments import Moments, Tally, with_margins
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session
@@ -234,6 +236,11 @@ class RandomValuer(Valuer):
             name: given.get(name) for name in ("X", "y", "row_groups", "column_groups")
         }
         return Unplayed(Problem.of(**asked, classification=None, with_validation=False))
+
+    def _looked_at(self, game: Any) -> ColumnTable:
+        # Nothing is judged, so there is nothing to warn of.
+        table = game.problem.table
+        return column_table(table, cells_of(game.problem), guessed(table))
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = checked_seed(self.random_state, None)

@@ -12,6 +12,14 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from cellworth.blocks import LABEL, Axis, Blocks, Groups, Mask, label_array
+from cellworth.checks import (
+    Ways,
+    dates_warning,
+    leak_warnings,
+    target_warning,
+    text_warning,
+    warn,
+)
 from cellworth.counts import checked_count
 from cellworth.execution import (
     AfterTasks,
@@ -28,7 +36,8 @@ from cellworth.files import local_path
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
 from cellworth.games.knn import KNNScoring, wants_classes
-from cellworth.games.sharded_knn import ShardedKNNGame
+from cellworth.games.sharded_knn import ShardedKNNGame, some_rows
+from cellworth.inputs import cells_of
 from cellworth.moments import Moments
 from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Floats, Kind, Scale
@@ -65,6 +74,7 @@ from cellworth.valuers.trials import plan_of_sweeps
 MOST_RANKED_ROWS = 2**31
 MOST_SORTED_ROWS = 100_000
 _SWEEPS = 10
+_QUANTITIES_IN_SHARDS = "a table in memory and scoring='neg_mean_squared_error'"
 # What sharded tables do without, and what to do.
 _INSTEAD = {
     "y": "its labels are the column called target",
@@ -289,7 +299,17 @@ class KNNValuer(Valuer):
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups,
         )  # fmt: skip
+        self.columns_ = self._looked_at(game)
         return self._keep(game, self._value(game, game.blocks, owners))
+
+    def _ways(self) -> Ways:
+        guessed = self.scoring is None
+        return Ways(
+            kinds=True,
+            named=frozenset(map(str, self.kinds or {})),
+            to_classes="scoring='neighbor_agreement'" if guessed else None,
+            to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
+        )
 
     def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
         """Say what ``fit`` with these arguments would answer, without doing it.
@@ -313,11 +333,25 @@ class KNNValuer(Valuer):
             "valuer": self.described(),
         }
         question = self._question(run.game)
+        self.columns_ = run.game.column_info
+        self._warn_of_shards(run.game)
         # Values stay in files; they are read when values_ and the like are asked for.
         self.valuation_ = run.value(columns, question, method, show_progress=self.progress)
         self.n_features_in_ = len(given.table.names)
         self.feature_names_in_ = given.table.names
         return self
+
+    def _warn_of_shards(self, game: ShardedKNNGame) -> None:
+        """Warn as of a table in memory, but for what all rows would be needed for."""
+        ways = replace(self._ways(), to_numbers=_QUANTITIES_IN_SHARDS)
+        if self.scoring is None:
+            labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
+            warn(target_warning(labels, counts, are_classes=True, ways=ways))
+        warn(text_warning(game.column_info, ways))
+        warn(dates_warning(game.column_info, ways))
+        problem = some_rows(game.table)
+        for told in leak_warnings(problem, cells_of(problem)):
+            warn(told)
 
     def _sharded_run(self, given: _InShards) -> tuple[ShardedRun, Axis]:
         folder = _checked_folder(self.checkpoint)
@@ -406,7 +440,8 @@ class KNNValuer(Valuer):
         once, limited = not tasks.questions.draws, rule is not None
         sweeps = _checked_sweeps(self.sweeps, once=once, limited=limited)
         plan = plan_of_sweeps(tasks, sweeps, rule)
-        return replace(plan, scores=scores_of_game(game, math.nan))
+        scores = scores_of_game(game, math.nan)
+        return replace(plan, scores=scores, columns=self._looked_at(game))
 
     def _shard_plan(self, given: _InShards) -> ShardPlan:
         settings, executor = self._checked_for_shards(given)

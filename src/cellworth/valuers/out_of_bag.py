@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks
+from cellworth.checks import Ways
 from cellworth.counts import checked_count
 from cellworth.execution import AfterTasks, Progress
 from cellworth.games.base import Game, one_line
@@ -168,6 +169,13 @@ class OutOfBagValuer(Valuer):
         kind = DecisionTreeRegressor if problem.classes is None else DecisionTreeClassifier
         tree = kind(max_features=self.max_features)
         return Lessons(problem, tree, numbers_of(problem.table), distances)
+
+    def _ways(self) -> Ways:
+        guessed = self.model is None
+        return Ways(
+            to_classes="model=DecisionTreeClassifier()" if guessed else None,
+            to_numbers="model=DecisionTreeRegressor()" if guessed else None,
+        )
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = checked_seed(self.random_state, self.checkpoint)

@@ -11,6 +11,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Mask
+from cellworth.column_info import ColumnTable
 from cellworth.designs import Design, generator
 from cellworth.execution import StoppingRule
 from cellworth.games import Game
@@ -45,6 +46,8 @@ class Plan:
         Utilities beyond which the run is refused.
     scores : Scores or None
         What the table will be scored by, and on which rows.
+    columns : ColumnTable or None
+        What each raw column is taken for.
     """
 
     design: str
@@ -55,6 +58,7 @@ class Plan:
     most_seconds: float = math.inf
     limit: float = math.inf
     scores: Scores | None = None
+    columns: ColumnTable | None = None
 
     @classmethod
     def of_run(cls, name: str, game: Any, design: Design, rule: StoppingRule) -> Plan:

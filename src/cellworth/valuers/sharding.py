@@ -158,6 +158,7 @@ class ShardedRun:
                 n_tasks=n_done,
                 seen=seen,
             ),
+            column_info=self.game.column_info,
         )
 
 

@@ -1,0 +1,138 @@
+"""Count the warnings of data checks on real tables: none on clean ones, some on spoiled ones.
+
+python experiments/false_alarms.py ../shared/data
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cellworth import KNNValuer
+from cellworth.checks import DataWarning
+
+# Name, target and what its README says to leave out: ids and columns that the target was made from.
+CLASSES: dict[str, tuple[str, list[str]]] = {
+    "adult_train": ("income", []),
+    "credit_card_default": ("default_payment_next_month", ["ID"]),
+    "breast_cancer_wisconsin_original": ("class", ["sample_code_number"]),
+    "breast_cancer_2dshapley_train_clean": ("class", []),
+    "breast_cancer_2dshapley_train_outliers": ("class", []),
+    "wine": ("class", []),
+    "lawschool": ("ugpagt3", ["ugpa"]),
+    "electricity": ("class", []),
+    "fried": ("binaryClass", ["target"]),
+    "2dplanes": ("binaryClass", ["target"]),
+    "pol": ("binaryClass", ["target"]),
+    "musk": ("class", ["molecule_name", "conformation_name"]),
+    "jannis_part": ("class", ["part"]),
+    "gas_drift_part": ("class", []),
+}
+NUMBERS: dict[str, tuple[str, list[str]]] = {
+    "lawschool": ("lsat", []),
+    "electricity": ("nswprice", []),
+    "fried": ("target", ["binaryClass"]),
+    "2dplanes": ("target", ["binaryClass"]),
+    "pol": ("target", ["binaryClass"]),
+    "credit_card_default": ("BILL_AMT1", ["ID"]),
+    "gas_drift_part": ("concentration", []),
+}
+
+
+def read(folder: Path, name: str, target: str, drop: list[str]) -> tuple[pd.DataFrame, pd.Series]:
+    """Table without what is to be left out, and labels."""
+    table = pd.read_csv(folder / f"{name}.csv.gz")
+    left = [column for column in drop if column in table]
+    return table.drop(columns=[target, *left]), table[target]
+
+
+def told(X: Any, y: Any, **given: Any) -> list[str]:
+    """Warnings that a fit would give."""
+    valuer = KNNValuer(scoring=given.pop("scoring", None))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        valuer._looked_at(valuer._game(X=X, y=y, **given))
+    return [str(one.message) for one in caught if one.category is DataWarning]
+
+
+def halves(X: pd.DataFrame, y: pd.Series, seed: int) -> dict[str, Any]:
+    """Arguments of fit for a random half to learn from and a random half to judge by."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    one, other = order[: len(y) // 2], order[len(y) // 2 :]
+    # By position, with new row ids, as after a read.
+    parts = [
+        (X.iloc[p].reset_index(drop=True), y.iloc[p].reset_index(drop=True)) for p in (one, other)
+    ]
+    return {"X": parts[0][0], "y": parts[0][1], "X_val": parts[1][0], "y_val": parts[1][1]}
+
+
+def clean(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Cross-validation and held-out halves of all tables, whole and in small parts."""
+    for tables in (CLASSES, NUMBERS):
+        for name, (target, drop) in tables.items():
+            X, y = read(folder, name, target, drop)
+            scoring = None if tables is CLASSES else "neg_mean_squared_error"
+            yield f"{name} {target} cv", told(X, y, scoring=scoring)
+            for seed in range(3):
+                yield f"{name} {target} half {seed}", told(**halves(X, y, seed), scoring=scoring)
+                some = np.random.default_rng(seed).permutation(len(y))[:150]
+                part = X.iloc[some].reset_index(drop=True), y.iloc[some].reset_index(drop=True)
+                yield f"{name} {target} 150 rows {seed}", told(*part, scoring=scoring)
+    X, y = read(folder, "adult_train", "income", [])
+    X_val, y_val = read(folder, "adult_test", "income", [])
+    yield "adult train and test", told(X, y, X_val=X_val, y_val=y_val)
+    part = {"columns": "fnlwgt"}
+    yield (
+        "adult without fnlwgt",
+        told(X.drop(**part), y, X_val=X_val.drop(**part), y_val=y_val),
+    )
+
+
+def spoiled(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Tables with one mistake each."""
+    rng = np.random.default_rng(0)
+    for name in ("wine", "adult_train", "breast_cancer_2dshapley_train_clean"):
+        X, y = read(folder, name, *CLASSES[name])
+        codes = pd.factorize(y)[0]
+        yield f"{name}: target copied", told(X.assign(again=y), y)
+        yield f"{name}: target as text", told(X.assign(again=[f"class {c}" for c in codes]), y)
+        noisy = codes + rng.normal(0, 0.01, len(y))
+        yield f"{name}: target and noise", told(X.assign(again=noisy), y)
+        recoded = np.array([7, -2, 30])[codes]
+        yield f"{name}: target recoded", told(X.assign(again=recoded), y)
+        order = np.argsort(codes, kind="stable")
+        ids = np.empty(len(y), dtype=int)
+        ids[order] = np.arange(len(y))
+        yield f"{name}: ids in the order of the target", told(X.assign(number=ids), y)
+        yield f"{name}: whole table with its target", told(X.assign(**{str(y.name): y}), y)
+        parts = halves(X, y, 0)
+        parts["X_val"] = pd.concat([parts["X_val"], parts["X"].head(20)], ignore_index=True)
+        parts["y_val"] = pd.concat([parts["y_val"], parts["y"].head(20)], ignore_index=True)
+        yield f"{name}: 20 rows in both", told(**parts)
+        yield f"{name}: judged by itself", told(X, y, X_val=X, y_val=y)
+    X, y = read(folder, "heart", "target", [])
+    yield "heart: 302 different rows of 1,025, cv", told(X, y)
+    yield "heart: 302 different rows of 1,025, halves", told(**halves(X, y, 0))
+    X, y = read(folder, "musk", "class", [])
+    yield "musk: names of molecules", told(X, y)
+    X, y = read(folder, "fried", "binaryClass", [])
+    yield "fried: what the target was made from", told(X, y)
+    X, y = read(folder, "lawschool", "ugpagt3", [])
+    yield "lawschool: what the target was made from", told(X, y)
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1])
+    for title, tables in (("clean", clean(where)), ("spoiled", spoiled(where))):
+        n_tables = n_told = 0
+        for what, sentences in tables:
+            n_tables, n_told = n_tables + 1, n_told + bool(sentences)
+            if bool(sentences) == (title == "clean"):
+                print(f"! {what}: {sentences or 'nothing is told'}", flush=True)
+        print(f"{title}: {n_told} of {n_tables} tables get a warning", flush=True)
