@@ -46,7 +46,15 @@ _NAMED = 5
 
 
 class DataWarning(UserWarning):
-    """Data that can be valued, but perhaps not as it was meant; every message says what to do."""
+    """Data that can be valued, but perhaps not as it was meant; every message says what to do.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from cellworth import DataWarning
+    >>> warnings.simplefilter("error", DataWarning)  # Refuse such data.
+    >>> warnings.simplefilter("ignore", DataWarning)  # Or be silent, if all is as it should be.
+    """
 
 
 @dataclass(frozen=True)

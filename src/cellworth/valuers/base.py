@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from cellworth.blocks import Blocks, Groups
 from cellworth.checks import Ways, warn_of_data
 from cellworth.column_info import ColumnTable
-from cellworth.games import Game, ModelGame
+from cellworth.games import Game, KNNGame, ModelGame
 from cellworth.inputs import cells_of, column_table, guessed, played
 from cellworth.provenance import described
 from cellworth.valuation import Valuation
@@ -102,7 +102,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _looked_at(self, game: Any) -> ColumnTable:
         """What columns were taken for; warn of what is likely to be a mistake."""
-        problem, distances = game.problem, getattr(game, "distances", None)
+        problem, distances = game.problem, game.distances if isinstance(game, KNNGame) else None
         cells = cells_of(problem, distances)
         plays = guessed(problem.table) if distances is None else played(distances, problem.table)
         columns = column_table(problem.table, cells, plays)
