@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, KNNValuer, Valuation
+from cellworth import DataWarning, ExactValuer, KNNValuer, Valuation
 from cellworth.cli.reading import read_delivery
 from cellworth.cli.requests import Request
 from shell import TABLE, cellworth, fine
@@ -61,7 +61,8 @@ def test_a_validation_file_judges(home, tmp_path):
     (tmp_path / "val.csv").write_text(TABLE)
     fine("value", *home.asked, "--val", tmp_path / "val.csv", "-o", tmp_path / "v")
     read = read_delivery(home.table, target="label", row_id="name")
-    again = KNNValuer(3).fit(read.X, read.y, X_val=read.X, y_val=read.y).valuation_
+    with pytest.warns(DataWarning, match="24 of 24 rows of X_val are in X"):
+        again = KNNValuer(3).fit(read.X, read.y, X_val=read.X, y_val=read.y).valuation_
     np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, again.values)
 
 
