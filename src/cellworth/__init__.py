@@ -46,7 +46,7 @@ from cellworth.execution import (
     merge,
 )
 from cellworth.games import FailedUtility, Game, KNNGame, ModelGame, TableGame
-from cellworth.moments import Moments
+from cellworth.moments import JudgedUtility, Moments
 from cellworth.neighbours.bins import RankBins
 from cellworth.owners import Owners
 from cellworth.semivalues import Banzhaf, Beta, LeaveOneOut, Shapley
@@ -92,6 +92,7 @@ __all__ = [
     "FlattenedValuer",
     "Game",
     "GaussianProcess",
+    "JudgedUtility",
     "KNNGame",
     "KNNValuer",
     "LeaveOneOut",

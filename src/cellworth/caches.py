@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from cellworth.files import local_path
+from cellworth.moments import JudgedUtility
 
 _APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
-_VERSION = 2
+_VERSION = 3
 _SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
 # A message that quotes a damaged file may be no text.
 _DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -25,7 +28,11 @@ _AT_A_TIME = 500  # SQLite takes some thousand parameters at most
 
 @runtime_checkable
 class Cache(Protocol):
-    """Keeps utilities by the fingerprint of their game and the bytes of their coalition."""
+    """Keeps utilities by the fingerprint of their game and the bytes of their coalition.
+
+    A utility may be a :class:`cellworth.JudgedUtility`: a cache that keeps the float alone has it
+    computed again where validation errors are known.
+    """
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return those of the coalitions that are known."""
@@ -113,34 +120,37 @@ class FileCache:
                 some = wanted[start : start + _AT_A_TIME]
                 places = ",".join("?" * len(some))
                 rows = connection.execute(
-                    "SELECT coalition, utility, checksum FROM utilities "  # noqa: S608 (only ?)
+                    "SELECT coalition, utility, deviations, checksum "  # noqa: S608 (only ?)
+                    "FROM utilities "
                     f"WHERE game = ? AND coalition IN ({places})",
                     [game, *some],
                 )
-                for coalition, utility, checksum in rows:
+                for coalition, utility, deviations, checksum in rows:
                     # A damaged file may give anything, also what nobody asked for.
-                    sound = coalition in asked and type(utility) is float
-                    if not sound or checksum != _checksum(game, coalition, utility):
+                    sound = coalition in asked and _has_types(utility, deviations)
+                    if not sound or checksum != _checksum(game, coalition, utility, deviations):
                         raise sqlite3.DatabaseError("a utility was changed")
-                    found[coalition] = utility
+                    found[coalition] = _read(utility, deviations)
         return found
 
     def keep(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
-        lines = [(game, c, utility, _checksum(game, c, utility)) for c, utility in found.items()]
+        entries = [(game, c, *_written(utility)) for c, utility in found.items()]
+        lines = [(*entry, _checksum(*entry)) for entry in entries]
         with self._used() as connection, connection:
-            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", lines)
+            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?, ?)", lines)
 
     def entries(self) -> Iterator[tuple[str, bytes, float]]:
         """Game, coalition and utility of all that is known."""
         with self._used() as connection:
             rows = connection.execute(
-                "SELECT game, coalition, utility, checksum FROM utilities ORDER BY game, coalition"
+                "SELECT game, coalition, utility, deviations, checksum FROM utilities "
+                "ORDER BY game, coalition"
             ).fetchall()
             for *entry, checksum in rows:
-                if type(entry[2]) is not float or checksum != _checksum(*entry):
+                if not _has_types(*entry[2:]) or checksum != _checksum(*entry):
                     raise sqlite3.DatabaseError("a utility was changed")
-        yield from ((game, coalition, utility) for game, coalition, utility, _ in rows)
+        yield from ((game, coalition, _read(*kept)) for game, coalition, *kept, _ in rows)
 
     def close(self) -> None:
         """Close the file; it is opened again where it is used again."""
@@ -187,9 +197,26 @@ class FileCache:
                 ) from error
 
 
-def _checksum(game: str, coalition: bytes, utility: float) -> int:
+def _written(utility: float) -> tuple[float, bytes]:
+    """A utility and its deviations; no bytes where there are none."""
+    deviations = getattr(utility, "deviations", None)
+    packed = b"" if deviations is None else np.asarray(deviations, dtype="<f4").tobytes()
+    return float(utility), packed
+
+
+def _read(utility: float, deviations: bytes) -> float:
+    if not deviations:
+        return utility
+    return JudgedUtility(utility, np.frombuffer(deviations, dtype="<f4").astype(np.float32))
+
+
+def _has_types(utility: Any, deviations: Any) -> bool:
+    return type(utility) is float and type(deviations) is bytes
+
+
+def _checksum(game: str, coalition: bytes, utility: float, deviations: bytes) -> int:
     """Tell a line that was changed on disk: SQLite itself does not notice."""
-    return zlib.crc32(game.encode() + coalition + struct.pack("<d", utility))
+    return zlib.crc32(game.encode() + coalition + struct.pack("<d", utility) + deviations)
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -238,7 +265,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(f"PRAGMA {name} = {number}")
         connection.execute(
             "CREATE TABLE utilities (game TEXT, coalition BLOB, utility REAL NOT NULL, "
-            "checksum INTEGER NOT NULL, PRIMARY KEY (game, coalition)) WITHOUT ROWID"
+            "deviations BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (game, coalition)) "
+            "WITHOUT ROWID"
         )
     connection.commit()
     connection.execute("PRAGMA journal_mode = WAL")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Deviations = NDArray[np.float32]
+# From values of blocks, shape (n_rows, n_columns), to sums over some of them: margins or Shares.
+Sums = Callable[[Floats], Floats]
 
 _MESSAGES_KEPT = 5
 _ENTRIES_AT_ONCE = 2**17
@@ -95,13 +98,30 @@ class Moments:
 
 
 def with_margins(blocks: Floats) -> Floats:
-    """Append the row sums, the column sums and the total of an (n, m) array.
+    """Append the row sums, the column sums and the total of an (n, m) or (n, m, k) array.
 
     Sums of blocks are observed as such, task by task: blocks are correlated, so that the error
     of a sum cannot be had from the errors of its parts.
     """
-    with_row_sums = np.column_stack([blocks, blocks.sum(axis=1)])
-    return np.vstack([with_row_sums, with_row_sums.sum(axis=0)])
+    with_row_sums = np.concatenate([blocks, blocks.sum(axis=1, keepdims=True)], axis=1)
+    return np.concatenate([with_row_sums, with_row_sums.sum(axis=0, keepdims=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Sums over blocks, each with a share, as owners hold them.
+
+    Parameters
+    ----------
+    shares : array of shape (n_sums, n_rows, n_columns)
+    """
+
+    shares: Floats
+
+    def __call__(self, blocks: Floats) -> Floats:
+        """Add up the blocks of each sum."""
+        sums: Floats = np.tensordot(self.shares, blocks, axes=2)
+        return sums
 
 
 def without_margins(blocks: Floats) -> Floats:
@@ -109,7 +129,40 @@ def without_margins(blocks: Floats) -> Floats:
 
     The few tasks that happen to see a whole row are no fair sample of all tasks.
     """
-    return np.pad(blocks, ((0, 1), (0, 1)), constant_values=np.nan)
+    margins = [(0, 1), (0, 1), *((0, 0) for _ in blocks.shape[2:])]
+    return np.pad(blocks, margins, constant_values=np.nan)
+
+
+class JudgedUtility(float):
+    """A utility, and how far other validation rows would have moved it.
+
+    Parameters
+    ----------
+    utility : float
+    deviations : array of shape (n_deviations,)
+        Of the same length for all utilities of a game. The squared validation error of a weighted
+        sum of utilities is the sum of squares of the same weighted sum of their deviations. For a
+        mean over n rows: each row's score less the mean, divided by the root of n (n - 1).
+
+    Examples
+    --------
+    >>> scores = np.array([1.0, 0.0, 1.0, 1.0])
+    >>> utility = JudgedUtility(scores.mean(), (scores - scores.mean()) / 12**0.5)
+    >>> print(f"{utility} and its error {np.sqrt((utility.deviations**2).sum()):.2f}")
+    0.75 and its error 0.25
+    """
+
+    deviations: Deviations
+
+    def __new__(cls, utility: float, deviations: Any) -> JudgedUtility:
+        """Hold both."""
+        judged = super().__new__(cls, utility)
+        judged.deviations = np.asarray(deviations, dtype=np.float32)
+        return judged
+
+    def __getnewargs__(self) -> tuple[float, Any]:  # type: ignore[override]
+        """Travel between processes with the deviations."""
+        return float(self), self.deviations
 
 
 @dataclass(frozen=True)

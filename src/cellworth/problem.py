@@ -40,11 +40,14 @@ class Fold:
     table : Table
         Validation rows.
     target : array of shape (n_validation_rows,)
+    rows : array or None
+        Positions of the validation rows in the training table; None where they are held out.
     """
 
     may_train: Mask
     table: Table
     target: NDArray[Any]
+    rows: Positions | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +333,8 @@ def _cross_validation(
         may_train = np.zeros(n_rows, dtype=bool)
         may_train[train] = True
         part = Table.of(table.take(val, columns), called="X")
-        folds.append(Fold(may_train, Table(part.data, table.names, part.row_ids), target[val]))
+        judged = Table(part.data, table.names, part.row_ids)
+        folds.append(Fold(may_train, judged, target[val], val))
     return tuple(folds)
 
 

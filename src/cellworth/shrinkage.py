@@ -67,6 +67,44 @@ class Part:
         return float(np.sqrt(2.0 / max(self.freedom, 1)))
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Shares of row effects, of column effects and of the rest that :func:`shrunk` keeps."""
+
+    rows: float
+    columns: float
+    rest: float
+
+    @classmethod
+    def of(cls, moments: Moments, total: float) -> Kept:
+        """Shares that are kept of what these Moments show."""
+        n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
+        if int(moments.count.min()) < 2:
+            return cls(0.0, 0.0, 0.0)
+        equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
+        return cls(*(part.kept for part in _parts(moments, equal)))
+
+    def of_deviations(self, blocks: Floats) -> Floats:
+        """Shrink deviations, shape (n_rows, n_columns, k), as the values are; append sums."""
+        equal = blocks.mean(axis=(0, 1), keepdims=True)
+        rows = blocks.mean(axis=1, keepdims=True) - equal
+        columns = blocks.mean(axis=0, keepdims=True) - equal
+        rest = blocks - equal - rows - columns
+        return with_margins(equal + self.rows * rows + self.columns * columns + self.rest * rest)
+
+    def of_variances(self, variances: Floats) -> Floats:
+        """Shrink sampling variances of blocks, shape (n_rows + 1, n_columns + 1), and of sums."""
+        of_rows, of_columns, of_rest = _variances_of_parts(variances)
+        n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
+        shrunk_ones = np.zeros(variances.shape)
+        shrunk_ones[:-1, :-1] = (
+            self.rows**2 * of_rows + self.columns**2 * of_columns + self.rest**2 * of_rest
+        )
+        shrunk_ones[:-1, -1:] = self.rows**2 * of_rows * n_columns**2
+        shrunk_ones[-1:, :-1] = self.columns**2 * of_columns * n_rows**2
+        return shrunk_ones
+
+
 def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
     """Values and errors that are drawn towards equal shares as far as noise may explain them.
 
@@ -107,12 +145,7 @@ def _parts(moments: Moments, equal: Floats) -> tuple[Part, Part, Part]:
     n_rows, n_columns = equal.shape
     variances = moments.standard_errors**2
     of_blocks = variances[:-1, :-1]
-    of_rows = variances[:-1, -1:] / n_columns**2
-    of_columns = variances[-1:, :-1] / n_rows**2
-    # In the mean over all blocks the three variances add up; single blocks may differ a little.
-    of_rest = np.maximum(of_blocks - of_rows - of_columns, of_blocks / 4)
-    if 1 in (n_rows, n_columns):
-        of_rest = np.zeros_like(of_blocks)
+    of_rows, of_columns, of_rest = _variances_of_parts(variances)
     rest_noise = float(of_blocks.mean() - of_rows.mean() - of_columns.mean())
     deviations = moments.mean[:-1, :-1] - equal
     rows = deviations.mean(axis=1, keepdims=True)
@@ -123,3 +156,16 @@ def _parts(moments: Moments, equal: Floats) -> tuple[Part, Part, Part]:
         Part(columns, of_columns, float(of_columns.mean()), n_columns - 1),
         Part(rest, of_rest, max(rest_noise, 0.0), (n_rows - 1) * (n_columns - 1)),
     )
+
+
+def _variances_of_parts(variances: Floats) -> tuple[Floats, Floats, Floats]:
+    """Sampling variances of row effects, of column effects and of the rest."""
+    n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
+    of_blocks = variances[:-1, :-1]
+    of_rows = variances[:-1, -1:] / n_columns**2
+    of_columns = variances[-1:, :-1] / n_rows**2
+    # In the mean over all blocks the three variances add up; single blocks may differ a little.
+    of_rest = np.maximum(of_blocks - of_rows - of_columns, of_blocks / 4)
+    if 1 in (n_rows, n_columns):
+        of_rest = np.zeros_like(of_blocks)
+    return of_rows, of_columns, of_rest

@@ -241,7 +241,7 @@ class Valuation:
         if self.owned is None:
             raise ValueError(
                 "this valuation has no owners; pass owners=Owners(X).assign(...) to the fit of a "
-                "KNNValuer, or use split."
+                "valuer, or use split."
             )
         seen = self.owned.moments
         exact = self.status == "exact"
@@ -411,7 +411,8 @@ class Valuation:
             provenance=self.provenance.merge(other.provenance),
             status=status,
             validation=_merged_validation(self, other),
-            owned=_merged_owners(self.owned, other.owned),
+            # What short runs show is drawn to equal shares; means of two such sums are not theirs.
+            owned=None if self.shrink else _merged_owners(self.owned, other.owned),
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -45,7 +45,7 @@ def split(
     valuation : Valuation
         Of single cells; or of owners' blocks, with ``game="blocks"``.
     owners : Owners
-        Who holds which cells. Pass them to the ``fit`` of a KNNValuer as well: what an owner's
+        Who holds which cells. Pass them to the ``fit`` of the valuer as well: what an owner's
         cells are worth together then has errors of its own, and not only a bound.
     amount : str, int or Decimal
         Such as "100000.00".

@@ -190,7 +190,7 @@ def _add_line(lines: list[Mapping[str, Any]], progress: Progress) -> None:
 
 
 def _fitted(valuer: Any, question: Question, place: Place) -> Valuation | None:
-    owners = question.owners() if question.request.model == KNN else None
+    owners = question.owners()
     more = {} if owners is None else {"owners": owners}
     try:
         valuer.fit(**question.data(), **more)

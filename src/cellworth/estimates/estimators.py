@@ -54,6 +54,8 @@ class Estimator(ABC):
     # Whether standard errors come with the values, and whether runs join by averaging.
     has_errors: ClassVar[bool] = True
     merges: ClassVar[bool] = True
+    # Whether every task observes all blocks, so that any sum of blocks has its own spread.
+    observes_sums: ClassVar[bool] = False
     # Tasks below which the spread between them is no guide to the error.
     errors_from: ClassVar[int] = 2
     tasks_per_round: ClassVar[int] = 16
@@ -68,8 +70,13 @@ class Estimator(ABC):
         """Name the tasks; refuse games that this way does not suit."""
 
     @abstractmethod
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
-        """Return what turns tasks and their utilities into Moments."""
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
+        """Return what turns tasks and their utilities into Moments.
+
+        Utilities of a task are an array of shape (n_pairs,), or (n_pairs, k) where their deviations
+        come along; Moments then have a last axis of length k. ``total`` is what Shapley values
+        add up to, for each of these columns.
+        """
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class CentredGrids(Estimator):
     """
 
     name: ClassVar[str] = "centred grids"
+    observes_sums: ClassVar[bool] = True
     shrink: ClassVar[bool] = True
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
@@ -103,7 +111,7 @@ class CentredGrids(Estimator):
         _require_shapley(self, semivalues)
         return PermutationGrids(shape, seed, antithetic=True)
 
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences, centred by size."""
         return centred_moments
 
@@ -132,6 +140,7 @@ class PlainGrids(Estimator):
     """
 
     name: ClassVar[str] = "plain grids"
+    observes_sums: ClassVar[bool] = True
     errors_from: ClassVar[int] = 200
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
@@ -139,7 +148,7 @@ class PlainGrids(Estimator):
         _require_shapley(self, semivalues)
         return PermutationGrids(shape, seed)
 
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences."""
         return plain_moments
 
@@ -190,7 +199,7 @@ class TensorLeastSquares(Estimator):
         rows, columns = (_sizes_within(n) for n in shape)
         return MarginsThenQuads(CoalitionQuads(shape, seed, (rows, columns)))
 
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Margins and regression."""
         return _OfGains(least_squares_moments)
 
@@ -239,7 +248,7 @@ class GaussianProcess(Estimator):
         )
         return CoalitionQuads(shape, seed, (rows, columns))
 
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Posterior of the values."""
         known_total = total if semivalues == _SHAPLEY else None
         return _OfGains(partial(process_moments, semivalues=semivalues, total=known_total))
@@ -250,13 +259,14 @@ class BanzhafContrasts(Estimator):
     """Uniform coalitions with their complements: every fit serves every block; Banzhaf values."""
 
     name: ClassVar[str] = "banzhaf contrasts"
+    observes_sums: ClassVar[bool] = True
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
         """Quads of uniformly random coalitions."""
         rows, columns = (_binomial_sizes(n) for n in shape)
         return CoalitionQuads(shape, seed, (rows, columns), with_empty_sides=False)
 
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Signed sums of the four utilities."""
         return contrast_moments
 
@@ -271,7 +281,7 @@ class JoiningPlayers(Estimator):
         """Pairs of coalitions to be joined."""
         return SemivalueJoins(shape, semivalues, seed)
 
-    def estimate(self, semivalues: Semivalues, total: float) -> Estimate:
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences of those who joined."""
         return join_moments
 

@@ -26,7 +26,7 @@ class Gains:
     ----------
     rows, columns : arrays of shape (n_pairs, n_rows) and (n_pairs, n_columns)
         Distinct pairs of coalitions, none of them empty, in the order in which they were met.
-    amounts : array of shape (n_pairs,)
+    amounts : array of shape (n_pairs,) or (n_pairs, k)
     """
 
     rows: Mask
@@ -48,8 +48,8 @@ class Gains:
         (nothing,) = seen[no_rows & no_columns]
         both = ~no_rows & ~no_columns
         amounts = seen[both] + nothing
-        amounts -= [with_rows[name] for name in _names(rows[both])]
-        amounts -= [with_columns[name] for name in _names(columns[both])]
+        amounts -= np.array([with_rows[name] for name in _names(rows[both])])
+        amounts -= np.array([with_columns[name] for name in _names(columns[both])])
         return cls(rows[both], columns[both], amounts)
 
     def __len__(self) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.estimates.gains import Gains
+from cellworth.estimates.looks import fewer
 from cellworth.estimates.set_kernels import N_WEIGHTS, Shape, Side
 from cellworth.moments import Moments
 from cellworth.semivalues import Semivalue
@@ -57,22 +59,26 @@ class Process:
 
 
 def process_moments(
-    gains: Gains, semivalues: tuple[Semivalue, Semivalue], total: float | None
+    gains: Gains, semivalues: tuple[Semivalue, Semivalue], total: Floats | None
 ) -> Moments:
     """Posterior means of the values, with standard errors once there are enough utilities.
 
     Parameters
     ----------
     gains : Gains
-        What was looked at.
+        What was looked at. Where it has several columns, the first one tells the kernel.
     semivalues : tuple of Semivalue
         Of rows and of columns.
-    total : float or None
-        What the values add up to, where that is known.
+    total : array of shape (1,) or longer, or None
+        What the values of each column of the gains add up to, where that is known.
     """
     rows, columns = Side(gains.rows, semivalues[0]), Side(gains.columns, semivalues[1])
-    process = most_likely(rows, columns, gains.amounts)
-    values, errors = posterior(process, rows, columns, gains.amounts, total)
+    amounts = gains.amounts
+    process = most_likely(rows, columns, amounts.reshape(len(gains), -1)[:, 0])
+    known_total = None
+    if total is not None:
+        known_total = total[0] if amounts.ndim == 1 else _as_many(total, amounts.shape[1])
+    values, errors = posterior(process, rows, columns, amounts, known_total)
     n_seen = len(gains)
     n_blocks = rows.n_players * columns.n_players
     n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
@@ -80,6 +86,11 @@ def process_moments(
         errors = np.full(errors.shape, np.nan)
     count = np.full(values.shape, n_seen, dtype=np.int64)
     return Moments.of_variances(count, values, (_KERNEL_UNKNOWN * errors) ** 2)
+
+
+def _as_many(total: Floats, n_columns: int) -> Floats:
+    """The total and its deviations, as many as a run kept."""
+    return np.append(total[0], fewer(total[1:], n_columns - 1))
 
 
 def most_likely(rows: Side, columns: Side, amounts: Floats) -> Process:
@@ -108,7 +119,7 @@ def _misfit(logs: Floats, rows: Side, columns: Side, amounts: Floats) -> tuple[f
     n_seen = len(amounts)
     factor = _factor(row_kernel, column_kernel, process.rough)
     weights = cho_solve((factor, True), amounts)
-    scale = _scale(amounts, weights)
+    scale = float(_scale(amounts, weights))
     misfit = 0.5 * n_seen * np.log(scale) + np.log(np.diag(factor)).sum()
     sensitivity = cho_solve((factor, True), np.eye(n_seen))
     sensitivity -= np.outer(weights, weights) / scale
@@ -124,9 +135,12 @@ def _misfit(logs: Floats, rows: Side, columns: Side, amounts: Floats) -> tuple[f
 
 
 def posterior(
-    process: Process, rows: Side, columns: Side, amounts: Floats, total: float | None
+    process: Process, rows: Side, columns: Side, amounts: Floats, total: Any
 ) -> tuple[Floats, Floats]:
-    """Means and standard deviations of the values, given the gains; sums at the margins."""
+    """Means and standard deviations of the values, given the gains; sums at the margins.
+
+    Both have a last axis where the gains have several columns.
+    """
     from scipy.linalg import cho_solve, solve_triangular
 
     row_kernel, column_kernel = rows.kernel(process.row_shape), columns.kernel(process.column_shape)
@@ -137,7 +151,7 @@ def posterior(
     links += process.rough * rows.rough_values()[:, :, None] * columns.rough_values()[:, None, :]
     links = _with_sums(links)
     n_seen = len(links)
-    values = np.einsum("k,kij->ij", weights, links)
+    values = np.tensordot(links, weights, axes=(0, 0))
     known = solve_triangular(factor, links.reshape(n_seen, -1), lower=True).reshape(links.shape)
     prior, prior_to_total = _prior(process, rows, columns)
     variances = prior - np.einsum("kij,kij->ij", known, known)
@@ -146,10 +160,11 @@ def posterior(
         of_total = to_total[-1, -1]
         # Once all pairs that matter are known, so is the total.
         if of_total > 1e-12 * prior[-1, -1]:
-            values = values + to_total * (total - values[-1, -1]) / of_total
+            missing = (total - values[-1, -1]) / of_total
+            values = values + np.multiply.outer(to_total, missing)
             variances = variances - to_total**2 / of_total
     scale = _scale(amounts, weights)
-    errors: Floats = np.sqrt(scale * np.maximum(variances, 0.0))
+    errors: Floats = np.sqrt(np.multiply.outer(np.maximum(variances, 0.0), scale))
     return values, errors
 
 
@@ -160,9 +175,10 @@ def _factor(row_kernel: Floats, column_kernel: Floats, rough: float) -> Floats:
     return factor.astype(np.float64, copy=False)
 
 
-def _scale(amounts: Floats, weights: Floats) -> float:
+def _scale(amounts: Floats, weights: Floats) -> Floats:
     # A game that is 0 everywhere has values of 0, without any doubt.
-    return max(float(amounts @ weights) / len(amounts), np.finfo(np.float64).tiny)
+    mean = (amounts * weights).sum(axis=0) / len(amounts)
+    return np.asarray(np.maximum(mean, np.finfo(np.float64).tiny))
 
 
 def _with_sums(links: Floats) -> Floats:

@@ -10,18 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.designs import Grids, Joins
-from cellworth.moments import Moments, with_margins, without_margins
+from cellworth.moments import Moments, Shares, Sums, with_margins, without_margins
 
 Floats = NDArray[np.float64]
 
 
-def plain_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Moments:
+def plain_moments(
+    tasks: Sequence[Grids], utilities: Sequence[Floats], sums: Sums = with_margins
+) -> Moments:
     """Moments of the second differences, one observation a task."""
     looks = zip(tasks, utilities, strict=True)
-    return Moments.of_all([with_margins(_differences(*look)) for look in looks])
+    return Moments.of_all([sums(_differences(*look)) for look in looks])
 
 
-def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Moments:
+def centred_moments(
+    tasks: Sequence[Grids], utilities: Sequence[Floats], sums: Sums = with_margins
+) -> Moments:
     """Moments of second differences from which the mean at the same sizes is taken.
 
     A function of the two sizes alone gives every block the same value, and so nothing is lost when
@@ -30,20 +34,26 @@ def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Mome
     alone has no others, and stays as it is.
     """
     looks = list(zip(tasks, utilities, strict=True))
-    steps = _second_differences(np.array([_tables(*look) for look in looks]))
+    if len(looks) == 1:
+        return plain_moments(tasks, utilities, sums)
+    steps = _second_differences(np.array([_tables(*look) for look in looks]), axis=2)
     levels = steps.mean(axis=1)
     everyone = levels.mean(axis=0)
-    equal = np.full(everyone.shape, everyone.sum() / everyone.size)
-    if len(looks) == 1:
-        return plain_moments(tasks, utilities)
+    equal = np.broadcast_to(everyone.mean(axis=(0, 1)), everyone.shape)
     others = everyone - (levels - everyone) / (len(looks) - 1)
     seen = Moments.of_all(
         [
-            with_margins(equal + _differences(*look, less=steps_of_others))
+            sums(equal + _differences(*look, less=steps_of_others))
             for look, steps_of_others in zip(looks, others, strict=True)
         ]
     )
-    return replace(seen, spread=seen.spread + _spread_of_levels(steps - everyone))
+    residuals = steps - everyone
+    of_levels = (
+        _spread_of_shares(residuals, sums.shares)
+        if isinstance(sums, Shares)
+        else _spread_of_levels(residuals)
+    )
+    return replace(seen, spread=seen.spread + of_levels)
 
 
 def _spread_of_levels(residuals: Floats) -> Floats:
@@ -53,13 +63,39 @@ def _spread_of_levels(residuals: Floats) -> Floats:
     the mean there does not cancel. That is of second order, and felt only where hardly any other
     chance is left, as with three rows in pairs of opposite orders.
     """
-    n_rows, n_columns = residuals.shape[-2:]
-    spread = np.empty((n_rows + 1, n_columns + 1))
-    spread[:-1, :-1] = np.mean(residuals**2)
-    spread[:-1, -1] = np.mean(residuals.sum(axis=-1) ** 2)
-    spread[-1, :-1] = np.mean(residuals.sum(axis=-2) ** 2)
+    n_rows, n_columns = residuals.shape[2:4]
+    spread = np.empty((n_rows + 1, n_columns + 1, *residuals.shape[4:]))
+    spread[:-1, :-1] = np.mean(residuals**2, axis=(0, 1, 2, 3))
+    spread[:-1, -1] = np.mean(residuals.sum(axis=3) ** 2, axis=(0, 1, 2))
+    spread[-1, :-1] = np.mean(residuals.sum(axis=2) ** 2, axis=(0, 1, 2))
     spread[-1, -1] = 0.0
     return spread
+
+
+def _spread_of_shares(residuals: Floats, shares: Floats) -> Floats:
+    """The same for sums of blocks with shares.
+
+    Blocks come to any place equally often, so that row effects, column effects and the rest of the
+    shares meet those of the residuals in the mean over all orders. The total is known.
+    """
+    n_rows, n_columns = shares.shape[1:]
+    freedoms = n_rows - 1, n_columns - 1, (n_rows - 1) * (n_columns - 1)
+    parts = zip(_effects(shares, axis=1), _effects(residuals, axis=2), freedoms, strict=True)
+    return sum(
+        (
+            (own**2).sum(axis=(1, 2)) * (seen**2).sum(axis=(2, 3)).mean() / max(freedom, 1)
+            for own, seen, freedom in parts
+        ),
+        np.zeros(len(shares)),
+    )
+
+
+def _effects(tables: Floats, axis: int) -> tuple[Floats, Floats, Floats]:
+    """Row effects, column effects and the rest of tables whose rows lie along an axis."""
+    level = tables.mean(axis=(axis, axis + 1), keepdims=True)
+    rows = np.broadcast_to(tables.mean(axis=axis + 1, keepdims=True) - level, tables.shape)
+    columns = np.broadcast_to(tables.mean(axis=axis, keepdims=True) - level, tables.shape)
+    return rows, columns, tables - level - rows - columns
 
 
 def join_moments(tasks: Sequence[Joins], utilities: Sequence[Floats]) -> Moments:
@@ -72,12 +108,12 @@ def _tables(task: Grids, utilities: Floats) -> Floats:
     """Utilities of a task by grid, length of the row prefix and length of the column prefix."""
     first = task.grids[0]
     shape = (len(task.grids), len(first.row_order) + 1, len(first.column_order) + 1)
-    return utilities.reshape(shape)
+    return utilities.reshape(*shape, *utilities.shape[1:])
 
 
 def _differences(task: Grids, utilities: Floats, less: Floats | float = 0.0) -> Floats:
     """Second differences at the blocks, in the mean over the grids of a task."""
-    steps = _second_differences(_tables(task, utilities)) - less
+    steps = _second_differences(_tables(task, utilities), axis=1) - less
     blocks = np.empty_like(steps)
     for block, step, grid in zip(blocks, steps, task.grids, strict=True):
         block[np.ix_(grid.row_order, grid.column_order)] = step
@@ -85,14 +121,16 @@ def _differences(task: Grids, utilities: Floats, less: Floats | float = 0.0) -> 
     return mean
 
 
-def _second_differences(tables: Floats) -> Floats:
-    differences: Floats = np.diff(np.diff(tables, axis=-2), axis=-1)
+def _second_differences(tables: Floats, axis: int) -> Floats:
+    """Differences along the axis of row prefixes and the next one, that of column prefixes."""
+    differences: Floats = np.diff(np.diff(tables, axis=axis), axis=axis + 1)
     return differences
 
 
 def _join_differences(joins: Joins, utilities: Floats) -> Floats:
     rows, columns = np.flatnonzero(~joins.rows), np.flatnonzero(~joins.columns)
-    table = utilities.reshape(len(rows) + 1, len(columns) + 1)
-    blocks = np.full((len(joins.rows), len(joins.columns)), np.nan)
+    others = utilities.shape[1:]
+    table = utilities.reshape(len(rows) + 1, len(columns) + 1, *others)
+    blocks = np.full((len(joins.rows), len(joins.columns), *others), np.nan)
     blocks[np.ix_(rows, columns)] = table[1:, 1:] - table[1:, :1] - table[:1, 1:] + table[0, 0]
     return without_margins(blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,8 @@ def least_squares_moments(gains: Gains) -> Moments:
     are the values where all pairs are known.
     """
     n_rows, n_columns = gains.rows.shape[1], gains.columns.shape[1]
-    count = np.full((n_rows + 1, n_columns + 1), len(gains), dtype=np.int64)
+    shape = (n_rows + 1, n_columns + 1, *gains.amounts.shape[1:])
+    count = np.full(shape, len(gains), dtype=np.int64)
     unknown = np.full(count.shape, np.nan)
     values = _values(gains)
     if values is None:
@@ -56,45 +58,50 @@ def _values(gains: Gains) -> Floats | None:
     return values
 
 
-def _margin(side: Mask, other: Mask, amounts: Floats) -> dict[bytes, float]:
+def _margin(side: Mask, other: Mask, amounts: Floats) -> dict[bytes, Any]:
     """Gains with everybody on the other side, by coalition of this side."""
     complete = other.all(axis=1)
     names = [mask.tobytes() for mask in side[complete]]
-    return dict(zip(names, amounts[complete].tolist(), strict=True))
+    return dict(zip(names, amounts[complete], strict=True))
 
 
-def _one_dimensional(margin: dict[bytes, float]) -> Floats:
+def _one_dimensional(margin: dict[bytes, Any]) -> Floats:
     members = np.array([np.frombuffer(name, dtype=bool) for name in margin])
-    values: Floats = np.array(list(margin.values())) @ membership_weights(Shapley(), members)
+    values: Floats = membership_weights(Shapley(), members).T @ np.array(list(margin.values()))
     return values
 
 
 def _interactions(
-    gains: Gains, by_rows: dict[bytes, float], by_columns: dict[bytes, float], total: float
+    gains: Gains, by_rows: dict[bytes, Any], by_columns: dict[bytes, Any], total: Any
 ) -> Floats | None:
     """Doubly centred coefficients of the weighted regression; None for too few pairs."""
     within = ~gains.rows.all(axis=1) & ~gains.columns.all(axis=1)
     rows, columns = gains.rows[within], gains.columns[within]
     n_rows, n_columns = rows.shape[1], columns.shape[1]
+    others = gains.amounts.shape[1:]
     if min(n_rows, n_columns) == 1:
-        return np.zeros((n_rows, n_columns))
+        return np.zeros((n_rows, n_columns, *others))
     # With few pairs for each coefficient a regression follows chance: equal shares would be better.
     enough = PAIRS_PER_COEFFICIENT * n_coefficients((n_rows, n_columns))
     if len(rows) < min(enough, ((1 << n_rows) - 2) * ((1 << n_columns) - 2)):
         return None
     row_shares, column_shares = rows.mean(axis=1), columns.mean(axis=1)
+    # Shares stand last, as pairs do in what is transposed: amounts may have several columns.
     left = (
-        gains.amounts[within]
-        - row_shares * np.array([by_columns[mask.tobytes()] for mask in columns])
-        - column_shares * np.array([by_rows[mask.tobytes()] for mask in rows])
-        + row_shares * column_shares * total
+        gains.amounts[within].T
+        - row_shares * np.array([by_columns[mask.tobytes()] for mask in columns]).T
+        - column_shares * np.array([by_rows[mask.tobytes()] for mask in rows]).T
+        + np.multiply.outer(total, row_shares * column_shares)
     )
     row_basis, column_basis = _centred_basis(n_rows), _centred_basis(n_columns)
     features = _features(rows @ row_basis, columns @ column_basis, row_shares, column_shares)
     weights = np.sqrt(_weights(rows, columns))
-    solved = np.linalg.lstsq(features * weights[:, None], left * weights, rcond=None)[0]
+    solved = np.linalg.lstsq(features * weights[:, None], (left * weights).T, rcond=None)[0]
     free = (n_rows - 1, n_columns - 1)
-    interactions: Floats = row_basis @ solved[: math.prod(free)].reshape(free) @ column_basis.T
+    products = solved[: math.prod(free)].reshape(*free, *others)
+    interactions: Floats = np.einsum(
+        "ia,jb,ab...->ij...", row_basis, column_basis, products, optimize=True
+    )
     return interactions
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Mask, some
-from cellworth.moments import Tally
+from cellworth.moments import Deviations, JudgedUtility, Tally
 from cellworth.provenance import described
 
 EmptyPolicy = Literal["prior", "zero"]
@@ -26,6 +26,10 @@ class Game(Protocol):
     A game may also have a method ``question() -> dict`` that names all that decides its utilities.
     Runs are continued and merged only where the questions agree; without the method, a hash of
     the game's content stands in, which changes when the game keeps things in a cache.
+
+    A game whose utilities are scores on validation rows may have a method ``judged_value(rows,
+    columns)`` that returns the same utilities as :class:`JudgedUtility`: values then have
+    validation errors.
 
     Examples
     --------
@@ -60,16 +64,20 @@ class FailedUtility(float):
     """
 
     message: str
+    deviations: Deviations | None
 
-    def __new__(cls, stand_in: float, message: str) -> FailedUtility:
+    def __new__(
+        cls, stand_in: float, message: str, deviations: Deviations | None = None
+    ) -> FailedUtility:
         """Hold the value that stands in, and why."""
         utility = super().__new__(cls, stand_in)
         utility.message = message
+        utility.deviations = deviations
         return utility
 
-    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[float, str, Any]:  # type: ignore[override]
         """Travel between processes with the message."""
-        return float(self), self.message
+        return float(self), self.message, self.deviations
 
 
 def described_model(model: Any) -> dict[str, Any]:
@@ -86,28 +94,30 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def mean_utility(parts: Sequence[float]) -> float:
-    """Mean of utilities, which failed where one of them did."""
-    mean = sum(parts) / len(parts)
-    failed = next((part for part in parts if isinstance(part, FailedUtility)), None)
-    return mean if failed is None else FailedUtility(mean, failed.message)
-
-
 def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:
     """Utilities of pairs of coalitions, and how many of them failed."""
-    seen = [(checked_utility(game, *pair), all(side.any() for side in pair)) for pair in pairs]
-    failures = tuple(each.message for each, _ in seen if isinstance(each, FailedUtility))
-    new = sum(with_cells for _, with_cells in seen)
-    tally = Tally(len(seen), new=new).merge(Tally(failed=len(failures), messages=failures))
-    return np.array([each for each, _ in seen], dtype=np.float64), tally
+    seen, tally = judged_utilities(game, pairs)
+    return np.array(seen, dtype=np.float64), tally
+
+
+def judged_utilities(
+    game: Game, pairs: Iterable[tuple[Mask, Mask]]
+) -> tuple[tuple[float, ...], Tally]:
+    """Utilities of pairs of coalitions, as the game gives them, and how many of them failed."""
+    looked_at = list(pairs)
+    seen = tuple(checked_utility(game, *pair) for pair in looked_at)
+    failures = tuple(each.message for each in seen if isinstance(each, FailedUtility))
+    new = sum(rows.any() and columns.any() for rows, columns in looked_at)
+    tally = Tally(len(seen), new=int(new)).merge(Tally(failed=len(failures), messages=failures))
+    return seen, tally
 
 
 def checked_utility(game: Game, rows: Mask, columns: Mask) -> float:
-    """One utility, which must be a finite number."""
+    """One utility, which must be a finite number; with its deviations where the game knows them."""
     # A game that writes into its arguments would change what is weighed afterwards.
     rows.setflags(write=False)
     columns.setflags(write=False)
-    utility = _number(game.value(rows, columns))
+    utility = _number(getattr(game, "judged_value", game.value)(rows, columns))
     if not math.isfinite(utility):
         raise ValueError(
             f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
@@ -119,7 +129,7 @@ def checked_utility(game: Game, rows: Mask, columns: Mask) -> float:
 
 def _number(utility: Any) -> float:
     if isinstance(utility, float | int | np.number | np.bool_):
-        return utility if isinstance(utility, FailedUtility) else float(utility)
+        return utility if isinstance(utility, FailedUtility | JudgedUtility) else float(utility)
     raise TypeError(
         f"the game's value is {utility!r} of type {type(utility).__name__}; "
         "value(rows, columns) must return a number."

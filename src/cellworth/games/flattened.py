@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, Mask, Positions, is_missing
-from cellworth.games.base import mean_utility
-from cellworth.games.model import ModelGame
+from cellworth.games.model import FoldScore, ModelGame
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
@@ -72,22 +71,29 @@ class FlattenedGame:
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on the filled table, mean over the folds."""
-        if not columns.any():
-            return 0.0
-        present = self._cells(rows)
+        return self._value(rows, columns, judged=False)
+
+    def judged_value(self, rows: Mask, columns: Mask) -> float:
+        """Return the same score with its deviations, as if validation rows were drawn anew."""
+        return self._value(rows, columns, judged=True)
+
+    def _value(self, rows: Mask, columns: Mask, *, judged: bool) -> float:
         folds = range(len(self.problem.folds))
-        return mean_utility([self._fold_value(fold, present) for fold in folds])
+        if not columns.any():
+            return self._whole.no_utility(judged=judged)
+        present = self._cells(rows)
+        return self._whole.mean_utility([self._fold_score(fold, present, judged) for fold in folds])
 
     def _cells(self, members: Mask) -> Mask:
         blocks = self.problem.blocks
         present = members.reshape(blocks.shape)
         return present[np.ix_(blocks.rows.codes, blocks.columns.codes)]
 
-    def _fold_value(self, number: int, present: Mask) -> float:
+    def _fold_score(self, number: int, present: Mask, judged: bool) -> FoldScore:
         # The model game as it is, on another table: it knows what a failed fit is worth.
         table = self._fillings.filled(present, self.problem.folds[number].may_train)
         everything = (np.ones(n, dtype=bool) for n in self.problem.blocks.shape)
-        return self._whole.on(table).fold_value(number, *everything)
+        return self._whole.on(table).fold_score(number, *everything, judged=judged)
 
     @cached_property
     def _fillings(self) -> Fillings:

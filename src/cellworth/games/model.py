@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from cellworth.games.base import (
     FailedUtility,
     checked_policy,
     described_model,
-    mean_utility,
     one_line,
 )
 from cellworth.games.copying import fresh
@@ -35,7 +34,9 @@ from cellworth.games.fitting import (
     torch_seed,
     weight_name,
 )
+from cellworth.games.judging import Judge
 from cellworth.games.predictors import AllClasses, ConstantClassifier, ConstantRegressor
+from cellworth.moments import JudgedUtility
 from cellworth.problem import Fold, Problem, checked_weights
 from cellworth.provenance import described
 from cellworth.tables import Table, column_sha256
@@ -153,6 +154,7 @@ class ModelGame:
             self._weights = checked_weights(sample_weight, self.problem.table)
             self._weight_name = _checked_weight_name(model)
         self._views = _Views(_n_views(self.problem))
+        self._judge = Judge(self._scorer, self.problem.folds)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -183,12 +185,41 @@ class ModelGame:
     def value(self, rows: Mask, columns: Mask) -> float:
         """Score of the model trained on these rows and columns, mean over the folds."""
         folds = range(len(self.problem.folds))
-        return mean_utility([self.fold_value(fold, rows, columns) for fold in folds])
+        return self.mean_utility([self.fold_score(fold, rows, columns) for fold in folds])
 
-    def fold_value(self, number: int, rows: Mask, columns: Mask) -> float:
-        """Score in one fold."""
+    def judged_value(self, rows: Mask, columns: Mask) -> float:
+        """Return the same score with its deviations, as if validation rows were drawn anew."""
+        folds = range(len(self.problem.folds))
+        return self.mean_utility(
+            [self.fold_score(fold, rows, columns, judged=True) for fold in folds]
+        )
+
+    def fold_score(
+        self, number: int, rows: Mask, columns: Mask, *, judged: bool = False
+    ) -> FoldScore:
+        """Score in one fold; what tells of its spread comes along if the score is to be judged."""
         train = self._training_rows(self.problem.folds[number], rows)
-        return self._score(number, train, self.blocks.columns.positions(columns))
+        return self._score(number, train, self.blocks.columns.positions(columns), judged)
+
+    def mean_utility(self, parts: Sequence[FoldScore]) -> float:
+        """Mean over the folds, which failed where one of them did."""
+        mean = sum(part.score for part in parts) / len(parts)
+        message = next((part.message for part in parts if part.message is not None), None)
+        spreads = [part.spread for part in parts if part.spread is not None]
+        if not spreads:
+            return mean if message is None else FailedUtility(mean, message)
+        deviations = self._judge.deviations(spreads)
+        if message is None:
+            return JudgedUtility(mean, deviations)
+        return FailedUtility(mean, message, deviations)
+
+    def no_utility(self, *, judged: bool) -> float:
+        """Return 0, whatever the validation rows."""
+        folds = range(len(self.problem.folds))
+        return self.mean_utility([self._no_score(fold, judged) for fold in folds])
+
+    def _no_score(self, number: int, judged: bool) -> FoldScore:
+        return FoldScore(0.0, self._judge.nothing(number) if judged else None)
 
     def on(self, table: Table) -> ModelGame:
         """Play the same game on another table of the same rows and columns."""
@@ -209,24 +240,30 @@ class ModelGame:
         # A row without weight teaches nothing, not even that its class exists.
         return np.flatnonzero(train if self._weights is None else train & (self._weights > 0))
 
-    def _score(self, number: int, train: Positions, places: Positions) -> float:
-        fold = self.problem.folds[number]
+    def _score(self, number: int, train: Positions, places: Positions, judged: bool) -> FoldScore:
         view = self._view(places) if len(train) and len(places) else None
         if view is None or not view.models:
-            return 0.0 if self.empty == "zero" else self._constant_score(fold, train)
+            if self.empty == "zero":
+                return self._no_score(number, judged)
+            return self._constant_score(number, train, judged)
         if self._n_classes(train) == 1:
-            return self._constant_score(fold, train)
+            return self._constant_score(number, train, judged)
         try:
-            score, failure = self._trained_score(number, train, places, view), None
-            message = f"the score is {score}"
+            found, failure = self._trained_score(number, train, places, view, judged), None
+            message = f"the score is {found.score}"
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
-            score, failure, message = math.nan, error, one_line(error)
-        if math.isfinite(score):
-            return score
+            found, failure, message = FoldScore(math.nan), error, one_line(error)
+        if math.isfinite(found.score):
+            return found
         if self.error == "raise":
             raise RuntimeError(self._told(message, train, places)) from failure
-        return FailedUtility(self._constant_score(fold, train), message)
+        return self._constant_score(number, train, judged)._replace(message=message)
+
+    def _scored(self, fitted: Any, X: Any, number: int, judged: bool) -> FoldScore:
+        if judged:
+            return FoldScore(*self._judge.score(fitted, X, number))
+        return FoldScore(float(self._scorer(fitted, X, self.problem.folds[number].target)))
 
     def _view(self, places: Positions) -> _View:
         return self._views.get(places.tobytes(), lambda: self._new_view(places))
@@ -247,16 +284,15 @@ class ModelGame:
         )
 
     def _trained_score(
-        self, number: int, train: Positions, places: Positions, view: _View
-    ) -> float:
-        target = self.problem.folds[number].target
+        self, number: int, train: Positions, places: Positions, view: _View, judged: bool
+    ) -> FoldScore:
         scores = []
         for repeat, model in enumerate(view.models):
             X = self.problem.table.take(train, places)
             fitted = self._fitted(model, repeat, X, train)
             with self._drawing(repeat):
-                scores.append(float(self._scorer(fitted, _own(view.tables[number]), target)))
-        return sum(scores) / len(scores)
+                scores.append(self._scored(fitted, _own(view.tables[number]), number, judged))
+        return _mean_score(scores)
 
     def _drawing(self, repeat: int) -> AbstractContextManager[None]:
         return torch_seed(self._first_repeat + repeat) if self._draws_from_torch else nullcontext()
@@ -302,10 +338,11 @@ class ModelGame:
             "constant predictor in its place."
         )
 
-    def _constant_score(self, fold: Fold, train: Positions) -> float:
+    def _constant_score(self, number: int, train: Positions, judged: bool) -> FoldScore:
+        fold = self.problem.folds[number]
         try:
             scores = [
-                float(self._scorer(constant, fold.table.native, fold.target))
+                self._scored(constant, fold.table.native, number, judged)
                 for constant in self._constants(train)
             ]
         except Exception as error:
@@ -314,13 +351,13 @@ class ModelGame:
                 f"({one_line(error)}); give a scikit-learn scoring name or a function "
                 "scorer(model, X, y) -> float that uses predictions only."
             ) from error
-        if not np.isfinite(scores).all():
+        if not np.isfinite([each.score for each in scores]).all():
             raise ValueError(
-                f"scoring={self._scoring!r} gives {scores[0]} for a constant prediction on "
+                f"scoring={self._scoring!r} gives {scores[0].score} for a constant prediction on "
                 f"{len(fold.target)} validation rows; give more validation rows (larger folds) or "
                 "another scoring."
             )
-        return float(np.mean(scores))
+        return _mean_score(scores)
 
     def _constants(self, train: Positions) -> list[Any]:
         """Constant predictors that fit these rows best; several where classes tie.
@@ -342,6 +379,20 @@ class ModelGame:
         if self._weights is None:
             return float(target[rows].mean())
         return float(np.average(target[rows], weights=self._weights[rows]))
+
+
+class FoldScore(NamedTuple):
+    """Score in one fold, what tells of its spread over validation rows, and why it failed."""
+
+    score: float
+    spread: NDArray[np.float64] | None = None
+    message: str | None = None
+
+
+def _mean_score(scores: Sequence[FoldScore]) -> FoldScore:
+    mean = sum(each.score for each in scores) / len(scores)
+    spreads = [each.spread for each in scores if each.spread is not None]
+    return FoldScore(mean, np.mean(spreads, axis=0) if spreads else None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,8 @@ from cellworth.checks import Ways, warn_of_data
 from cellworth.column_info import ColumnTable
 from cellworth.games import Game, KNNGame, ModelGame
 from cellworth.inputs import cells_of, column_table, guessed, played
+from cellworth.owners import Holdings, Owners
+from cellworth.problem import Problem
 from cellworth.provenance import described
 from cellworth.valuation import Valuation
 from cellworth.valuers.methods import corners
@@ -181,6 +183,15 @@ def _spelled_out(parameter: Any) -> str:
     return described(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
+def checked_holdings(owners: Any, problem: Problem) -> Holdings:
+    """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    holdings = owners.on(problem.blocks)
+    owners.refuse_other_cells(problem.table.sha256())
+    return holdings
+
+
 class ModelValuer(Valuer):
     """Base of valuers that train a model on every coalition."""
 
@@ -195,6 +206,7 @@ class ModelValuer(Valuer):
         column_groups: Groups = None,
         groups: Any = None,
         sample_weight: Any = None,
+        owners: Owners | None = None,
     ) -> Self:
         """Value the blocks of a training table.
 
@@ -215,15 +227,22 @@ class ModelValuer(Valuer):
             Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
         sample_weight : array-like of shape (n_rows,), default=None
             Weight of each training row, for models whose ``fit`` takes it.
+        owners : Owners, default=None
+            Who holds which cells, in whole blocks. What each owner's blocks are worth together then
+            gets errors of its own (``valuation_.owners()``), which those of blocks cannot tell.
 
         Returns
         -------
         self
         """
-        return self._fit(
+        self._forget()
+        game = self._game(
             X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
             groups=groups, sample_weight=sample_weight,
         )  # fmt: skip
+        holdings = None if owners is None else checked_holdings(owners, game.problem)
+        self.columns_ = self._looked_at(game)
+        return self._keep(game, self._value(game, game.blocks, holdings))
 
     def plan(
         self,
@@ -249,6 +268,12 @@ class ModelValuer(Valuer):
             scores=scores_of_game(game, math.nan),
             columns=self._looked_at(game),
         )
+
+    @abstractmethod
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
+        """Value a game, and what owners hold of it; None where this is a shard."""
 
     @abstractmethod
     def _plan(self, game: Any) -> Plan: ...

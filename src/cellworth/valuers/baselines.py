@@ -17,6 +17,7 @@ from cellworth.execution import AfterTasks, Progress
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.inputs import cells_of, column_table, guessed
 from cellworth.moments import Moments, Tally, with_margins
+from cellworth.owners import Holdings
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session
 from cellworth.semivalues import LeaveOneOut
@@ -126,9 +127,11 @@ class LeaveOneOutValuer(ModelValuer):
         design = LeavingOneOut(game.shape)
         return Plan.of_run(_NAME, game, design, AfterTasks(design.n_tasks))
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
         settings = self._settings(LeaveOneOut(), LeaveOneOut())
-        return leave_one_out_valuation(game, blocks, settings)
+        return leave_one_out_valuation(game, blocks, settings, holdings)
 
     def _question(self, game: Any) -> dict[str, Any]:
         return self._settings(LeaveOneOut(), LeaveOneOut()).question(game)
@@ -182,18 +185,20 @@ def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats])
     rows less that without row i.
     """
     n_rows, n_columns = len(tasks[0].rows), tasks[0].n_columns
-    losses = np.full((n_rows + 1, n_columns), np.nan)
+    losses = np.full((n_rows + 1, n_columns, *utilities[0].shape[1:]), np.nan)
     for left_out, seen in zip(tasks, utilities, strict=True):
         losses[left_out.task] = seen[0] - seen[1:]
     return Moments.of(with_margins(losses[0] - losses[1:]))
 
 
-def leave_one_out_valuation(game: Game, blocks: Blocks, settings: Settings) -> Valuation | None:
+def leave_one_out_valuation(
+    game: Game, blocks: Blocks, settings: Settings, holdings: Holdings | None = None
+) -> Valuation | None:
     """Value a game by leaving out each row and each column once."""
     design = LeavingOneOut(blocks.shape)
     method = Method.of_all_tasks(_NAME, design, leave_one_out_moments)
     ends = corners(game, blocks.shape)
-    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends)
+    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, holdings=holdings)
     if valuation is None or valuation.status == "interrupted":
         return valuation
     return replace(valuation, status="exact")

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from cellworth.blocks import Mask
 from cellworth.caches import Cache
 from cellworth.designs import Design
-from cellworth.estimates.looks import Estimate, Looks
+from cellworth.estimates.looks import Estimate, Looks, fewer
 from cellworth.execution import Loader, Ready, StoppingRule, leave_if_cancelled
 from cellworth.execution.stopping import LOOKS_PER_UTILITY
 from cellworth.games import FailedUtility, Game
 from cellworth.games.base import checked_utility
-from cellworth.moments import Tally
+from cellworth.moments import Deviations, JudgedUtility, Tally
 from cellworth.packing import Plain, packed, prefixed, unpacked, unprefixed
 
 # A request is about this much work, so that little is lost where a worker is, and little is waited
@@ -31,10 +31,24 @@ Pairs = list[tuple[Mask, Mask]]
 
 
 class Known(NamedTuple):
-    """A utility that was computed, and why it failed if it did."""
+    """A utility that was computed, why it failed if it did, and its deviations if it has any."""
 
     utility: float
     message: str | None = None
+    deviations: Deviations | None = None
+
+    @classmethod
+    def of(cls, utility: float) -> Known:
+        """What is known of a utility as a game or a cache gives it."""
+        message = utility.message if isinstance(utility, FailedUtility) else None
+        return cls(float(utility), message, getattr(utility, "deviations", None))
+
+    @property
+    def kept(self) -> float:
+        """The utility as a cache keeps it."""
+        if self.deviations is None:
+            return self.utility
+        return JudgedUtility(self.utility, self.deviations)
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ class Lookup:
 
     game: Game
     shape: tuple[int, int]
+    most_deviations: int
 
     def __call__(self, request: Request) -> Answer:
         """Look at one utility after the other until the deadline."""
@@ -65,9 +80,13 @@ class Lookup:
                 break
             leave_if_cancelled()
             utility = checked_utility(self.game, *_members(coalition, self.shape))
-            message = utility.message if isinstance(utility, FailedUtility) else None
-            found.append(Known(float(utility), message))
+            found.append(self._with_fewer_deviations(Known.of(utility)))
         return tuple(found)
+
+    def _with_fewer_deviations(self, known: Known) -> Known:
+        if known.deviations is None:
+            return known
+        return known._replace(deviations=fewer(known.deviations, self.most_deviations))
 
 
 @dataclass(eq=False)
@@ -115,7 +134,7 @@ class UtilityBook:
         cache: Cache | None = None,
         game: str = "",
         seconds: float = 0.0,
-        known: Mapping[bytes, float],
+        known: Mapping[bytes, Known],
     ) -> None:
         """Begin with what is known; time runs from here."""
         self._design = design
@@ -123,7 +142,9 @@ class UtilityBook:
         self._most_utilities = stop.most_utilities
         self._deadline = time.time() + stop.most_seconds
         self._cache, self._game = cache, game
-        self._known = {coalition: Known(utility) for coalition, utility in known.items()}
+        self._known = dict(known)
+        # A cache may hold utilities of this game that were kept without their deviations.
+        self._judged = all(each.deviations is not None for each in known.values())
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
         self._open: dict[int, _OpenTask] = {}
@@ -143,11 +164,12 @@ class UtilityBook:
         if state is None:
             return None
         looks = self._looks(state)
-        for task, utilities in zip(looks.tasks, looks.utilities, strict=True):
+        for place, task in enumerate(looks.tasks):
             coalitions = _coalitions(task)
             self._met.update(coalitions)
-            found = zip(coalitions, utilities.tolist(), strict=True)
-            self._known |= {coalition: Known(utility) for coalition, utility in found}
+            found = zip(looks.utilities[place].tolist(), looks.deviations[place], strict=True)
+            for coalition, (utility, deviations) in zip(coalitions, found, strict=True):
+                self._known[coalition] = Known(utility, None, deviations)
         self._tally = Tally(new=1).merge(looks.tally)
         return looks
 
@@ -177,7 +199,7 @@ class UtilityBook:
         self._known |= found
         if self._cache is not None and found:
             # What failed is tried again by the next run: the model may have been mended.
-            sound = {c: known.utility for c, known in found.items() if known.message is None}
+            sound = {c: known.kept for c, known in found.items() if known.message is None}
             self._cache.keep(self._game, sound)
         # Tasks are folded in order: after one that came short none can be.
         self._came_short |= len(found) < len(request.coalitions)
@@ -187,15 +209,23 @@ class UtilityBook:
             return None
         del self._open[request.task]
         known = [self._known[coalition] for coalition in open_task.coalitions]
-        utilities = np.array([each.utility for each in known])
-        return Looks.of(open_task.task, utilities, self._estimate, self._failures(open_task))
+        return Looks.of(
+            open_task.task,
+            np.array([each.utility for each in known]),
+            self._estimate,
+            self._failures(open_task),
+            [each.deviations for each in known],
+        )
 
     def state(self, looks: Looks) -> Plain:
         """Utilities of all tasks, one after the other: the design names their coalitions again."""
         utilities = looks.utilities[: looks.n_tasks]
+        deviations, places = _distinct(looks.deviations[: looks.n_tasks])
         return {
             "utilities": np.concatenate(utilities),
             "lengths": np.array([len(some) for some in utilities]),
+            "deviations": deviations,
+            "places": places,
             **prefixed("tally", packed(looks.tally)),
         }
 
@@ -208,20 +238,30 @@ class UtilityBook:
         return request.task, {
             "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), width),
             "utilities": np.array([known.utility for known in answer]),
+            "deviations": _stacked([known.deviations for known in answer]),
             "messages": {place: text for place, text in messages.items() if text is not None},
         }
 
     def answer(self, part: Plain) -> Answer:
         """Read utilities and messages."""
         utilities, messages = part["utilities"].tolist(), part["messages"]
-        return tuple(Known(each, messages.get(str(place))) for place, each in enumerate(utilities))
+        deviations = _unstacked(part["deviations"])
+        return tuple(
+            Known(each, messages.get(str(place)), deviations[place] if deviations else None)
+            for place, each in enumerate(utilities)
+        )
 
     def _looks(self, state: Plain) -> Looks:
         lengths = state["lengths"]
         tasks = [self._design(number) for number in range(len(lengths))]
         utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
         tally = unpacked(Tally, unprefixed("tally", state))
-        return Looks(tasks, utilities, len(tasks), self._estimate, tally)
+        distinct = _unstacked(state["deviations"])
+        deviations = [
+            [distinct[place] if distinct else None for place in some.tolist()]
+            for some in np.split(state["places"], np.cumsum(lengths)[:-1])
+        ]
+        return Looks(tasks, utilities, len(tasks), self._estimate, tally, deviations)
 
     def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
         """A task, its coalitions, what it looks at, and those that must be asked for."""
@@ -249,8 +289,11 @@ class UtilityBook:
             return fresh
         # What this run paid for before it was broken off counts as paid, not as found.
         stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
-        self._known |= {coalition: Known(utility) for coalition, utility in stored.items()}
-        return [coalition for coalition in fresh if coalition not in stored]
+        found = {coalition: Known.of(utility) for coalition, utility in stored.items()}
+        if self._judged:
+            found = {c: known for c, known in found.items() if known.deviations is not None}
+        self._known |= found
+        return [coalition for coalition in fresh if coalition not in found]
 
     def _looked_at(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
         new = {
@@ -276,7 +319,7 @@ class UtilityBook:
             if known.message is not None:
                 failed.append(known.message)
                 # Told once: the next task that meets it need not.
-                self._known[coalition] = Known(known.utility)
+                self._known[coalition] = known._replace(message=None)
         return done.tally.merge(Tally(failed=len(failed), messages=tuple(failed)))
 
 
@@ -289,6 +332,32 @@ def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
 def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
     bits = np.unpackbits(np.frombuffer(coalition, dtype=np.uint8)).astype(bool)
     return bits[: shape[0]], bits[shape[0] : sum(shape)]
+
+
+def _stacked(deviations: list[Deviations | None]) -> Deviations:
+    """Deviations as rows; without columns where some are not known."""
+    known = [each for each in deviations if each is not None]
+    if len(known) < len(deviations) or not known:
+        return np.zeros((len(deviations), 0), dtype=np.float32)
+    # A cache may hold more of them than this run keeps.
+    least = min(map(len, known))
+    return np.array([fewer(each, least) for each in known])
+
+
+def _unstacked(rows: Deviations) -> list[Deviations]:
+    return list(rows) if rows.shape[1] else []
+
+
+def _distinct(
+    looked_at: list[list[Deviations | None]],
+) -> tuple[Deviations, NDArray[np.int32]]:
+    """Deviations without repetition, and where among them each look has its own."""
+    own = [each for task in looked_at for each in task]
+    # Tasks that meet a utility again hold the same array.
+    first = {id(each): place for place, each in reversed(list(enumerate(own)))}
+    order = {place: number for number, place in enumerate(sorted(first.values()))}
+    places = np.array([order[first[id(each)]] for each in own], dtype=np.int32)
+    return _stacked([own[place] for place in order]), places
 
 
 def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:

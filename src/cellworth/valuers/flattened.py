@@ -13,7 +13,8 @@ from cellworth.designs import generator
 from cellworth.execution import AfterTasks, Progress, StoppingRule
 from cellworth.games import ErrorPolicy
 from cellworth.games.flattened import FlattenedGame
-from cellworth.moments import Floats, Moments, with_margins
+from cellworth.moments import Floats, Moments, Sums, with_margins
+from cellworth.owners import Holdings
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
 from cellworth.valuers.methods import Method, corners, value_blocks
@@ -144,7 +145,9 @@ class FlattenedValuer(ModelValuer):
         plan = Plan.of_run(_NAME, game, BlockOrders(game.shape[0], seed=0), self._rule())
         return replace(plan, shape=game.problem.blocks.shape)
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
+    def _value(
+        self, game: Any, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
         settings = self._settings()
         rule = self._rule()
         seed = checked_seed(self.random_state, self.checkpoint)
@@ -156,10 +159,11 @@ class FlattenedValuer(ModelValuer):
             stop=rule,
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
+            observes_sums=True,
         )
         # The total of this game of blocks is the utility of all minus that of none.
         ends = corners(game, blocks.shape)
-        valuation = value_blocks(game, cut, method, settings=settings, ends=ends)
+        valuation = value_blocks(game, cut, method, settings=settings, ends=ends, holdings=holdings)
         return None if valuation is None else replace(valuation, empty="none")
 
 
@@ -201,11 +205,17 @@ class Arrivals:
 
     shape: tuple[int, int]
 
-    def __call__(self, tasks: Sequence[BlockOrder], utilities: Sequence[Floats]) -> Moments:
+    def __call__(
+        self,
+        tasks: Sequence[BlockOrder],
+        utilities: Sequence[Floats],
+        sums: Sums = with_margins,
+    ) -> Moments:
         """Differences along each order, one observation a task."""
-        return Moments.of_all(list(map(self._rises, tasks, utilities)))
+        return Moments.of_all([sums(rises) for rises in map(self._rises, tasks, utilities)])
 
     def _rises(self, task: BlockOrder, utilities: Floats) -> Floats:
-        blocks = np.empty(len(task.order))
-        blocks[task.order] = np.diff(utilities)
-        return with_margins(blocks.reshape(self.shape))
+        rises = np.diff(utilities, axis=0)
+        blocks = np.empty_like(rises)
+        blocks[task.order] = rises
+        return blocks.reshape(*self.shape, *rises.shape[1:])

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from cellworth.blocks import Blocks, Mask
 from cellworth.caches import Cache, FileCache
 from cellworth.designs import Design, FiniteDesign
-from cellworth.estimates.looks import Estimate
+from cellworth.estimates.looks import Estimate, Looks
+from cellworth.estimates.validation import Judged
 from cellworth.execution import (
     AfterTasks,
     Bookkeeper,
@@ -29,8 +30,9 @@ from cellworth.execution import (
     in_processes,
 )
 from cellworth.games import EmptyPolicy, Game
-from cellworth.games.base import utilities
-from cellworth.moments import Contribution, Moments, Tally
+from cellworth.games.base import judged_utilities
+from cellworth.moments import Addition, Contribution, Floats, Moments, Shares, Tally
+from cellworth.owners import Holdings
 from cellworth.problem import Problem
 from cellworth.provenance import (
     Provenance,
@@ -40,14 +42,21 @@ from cellworth.provenance import (
     environment,
     fingerprint,
 )
+from cellworth.sums import OwnerSums
 from cellworth.valuation import Valuation
-from cellworth.valuers.bookkeeping import Lookup, UtilityBook, coalition_bytes
+from cellworth.valuers.bookkeeping import Known, Lookup, UtilityBook, coalition_bytes
 from cellworth.valuers.scoring import scores_of_game
 from cellworth.valuers.settings import Settings
 
 # Utilities of a game, beside the checkpoint of a run.
 CACHE_FILE = "utilities.sqlite"
 
+# Room for the deviations of all utilities. Where it is too little, validation rows share groups.
+MOST_BYTES_OF_DEVIATIONS = 2**28
+
+_BYTES_PER_DEVIATION = 4
+# A run that only a clock or its errors end is taken to look at so many.
+_UTILITIES_WITHOUT_END = 2**20
 _ROUNDS = 100
 
 _log = logging.getLogger(__name__)
@@ -89,6 +98,9 @@ class Method:
         Observations below which no standard errors are reported.
     exact_after : float
         Tasks that look at all coalitions: with these, values are exact.
+    observes_sums : bool
+        Whether every task observes all blocks, so that any sum of blocks has its own spread. The
+        estimate then takes the sums to be observed as a third argument.
     """
 
     name: str
@@ -105,6 +117,7 @@ class Method:
     merges: bool = True
     errors_from: int = 2
     exact_after: float = math.inf
+    observes_sums: bool = False
 
     @classmethod
     def of_all_tasks(cls, name: str, design: FiniteDesign, estimate: Estimate) -> Method:
@@ -131,7 +144,7 @@ class Corners:
     shape : tuple of int
         Row players and column players.
     utilities : tuple of float
-        h(N, M), h(N, 0), h(0, M) and h(0, 0).
+        h(N, M), h(N, 0), h(0, M) and h(0, 0), with deviations where the game knows them.
     tally : Tally
         The four utilities that were looked at.
     seconds : float
@@ -144,21 +157,30 @@ class Corners:
     seconds: float
 
     @property
-    def known(self) -> dict[bytes, float]:
+    def known(self) -> dict[bytes, Known]:
         """The four utilities, by coalition."""
         names = [coalition_bytes(*pair) for pair in _corner_pairs(self.shape)]
-        return dict(zip(names, self.utilities, strict=True))
+        return dict(zip(names, map(Known.of, self.utilities), strict=True))
 
     @property
     def whole(self) -> float:
         """h(N, M), the utility of the whole table."""
-        return self.utilities[0]
+        return float(self.utilities[0])
 
     @property
     def total(self) -> float:
         """h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values."""
-        whole, no_columns, no_rows, nothing = self.utilities
+        whole, no_columns, no_rows, nothing = map(float, self.utilities)
         return whole - no_columns - no_rows + nothing
+
+    @property
+    def totals(self) -> Floats:
+        """The total, and behind it its deviations where the game knows them."""
+        known = [each.deviations for each in self.known.values() if each.deviations is not None]
+        if len(known) < len(self.utilities):
+            return np.array([self.total])
+        whole, no_columns, no_rows, nothing = known
+        return np.append(self.total, whole - no_columns - no_rows + nothing)
 
 
 def corners(game: Game, shape: tuple[int, int]) -> Corners:
@@ -167,7 +189,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with threadpool_limits(1):
         began = time.perf_counter()
-        whole, tally = utilities(game, pairs[:1])
+        whole, tally = judged_utilities(game, pairs[:1])
         seconds = time.perf_counter() - began
         if tally.failed:
             raise ValueError(
@@ -175,8 +197,8 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
                 f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
                 "Pipeline."
             )
-        rest, more = utilities(game, pairs[1:])
-    return Corners(shape, (*whole.tolist(), *rest.tolist()), tally.merge(more), seconds)
+        rest, more = judged_utilities(game, pairs[1:])
+    return Corners(shape, (*whole, *rest), tally.merge(more), seconds)
 
 
 def _corner_pairs(shape: tuple[int, int]) -> list[tuple[Mask, Mask]]:
@@ -191,6 +213,7 @@ def value_blocks(
     *,
     settings: Settings,
     ends: Corners,
+    holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Run a method on a game and write down what came out; None for a shard of the run."""
     question = settings.question(game)
@@ -209,9 +232,7 @@ def value_blocks(
         # Before anything is put beside it.
         settings.journal.open(identity)
     book, work = _book(game, question, method, settings, ends)
-    n_utilities = min(
-        method.stop.most_utilities, method.stop.most_tasks * method.design.utilities_per_task
-    )
+    n_utilities = _most_utilities(method)
     outcome = settings.run(
         work,
         bookkeeper=book,
@@ -229,6 +250,8 @@ def value_blocks(
         return None
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after
+    shares = None if holdings is None else shares_of(holdings)
+    judged = _judged(added, method, ends, shares, exact=exact)
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     provenance = Provenance.now(
@@ -245,18 +268,65 @@ def value_blocks(
     )
     valuation = Valuation(
         blocks,
-        _exact(added.moments, blocks.shape) if exact else added.moments,
+        _exact(judged.moments, blocks.shape) if exact else judged.moments,
         ends.total,
         _empty_policy(game),
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
         _backend(game),
+        judged.errors,
         shrink=method.shrink and not exact,
         unearned=ends.whole - ends.total,
         scores=scores_of_game(game, ends.whole),
     )
     _warn_of_nothing_told(valuation, outcome.tasks)
-    return valuation
+    if hasattr(game, "judged_value") and outcome.tasks and judged.errors is None:
+        warnings.warn(
+            "validation errors are not known: the scoring gives no score for some draws of the "
+            "validation rows; give more of them, or a scoring name of scikit-learn.",
+            stacklevel=2,
+        )
+    if holdings is None:
+        return valuation
+    return replace(valuation, owned=_owned(valuation, added, method, judged, holdings))
+
+
+def _judged(
+    added: Addition, method: Method, ends: Corners, shares: Floats | None, *, exact: bool
+) -> Judged:
+    if not isinstance(added, Looks):
+        return Judged(added.moments, None)
+    return Judged.of(
+        added,
+        samples=method.has_errors and not exact,
+        shrink_to=ends.total if method.shrink and not exact else None,
+        shares=shares,
+    )
+
+
+def shares_of(holdings: Holdings) -> Floats:
+    """Share of each owner in each block, shape (n_owners, n_rows, n_columns)."""
+    claims = holdings.claims
+    shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
+    return np.moveaxis(shares[holdings.codes()], -1, 0)
+
+
+def _owned(
+    valuation: Valuation, looks: Any, method: Method, judged: Judged, holdings: Holdings
+) -> OwnerSums:
+    """What owners' blocks are worth together, with errors of their own."""
+    shares = shares_of(holdings)
+    values = np.tensordot(shares, valuation.values, axes=2)
+    # The standard errors of blocks add up to those of their sum at most.
+    bounds = np.array([mine[mine > 0] @ valuation.standard_errors[mine > 0] for mine in shares])
+    observed = method.observes_sums and valuation.status != "exact"
+    if observed and isinstance(looks, Looks):
+        seen = looks.moments_of(Shares(shares))
+        enough = seen.count >= method.errors_from
+        bounds = np.where(enough, seen.standard_errors, np.nan)
+    count = np.full(len(values), valuation.moments.count.min(), dtype=np.int64)
+    moments = Moments.of_variances(np.maximum(count, 2), values, bounds**2)
+    return OwnerSums(holdings.names, holdings.keys, moments, judged.owners)
 
 
 def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
@@ -294,7 +364,8 @@ def _book(
     if cache is not None:
         name = _cache_name(game, question, ends.shape)
         _refuse_another_game(cache, name, known)
-        cache.keep(name, known)
+        cache.keep(name, {coalition: each.kept for coalition, each in known.items()})
+    most_deviations = _most_deviations(_most_utilities(method))
     book = UtilityBook(
         method.design,
         method.estimate,
@@ -304,7 +375,19 @@ def _book(
         seconds=ends.seconds,
         known=known,
     )
-    return book, Lookup(game, ends.shape)
+    return book, Lookup(game, ends.shape, most_deviations)
+
+
+def _most_utilities(method: Method) -> float:
+    """Utilities that a run looks at, at most."""
+    stop = method.stop
+    return min(stop.most_utilities, stop.most_tasks * method.design.utilities_per_task)
+
+
+def _most_deviations(n_utilities: float) -> int:
+    """How many deviations of each utility there is room for."""
+    known = min(n_utilities, _UTILITIES_WITHOUT_END)
+    return int(max(MOST_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
 
 
 def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
@@ -327,10 +410,10 @@ def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
     return cache
 
 
-def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, float]) -> None:
+def _refuse_another_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None:
     """Compare what was just computed with what the cache holds: equal settings can mislead."""
     for coalition, stored in cache.find(name, known).items():
-        fresh = known[coalition]
+        fresh = known[coalition].utility
         if not math.isclose(stored, fresh, rel_tol=1e-9, abs_tol=1e-12):
             raise ValueError(
                 f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the "

@@ -15,7 +15,8 @@ from cellworth.estimates.looks import Estimate
 from cellworth.execution import AfterTasks, AfterUtilities, Progress, StoppingRule
 from cellworth.execution.journal import AnotherRunError
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
-from cellworth.moments import Floats, Moments
+from cellworth.moments import Floats, Moments, Sums
+from cellworth.owners import Holdings
 from cellworth.semivalues import LeaveOneOut, Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
@@ -98,6 +99,13 @@ class MonteCarloValuer(ModelValuer):
     Castro, Gómez and Tejada (2009), Polynomial calculation of the Shapley value based on sampling,
     Computers & Operations Research.
 
+    Notes
+    -----
+    ``valuation_`` also has validation errors, of all sums too: how far other validation rows would
+    have moved the values. For them, every utility keeps up to 256 numbers, at most 256 MB in all.
+    A scorer without a closed form is asked 32 more times for each utility, without new predictions;
+    see ``docs/explanation/models.md``.
+
     Examples
     --------
     >>> from cellworth import AfterUtilities
@@ -158,12 +166,15 @@ class MonteCarloValuer(ModelValuer):
             return plan
         return replace(plan, design=f"{plan.design}, then all", utilities=n_utilities(game.shape))
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         seed = checked_seed(self.random_state, self.checkpoint)
         return monte_carlo_valuation(
-            game, blocks, settings, design=self.design, stop=self.stop, seed=seed
-        )
+            game, blocks, settings, design=self.design, stop=self.stop, seed=seed,
+            holdings=holdings,
+        )  # fmt: skip
 
 
 def monte_carlo_valuation(
@@ -174,6 +185,7 @@ def monte_carlo_valuation(
     design: Any,
     stop: StoppingRule | None,
     seed: int,
+    holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Estimate the values of a game from some of its coalitions, or from all within the budget."""
     estimator = checked_estimator(design, settings.semivalues)
@@ -183,7 +195,7 @@ def monte_carlo_valuation(
     method = Method(
         name=estimator.name,
         design=tasks,
-        estimate=estimator.estimate(settings.semivalues, ends.total),
+        estimate=estimator.estimate(settings.semivalues, ends.totals),
         stop=_within(estimator, rule),
         seed=seed,
         tasks_per_round=estimator.tasks_per_round,
@@ -192,8 +204,9 @@ def monte_carlo_valuation(
         shrink=estimator.shrink,
         merges=estimator.merges,
         errors_from=estimator.errors_from,
+        observes_sums=estimator.observes_sums,
     )
-    run = partial(value_blocks, game, blocks, settings=settings, ends=ends)
+    run = partial(value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings)
     if not _covers_all(rule, blocks.shape, settings):
         return run(method)
     try:
@@ -241,11 +254,11 @@ class _UntilAll:
     first: Estimate
     weighted: WeightedUtilities
 
-    def __call__(self, tasks: Sequence[Any], utilities: Sequence[Floats]) -> Moments:
+    def __call__(self, tasks: Sequence[Any], utilities: Sequence[Floats], **sums: Sums) -> Moments:
         n_first = self.design.n_first
         if len(tasks) == self.design.n_tasks:
             return self.weighted(tasks[n_first:], utilities[n_first:])
-        return self.first(tasks[:n_first], utilities[:n_first])
+        return self.first(tasks[:n_first], utilities[:n_first], **sums)
 
 
 def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int]) -> StoppingRule:

@@ -15,6 +15,7 @@ from cellworth.column_info import ColumnTable
 from cellworth.designs import Design, generator
 from cellworth.execution import StoppingRule
 from cellworth.games import Game
+from cellworth.games.base import checked_utility
 from cellworth.scores import Scores
 
 _TIMED_UTILITIES = 20
@@ -129,7 +130,7 @@ def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float
     with threadpool_limits(1):
         for rows, columns in pairs:
             if rows.any() and columns.any():
-                game.value(rows, columns)
+                checked_utility(game, rows, columns)
                 n_timed += 1
             if n_timed >= _TIMED_UTILITIES or time.perf_counter() - began > _TIMED_SECONDS:
                 break

@@ -1,0 +1,232 @@
+"""How often 95 % intervals of model games hold the value on the whole population.
+
+    python experiments/model_coverage.py            # all cases, 200 repetitions: some ten minutes
+    python experiments/model_coverage.py accuracy   # one case
+
+A game of 4 x 4 blocks is played on a population of 20,000 validation rows: its values are the
+truth. Each repetition draws 300 of these rows and values the same game, judged on them alone. No
+model is fitted twice: predictions of all coalitions for all rows are looked up. Everything else,
+from scores to errors, is what ``ExactValuer`` and ``MonteCarloValuer`` do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import AfterTasks, AfterUtilities, GaussianProcess, ModelGame, Owners, Serial
+from cellworth.blocks import Blocks
+from cellworth.certainty import WIDTH_95
+from cellworth.games.judging import Judge, Recorded
+from cellworth.games.model import checked_scorer
+from cellworth.games.row_scores import row_scores
+from cellworth.moments import JudgedUtility
+from cellworth.problem import Fold
+from cellworth.valuers.exact import exact_valuation
+from cellworth.valuers.monte_carlo import monte_carlo_valuation
+from cellworth.valuers.settings import Settings
+
+SHAPE = (4, 4)
+POPULATION, SAMPLE, TRAINING = 20_000, 300, 61
+SETTINGS = Settings.checked(executor=Serial(), progress=False)
+# Tasks after which a run is stopped: a task has 50 utilities, some of which were known before.
+STOPS = (3, 5, 8, 12, 20)
+WAYS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "centred grids": {"stop": AfterUtilities(150)},
+    "stopped early": {},
+    "gaussian process": {"stop": AfterUtilities(200), "design": GaussianProcess()},
+}
+
+
+def own_score(model: Any, X: Any, y: Any) -> float:
+    """A user's scorer, judged by a bootstrap: twice as hard on the second class."""
+    return -float(np.mean((model.predict(X) != y) * (1 + (y == 1))))
+
+
+CASES: dict[str, tuple[Any, Any]] = {
+    "accuracy": (GaussianNB(), "accuracy"),
+    "balanced_accuracy": (DecisionTreeClassifier(max_depth=4, random_state=0), "balanced_accuracy"),
+    "neg_log_loss": (LogisticRegression(), "neg_log_loss"),
+    "roc_auc": (LogisticRegression(), "roc_auc"),
+    "f1": (GaussianNB(), "f1"),
+    "r2": (LinearRegression(), "r2"),
+    "own": (GaussianNB(), own_score),
+}
+
+
+class Answers(BaseEstimator):
+    """A model that looks up what it said of rows, which come as numbers."""
+
+    def __init__(self, fitted: Any, X: Any) -> None:
+        """Keep what the model says of all rows."""
+        self.predicted = fitted.predict(X)
+        if hasattr(fitted, "classes_"):
+            self.classes_ = np.array([0, 1])
+            self.chances = fitted.predict_proba(X)
+
+    def predict(self, rows: Any) -> Any:
+        """Predictions of some rows."""
+        return self.predicted[rows]
+
+
+class NumberAnswers(RegressorMixin, Answers):
+    """Of a regressor."""
+
+
+class ClassAnswers(ClassifierMixin, Answers):
+    """Of a classifier."""
+
+    def predict_proba(self, rows: Any) -> Any:
+        """Probabilities of some rows."""
+        return self.chances[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """The game as it is judged on some rows of the population."""
+
+    answers: dict[bytes, list[Any]]
+    judge: Judge
+    by_row: Any
+    rows: Any
+    y: Any
+
+    @classmethod
+    def on(cls, population: Population, rows: Any) -> Sampled:
+        """Judge by these rows."""
+        y = population.y[rows]
+        fold = Fold(np.ones(TRAINING, dtype=bool), None, y)  # type: ignore[arg-type]
+        judge = Judge(population.scorer, (fold,))
+        return cls(population.answers, judge, row_scores(population.scorer), rows, y)
+
+    def value(self, rows: Any, columns: Any) -> float:
+        """Score of a coalition."""
+        return float(self.judged_value(rows, columns))
+
+    def judged_value(self, rows: Any, columns: Any) -> JudgedUtility:
+        """Score of a coalition, with its deviations."""
+        models = self.answers[rows.tobytes() + columns.tobytes()]
+        scores, spreads = zip(*map(self._score, models), strict=True)
+        return JudgedUtility(np.mean(scores), self.judge.deviations([np.mean(spreads, axis=0)]))
+
+    def _score(self, model: Any) -> tuple[float, Any]:
+        if self.by_row is None:
+            return self.judge.score(model, self.rows, 0)
+        # Their mean is the score: scikit-learn, which takes most of the time, need not tell it.
+        by_row = self.by_row(Recorded(model, self.rows), self.y)
+        return float(by_row.mean()), by_row
+
+    def question(self) -> dict[str, Any]:
+        """Name the game, whose content would take long to hash."""
+        return {"game": "sampled", "rows": self.rows[:5].tolist()}
+
+
+class Population:
+    """All validation rows, what the models of all coalitions say of them, and owners of blocks."""
+
+    def __init__(self, model: Any, scoring: Any) -> None:
+        """Train on every coalition once."""
+        rng = np.random.default_rng(17)
+        X = rng.normal(size=(POPULATION + TRAINING, SHAPE[1])) * [1, 1, 2, 1]
+        X[:, 1] += 0.5 * X[:, 0]
+        level = X @ [0.8, 0.4, 0.2, 0.0] + rng.normal(size=len(X))
+        classifies = not isinstance(model, LinearRegression)
+        y = (level > 0.3).astype(int) if classifies else level
+        self.y = y[TRAINING:]
+        kept: list[Any] = []
+        kind = ClassAnswers if classifies else NumberAnswers
+
+        def keep(fitted: Any, rows: Any, _: Any) -> float:
+            kept.append(kind(fitted, rows))
+            return 0.0
+
+        game = ModelGame(
+            model, X[:TRAINING], y[:TRAINING], X[TRAINING:], self.y, scoring=keep,
+            row_groups=np.arange(TRAINING) % SHAPE[0],
+        )  # fmt: skip
+        self.scorer = checked_scorer(scoring, classifies)
+        self.answers = {}
+        for rows in np.ndindex(*(2,) * SHAPE[0]):
+            for columns in np.ndindex(*(2,) * SHAPE[1]):
+                kept.clear()
+                sides = np.array(rows, dtype=bool), np.array(columns, dtype=bool)
+                game.value(*sides)
+                self.answers[sides[0].tobytes() + sides[1].tobytes()] = list(kept)
+        table = np.zeros(SHAPE)
+        self.blocks = Blocks.cut(np.arange(SHAPE[0]), [f"x{j}" for j in range(SHAPE[1])])
+        owners = Owners(table).assign("north", rows=[0, 1], columns=["x0", "x1"])
+        owners = owners.assign("south", rows=[2, 3]).assign("east", rows=[0, 1], columns=["x2"])
+        self.holdings = owners.on(self.blocks)
+        self.truth = self.valuation(np.arange(POPULATION))
+
+    def valuation(self, rows: Any, *, design: Any = None, stop: Any = None, seed: int = 0) -> Any:
+        """Value the game as it is judged by these rows: exactly, or by a design until a stop."""
+        game = Sampled.on(self, rows)
+        if stop is None:
+            return exact_valuation(
+                game, self.blocks, SETTINGS, max_utilities=2**20, holdings=self.holdings
+            )
+        return monte_carlo_valuation(
+            game, self.blocks, SETTINGS, design=design, stop=stop, seed=seed,
+            holdings=self.holdings,
+        )  # fmt: skip
+
+
+def figures(valuation: Any) -> dict[str, tuple[Any, Any]]:
+    """Values with both kinds of errors together: blocks, rows, columns, total and owners."""
+    parts = {"rows": valuation.rows(), "columns": valuation.columns(), "owners": valuation.owners()}
+    found = {
+        name: (part.values, np.hypot(part.standard_errors, part.validation_errors))
+        for name, part in parts.items()
+    }
+    errors = np.hypot(valuation.standard_errors, valuation.validation_errors)
+    found["blocks"] = valuation.values, errors
+    found["total"] = np.array([valuation.total]), np.array([valuation.total_error])
+    return found
+
+
+def covered(population: Population, way: str, repetition: int) -> dict[str, Any]:
+    """Which intervals of a repetition hold the truth."""
+    rng = np.random.default_rng([repetition, 5])
+    rows = rng.integers(POPULATION, size=SAMPLE)
+    stopped = {"stop": AfterTasks(STOPS[repetition % len(STOPS)])}
+    given = stopped if way == "stopped early" else WAYS[way]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen = figures(population.valuation(rows, seed=repetition, **given))
+    truth = figures(population.truth)
+    return {
+        name: np.abs(values - truth[name][0]) <= WIDTH_95 * errors
+        for name, (values, errors) in seen.items()
+    }
+
+
+def main() -> None:
+    """Print the share of intervals that hold the truth, for each case and way."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    parser.add_argument("--repetitions", type=int, default=200)
+    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    asked = parser.parse_args()
+    parts = ("blocks", "rows", "columns", "owners", "total")
+    print(f"{'case':<18} {'way':<17}" + "".join(f"{part:>9}" for part in parts))
+    for case in asked.cases:
+        population = Population(*CASES[case])
+        for way in asked.ways:
+            held = [covered(population, way, r) for r in range(asked.repetitions)]
+            shares = [np.mean([each[part] for each in held]) for part in parts]
+            print(f"{case:<18} {way:<17}" + "".join(f"{share:>9.3f}" for share in shares),
+                  flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Is the rank of a source known? Six sources of census rows, judged by three samples of 400 rows.
+
+    python experiments/source_ranks.py --data ../shared/data
+
+Prints rank, value and 95 % interval of each source for each sample, and between which ranks the
+interval leaves it: sources whose intervals overlap may change places.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import ExactValuer, Serial
+from cellworth.certainty import WIDTH_95
+
+COLUMNS = ["age", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
+N_SOURCES, PER_SOURCE, N_VALIDATION = 6, 100, 400
+
+
+def census(folder: Path) -> tuple[Any, Any]:
+    """Numbers and labels of the census table."""
+    table = pd.read_csv(folder / "adult_train.csv.gz")
+    return table[COLUMNS].to_numpy(float), table[table.columns[-1]].to_numpy()
+
+
+def ranks(low: Any, high: Any) -> tuple[Any, Any]:
+    """Best and worst rank that each interval leaves open."""
+    best = 1 + (low[None, :] > high[:, None]).sum(axis=1)
+    worst = len(low) - (high[None, :] < low[:, None]).sum(axis=1)
+    return best, worst
+
+
+def main() -> None:
+    """Value the sources three times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    X, y = census(parser.parse_args().data)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, rest = np.split(order, [N_SOURCES * PER_SOURCE])
+    sources = np.arange(len(train)) % N_SOURCES
+    model = DecisionTreeClassifier(max_depth=6, random_state=0)
+    for sample in range(3):
+        judges = rest[sample * N_VALIDATION : (sample + 1) * N_VALIDATION]
+        valuer = ExactValuer(model, executor=Serial(), progress=False).fit(
+            X[train], y[train], X_val=X[judges], y_val=y[judges], row_groups=sources,
+            column_groups=["all"] * len(COLUMNS),
+        )  # fmt: skip
+        rows = valuer.valuation_.rows()
+        half = WIDTH_95 * rows.validation_errors
+        best, worst = ranks(rows.values - half, rows.values + half)
+        place = 1 + np.argsort(np.argsort(-rows.values))
+        print(f"sample {sample + 1}")
+        for source in range(N_SOURCES):
+            interval = f"{rows.values[source]:+.4f} +- {half[source]:.4f}"
+            open_ranks = f"{best[source]} to {worst[source]}"
+            print(f"  source {source}: rank {place[source]}, {interval}; it may be {open_ranks}")
+
+
+if __name__ == "__main__":
+    main()
