@@ -632,6 +632,10 @@ MISTAKES = {
         lambda: out_of_bag(X[["age"]], contrast=True),
         ["contrast compares", "of 1 columns is all of them", "smaller share"],
     ),
+    "a cell without a distance, for a model that may take it": (
+        lambda: out_of_bag(X.assign(tags=[[1]] * len(X)), model=DecisionTreeClassifier()),
+        ["holds the cell [1]", "distance=False if your model takes it"],
+    ),
     "a choice of distance in words": (
         lambda: out_of_bag(distance="yes"),
         ["distance is 'yes'", "True or"],

@@ -163,7 +163,7 @@ class OutOfBagValuer(Valuer):
         wants_classes = None if self.model is None else checked_model(self.model)
         problem = Problem.of(**given, classification=wants_classes, with_validation=False)
         _refuse_single_row(problem)
-        distances = ClassDistances.of(problem) if _checked(self.distance, "distance") else None
+        distances = self._distances(problem) if _checked(self.distance, "distance") else None
         if self.model is not None:
             return Lessons(problem, self.model, problem.table, distances)
         kind = DecisionTreeRegressor if problem.classes is None else DecisionTreeClassifier
@@ -176,6 +176,16 @@ class OutOfBagValuer(Valuer):
             to_classes="model=DecisionTreeClassifier()" if guessed else None,
             to_numbers="model=DecisionTreeRegressor()" if guessed else None,
         )
+
+    def _distances(self, problem: Problem) -> ClassDistances:
+        try:
+            return ClassDistances.of(problem)
+        except (TypeError, ValueError) as error:
+            if self.model is None:
+                raise
+            raise type(error)(
+                f"{str(error).removesuffix('.')}; or pass distance=False if your model takes it."
+            ) from error
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = checked_seed(self.random_state, self.checkpoint)
