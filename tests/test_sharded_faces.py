@@ -69,12 +69,12 @@ def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
 
     rng = np.random.default_rng(1)
     X, y = pd.DataFrame(rng.normal(size=(50, 4)), columns=called()), np.arange(50) % 2
-    one, other = (suspect_cells(v, X, y, k=5) for v in both)
+    one, other = (suspect_cells(X, y, v, k=5) for v in both)
     pd.testing.assert_frame_equal(one, other)
     told = [report.summarize(v, X, y, k=5)["cells"] for v in both]
     assert told[0] == told[1]
     with pytest.raises(ValueError, match="rows"):
-        suspect_cells(both[1], X[:20], y[:20], k=5)
+        suspect_cells(X[:20], y[:20], both[1], k=5)
 
 
 def test_a_heat_map_has_the_same_bins(both):

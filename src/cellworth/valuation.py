@@ -747,6 +747,6 @@ def _next_step(valuation: Valuation) -> str:
     if noise > signal / 4:
         return "sampling errors are large beside the values; fit with a larger budget."
     return (
-        "suspect_cells(valuation, X, y) lists cells that look wrong, explain_row(valuation, row) "
+        "suspect_cells(X, y, valuation) lists cells that look wrong, explain_row(valuation, row) "
         "says why a row is worth what it is, report.save(path, valuation, X, y) shows everything."
     )

@@ -163,6 +163,16 @@ def test_unknown_labels_tables_and_numbers_are_refused():
         explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))
 
 
+def test_a_table_that_was_changed_after_it_was_valued_is_refused():
+    table = np.column_stack([np.arange(20.0), np.arange(20.0) % 7])
+    valuation = KNNValuer(progress=False).fit(table, np.arange(20) % 2).valuation_
+    explain_row(valuation, 3, X=table)
+    with pytest.raises(ValueError, match="X has other cells than the table that was valued"):
+        explain_row(valuation, 3, X=table + 1)
+    with pytest.raises(ValueError, match="X lacks the column 'x1' of the valuation"):
+        explain_row(valuation, 3, X=table[:, :1])
+
+
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_with_the_table_what_stands_in_the_cells_is_shown(library):
     rng = np.random.default_rng(0)

@@ -61,7 +61,7 @@ COLUMNS = ["rank", "row", "column", "cell", "typical", "suspicion"]
 
 def test_the_list_says_where_what_and_why(valued):
     X, y, wrong, valuation = valued
-    cells = suspect_cells(valuation, X, y, k=7)
+    cells = suspect_cells(X, y, valuation, k=7)
     assert list(cells.columns) == [
         *COLUMNS, "worth", "standard_error", "validation_error", "reason",
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def test_the_list_says_where_what_and_why(valued):
 
 def test_cells_are_in_the_order_of_suspicion(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(valuation, X, y, k=10_000)
+    cells = suspect_cells(X, y, valuation, k=10_000)
     assert len(cells) == X.size
     suspicion = cell_suspicion(X, y)
     assert cells["suspicion"].tolist() == sorted(suspicion.ravel(), reverse=True)
@@ -94,20 +94,20 @@ def test_cells_are_in_the_order_of_suspicion(valued):
 
 def test_without_a_valuation_there_is_no_worth():
     X, y, _ = people()
-    assert list(suspect_cells(None, X, y).columns) == [*COLUMNS, "reason"]
+    assert list(suspect_cells(X, y).columns) == [*COLUMNS, "reason"]
 
 
 def test_errors_are_listed_as_far_as_the_valuation_knows_them():
     X, y, _ = people()
     valuer = OutOfBagValuer(n_trees=30, random_state=0, progress=False).fit(X, y)
-    listed = suspect_cells(valuer.valuation_, X, y).columns
+    listed = suspect_cells(X, y, valuer.valuation_).columns
     assert "validation_error" not in listed
     assert "standard_error" in listed
 
 
 def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(valuation, X, y, by="worth", k=5)
+    cells = suspect_cells(X, y, valuation, by="worth", k=5)
     relative = relative_worth(valuation.values, y)
     np.testing.assert_allclose(
         cells["worth"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
@@ -137,7 +137,7 @@ def test_rounding_is_no_difference_in_worth():
 
 def test_a_worth_that_is_not_low_is_not_called_low(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(valuation, X, y, by="worth", k=X.size)
+    cells = suspect_cells(X, y, valuation, by="worth", k=X.size)
     assert "standard deviations above the median" in cells["reason"].iloc[-1]
     assert not cells["reason"].str.contains(" -").any()
 
@@ -147,7 +147,7 @@ def test_blocks_that_nobody_visited_are_not_listed_by_worth():
     valuer = OutOfBagValuer(n_trees=2, random_state=0, progress=False).fit(X, y)
     visited = int((~np.isnan(valuer.values_)).sum())
     assert 0 < visited < X.size
-    assert len(suspect_cells(valuer.valuation_, X, y, by="worth", k=X.size)) == visited
+    assert len(suspect_cells(X, y, valuer.valuation_, by="worth", k=X.size)) == visited
 
 
 def test_a_cell_of_a_group_has_the_worth_of_its_block():
@@ -157,12 +157,12 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
     blocks = Blocks.cut(X.index, X.columns, row_groups=row_groups, column_groups=parts)
     game = TableGame(np.random.default_rng(1).normal(size=(8, 4)))
     valuation = value_game(game, blocks, stop=AfterTasks(9), random_state=0)
-    cells = suspect_cells(valuation, X, y, k=X.size)
+    cells = suspect_cells(X, y, valuation, k=X.size)
     groups = dict(zip(X.index, row_groups, strict=True))
     for _, cell in cells.iterrows():
         column = "p" if cell["column"] == "pay" else "who"
         assert cell["worth"] == valuation.loc[groups[cell["row"]], column]
-    by_worth = suspect_cells(valuation, X, y, k=X.size, by="worth")
+    by_worth = suspect_cells(X, y, valuation, k=X.size, by="worth")
     assert sorted(by_worth["worth"]) == sorted(cells["worth"])
 
 
@@ -170,7 +170,7 @@ def test_the_worth_of_labels_is_passed_over():
     X, y, _ = people(20)
     X.columns = [1, 2, 3]
     valuation = KNNValuer(value_labels=True, progress=False, random_state=0).fit(X, y).valuation_
-    cells = suspect_cells(valuation, X, y, k=X.size)
+    cells = suspect_cells(X, y, valuation, k=X.size)
     assert set(cells["column"]) == {1, 2, 3}
     at = cells.iloc[0]
     assert at["worth"] == valuation.loc[at["row"], str(at["column"])]
@@ -178,8 +178,8 @@ def test_the_worth_of_labels_is_passed_over():
 
 def test_columns_are_matched_by_name(valued):
     X, y, _, valuation = valued
-    ordered = suspect_cells(valuation, X, y, k=20)
-    mixed_up = suspect_cells(valuation, X[["pay", "age", "job"]], y, k=20)
+    ordered = suspect_cells(X, y, valuation, k=20)
+    mixed_up = suspect_cells(X[["pay", "age", "job"]], y, valuation, k=20)
     wanted = ["row", "column", "worth", "suspicion"]
     pd.testing.assert_frame_equal(
         *(cells[wanted].sort_values(wanted[:2], ignore_index=True) for cells in (ordered, mixed_up))
@@ -191,7 +191,7 @@ def test_the_list_does_not_depend_on_the_order_of_rows(valued):
     rows = np.random.default_rng(3).permutation(len(X))
     wanted = ["row", "column", "cell", "typical", "suspicion", "reason"]
     one, other = (
-        suspect_cells(None, X.iloc[order], y[order], k=X.size)[wanted]
+        suspect_cells(X.iloc[order], y[order], k=X.size)[wanted]
         .sort_values(wanted[:2], ignore_index=True)
         for order in (slice(None), rows)
     )  # fmt: skip
@@ -202,8 +202,8 @@ def test_the_list_does_not_depend_on_the_order_of_rows(valued):
 def test_other_libraries_get_their_own_data_frame_with_text(convert):
     X, y, _ = people()
     X = X.reset_index(drop=True)
-    expected = suspect_cells(None, X, y, k=30)
-    cells = suspect_cells(None, convert(X), y, k=30)
+    expected = suspect_cells(X, y, k=30)
+    cells = suspect_cells(convert(X), y, k=30)
     assert type(cells) is type(convert(X))
     listed = {name: cells[name].to_numpy().tolist() for name in expected}
     assert listed["cell"] == [str(cell) for cell in expected["cell"]]
@@ -213,29 +213,29 @@ def test_other_libraries_get_their_own_data_frame_with_text(convert):
 
 def test_numbers_stay_numbers_in_every_library():
     X = pl.DataFrame({"a": [1, 2, 3, 90], "b": [1.5, None, 2.5, 0.5]})
-    cells = suspect_cells(None, X, [0, 1, 0, 1], k=8)
+    cells = suspect_cells(X, [0, 1, 0, 1], k=8)
     assert cells["cell"].dtype == pl.Float64
     assert cells["cell"].null_count() == 1
-    assert suspect_cells(None, X[["a"]], [0, 1, 0, 1])["cell"].dtype == pl.Int64
-    as_pandas = suspect_cells(None, X, [0, 1, 0, 1], backend="pandas")
+    assert suspect_cells(X[["a"]], [0, 1, 0, 1])["cell"].dtype == pl.Int64
+    as_pandas = suspect_cells(X, [0, 1, 0, 1], backend="pandas")
     assert as_pandas["cell"].dtype == object
     assert {type(cell) for cell in as_pandas["cell"]} == {int, float, type(None)}
 
 
 def test_dates_stay_dates_where_there_is_nothing_else():
     X = pl.DataFrame({"when": [date(2020, 1, 1), date(2020, 1, 3), None, date(2031, 1, 1)]})
-    cells = suspect_cells(None, X, [0, 1, 0, 1])
+    cells = suspect_cells(X, [0, 1, 0, 1])
     assert cells["cell"].dtype.is_temporal()
     assert cells["cell"].null_count() == 1
 
 
 def test_worth_is_read_strip_by_strip(valued, monkeypatch):
     X, y, _, valuation = valued
-    expected = {by: suspect_cells(valuation, X, y, by=by) for by in ("suspicion", "worth")}
+    expected = {by: suspect_cells(X, y, valuation, by=by) for by in ("suspicion", "worth")}
     strips = valuation.strips
     monkeypatch.setattr(type(valuation), "strips", lambda self: strips(7))
     for by, cells in expected.items():
-        pd.testing.assert_frame_equal(suspect_cells(valuation, X, y, by=by), cells)
+        pd.testing.assert_frame_equal(suspect_cells(X, y, valuation, by=by), cells)
 
 
 def test_reasons_tell_gaps_targets_and_lone_rows():
@@ -243,14 +243,14 @@ def test_reasons_tell_gaps_targets_and_lone_rows():
     X = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=60), "kind": ["a", "b"] * 30})
     X.loc[7, "kind"] = None
     X.loc[9, "when"] = pd.NaT
-    reasons = suspect_cells(None, X, rng.normal(size=60), k=200)
+    reasons = suspect_cells(X, rng.normal(size=60), k=200)
     reasons = reasons.set_index(["row", "column"])["reason"]
     assert reasons[7, "kind"].startswith("kind is a gap where rows like it (near target ")
     assert "none is as rare for its target" in reasons[7, "kind"]
     assert reasons[9, "when"].startswith("when is a gap where rows like it (near target ")
     assert " have about 2020-0" in reasons[9, "when"]
     labels = ["one"] * 59 + ["other"]
-    alone = suspect_cells(None, X.iloc[[59, *range(59)]], labels[::-1], k=200)
+    alone = suspect_cells(X.iloc[[59, *range(59)]], labels[::-1], k=200)
     alone = alone[alone["row"] == 59].iloc[0]
     assert alone["typical"] is None
     assert ", and no other row has the label 'other'; of the 59 other cells of" in alone["reason"]
@@ -258,7 +258,7 @@ def test_reasons_tell_gaps_targets_and_lone_rows():
 
 def test_what_rows_like_it_have_too_is_said_so():
     X = pd.DataFrame({"a": [1.25] * 10, "b": ["x"] * 10})
-    cells = suspect_cells(None, X, ["one", "two"] * 5, k=1)
+    cells = suspect_cells(X, ["one", "two"] * 5, k=1)
     assert cells["reason"][0] == (
         "a is 1.25, as in rows like it (label 'one'); of the 9 other cells of a, 9 are as rare or "
         "rarer for their label and 9 fit their row as badly or worse."
@@ -269,7 +269,7 @@ def test_reasons_are_short_and_keep_their_direction():
     hebrew = "\u05de\u05d7\u05d9\u05e8"
     long = "wide " * 1000
     X = pd.DataFrame({hebrew: ["oval"] * 19 + [long], "n" * 5000: [hebrew] + ["round"] * 19})
-    cells = suspect_cells(None, X, ["red", "blue"] * 10, k=40).set_index(["row", "column"])
+    cells = suspect_cells(X, ["red", "blue"] * 10, k=40).set_index(["row", "column"])
     assert cells["reason"].str.len().max() < 400
     first = cells.loc[(19, hebrew)]
     assert first["cell"] == long
@@ -282,7 +282,7 @@ def test_reasons_are_short_and_keep_their_direction():
 
 def test_reasons_count_other_cells():
     X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 9.0, 9.0, 9.0, 9.0]})
-    cells = suspect_cells(None, X, [0] * 8, k=8)
+    cells = suspect_cells(X, [0] * 8, k=8)
     counts = {}
     for row, reason in zip(cells["row"], cells["reason"], strict=True):
         told = re.search(r"of the 7 other cells of a, (\S+) (is|are) as rare", reason)
@@ -296,7 +296,7 @@ def test_reasons_count_other_cells():
 
 
 def test_a_single_row_has_nothing_to_be_compared_with():
-    cells = suspect_cells(None, [[5.0]], ["a"])
+    cells = suspect_cells([[5.0]], ["a"])
     assert cells["suspicion"].tolist() == [0.0]
     assert cells["reason"][0].endswith("there is no other cell of x0 to compare it with.")
 
@@ -306,7 +306,7 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 10))
     X[row, 3] = impossible
-    first = suspect_cells(None, X, rng.integers(2, size=200), k=1).iloc[0]
+    first = suspect_cells(X, rng.integers(2, size=200), k=1).iloc[0]
     assert (first["row"], first["column"]) == (row, "x3")
     others = np.delete(X[:, 3], row)
     nearest = others[np.abs(others - impossible).argmin()]
@@ -328,7 +328,7 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
     X, y, _, valuation = valued
     given = {"valuation": valuation, "X": X, "y": y} | changed
     with pytest.raises((ValueError, TypeError), match=sentence):
-        suspect_cells(given.pop("valuation"), given.pop("X"), given.pop("y"), **given)
+        suspect_cells(given.pop("X"), given.pop("y"), given.pop("valuation"), **given)
 
 
 @pytest.mark.parametrize(
@@ -341,12 +341,13 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
         ),
         (lambda X: X.drop(columns="job"), "X lacks the column 'job' of the valuation"),
         (lambda X: X.assign(sex="f"), "X has a column 'sex' beyond the valuation"),
+        (lambda X: X.assign(age=X["age"] + 1), "X has other cells than the table that was valued"),
     ],
 )
 def test_a_table_that_was_not_valued_is_refused(valued, change, sentence):
     X, y, _, valuation = valued
     with pytest.raises(ValueError, match=sentence):
-        suspect_cells(valuation, change(X), y)
+        suspect_cells(change(X), y, valuation)
 
 
 # What it finds: small versions of the tables in docs/explanation/suspects.md.
@@ -421,17 +422,19 @@ def test_the_whole_census_table_takes_seconds():
 
 def test_arguments_in_another_order_get_a_sentence(valued):
     X, y, _, valuation = valued
-    with pytest.raises(TypeError, match=r"the order is suspect_cells\(valuation, X, y\)"):
-        suspect_cells(X, valuation, y)
-    with pytest.raises(TypeError, match="valuation is of type DataFrame; give the valuation_"):
-        suspect_cells(X, y, valuation)
+    order = r"is a Valuation; the order is suspect_cells\(X, y, valuation\)"
+    for given in ((valuation, X, y), (X, valuation, y), (valuation, y)):
+        with pytest.raises(TypeError, match=order):
+            suspect_cells(*given)
+    with pytest.raises(TypeError, match="valuation is of type KNNValuer; give the valuation_"):
+        suspect_cells(X, y, KNNValuer())
 
 
 def test_the_column_that_named_groups_of_rows_is_left_out(valued):
     X, y, _, _ = valued
     grouped = X.assign(team=[f"team {i % 7}" for i in range(len(X))])
     valuer = KNNValuer(progress=False).fit(grouped, y, row_groups="team")
-    cells = suspect_cells(valuer.valuation_, grouped, y, k=9)
-    pd.testing.assert_frame_equal(cells, suspect_cells(valuer.valuation_, X, y, k=9))
+    cells = suspect_cells(grouped, y, valuer.valuation_, k=9)
+    pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuer.valuation_, k=9))
     with pytest.raises(ValueError, match="X has a column 'team' beyond the valuation"):
-        suspect_cells(valuer.valuation_, grouped.assign(team="other"), y)
+        suspect_cells(grouped.assign(team="other"), y, valuer.valuation_)

@@ -51,7 +51,7 @@ def test_columns_stand_highest_first(summary):
 
 def test_cells_are_the_suspects_with_their_reasons(summary):
     valuation, X, y = flowers()
-    suspects = suspect_cells(valuation, X, y, k=100)
+    suspects = suspect_cells(X, y, valuation, k=100)
     lines = summary["cells"]["cells"]
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     assert [line["worth"] for line in lines] == suspects["worth"].tolist()
@@ -185,7 +185,7 @@ def test_cells_are_ranked_by_the_kinds_that_were_given():
     kinds = {"size": "categorical"}
     valuation = KNNValuer(cv=3, kinds=kinds, progress=False).fit(codes, y).valuation_
     lines = report.summarize(valuation, codes, y, k=72, kinds=kinds)["cells"]["cells"]
-    suspects = suspect_cells(valuation, codes, y, k=72, kinds=kinds)
+    suspects = suspect_cells(codes, y, valuation, k=72, kinds=kinds)
     assert [line["suspicion"] for line in lines] == suspects["suspicion"].tolist()
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]

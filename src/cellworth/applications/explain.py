@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 
 from cellworth.applications.cells import contents
 from cellworth.applications.reasons import shown
-from cellworth.applications.worths import refuse_no_valuation, refuse_other_rows
+from cellworth.applications.worths import (
+    refuse_no_valuation,
+    refuse_other_cells,
+    refuse_other_rows,
+)
 from cellworth.blocks import LABEL, Positions
 from cellworth.counts import is_whole
 from cellworth.listing import ValueList, default_backend
@@ -133,8 +137,8 @@ def explain_row(
     row : label
         Id of the row (or name of the row group), as in ``valuation.loc``.
     X : table, default=None
-        The table that was valued. With it, similar rows are those most like it among the rows of
-        like value (the twentieth of all that is nearest in value, at least 20 rows), and what
+        The very table that was valued. With it, similar rows are those most like it among the rows
+        of like value (the twentieth of all that is nearest in value, at least 20 rows), and what
         stands in the cells is shown; without, those nearest in value.
     n_similar : int, default=3
         How many similar rows to show: rows of much the same value may owe it to other cells.
@@ -283,6 +287,7 @@ def _checked_table(X: Any, valuation: Valuation) -> Table:
             "out."
         )
     refuse_other_rows(valuation, table)
+    refuse_other_cells(valuation, table)
     return table
 
 

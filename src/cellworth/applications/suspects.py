@@ -13,7 +13,7 @@ from cellworth.applications.reasons import Suspect
 from cellworth.applications.unlikely import Evidence
 from cellworth.applications.worths import (
     CellWorths,
-    refuse_no_valuation,
+    refuse_other_cells,
     relative_worth,
     without_groups,
 )
@@ -28,9 +28,9 @@ By = Literal["suspicion", "worth"]
 
 
 def suspect_cells(
-    valuation: Valuation | None,
     X: Any,
     y: Any,
+    valuation: Valuation | None = None,
     *,
     k: int = 100,
     by: By = "suspicion",
@@ -45,13 +45,13 @@ def suspect_cells(
 
     Parameters
     ----------
-    valuation : Valuation or None
-        What the cells are worth; None leaves worth out.
     X : data frame or array of shape (n_rows, n_columns)
-        The table that was valued, in the same order of rows; a column that only named the groups
-        of rows is left out.
     y : array of shape (n_rows,)
         Its labels.
+    valuation : Valuation, default=None
+        What the cells of X are worth; None leaves worth out. It must be the valuation of this very
+        table, with the rows in the same order; a column of X that only named the groups of rows is
+        left out.
     k : int, default=100
         How many cells to list. What is typical takes a look at all rows for each of them; for the
         suspicion of all cells, call :func:`cell_suspicion`.
@@ -82,14 +82,12 @@ def suspect_cells(
     --------
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
-    >>> cells = suspect_cells(None, X, ["small"] * 10 + ["large"] * 10, k=1)
+    >>> cells = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=1)
     >>> print(cells["reason"][0])  # doctest: +NORMALIZE_WHITESPACE
     x1 is 105 where rows like it (label 'small') have about 35; of the 19 other cells of x1, none
     is as rare for its label and none fits its row as badly.
     """
-    _refuse_other_order(valuation, X)
-    if valuation is not None:
-        refuse_no_valuation(valuation)
+    _refuse_other_order(X, y, valuation)
     k = checked_count(k, "k")
     _refuse_ranking(by, valuation)
     table = Table.of(X, called="X")
@@ -97,6 +95,7 @@ def suspect_cells(
     if valuation is not None:
         table = without_groups(table, valuation)
         worths = CellWorths.of(valuation, table)
+        refuse_other_cells(valuation, table)
     evidence = Evidence.of(table, y, kinds)
     relative = None
     if by == "worth" and worths is not None:
@@ -122,11 +121,16 @@ def suspect_cells(
     return frame(listed, name)
 
 
-def _refuse_other_order(valuation: Any, X: Any) -> None:
-    if isinstance(X, Valuation):
+def _refuse_other_order(X: Any, y: Any, valuation: Any) -> None:
+    for called, given in {"X": X, "y": y}.items():
+        if isinstance(given, Valuation):
+            raise TypeError(
+                f"{called} is a Valuation; the order is suspect_cells(X, y, valuation)."
+            )
+    if valuation is not None and not isinstance(valuation, Valuation):
         raise TypeError(
-            f"valuation is of type {type(valuation).__name__} and X is a Valuation; the order is "
-            "suspect_cells(valuation, X, y)."
+            f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
+            "valuer, as in suspect_cells(X, y, valuation)."
         )
 
 

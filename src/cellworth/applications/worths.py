@@ -84,6 +84,26 @@ def refuse_other_rows(valuation: Valuation, table: Table) -> None:
         )
 
 
+def refuse_other_cells(valuation: Valuation, table: Table) -> None:
+    """Refuse a table with other contents, where the valuation knows the sha256 of its own."""
+    known = valuation.provenance.question.get("data_sha256", {}).get("X")
+    if known is None:
+        return
+    # Refuses other columns.
+    _column_blocks(valuation, table)
+    names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
+    if ids[-1] == LABEL and LABEL not in names:
+        # Where labels were valued, all names are text.
+        names, ids = list(map(str, names)), ids[:-1]
+    # Columns may stand in another order, as for all that matches them by name.
+    in_order = table.only(np.array([names.index(name) for name in ids]))
+    if in_order.sha256() != known:
+        raise ValueError(
+            "X has other cells than the table that was valued (its sha256 differs); give the very "
+            "table that fit got."
+        )
+
+
 def without_groups(table: Table, valuation: Valuation) -> Table:
     """Leave the column out that named the groups of rows: it has no cells that were valued."""
     names, rows = table.names.tolist(), valuation.blocks.rows

@@ -60,9 +60,9 @@ def suspects(
     result = Result.load(folder, table=table, val=val)
     question = result.question
     found = suspect_cells(
-        result.valuation,
         question.X,
         question.y,
+        result.valuation,
         k=n_cells,
         by=by,
         kinds=question.kinds,

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.applications.reasons import date_text
-from cellworth.applications.worths import CellWorths, refuse_no_valuation, without_groups
+from cellworth.applications.worths import (
+    CellWorths,
+    refuse_no_valuation,
+    refuse_other_cells,
+    without_groups,
+)
 from cellworth.blocks import LABEL, is_missing
 from cellworth.problem import read_target
 from cellworth.tables import Table
@@ -50,7 +55,7 @@ class Subject:
         table = without_groups(Table.of(X, called="X"), valuation)
         # Refuses other rows and columns.
         CellWorths.of(valuation, table)
-        _refuse_other_cells(valuation, table)
+        refuse_other_cells(valuation, table)
         if y is None:
             return cls(valuation, table, None, [])
         target, classes = read_target(y, table)
@@ -85,24 +90,6 @@ class Subject:
             return self.target
         found = names.index(label) if label in names else [str(n) for n in names].index(str(label))
         return self.table.column(found)
-
-
-def _refuse_other_cells(valuation: Valuation, table: Table) -> None:
-    """Refuse a table with other contents, where the valuation knows the sha256 of its own."""
-    known = valuation.provenance.question.get("data_sha256", {}).get("X")
-    if known is None:
-        return
-    names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
-    if ids[-1] == LABEL and LABEL not in names:
-        # Where labels were valued, all names are text.
-        names, ids = list(map(str, names)), ids[:-1]
-    # Columns may stand in another order, as for all that matches them by name.
-    in_order = table.only(np.array([names.index(name) for name in ids]))
-    if in_order.sha256() != known:
-        raise ValueError(
-            "X has other cells than the table that was valued (its sha256 differs); give the very "
-            "table that fit got."
-        )
 
 
 def text_of(content: Any) -> str:
