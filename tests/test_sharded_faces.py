@@ -161,7 +161,7 @@ def test_report_is_written_of_values_in_shards(both, tmp_path):
 def test_what_is_not_known_of_single_cells_is_said(tmp_path):
     judged = np.array([0.1, 0.2, 0.3, 0.4, 0.25])
     stored = in_shards(whole(), tmp_path / "values", validation=judged)
-    assert "up to 0.4 from the choice of validation rows for columns and the total; not" in repr(
+    assert "up to 0.4 from the choice of validation rows (of columns; of cells not known)" in repr(
         stored
     )
     alone = "by sampling errors alone, as validation errors of single blocks are not known"

@@ -253,7 +253,7 @@ class ShardedValuation(Valuation):
         if self.sums_validation is None:
             return super()._told_validation()
         largest = f"up to {self.sums_validation.max():.2g}"
-        of_sums = "for columns and the total; not known for single cells"
+        of_sums = "(of columns; of cells not known)"
         return f"{largest} from the choice of validation rows {of_sums}"
 
     def _noise_and_signal(self) -> tuple[float, float]:
