@@ -205,7 +205,7 @@ def test_the_distance_finds_cells_that_trees_pass_over():
     rng = np.random.default_rng(0)
     y = np.arange(80) % 2
     X = rng.normal(size=(80, 6))
-    X[:, 0] += 6 * y
+    X[:, 0] += 3 * y
     wrong = np.zeros(X.shape, dtype=bool)
     wrong[rng.choice(80, 24, replace=False), 1 + rng.integers(5, size=24)] = True
     # The first column tells the label, so that trees hardly look at the others.
