@@ -75,6 +75,15 @@ def out_of_bag(X=X, y=Y, fit=None, **settings):
     return OutOfBagValuer(**settings).fit(X, y, **(fit or {}))
 
 
+def moments(zone):
+    return pd.DataFrame({"when": pd.date_range("2026-03-29", periods=4, freq="h", tz=zone)})
+
+
+def mixed_moments():
+    naive, aware = (moments(zone)["when"].astype(object) for zone in (None, "UTC"))
+    return pd.DataFrame({"when": [naive[0], naive[1], aware[2], None]})
+
+
 def twice_named():
     return pd.DataFrame(np.ones((4, 2)), columns=["age", "age"])
 
@@ -134,6 +143,14 @@ MISTAKES = {
     # the labels
     "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
     "y is too short": (lambda: fit(y=["no", "yes"]), ["2 labels", "4 rows", "one label per row"]),
+    "moments with and without a time zone in one column": (
+        lambda: KNNValuer(1).fit(mixed_moments(), Y, X_val=mixed_moments(), y_val=Y),
+        ["'when'", "with a time zone and moments without one", "or none"],
+    ),
+    "moments with a time zone in X alone": (
+        lambda: KNNValuer(1).fit(moments("UTC"), Y, X_val=moments(None), y_val=Y),
+        ["'when'", "with a time zone and moments without one", "or none"],
+    ),
     "y is too large to be squared": (
         lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]),
         ["y holds 3.0e+155", "infinite or 0", "another unit"],

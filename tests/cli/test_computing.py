@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+from decimal import Decimal
+from importlib.util import find_spec
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
@@ -294,6 +298,17 @@ def test_a_model_gets_an_array_of_numbers_where_no_data_frames_are_installed(
     done = cellworth("value", *asked, "-o", "text")
     assert done.code == 2
     assert "install pandas" in done.err
+
+
+def test_decimals_that_polars_cannot_hold_are_refused(tmp_path, models, monkeypatch):
+    wide = pa.array([Decimal(n) for n in range(8)], pa.decimal256(50, 2))
+    pq.write_table(pa.table({"wide": wide, "label": ["x", "y"] * 4}), tmp_path / "wide.parquet")
+    only_polars = {"pandas": None, "polars": find_spec("polars")}
+    monkeypatch.setattr("importlib.util.find_spec", only_polars.get)
+    asked = ["--target", "label", "--cv", 2, "--model", "mymodels:plain", "-o", tmp_path / "v"]
+    done = cellworth("value", tmp_path / "wide.parquet", *asked)
+    assert done.code == 2
+    assert "column 'wide' is of type decimal256(50, 2), which polars cannot hold" in done.err
 
 
 def test_a_plan_tells_the_cost_of_the_run(home):

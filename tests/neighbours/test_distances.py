@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import time
 
 import numpy as np
 import pandas as pd
@@ -286,3 +287,20 @@ def test_moments_with_a_time_zone_are_exact_to_the_microsecond():
     np.testing.assert_allclose(near, np.arange(7.0) ** 2)
     as_objects = pd.Series(list(moments.to_pydatetime()), dtype=object)
     np.testing.assert_allclose(column(as_objects, moments[0], scale=None), near)
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="no time zones to set")
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_moments_without_a_time_zone_are_not_read_by_that_of_the_machine(zone, monkeypatch):
+    aware = datetime.datetime(2026, 3, 29, 5, tzinfo=datetime.UTC)
+    cells = np.array([[aware], [datetime.datetime(2026, 3, 29, 5)], [None]], dtype=object)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        with pytest.raises(ValueError, match="with a time zone and moments without one"):
+            Distances.of(Table.of(cells, called="X"), [])
+        alike = Distances.of(Table.of(cells[[0, 0, 2]], called="X"), [])
+        assert alike.rows.numbers[0, 0] == alike.rows.numbers[0, 1]
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth import ShardedTable
+from cellworth import KNNValuer, ShardedTable
 from cellworth.neighbours.distances import Distances
 from cellworth.problem import Problem
 from cellworth.sharded.cells import read_parsed
@@ -290,6 +290,20 @@ def test_cells_without_a_distance_are_refused(tmp_path, column, asked, words):
     X_val = pa.table({"x": [1.0], "c": asked})
     with pytest.raises((ValueError, TypeError), match=words):
         laid_out(folder, X_val)
+
+
+def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
+    moments = pd.date_range("2026-03-29", periods=4, freq="h", tz="UTC")
+    X_val = pd.DataFrame({"when": moments.tz_localize(None)})
+    pd.DataFrame({"when": moments, "t": [0, 1, 0, 1]}).to_parquet(tmp_path / "t.parquet")
+    table = ShardedTable.from_parquet(tmp_path, target="t")
+    with pytest.raises(
+        ValueError, match="'when' holds moments with a time zone and moments without"
+    ):
+        KNNValuer(1, progress=False).fit(table, X_val=X_val, y_val=[0, 1, 0, 1])
+    KNNValuer(1, progress=False).fit(
+        table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1]
+    )
 
 
 def test_kinds_are_checked(tmp_path):

@@ -261,11 +261,25 @@ def _as_it_is(table: Table) -> Table:
     return table
 
 
+def _refuse_wide_decimals(arrow: Any) -> None:
+    """Refuse what polars cannot hold, before it ends the program."""
+    from pyarrow import types
+
+    for field in arrow.schema:
+        if types.is_decimal256(field.type):
+            raise ValueError(
+                f"column {field.name!r} is of type {field.type}, which polars cannot hold; write "
+                "it as decimal128 or double, or install pandas."
+            )
+
+
 def _for_models(table: Table) -> Any:
     """Hand a table over as scikit-learn expects it: pandas or polars, or an array of numbers."""
     arrow = table.native
     for library in ("pandas", "polars"):
         if importlib.util.find_spec(library):
+            if library == "polars":
+                _refuse_wide_decimals(arrow)
             frame = nw.from_arrow(arrow, backend=library)
             return replace(table, data=frame)
     try:

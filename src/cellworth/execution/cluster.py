@@ -22,6 +22,7 @@ from cellworth.execution.crews import Answers, Crew, Failure, FutureCrew, Later,
 _BYTES_PER_MESSAGE = 8 * 2**20
 _SECONDS_BETWEEN_COUNTS = 2.0
 _SECONDS_BETWEEN_LOOKS = 10.0
+_LOOKS_AT_NONE = 6
 _SECONDS_TO_FETCH = 60.0
 # So often Dask sends a task to another worker, unless it is configured otherwise.
 _MOST_DEATHS = 4
@@ -151,7 +152,7 @@ class Memory:
         """Begin when a run does: what happened before is not its doing."""
         self._client, self._n_bytes = client, n_bytes
         self._n_before = len(self._ended())
-        self._looked, self._n_looks_in_vain, self._warned = time.monotonic(), 0, False
+        self._looked, self._n_looks_in_vain, self._n_looks_at_none = time.monotonic(), 0, 0
 
     def outgrown(self, n_deaths: int, limit: int = 0) -> MemoryError | None:
         """Why workers died so many times, if Dask ended them because of their memory limit."""
@@ -177,8 +178,9 @@ class Memory:
             return
         workers = self._workers()
         self._looked = time.monotonic()
-        if not workers and not self._warned:
-            self._warned = True
+        self._n_looks_at_none = self._n_looks_at_none + 1 if not workers else 0
+        # Workers that died take a while to be replaced.
+        if self._n_looks_at_none == _LOOKS_AT_NONE:
             warnings.warn(
                 "the cluster has no workers; the run waits until some join, and Ctrl-C ends it.",
                 stacklevel=2,

@@ -103,9 +103,11 @@ def read_column(
     cells = [side.column(place) for side in sides]
     if callable(kind):
         return _coded(kind, name, place, [listed(side, name) for side in cells])
-    guess = kind or common_kind([side.dtype(place) for side in sides], cells, name)
+    dtypes = [side.dtype(place) for side in sides]
+    guess = kind or common_kind(dtypes, cells, name)
     if guess == "categorical":
         return _categorical(place, [listed(side, name) for side in cells])
+    refuse_mixed_zones(set().union(*map(time_zones, dtypes, cells)), name)
     numbers, known = comparable(cells, name)
     return numeric_column(place, numbers, Numbers.of(known), scale, name)
 
@@ -197,6 +199,25 @@ def comparable(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDAr
             "a number or a gap."
         )
     return numbers, known
+
+
+def refuse_mixed_zones(zoned: set[bool], name: Any) -> None:
+    """Refuse moments with a time zone beside some without: nobody knows how far these are apart."""
+    if len(zoned) > 1:
+        raise ValueError(
+            f"column {name!r} holds moments with a time zone and moments without one, whose "
+            "distances are not known; give all of them a time zone, or none."
+        )
+
+
+def time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[bool]:
+    """Whether moments have a time zone; nothing where there are no moments."""
+    if isinstance(dtype, nw.Datetime):
+        return set() if all(map(is_missing, cells.tolist())) else {dtype.time_zone is not None}
+    if cells.dtype.kind == "O":
+        moments = (cell for cell in cells.tolist() if isinstance(cell, datetime.datetime))
+        return {moment.tzinfo is not None for moment in moments if not is_missing(moment)}
+    return {False} if cells.dtype.kind == "M" and not np.isnat(cells).all() else set()
 
 
 def _with_gaps_of_one_kind(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:

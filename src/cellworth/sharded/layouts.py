@@ -23,6 +23,8 @@ from cellworth.neighbours.columns import (
     comparable,
     listed,
     numeric_column,
+    refuse_mixed_zones,
+    time_zones,
 )
 from cellworth.neighbours.distances import Columns, Rulers, Wholes, fine_rulers, stacked
 from cellworth.neighbours.summaries import Categories, Numbers
@@ -259,10 +261,17 @@ def _laid_out(
         return categorical_column(place, [codes], counts), layout
     numbers = summary if isinstance(summary, Numbers) else Numbers.of(np.empty(0))
     _refuse_large(cells, type_, name)
+    refuse_mixed_zones(_time_zones(type_) | time_zones(asked.dtype(place), cells), name)
     floats, _ = comparable([_stand_in(numbers, type_), cells], name)
     first = int(numbers.ends[0]) if numbers.whole else 0
     layout = ColumnLayout(name, sort if numbers.count else "gaps", first, [])
     return numeric_column(place, floats[1:], numbers, scale, name), layout
+
+
+def _time_zones(type_: Any) -> set[bool]:
+    from pyarrow import types
+
+    return {type_.tz is not None} if types.is_timestamp(type_) else set()
 
 
 def _stand_in(numbers: Numbers, type_: Any) -> NDArray[Any]:
