@@ -20,7 +20,10 @@ from cellworth import (
     storage,
     value_game,
 )
+from cellworth.certainty import widening
 from cellworth.listing import ValueList
+from cellworth.moments import Moments, Tally, with_margins
+from cellworth.provenance import Provenance, Session
 
 GAME = TableGame(np.random.default_rng(8).normal(size=(16, 8)))
 BLOCKS = Blocks.cut(
@@ -414,6 +417,18 @@ def test_strips_without_rows_are_refused(estimate):
         next(estimate.strips(0))
 
 
+@pytest.mark.parametrize("n_seen", [2, 3, 10])
+def test_intervals_of_few_observations_hold_as_often_as_they_say(n_seen):
+    """Student's t: 1.96 plain standard errors of two normal observations hold 70 times in 100."""
+    blocks, rng = Blocks.of_shape((40, 50)), np.random.default_rng(0)
+    seen = [with_margins(rng.normal(size=(40, 50))) for _ in range(n_seen)]
+    came = Provenance.now({}, {"name": "noise"}, Session(0, n_seen), Tally(), 0.0)
+    valuation = Valuation(blocks, Moments.of_all(seen), 0.0, "game", "estimated", came)
+    inside = np.abs(valuation.values) <= 1.96 * valuation.standard_errors
+    # The share of 2,000 has a standard deviation of .005.
+    assert abs(inside.mean() - 0.95) < 0.02
+
+
 def test_the_error_of_the_total_joins_both_kinds():
     X = np.random.default_rng(0).normal(size=(30, 3))
     y = (X[:, 0] > 0).astype(int)
@@ -423,9 +438,10 @@ def test_the_error_of_the_total_joins_both_kinds():
         KNNValuer(3).fit(X[:20], y[:20], X_val=X[[q]], y_val=y[[q]]).valuation_.total
         for q in range(20, 30)
     ]
-    assert exact.total_error == pytest.approx(np.std(scores) / np.sqrt(10), rel=1e-9)
+    assert exact.total_error == pytest.approx(np.std(scores, ddof=1) / np.sqrt(10), rel=1e-9)
     bare = replace(exact, validation=None)
     assert bare.total_error == 0.0
     moments = replace(exact.moments, count=exact.moments.count + 1, spread=np.ones((21, 4)))
     drawn = replace(exact, moments=moments, status="estimated")
-    assert drawn.total_error == pytest.approx(np.hypot(np.sqrt(0.5), exact.total_error))
+    sampling = np.sqrt(0.5) * float(widening(2))
+    assert drawn.total_error == pytest.approx(np.hypot(sampling, exact.total_error))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +59,22 @@ class Signs(NamedTuple):
     def with_others(self, other: Signs) -> Signs:
         """Count these and others together."""
         return Signs(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+def widening(n_seen: Any) -> Floats:
+    """How much errors from so few observations grow for 1.96 of them to make a 95 % interval.
+
+    Spreads of few observations are uncertain themselves, as Student found: two sweeps tell little.
+
+    Examples
+    --------
+    >>> widening([2, 4, 10, 100]).round(2)
+    array([6.48, 1.62, 1.15, 1.01])
+    """
+    # Most blocks were seen equally often, and the quantile takes its time.
+    distinct, places = np.unique(np.asarray(n_seen), return_inverse=True)
+    wider = stdtrit(np.maximum(distinct - 1, 1), ndtr(WIDTH_95)) / WIDTH_95
+    return np.asarray(wider[places].reshape(np.shape(n_seen)))
 
 
 def both_errors(standard: Floats, validation: Floats | None) -> Floats:

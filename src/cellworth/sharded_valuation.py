@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks, NumberedAxis
-from cellworth.certainty import Signs
+from cellworth.certainty import Signs, widening
 from cellworth.column_info import ColumnTable
 from cellworth.counts import checked_count
 from cellworth.files import local_path
@@ -246,7 +246,7 @@ class ShardedValuation(Valuation):
         if not self._reads_spread:
             return np.full(spread.shape, np.nan)
         count = self.moments.n_observations
-        errors: Floats = np.sqrt(spread / (count * (count - 1.0)))
+        errors: Floats = np.sqrt(spread / (count * (count - 1.0))) * widening(count)
         return errors
 
     def _told_validation(self) -> str | None:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
+from cellworth.certainty import widening
 from cellworth.moments import Moments, with_margins
 
 Floats = NDArray[np.float64]
-
-_CONFIDENCE = 0.975
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +43,12 @@ class Part:
         signal = max(self._signal - self._luck * self.noise, 0.0)
         return signal / (signal + self.noise) if self.noise > 0 else 1.0
 
-    def errors_squared(self, widening: float) -> Floats:
+    def errors_squared(self, wider: float) -> Floats:
         """Squared errors to be expected: of chance, where it was kept, and of what was not kept."""
         usual = self._signal + self._luck * max(self._mean_square, self.noise)
         # An effect far beyond its noise loses more than the usual one.
         signal = np.maximum(usual, self.effects**2 - self.variances)
-        of_chance: Floats = (widening * self.kept) ** 2 * self.variances
+        of_chance: Floats = (wider * self.kept) ** 2 * self.variances
         return of_chance + (1.0 - self.kept) ** 2 * signal
 
     @property
@@ -132,12 +130,11 @@ def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
         return with_margins(equal), np.full(moments.mean.shape, np.nan)
     rows, columns, rest = _parts(moments, equal)
     values = with_margins(equal + sum(part.kept * part.effects for part in (rows, columns, rest)))
-    # Spreads of few observations are uncertain themselves, as Student found.
-    widening = float(stdtrit(n_seen - 1, _CONFIDENCE) / ndtri(_CONFIDENCE))
+    wider = float(widening(n_seen))
     squares = np.zeros(moments.mean.shape)
-    squares[:-1, :-1] = sum(part.errors_squared(widening) for part in (rows, columns, rest))
-    squares[:-1, -1] = rows.errors_squared(widening)[:, 0] * n_columns**2
-    squares[-1, :-1] = columns.errors_squared(widening)[0] * n_rows**2
+    squares[:-1, :-1] = sum(part.errors_squared(wider) for part in (rows, columns, rest))
+    squares[:-1, -1] = rows.errors_squared(wider)[:, 0] * n_columns**2
+    squares[-1, :-1] = columns.errors_squared(wider)[0] * n_rows**2
     return values, np.sqrt(squares)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, Labels, label_array
-from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors
+from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors, widening
 from cellworth.column_info import ColumnTable
 from cellworth.counts import checked_count
 from cellworth.files import local_path
@@ -139,7 +139,11 @@ class Valuation:
 
     @cached_property
     def standard_errors(self) -> Floats:
-        """Sampling error of each value; 0 for exact values, NaN where it is not known."""
+        """Sampling error of each value; 0 for exact values, NaN where it is not known.
+
+        Errors from few sweeps or tasks are widened, so that 1.96 of them to either side make a
+        95 % interval.
+        """
         return _frozen(self._errors[:-1, :-1])
 
     @cached_property
@@ -248,7 +252,7 @@ class Valuation:
         return ValueList(
             {"owner": label_array(self.owned.names, what="owner")},
             seen.values,
-            np.zeros(seen.mean.shape) if exact else seen.standard_errors,
+            np.zeros(seen.mean.shape) if exact else seen.standard_errors * widening(seen.count),
             seen.count,
             self.backend,
             self.owned.validation,
@@ -493,7 +497,8 @@ class Valuation:
             return self._shrunk[1]
         # Some ways to estimate are so skewed that the spread of a short run lies.
         enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
-        return np.where(enough, self.moments.standard_errors, np.nan)
+        errors = self.moments.standard_errors * widening(self.moments.count)
+        return np.where(enough, errors, np.nan)
 
     def _told_errors(self) -> str:
         """How large both kinds of errors are, in words."""
@@ -515,7 +520,9 @@ class Valuation:
     def _noise_and_signal(self) -> tuple[float, float]:
         """Sums of squared errors and of squared values, of what is known."""
         # A sum of nothing is no reason to ask for more.
-        noise, signal = (np.nansum(a**2) for a in (self.standard_errors, self.values))
+        # Of all blocks together, noise is well known, however few observations each has.
+        errors = self.standard_errors / widening(self.counts)
+        noise, signal = (np.nansum(a**2) for a in (errors, self.values))
         return float(noise), float(signal)
 
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:

@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import altered_cells
 from cellworth import OutOfBagValuer, Valuation
+from cellworth.certainty import widening
 from cellworth.problem import Problem
 from cellworth.valuers.bags import Bags, ClassDistances, Contrast, crossed_moments
 
@@ -118,7 +119,8 @@ def test_values_and_errors_equal_the_formula(name, settings):
     ours = valued(X, y, n_trees=37, **settings)
     scale = np.nanmax(np.abs(truth))
     np.testing.assert_allclose(ours.values, truth, rtol=0, atol=1e-12 * scale)
-    np.testing.assert_allclose(ours.standard_errors, errors, rtol=0, atol=1e-9 * scale)
+    told = errors * widening(ours.counts)
+    np.testing.assert_allclose(ours.standard_errors, told, rtol=0, atol=1e-9 * scale)
 
 
 def test_units_of_a_numeric_target_do_not_matter():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cellworth.certainty import widening
 from cellworth.counts import is_whole
 from cellworth.moments import Addition, Moments
 
@@ -68,7 +69,7 @@ class Progress:
         """Largest standard error of a block; infinite while any is unknown."""
         if self.moments is None:
             return math.inf
-        errors = self.moments.standard_errors[:-1, :-1]
+        errors = (self.moments.standard_errors * widening(self.moments.count))[:-1, :-1]
         return math.inf if np.isnan(errors).any() else float(errors.max())
 
 
