@@ -43,6 +43,7 @@ _COPIES_JUDGED = 2000
 _MOST_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
 _NAMED = 5
+_MEND_NUMBERS = "convert to numbers, with gaps (--missing) for the rest"
 
 
 class DataWarning(UserWarning):
@@ -104,9 +105,7 @@ def text_warning(columns: ColumnTable, ways: Ways, table: Table | None = None) -
         return None
     counts = {name: _noted_count(columns, name, NUMBERS_AS_TEXT) for name in names}
     told = [f"{name!r} ({counts[name]} cells{_odd_one(table, name)})" for name in names[:_NAMED]]
-    return _sentence(
-        told, len(names), "numbers", "convert to numbers, with gaps for the rest", ways
-    )
+    return _sentence(told, len(names), "numbers", _MEND_NUMBERS, ways)
 
 
 def dates_warning(columns: ColumnTable, ways: Ways) -> str | None:

@@ -659,6 +659,8 @@ def _summary(valuation: Valuation) -> Iterator[str]:
     for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
         for entry in listing:
             lines[name] = f"{entry['value']:.4g} ({entry['row']}, {entry['column']})"
+    if valuation.column_info is not None:
+        lines["columns"] = valuation.column_info.summary
     lines |= {"method": valuation.provenance.method["name"], "utilities": _told_looks(valuation)}
     yield from (f"  {name:<10}  {told}" for name, told in lines.items())
     messages = valuation.provenance.tally.messages

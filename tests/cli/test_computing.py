@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from decimal import Decimal
 from importlib.util import find_spec
@@ -318,6 +319,9 @@ def test_a_plan_tells_the_cost_of_the_run(home):
     told = fine("plan", *home.asked)
     assert "24 x 3 blocks" in told
     assert "scored by neighbor agreement on 5-fold cross-validation over 24 rows" in told
+    taken = {line["name"]: line["taken_for"] for line in found["column_info"]}
+    assert taken == {"age": "number", "town": "category", "debt": "number"}
+    assert all(re.search(rf"^{name} +{kind} ", told, re.M) for name, kind in taken.items())
 
 
 def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path):

@@ -405,3 +405,15 @@ def test_a_numeric_score_below_zero_is_told_in_words():
     assert "negative mean squared error (K = 5)" in page
     assert "the baseline is <strong>" in page
     assert f"Fit: R2 {valuation.scores.r2:.4g}, root mean squared error" in page
+
+
+def test_a_report_tells_what_columns_were_taken_for_and_without_cells_no_more_than_counts():
+    X = pd.DataFrame({"x": np.sqrt(np.arange(40.0)), "plan": ["a", "b", "?", "b"] * 10})
+    valuation = KNNValuer(1, progress=False).fit(X, np.arange(40) % 3 % 2).valuation_
+    x, plan = report.summarize(valuation, X)["column_info"]
+    assert (x["taken_for"], x["missing"], x["distinct"]) == ("number", 0, 40)
+    assert x["distance"].startswith("(difference / ")
+    assert plan["notes"] == ["'?' 10 times"]
+    x, plan = report.summarize(valuation, X, cells=False)["column_info"]
+    assert x["distance"] == plan["distance"] == ""
+    assert plan["notes"] == []

@@ -93,7 +93,9 @@ def read_delivery(
     refuse_two_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
     as_text = {*_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
-    table = read_table(path, missing=missing, as_text=sorted(as_text))
+    # Of columns that play, a fit warns itself.
+    checked = None if like is not None else (target,)
+    table = read_table(path, missing=missing, as_text=sorted(as_text), checked=checked)
     optional = like is not None
     require_column(table.column_names, target, path, "--target")
     for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
@@ -114,8 +116,17 @@ def read_delivery(
     return Delivery(X, y)
 
 
-def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str] = ()) -> Any:
-    """Read a file as an Arrow table; what is wrong with it is one sentence."""
+def read_table(
+    path: Path,
+    *,
+    missing: Sequence[str] = (),
+    as_text: Sequence[str] = (),
+    checked: Sequence[str] | None = None,
+) -> Any:
+    """Read a file as an Arrow table; what is wrong with it is one sentence.
+
+    ``checked`` are the columns whose numbers may be spoiled by a typo; None: all of them.
+    """
     refuse_no_file(path)
     kind = _kind(path)
     if kind in _DELIMITERS:
@@ -135,7 +146,8 @@ def read_table(path: Path, *, missing: Sequence[str] = (), as_text: Sequence[str
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _refuse_bytes(table, path)
     if kind in _DELIMITERS:
-        _warn_of_typos(table, path, as_text)
+        names = table.column_names if checked is None else checked
+        _warn_of_typos(table, path, sorted(set(names) - set(as_text)))
         _warn_of_lost_digits(table, path, missing)
     return table
 
@@ -220,13 +232,13 @@ def _refuse_bytes(table: Any, path: Path) -> None:
             )
 
 
-def _warn_of_typos(table: Any, path: Path, as_text: Sequence[str]) -> None:
+def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
     """Name the entries that make text of a column of numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for field in table.schema:
-        if not pa.types.is_string(field.type) or field.name in as_text:
+        if not pa.types.is_string(field.type) or field.name not in checked:
             continue
         column = table.column(field.name)
         odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)

@@ -47,7 +47,8 @@ def summarize(
     -------
     dict
         ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
-        ``columns``, ``cells``, ``rows``, ``owners``, ``rounds``, ``provenance`` and ``heatmap``
+        ``columns``, ``column_info`` (what each was taken for), ``cells``, ``rows``, ``owners``,
+        ``rounds``, ``provenance`` and ``heatmap``
         (packed); what is not known, or not to be shown, is None. Without cells there is no
         ``fingerprint``, and ``provenance`` holds no hash.
 
@@ -74,6 +75,7 @@ def summarize(
         "figures": _figures(valuation),
         "rounds": checked_rounds(rounds),
         "columns": listed_columns(valuation),
+        "column_info": _taken_for(valuation, cells=cells),
         "owners": listed_owners(valuation, owners, payout),
         "provenance": discreet_origin(valuation.provenance),
         "cells": None,
@@ -91,6 +93,19 @@ def summarize(
         summary["fingerprint"] = _fingerprint(valuation)
         summary["provenance"] = told_origin(valuation.provenance)
     return summary
+
+
+def _taken_for(valuation: Valuation, *, cells: bool) -> list[dict[str, Any]] | None:
+    """What each raw column was taken for; without cells no scale, which is read from them."""
+    if valuation.column_info is None:
+        return None
+    lines = valuation.column_info.to_plain()
+    return lines if cells else [line | {"distance": "", "notes": _own(line)} for line in lines]
+
+
+def _own(line: Mapping[str, Any]) -> list[str]:
+    """Notes in words of our own: those that quote a mark of gaps are left out."""
+    return [note for note in line["notes"] if not note.startswith(("'", '"'))]
 
 
 def _figures(valuation: Valuation) -> dict[str, Any]:
