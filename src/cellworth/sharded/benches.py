@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from cellworth.sharded.phases import Phases, State
 from cellworth.sharded.states import MOST_IN_FLIGHT, States
+
+_SECONDS_TO_KEEP = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,7 @@ class Bench:
     """Works on shards of one run, in one process; any number of threads may ask at a time.
 
     Everything on it can be had again: rows from their files, states from the run's folder. Sent to
-    another process, it arrives empty.
+    another process, it arrives empty; sent there again, it is the one that arrived before.
 
     Parameters
     ----------
@@ -51,16 +55,20 @@ class Bench:
         are held only while more threads than that work.
     """
 
-    def __init__(self, phases: Phases, states: States, n_places: int) -> None:
+    def __init__(
+        self, phases: Phases, states: States, n_places: int, name: str | None = None
+    ) -> None:
         """Begin with nothing open."""
         self.phases, self.states, self.n_places = phases, states, n_places
+        self.name = name or uuid4().hex
+        self.last_used = time.monotonic()
         self._lock = threading.Lock()
         self._places: OrderedDict[int, _Place] = OrderedDict()
         self._prepared: dict[int, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without what lies on it."""
-        return Bench, (self.phases, self.states, self.n_places)
+        return _arrived, (self.phases, self.states, self.n_places, self.name)
 
     def keep(self, number: int, prepared: Any) -> None:
         """Keep what was prepared for a round until shards settle it; only of rounds in flight."""
@@ -130,11 +138,50 @@ class Bench:
         finally:
             with self._lock:
                 place.n_users -= 1
+                self.last_used = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has worked on it for a while."""
+        with self._lock:
+            busy = any(place.n_users for place in self._places.values())
+        return not busy and time.monotonic() - self.last_used > _SECONDS_TO_KEEP
 
     def _clear(self) -> None:
         idle = [shard for shard, place in self._places.items() if place.n_users == 0]
         for shard in idle[: max(len(self._places) - self.n_places, 0)]:
             del self._places[shard]
+
+
+# Dask drops copies of a bench from workers that have nothing to do for a moment, and what lies on
+# it with them; so the latest one is held here, for a while.
+_held: dict[str, Bench] = {}
+_holding = threading.Lock()
+
+
+def _arrived(phases: Phases, states: States, n_places: int, name: str) -> Bench:
+    with _holding:
+        if name not in _held:
+            _held.clear()
+            _held[name] = Bench(phases, states, n_places, name)
+            _let_go_later(_held[name])
+        return _held[name]
+
+
+def _let_go_later(bench: Bench) -> None:
+    timer = threading.Timer(_SECONDS_TO_KEEP, _let_go, (bench,))
+    timer.daemon = True
+    timer.start()
+
+
+def _let_go(bench: Bench) -> None:
+    with _holding:
+        if _held.get(bench.name) is not bench:
+            return
+        if bench.is_idle:
+            del _held[bench.name]
+            return
+    _let_go_later(bench)
 
 
 @dataclass(eq=False)
