@@ -14,6 +14,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, get_scorer, make_scorer, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -433,5 +434,7 @@ def test_a_model_that_fails_says_why():
     gaps[0, 0] = np.nan
     with pytest.raises(RuntimeError, match=r"failed on the table .*NaN"):
         before_and_after(LogisticRegression(), X, y, gaps, **TEST)
+    with pytest.raises(RuntimeError, match=r"failed on half of its rows .*n_neighbors = 40"):
+        before_and_after(KNeighborsClassifier(40), X, y, X + 1, **TEST)
     with pytest.raises(TypeError, match="model is the class LogisticRegression"):
         before_and_after(LogisticRegression, X, y, X + 1, **TEST)

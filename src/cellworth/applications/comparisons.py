@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from cellworth.applications.seeds import generator_of
 from cellworth.blocks import Mask, Positions, is_missing
 from cellworth.counts import checked_count
 from cellworth.execution import steps_bar
+from cellworth.games.base import one_line
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
 from cellworth.listing import frame, table_lines
 from cellworth.tables import Table
@@ -239,9 +241,11 @@ def before_and_after(
     rows_changed = np.flatnonzero(changed.any(axis=1))
     kinds = split_kinds(_codes(target, classes), rows_changed)
     with steps_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
-        whole = training.pair(np.ones(len(target), dtype=bool), 0)
+        with _told_where("the table"):
+            whole = training.pair(np.ones(len(target), dtype=bool), 0)
+            judges = judges_of(scorer, labels, strata, whole[0], rng)
+            on_all_rows = judges.score(whole[0]), judges.score(whole[1])
         bar.update(2)
-        judges = judges_of(scorer, labels, strata, whole[0], rng)
         sides = [[*halves(kinds, rng)] for _ in range(n_repeats)]
         scores, told = _scored(training, sides, judges, bar.update)
     differences = scores[..., 1] - scores[..., 0]
@@ -252,7 +256,7 @@ def before_and_after(
         before,
         after,
         (change - half, change + half),
-        (judges.score(whole[0]), judges.score(whole[1])),
+        on_all_rows,
         named_scoring(scoring, game),
         len(labels),
         len(target),
@@ -278,15 +282,22 @@ class _Training:
 
     def _trained(self, game: ModelGame, rows: Mask) -> Lookup:
         self.kept.seen.clear()
-        try:
-            game.value(rows, np.ones(game.shape[1], dtype=bool))
-        except RuntimeError as error:
-            raise RuntimeError(
-                f"the model failed on {'the table' if rows.all() else 'half of the rows'} "
-                f"({cause_of(error)}); give a model that can be trained on both tables."
-            ) from error
+        game.value(rows, np.ones(game.shape[1], dtype=bool))
         trained: Lookup = self.kept.seen.pop()
         return trained
+
+
+@contextmanager
+def _told_where(rows: str) -> Iterator[None]:
+    """Say on which rows a model failed, in training or when it is asked, and why."""
+    try:
+        yield
+    except Exception as error:
+        why = cause_of(error) if isinstance(error, RuntimeError) else one_line(error)
+        raise RuntimeError(
+            f"the model failed on {rows} ({why}); give a model that can be trained and scored on "
+            "both tables and on half of their rows."
+        ) from error
 
 
 def _scored(
@@ -298,9 +309,10 @@ def _scored(
     for split, sides in enumerate(splits):
         for side, rows in enumerate(sides):
             # Other rows come with other seeds, as they would for someone else.
-            before, after = training.pair(rows, 2 * split + side)
-            scores[split, side] = judges.score(before), judges.score(after)
-            told.append(judges.told(after) - judges.told(before))
+            with _told_where("half of its rows"):
+                before, after = training.pair(rows, 2 * split + side)
+                scores[split, side] = judges.score(before), judges.score(after)
+                told.append(judges.told(after) - judges.told(before))
             tick(2)
     return scores, np.mean(told, axis=0)
 
