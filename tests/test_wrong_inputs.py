@@ -47,6 +47,7 @@ from cellworth import (
 X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "pay": [1.0, 2.0, 3.0, 4.0]})
 Y = np.array(["no", "no", "yes", "yes"])
 GOOD = {"X": X, "y": Y, "X_val": X, "y_val": Y}
+THREE_COLUMNS = dict.fromkeys(("X", "X_val"), X.assign(size=[2.0, 1.0, 4.0, 3.0]))
 GAME = TableGame(np.zeros((4, 4)))
 
 
@@ -554,8 +555,8 @@ MISTAKES = {
         ["design is <class", "AllSubsets()"],
     ),
     "too few coalitions": (
-        lambda: KNNValuer(design=LeverageSubsets(2)).fit(**GOOD),
-        ["is too few for 2 columns", "Permutations(1)"],
+        lambda: KNNValuer(design=LeverageSubsets(2)).fit(**GOOD | THREE_COLUMNS),
+        ["is too few for 3 columns", "Permutations(1)"],
     ),
     "coalitions in words": (
         lambda: KNNValuer(design=QuadratureSubsets("many")).fit(**GOOD),
