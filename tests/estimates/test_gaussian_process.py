@@ -181,3 +181,18 @@ def test_gains_take_off_what_one_side_has_alone():
 def test_too_many_players_are_refused():
     with pytest.raises(ValueError, match=r"up to 300 players a side and 3,000 blocks, not 301 x 2"):
         value_game(Growing(), (301, 2), design=GaussianProcess(), stop=AfterUtilities(10))
+
+
+def test_sums_that_are_known_up_to_rounding_have_errors_of_rounding():
+    """All pairs behind a sum were seen: a difference of equal variances is no error of 0."""
+    rng = np.random.default_rng(3)
+    rows, columns = (coalition_masks(np.arange(16), 4) for _ in range(2))
+    growth = [np.prod(1 + side * rng.gamma(1, size=4), axis=1) for side in (rows, columns)]
+    table = np.multiply.outer(*growth)
+    table[0], table[:, 0] = 0.0, 0.0
+    game = TableGame(table)
+    run = {"design": GaussianProcess(), "stop": AfterUtilities(170), "random_state": 3}
+    seen, exact = value_game(game, **run).rows(), value_game(game).rows()
+    off = np.abs(seen.values - exact.values)
+    assert (off <= 1.96 * seen.standard_errors).all()
+    assert (seen.standard_errors < 1e-6 * np.abs(table).max()).all()

@@ -163,8 +163,10 @@ def posterior(
             missing = (total - values[-1, -1]) / of_total
             values = values + np.multiply.outer(to_total, missing)
             variances = variances - to_total**2 / of_total
+    # What is known for sure, such as a sum all of whose pairs were seen, is known up to rounding.
+    variances = np.maximum(variances, np.finfo(np.float64).eps * prior)
     scale = _scale(amounts, weights)
-    errors: Floats = np.sqrt(np.multiply.outer(np.maximum(variances, 0.0), scale))
+    errors: Floats = np.sqrt(np.multiply.outer(variances, scale))
     return values, errors
 
 
