@@ -150,6 +150,19 @@ def test_errors_of_scores_of_numbers_are_those_of_a_bootstrap(scoring):
     assert error == pytest.approx(bootstrap_error(scoring, fitted, x[60:], y[60:], 400), rel=0.15)
 
 
+class AsColumn(GaussianNB):
+    """Predicts a column, as CatBoost does."""
+
+    def predict(self, rows):
+        return super().predict(rows)[:, None]
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "f1_macro"])
+def test_predictions_may_come_as_a_column(scoring):
+    plain, _ = errors_of(scoring, GaussianNB(), X, Y)
+    assert errors_of(scoring, AsColumn(), X, Y)[0] == plain
+
+
 def plain_accuracy(model, rows, y):
     """A scorer without a closed form, as far as cellworth knows."""
     return float(np.mean(model.predict(rows) == y))

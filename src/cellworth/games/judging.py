@@ -79,8 +79,9 @@ class Judge:
         if self._row_scores is None:
             return score, self._resampled(model, X, fold)
         rows = self._row_scores(model, y)
-        # A scorer that does something else than its name says has no closed form.
-        if not math.isclose(rows.mean(), score, rel_tol=1e-6, abs_tol=1e-9):
+        # A scorer that does something else than its name says has no closed form. Models that
+        # predict in single precision are not that.
+        if not math.isclose(rows.mean(), score, rel_tol=1e-4, abs_tol=1e-6):
             rows = np.full(len(y), np.nan)
         return score, rows
 

@@ -66,7 +66,12 @@ def _closed_form(name: str, settings: Mapping[str, Any], scorer: Any) -> RowScor
 
 
 def _accuracy(model: Answers, y: NDArray[Any]) -> Floats:
-    return np.asarray(model.answer("predict") == y, dtype=np.float64)
+    return np.asarray(_classes(model) == y, dtype=np.float64)
+
+
+def _classes(model: Answers) -> NDArray[Any]:
+    # CatBoost gives several classes as a column.
+    return model.answer("predict").reshape(-1)
 
 
 def _balanced_accuracy(model: Answers, y: NDArray[Any]) -> Floats:
@@ -167,7 +172,7 @@ def _share_below(ranks: Floats, others: Floats) -> Floats:
 
 def _ratio(name: str, average: str, positive: Any, model: Answers, y: NDArray[Any]) -> Floats:
     """Precision, recall, F1 or Jaccard score: ratios of means over rows, class by class."""
-    predicted = model.answer("predict")
+    predicted = _classes(model)
     counted = _RATIOS[name]
     if average == "micro":
         hits, cases = (np.zeros(len(y)) for _ in range(2))

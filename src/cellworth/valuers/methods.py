@@ -280,7 +280,8 @@ def value_blocks(
         scores=scores_of_game(game, ends.whole),
     )
     _warn_of_nothing_told(valuation, outcome.tasks)
-    if hasattr(game, "judged_value") and outcome.tasks and judged.errors is None:
+    scored = hasattr(game, "judged_value") and isinstance(getattr(game, "problem", None), Problem)
+    if scored and outcome.tasks and judged.errors is None:
         warnings.warn(
             "validation errors are not known: the scoring gives no score for some draws of the "
             "validation rows; give more of them, or a scoring name of scikit-learn.",
