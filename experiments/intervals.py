@@ -1,16 +1,16 @@
 """How often 95 % intervals of nearest-neighbour values hold the truth, of whole and stopped runs.
 
-    python experiments/intervals.py            # 200 repetitions, about 15 minutes
-    python experiments/intervals.py --quick    # 20 repetitions, about 2 minutes
+    python experiments/intervals.py            # 200 repetitions, some minutes
+    python experiments/intervals.py --quick    # 20 repetitions
 
 Truth: values of a fixed training table, judged by a population of 5,000 rows, on all subsets of its
-columns. Each repetition draws validation rows from the population, runs to the end, and is then
-stopped at five random moments of its first sweep. In cross-validation every repetition draws a
-table of its own, and the truth is what its cells would be worth if each fold were judged by the
-population in place of its own rows.
+columns. Each repetition draws validation rows from the population and runs to the end; on the way
+it is stopped at five random moments of its first sweep, and goes on each time. In cross-validation
+every repetition draws a table of its own, and the truth is what its cells would be worth if each
+fold were judged by 3,000 other rows in place of its own.
 
-An interval is value +- 1.96 times both errors together. Tasks hold one validation row each here, so
-that a run can be stopped after any of them; real ones take about a quarter of a second.
+An interval is value +- 1.96 times both errors together. Tasks hold five validation rows each here,
+so that a run can be stopped after any of them; real ones take about a quarter of a second.
 """
 
 import argparse
@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import check_cv
 
-from cellworth import AfterTasks, AllSubsets, KNNValuer, Owners, Permutations, Serial
+from cellworth import AfterTasks, AllSubsets, KNNValuer, MemoryJournal, Owners, Permutations, Serial
 from cellworth.certainty import WIDTH_95, both_errors
 from cellworth.valuers import questions
 
-N_POPULATION, N_ROWS, N_NEIGHBORS, N_STOPS = 5000, 40, 5, 5
+N_POPULATION, N_ROWS, N_NEIGHBORS, N_STOPS, QUERIES_PER_TASK = 5000, 40, 5, 5, 5
 WHAT = ("cells", "rows", "columns", "owners", "total")
 
 
@@ -61,16 +61,17 @@ SETTINGS = (
     Setting("balanced agreement", 60, scoring=BALANCED),
     Setting("squared error", 200, numeric=True),
     Setting("squared error", 60, numeric=True),
-    Setting("agreement, sampled columns", 200, sampled=True),
-    Setting("agreement, 5 folds", 200, cross_validated=True),
-    Setting("squared error, 5 folds", 200, numeric=True, cross_validated=True),
+    Setting("agreement, sampled columns", 100, sampled=True),
+    Setting("agreement, 5 folds", 100, cross_validated=True),
+    Setting("squared error, 5 folds", 100, numeric=True, cross_validated=True),
 )
 
 
 @contextmanager
-def small_tasks():
-    """Cut runs into tasks of one query, or of one of each fold."""
-    limits = {"_RANKED_PER_TASK": 1, "_LEAST_PER_COLUMN": 1, "_MOST_PARTS": 10**6}
+def small_tasks(n_queries):
+    """Cut runs into tasks of few queries."""
+    n_parts = -(-n_queries // QUERIES_PER_TASK)
+    limits = {"_RANKED_PER_TASK": 1, "_LEAST_PER_COLUMN": 1, "_MOST_PARTS": n_parts}
     with ExitStack() as stack:
         for name, limit in limits.items():
             stack.enter_context(mock.patch.object(questions, name, limit))
@@ -128,22 +129,21 @@ def truth_by_folds(setting, X, y, people):
 
 
 def runs(setting, rng, table, val):
-    """The whole run, and after how many queries the others were stopped."""
-    (X, y), n_val = table, setting.n_val
-    owners = owners_of(X)
-    settings = {"random_state": int(rng.integers(2**31))} if setting.sampled else {}
-    yield n_val, setting.valuer(**settings).fit(X, y, owners=owners, **val).valuation_
-    # Of one query no error is known, and a part of a cross-validation has one of each fold.
-    for n_done in rng.integers(10 if setting.cross_validated else 2, n_val, N_STOPS).tolist():
-        n_tasks = n_done // 5 if setting.cross_validated else n_done
-        stopped = setting.valuer(stop=AfterTasks(n_tasks), **settings)
-        yield n_done, stopped.fit(X, y, owners=owners, **val).valuation_
+    """One run that is stopped at random moments, goes on each time, and comes to its end."""
+    X, y = table
+    given = {"owners": owners_of(X), **val}
+    seed = int(rng.integers(2**31)) if setting.sampled else None
+    valuer = setting.valuer(random_state=seed, checkpoint=MemoryJournal())
+    n_tasks = -(-setting.n_val // QUERIES_PER_TASK)
+    for n_done in sorted(rng.integers(1, n_tasks, N_STOPS).tolist()):
+        yield valuer.set_params(stop=AfterTasks(n_done)).fit(X, y, **given).valuation_
+    yield valuer.set_params(stop=None).fit(X, y, **given).valuation_
 
 
 def covered(setting, n_repetitions, seed):
     """Lines of (queries done, what, share of intervals that hold the truth)."""
     rng = np.random.default_rng(seed)
-    n_population = 1500 if setting.cross_validated else N_POPULATION
+    n_population = 3000 if setting.cross_validated else N_POPULATION
     people = population(rng, n_population, numeric=setting.numeric)
     X, y = population(rng, N_ROWS, numeric=setting.numeric)
     if not setting.cross_validated:
@@ -157,9 +157,10 @@ def covered(setting, n_repetitions, seed):
         else:
             drawn = rng.integers(0, n_population, setting.n_val)
             val = {"X_val": people[0].iloc[drawn], "y_val": people[1][drawn]}
-        with small_tasks():
+        with small_tasks(setting.n_val):
             done = list(runs(setting, rng, (X, y), val))
-        for n_done, valuation in done:
+        for valuation in done:
+            n_done = valuation.scores.n_validation_rows
             for name, (values, errors) in figures(valuation).items():
                 held = np.abs(values - truth[name]) <= WIDTH_95 * errors
                 yield n_done, name, float(held.mean())
@@ -170,7 +171,7 @@ def shown(setting, lines):
     lines = pd.DataFrame(lines, columns=["n_done", "what", "held"])
     whole = lines["n_done"] == setting.n_val
     kinds = {"whole": whole, "stopped": ~whole}
-    for low, high in ((2, 20), (20, 60), (60, 200)):
+    for low, high in ((5, 20), (20, 60), (60, 200)):
         within = ~whole & lines["n_done"].between(low, min(high, setting.n_val) - 1)
         if setting.n_val > low:
             kinds[f"  after {low} to {min(high, setting.n_val) - 1}"] = within
@@ -184,14 +185,16 @@ def shown(setting, lines):
 def main():
     """Print a table for each setting."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="20 repetitions")
+    parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--only", default="", help="settings whose name has this")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="the run was broken off")
     for setting in SETTINGS:
         if given.only in f"{setting.name}, {setting.n_val}":
-            shown(setting, list(covered(setting, 20 if given.quick else 200, given.seed)))
+            n_repetitions = 20 if given.quick else given.repetitions
+            shown(setting, list(covered(setting, n_repetitions, given.seed)))
 
 
 if __name__ == "__main__":
