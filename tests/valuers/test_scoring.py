@@ -195,7 +195,7 @@ def test_models_are_told_of_with_their_own_score():
 
 def test_a_model_of_a_numeric_target_has_r2_beside_its_squared_error():
     given = problem()
-    given |= {"y": given["X"][:, 0] * 7, "y_val": given["X_val"][:, 0] * 7}
+    given |= {"y": given["X"][:, :3].sum(axis=1), "y_val": given["X_val"][:, :3].sum(axis=1)}
     groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
     tree = DecisionTreeRegressor(random_state=0, max_depth=2)
     valuer = ExactValuer(tree, scoring="neg_mean_squared_error", progress=False)
@@ -240,7 +240,8 @@ def test_a_valuation_prints_task_score_k_rows_accuracy_and_both_kinds_of_errors(
 
 def test_a_numeric_target_and_a_model_are_printed_with_their_score():
     given = problem()
-    numeric = given | {"y": given["X"][:, 0] * 7, "y_val": given["X_val"][:, 0] * 7}
+    sums = {"y": given["X"][:, :3].sum(axis=1), "y_val": given["X_val"][:, :3].sum(axis=1)}
+    numeric = given | sums
     valuation = fitted(numeric)
     _, lines = printed(valuation)
     assert lines["task"] == "regression, 40 validation rows"
