@@ -29,8 +29,6 @@ from cellworth import (
 )
 
 X, Y = load_iris(return_X_y=True)
-# Judged by itself on purpose: how values are computed does not depend on who judges.
-pytestmark = pytest.mark.filterwarnings("ignore:150 of 150 rows of X_val are in X")
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 5}
 
 

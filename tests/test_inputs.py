@@ -15,6 +15,9 @@ from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer, Rando
 from cellworth.column_info import ColumnTable
 from cellworth.inputs import notes_on_values
 
+# What is clean gets no warning here, whatever other tests make of their tables.
+pytestmark = pytest.mark.filterwarnings("error::cellworth.DataWarning")
+
 N = 60
 LABELS = np.arange(N) % 2
 

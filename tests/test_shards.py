@@ -498,7 +498,6 @@ def test_failures_in_shards_are_told_of_by_the_last_fit(tmp_path):
     assert told(folder=tmp_path) == told()
 
 
-@pytest.mark.filterwarnings("ignore:150 of 150 rows of X_val are in X")
 def test_a_shard_of_fits_keeps_a_deadline(tmp_path):
     X, y = load_iris(return_X_y=True)
     groups = {"row_groups": np.arange(150) % 8, "column_groups": np.arange(4)}

@@ -254,8 +254,6 @@ def test_values_that_are_all_noise_come_with_a_warning():
 # plans ----------------------------------------------------------------------------------------
 
 X, Y = load_iris(return_X_y=True)
-# Judged by itself on purpose: how values are computed does not depend on who judges.
-pytestmark = pytest.mark.filterwarnings("ignore:150 of 150 rows of X_val are in X")
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
 
 

@@ -8,8 +8,6 @@ from cellworth.valuers import Plan
 from enumeration import block_values
 
 X, Y = load_iris(return_X_y=True)
-# Judged by itself on purpose: how values are computed does not depend on who judges.
-pytestmark = pytest.mark.filterwarnings("ignore:150 of 150 rows of X_val are in X")
 GROUPS = {"row_groups": np.arange(150) % 3, "column_groups": ["sepal", "sepal", "petal", "petal"]}
 
 

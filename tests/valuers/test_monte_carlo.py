@@ -9,8 +9,6 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import AfterTasks, ExactValuer, MonteCarloValuer, Valuation
 
 X, Y = load_iris(return_X_y=True)
-# Judged by itself on purpose: how values are computed does not depend on who judges.
-pytestmark = pytest.mark.filterwarnings("ignore:150 of 150 rows of X_val are in X")
 GROUPS = {"row_groups": np.arange(150) % 4, "column_groups": ["sepal", "sepal", "petal", "petal"]}
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, **GROUPS}
 
