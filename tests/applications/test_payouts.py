@@ -347,9 +347,8 @@ def test_games_of_blocks_must_be_asked_for_and_explain_themselves():
         split(valuation, owners, amount="1", gate="off", negative="signed")
     with pytest.raises(ValueError, match="game is 'blocks', but this valuation is of single cells"):
         split(valued([[1.0, 1.0]]), TWO, amount="1", game="blocks", gate="off")
-    valuation = valued([[3.0], [1.0]]).__class__(
-        **{**valuation.__dict__, "moments": Moments.of(with_margins(np.array([[3.0], [1.0]])))}
-    )
+    moments = Moments.of(with_margins(np.array([[3.0], [1.0]])))
+    valuation = replace(valuation, moments=moments)
     payout = split(valuation, owners, amount="4", game="blocks", gate="off")
     assert list(map(int, payout.amounts)) == [3, 1]
     assert "pays more per head" in repr(payout)
