@@ -45,11 +45,15 @@ class Part:
 
     def errors_squared(self, wider: float) -> Floats:
         """Squared errors to be expected: of chance, where it was kept, and of what was not kept."""
-        usual = self._signal + self._luck * max(self._mean_square, self.noise)
         # An effect far beyond its noise loses more than the usual one.
-        signal = np.maximum(usual, self.effects**2 - self.variances)
+        signal = np.maximum(self.usual, self.effects**2 - self.variances)
         of_chance: Floats = (wider * self.kept) ** 2 * self.variances
         return of_chance + (1.0 - self.kept) ** 2 * signal
+
+    @property
+    def usual(self) -> float:
+        """Square of a true effect, as large as chance allows."""
+        return self._signal + self._luck * max(self._mean_square, self.noise)
 
     @property
     def _mean_square(self) -> float:
@@ -63,6 +67,37 @@ class Part:
     def _luck(self) -> float:
         """Standard deviation of a mean square, as a share of it."""
         return float(np.sqrt(2.0 / max(self.freedom, 1)))
+
+
+def errors_of_shares(moments: Moments, total: float, shares: Floats) -> Floats:
+    """Errors of sums of blocks, each with a share, of values that :func:`shrunk` gives.
+
+    Row effects, column effects and the rest are judged apart, as those of the values are.
+
+    Parameters
+    ----------
+    moments, total
+        As in :func:`shrunk`.
+    shares : array of shape (n_sums, n_rows, n_columns)
+    """
+    n_rows, n_columns = shares.shape[1:]
+    n_seen = int(moments.count.min())
+    if n_seen < 2:
+        return np.full(len(shares), np.nan)
+    equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
+    wider = float(widening(n_seen))
+    by_row, by_column = shares.sum(axis=2, keepdims=True), shares.sum(axis=1, keepdims=True)
+    level = shares.mean(axis=(1, 2), keepdims=True)
+    rest = shares - by_row / n_columns - by_column / n_rows + level
+    chance, usual, lost = (np.zeros(len(shares)) for _ in range(3))
+    of_parts = by_row - level * n_columns, by_column - level * n_rows, rest
+    for part, own in zip(_parts(moments, equal), of_parts, strict=True):
+        left = 1.0 - part.kept
+        chance += (wider * part.kept) ** 2 * (own**2 * part.variances).sum(axis=(1, 2))
+        usual += left**2 * (own**2).sum(axis=(1, 2)) * part.usual
+        lost += left * (own * part.effects).sum(axis=(1, 2))
+    # A sum may lose the same way in all of its parts.
+    return np.asarray(np.sqrt(chance + np.maximum(usual, lost**2)))
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,6 @@ class CentredGrids(Estimator):
     """
 
     name: ClassVar[str] = "centred grids"
-    observes_sums: ClassVar[bool] = True
     shrink: ClassVar[bool] = True
 
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:

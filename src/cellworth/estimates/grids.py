@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.designs import Grids, Joins
-from cellworth.moments import Moments, Shares, Sums, with_margins, without_margins
+from cellworth.moments import Moments, Sums, with_margins, without_margins
 
 Floats = NDArray[np.float64]
 
@@ -23,9 +23,7 @@ def plain_moments(
     return Moments.of_all([sums(_differences(*look)) for look in looks])
 
 
-def centred_moments(
-    tasks: Sequence[Grids], utilities: Sequence[Floats], sums: Sums = with_margins
-) -> Moments:
+def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Moments:
     """Moments of second differences from which the mean at the same sizes is taken.
 
     A function of the two sizes alone gives every block the same value, and so nothing is lost when
@@ -35,7 +33,7 @@ def centred_moments(
     """
     looks = list(zip(tasks, utilities, strict=True))
     if len(looks) == 1:
-        return plain_moments(tasks, utilities, sums)
+        return plain_moments(tasks, utilities)
     steps = _second_differences(np.array([_tables(*look) for look in looks]), axis=2)
     levels = steps.mean(axis=1)
     everyone = levels.mean(axis=0)
@@ -43,17 +41,11 @@ def centred_moments(
     others = everyone - (levels - everyone) / (len(looks) - 1)
     seen = Moments.of_all(
         [
-            sums(equal + _differences(*look, less=steps_of_others))
+            with_margins(equal + _differences(*look, less=steps_of_others))
             for look, steps_of_others in zip(looks, others, strict=True)
         ]
     )
-    residuals = steps - everyone
-    of_levels = (
-        _spread_of_shares(residuals, sums.shares)
-        if isinstance(sums, Shares)
-        else _spread_of_levels(residuals)
-    )
-    return replace(seen, spread=seen.spread + of_levels)
+    return replace(seen, spread=seen.spread + _spread_of_levels(steps - everyone))
 
 
 def _spread_of_levels(residuals: Floats) -> Floats:
@@ -70,32 +62,6 @@ def _spread_of_levels(residuals: Floats) -> Floats:
     spread[-1, :-1] = np.mean(residuals.sum(axis=2) ** 2, axis=(0, 1, 2))
     spread[-1, -1] = 0.0
     return spread
-
-
-def _spread_of_shares(residuals: Floats, shares: Floats) -> Floats:
-    """The same for sums of blocks with shares.
-
-    Blocks come to any place equally often, so that row effects, column effects and the rest of the
-    shares meet those of the residuals in the mean over all orders. The total is known.
-    """
-    n_rows, n_columns = shares.shape[1:]
-    freedoms = n_rows - 1, n_columns - 1, (n_rows - 1) * (n_columns - 1)
-    parts = zip(_effects(shares, axis=1), _effects(residuals, axis=2), freedoms, strict=True)
-    return sum(
-        (
-            (own**2).sum(axis=(1, 2)) * (seen**2).sum(axis=(2, 3)).mean() / max(freedom, 1)
-            for own, seen, freedom in parts
-        ),
-        np.zeros(len(shares)),
-    )
-
-
-def _effects(tables: Floats, axis: int) -> tuple[Floats, Floats, Floats]:
-    """Row effects, column effects and the rest of tables whose rows lie along an axis."""
-    level = tables.mean(axis=(axis, axis + 1), keepdims=True)
-    rows = np.broadcast_to(tables.mean(axis=axis + 1, keepdims=True) - level, tables.shape)
-    columns = np.broadcast_to(tables.mean(axis=axis, keepdims=True) - level, tables.shape)
-    return rows, columns, tables - level - rows - columns
 
 
 def join_moments(tasks: Sequence[Joins], utilities: Sequence[Floats]) -> Moments:

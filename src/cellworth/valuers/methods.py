@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Mask
 from cellworth.caches import Cache, FileCache
+from cellworth.certainty import widening
 from cellworth.designs import Design, FiniteDesign
 from cellworth.estimates.looks import Estimate, Looks
 from cellworth.estimates.validation import Judged
@@ -42,6 +43,7 @@ from cellworth.provenance import (
     environment,
     fingerprint,
 )
+from cellworth.shrinkage import errors_of_shares
 from cellworth.sums import OwnerSums
 from cellworth.valuation import Valuation
 from cellworth.valuers.bookkeeping import Known, Lookup, UtilityBook, coalition_bytes
@@ -318,15 +320,18 @@ def _owned(
     """What owners' blocks are worth together, with errors of their own."""
     shares = shares_of(holdings)
     values = np.tensordot(shares, valuation.values, axes=2)
-    # The standard errors of blocks add up to those of their sum at most.
-    bounds = np.array([mine[mine > 0] @ valuation.standard_errors[mine > 0] for mine in shares])
-    observed = method.observes_sums and valuation.status != "exact"
-    if observed and isinstance(looks, Looks):
+    count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
+    if valuation.shrink:
+        told = errors_of_shares(valuation.moments, valuation.expected_total, shares)
+        errors = told / widening(count)
+    elif method.observes_sums and valuation.status != "exact" and isinstance(looks, Looks):
         seen = looks.moments_of(Shares(shares))
-        enough = seen.count >= method.errors_from
-        bounds = np.where(enough, seen.standard_errors, np.nan)
-    count = np.full(len(values), valuation.moments.count.min(), dtype=np.int64)
-    moments = Moments.of_variances(np.maximum(count, 2), values, bounds**2)
+        errors = np.where(seen.count >= method.errors_from, seen.standard_errors, np.nan)
+    else:
+        # The standard errors of blocks add up to those of their sum at most.
+        told = np.array([mine[mine > 0] @ valuation.standard_errors[mine > 0] for mine in shares])
+        errors = told / widening(count)
+    moments = Moments.of_variances(count, values, errors**2)
     return OwnerSums(holdings.names, holdings.keys, moments, judged.owners)
 
 
