@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 from cellworth.moments import Tally
 from cellworth.sweeps import Spread, Sweeps
@@ -64,9 +65,19 @@ def spread_of(*strata, counts=1.0):
     )
 
 
+def standard_error(values):
+    """Of their mean, for intervals of 1.96: few values are widened as Student found."""
+    n = len(values)
+    return values.std(ddof=1) / np.sqrt(n) * student(n - 1)
+
+
+def student(degrees):
+    return stats.t.ppf(0.975, degrees) / stats.norm.ppf(0.975)
+
+
 def test_the_error_of_the_choice_of_queries_is_the_standard_error_of_their_mean():
     seen = folded([part([v / 4]) for v in VALUES[:3]] + [part([5 / 4], spread=spread_of(VALUES))])
-    assert seen.validation_errors()[0, 0] == pytest.approx(VALUES.std(ddof=1) / np.sqrt(4))
+    assert seen.validation_errors()[0, 0] == pytest.approx(standard_error(VALUES))
 
 
 @pytest.mark.parametrize("n_done", [2, 3])
@@ -74,7 +85,7 @@ def test_a_run_that_is_broken_off_has_the_error_of_the_queries_that_were_done(n_
     done = VALUES[:n_done]
     parts = [part([v / 4], spread=spread_of([v])) for v in done]
     errors = folded(parts).validation_errors()
-    assert errors[0, 0] == pytest.approx(done.std(ddof=1) / np.sqrt(n_done))
+    assert errors[0, 0] == pytest.approx(standard_error(done))
 
 
 def test_later_sweeps_ask_no_further_queries():
@@ -82,7 +93,7 @@ def test_later_sweeps_ask_no_further_queries():
     for n_more in (0, 1, 3, 4):
         seen = folded([*first, *(part([v / 4]) for v in VALUES[:n_more])])
         assert seen.n_estimated == 4
-        assert seen.validation_errors()[0, 0] == pytest.approx(VALUES.std(ddof=1) / np.sqrt(4))
+        assert seen.validation_errors()[0, 0] == pytest.approx(standard_error(VALUES))
 
 
 def test_strata_differ_without_any_error():
@@ -93,8 +104,11 @@ def test_strata_differ_without_any_error():
         *(np.concatenate([getattr(one, name) for one in spreads]) for name in vars(spreads[0]))
     )
     seen = Sweeps(1, 1, 6, np.array([[(few.mean() + many.mean()) / 2]]), 1.0, 0.0, spread=both)
-    expected = np.sqrt(few.var(ddof=1) / 2 + many.var(ddof=1) / 4) / 2
-    assert seen.validation_errors()[0, 0] == pytest.approx(expected)
+    variances = np.array([few.var(ddof=1) / 2, many.var(ddof=1) / 4])
+    # Satterthwaite: the few tell most of the variance, and tell it badly.
+    degrees = variances.sum() ** 2 / (variances**2 / [1, 3]).sum()
+    expected = np.sqrt(variances.sum()) / 2 * student(np.floor(degrees))
+    assert seen.validation_errors()[0, 0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_one_query_tells_nothing_of_that_error():
@@ -108,4 +122,4 @@ def test_that_error_is_never_nothing_because_few_sweeps_differ_much():
         seen = folded([*first, *(part([(v + shift) / 4]) for v in VALUES)])
         variance = VALUES.var(ddof=1) / 4
         expected = variance - shift**2 / 2 if kept is None else kept * variance
-        assert seen.validation_errors()[0, 0] == pytest.approx(np.sqrt(expected))
+        assert seen.validation_errors()[0, 0] == pytest.approx(np.sqrt(expected) * student(3))

@@ -47,11 +47,11 @@ class ValueList:
     >>> columns = valuation.columns()
     >>> columns
     column   value  validation error
-        x0  0.3750            0.0722
-        x1  0.1250            0.0722
+        x0  0.3750            0.1172
+        x1  0.1250            0.1172
     >>> columns.lowest(1)
     rank  column   value  validation error
-       1      x1  0.1250            0.0722
+       1      x1  0.1250            0.1172
     >>> columns.to_frame("pyarrow").column_names
     ['column', 'value', 'standard_error', 'count', 'validation_error']
     """

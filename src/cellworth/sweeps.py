@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.certainty import widening
 from cellworth.fixed import as_floats
 from cellworth.moments import Moments, Tally
 
@@ -46,23 +47,41 @@ class Spread:
             self.second + other.second,
         )
 
-    def variance(self, values: Floats, n_queries: int) -> Floats:
+    def variance(self, values: Floats, n_queries: int) -> tuple[Floats, NDArray[np.int64]]:
         """Variance of the values, which are means over n_queries, if those were drawn anew.
 
         Deviations are from the mean of the stratum, with n - 1 for n, as a mean that was estimated
         is nearer to its own queries than the true one. A stratum of one query has no such mean:
         there the deviation is from the values, which is rather too wide.
+
+        Returns
+        -------
+        variance : array
+        n_seen : array
+            How many queries would tell a variance as well as these do, which is fewer than there
+            are where a small stratum has most of it (Satterthwaite's degrees of freedom, plus 1).
         """
-        total = np.zeros_like(values)
+        total, uncertain = np.zeros_like(values), np.zeros_like(values)
         for n_seen, counts, first, second in zip(
             self.n_queries.tolist(), self.counts.tolist(), self.first, self.second, strict=True
         ):
+            if n_seen == 0:
+                continue
             if n_seen > 1:
                 squares = np.maximum(second - first * first / counts, 0.0)
-                total += squares * (n_seen / (n_seen - 1))
-            elif n_seen == 1:
-                total += counts * (first / counts - values) ** 2
-        return total / (int(self.n_queries.sum()) * n_queries)
+                squares *= n_seen / (n_seen - 1)
+            else:
+                squares = counts * (first / counts - values) ** 2
+            total += squares
+            uncertain += squares**2 / max(n_seen - 1, 1)
+        n_all = int(self.n_queries.sum())
+        variance = total / (n_all * n_queries)
+        if np.count_nonzero(self.n_queries) == 1:
+            return variance, np.asarray(n_all)
+        degrees = np.full(values.shape, n_all - 1.0)
+        np.divide(total**2, uncertain, out=degrees, where=uncertain > 0)
+        # Rounding must not take a whole number down to the one below.
+        return variance, np.floor(degrees + 1e-9).astype(np.int64) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,14 +227,15 @@ class Sweeps:
 
         What sampling adds is only known from how sweeps differ, and of few sweeps that may come out
         as large as all there is. No more than three quarters of the variance are taken off, so that
-        an error is never told as 0 because of it: rather too wide than none.
+        an error is never told as 0 because of it: rather too wide than none. Errors from few
+        queries are widened, so that 1.96 of them to either side make a 95 % interval.
         """
         if self.spread is None or self.spread.n_queries.sum() < 2:
             return None
         moments = self.moments
-        variance = self.spread.variance(moments.values, self.n_estimated)
+        variance, n_seen = self.spread.variance(moments.values, self.n_estimated)
         if moments.count.max() > 1:
             # A query's values from one sweep differ for both reasons; take off the second.
             between_sweeps = moments.spread / np.maximum(moments.count - 1, 1)
             variance = np.maximum(variance - between_sweeps, variance / 4)
-        return np.sqrt(variance)
+        return np.sqrt(variance) * widening(n_seen)

@@ -111,7 +111,7 @@ class Valuation:
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> valuation.columns().highest(1)
     rank  column   value  validation error
-       1      x0  0.3750            0.0722
+       1      x0  0.3750            0.1172
     >>> round(valuation.loc[1, "x0"], 3), valuation.loc[:, "x1"].round(3).tolist()
     (0.135, [0.031, 0.031, 0.031, 0.031])
     >>> print(f"{valuation.total:.3f} = {valuation.expected_total:.3f}, {valuation.status}")
@@ -151,7 +151,8 @@ class Valuation:
         """Error of each value that comes from the choice of validation rows, None if not known.
 
         Other rows to be judged on would have given other values: this is by how much, from how
-        values differ between the validation rows. It does not shrink with more tasks.
+        values differ between the validation rows. It does not shrink with more tasks. Errors from
+        few validation rows are widened, so that 1.96 of them to either side make a 95 % interval.
         """
         return None if self.validation is None else _frozen(self.validation[:-1, :-1])
 
@@ -239,8 +240,8 @@ class Valuation:
         >>> fitted = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners)
         >>> fitted.valuation_.owners()
         owner   value  validation error
-          ann  0.3750            0.0722
-          bob  0.1250            0.0722
+          ann  0.3750            0.1172
+          bob  0.1250            0.1172
         """
         if self.owned is None:
             raise ValueError(

@@ -32,6 +32,7 @@ from cellworth import (
     split,
     value_game,
 )
+from cellworth.certainty import widening
 from cellworth.estimates.looks import fewer
 from cellworth.moments import with_margins
 
@@ -77,7 +78,7 @@ def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
     valuation = ExactValuer(GaussianNB(), executor=Serial(), **given).fit(**data).valuation_
     np.testing.assert_allclose(valuation.values, by_row.mean(axis=0)[:-1, :-1], atol=1e-12)
-    expected = by_row.std(axis=0, ddof=1) / np.sqrt(n_rows)
+    expected = by_row.std(axis=0, ddof=1) / np.sqrt(n_rows) * widening(n_rows)
     np.testing.assert_allclose(valuation.validation, expected, rtol=1e-5, atol=1e-8)
 
 
@@ -114,7 +115,8 @@ def test_error_of_balanced_accuracy_is_that_of_its_recalls():
     error, fitted = errors_of("balanced_accuracy", GaussianNB(), X, Y)
     y, right = Y[60:], fitted.predict(X[60:]) == Y[60:]
     variances = [right[y == c].var(ddof=1) / (y == c).sum() for c in range(3)]
-    assert error == pytest.approx(np.sqrt(sum(variances)) / 3, rel=0.01)
+    expected = np.sqrt(sum(variances)) / 3 * widening(len(y))
+    assert error == pytest.approx(expected, rel=0.01)
 
 
 def test_error_of_the_area_under_the_curve_is_that_of_delong():
@@ -124,7 +126,7 @@ def test_error_of_the_area_under_the_curve_is_that_of_delong():
     above = (scores[y == 1][:, None] > scores[y == 0]) * 1.0
     above += 0.5 * (scores[y == 1][:, None] == scores[y == 0])
     placed = above.mean(axis=1), above.mean(axis=0)
-    expected = np.sqrt(sum(side.var(ddof=1) / len(side) for side in placed))
+    expected = np.sqrt(sum(side.var(ddof=1) / len(side) for side in placed)) * widening(len(y))
     assert above.mean() == pytest.approx(roc_auc_score(y, scores))
     assert error == pytest.approx(expected, rel=0.01)
 
@@ -336,7 +338,7 @@ def test_owners_of_exact_values_have_the_errors_of_their_sums():
     sums = np.stack([by_row[:, :, 0].sum(axis=1), by_row[:, :, 1:].sum(axis=(1, 2))], axis=1)
     owners = owned.owners()
     np.testing.assert_allclose(owners.values, sums.mean(axis=0), atol=1e-12)
-    expected = sums.std(axis=0, ddof=1) / np.sqrt(n_rows)
+    expected = sums.std(axis=0, ddof=1) / np.sqrt(n_rows) * widening(n_rows)
     np.testing.assert_allclose(owners.validation_errors, expected, rtol=1e-5)
     assert not owners.standard_errors.any()
 

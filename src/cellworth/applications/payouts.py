@@ -70,7 +70,7 @@ class Payout:
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
     {'ann': '75.00', 'bob': '25.00'}
     >>> payout.intervals.round(4).tolist()
-    [[0.2336, 0.5164], [-0.0164, 0.2664]]
+    [[0.1453, 0.6047], [-0.1047, 0.3547]]
     >>> payout.undecided
     (('ann', 'bob'),)
     """

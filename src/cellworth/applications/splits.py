@@ -89,8 +89,8 @@ def split(
     >>> split(valuation, owners, amount="100.00")
     Payout of 100.00 EUR to 2 owners; negative: floor
     owner   value      95 % interval   share  amount
-      ann  0.3750   0.2336 to 0.5164  75.00%   75.00
-      bob  0.1250  -0.0164 to 0.2664  25.00%   25.00
+      ann  0.3750   0.1453 to 0.6047  75.00%   75.00
+      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00
     Ranking undecided (intervals overlap): ann and bob.
     The whole table scores 1 neighbor agreement (K = 1) on 4 validation rows.
     Accuracy: 1 by majority vote, 0.5 by guessing the most frequent class.

@@ -151,8 +151,8 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     >>> merge([place / "shard0", place / "shard1"], into=place / "all")
     >>> KNNValuer(1, random_state=0, checkpoint=place / "all").fit(**data).valuation_.columns()
     column   value  validation error
-        x0  0.3750            0.0722
-        x1  0.1250            0.0722
+        x0  0.3750            0.1172
+        x1  0.1250            0.1172
     """
     if isinstance(folders, str | os.PathLike):
         raise TypeError(f"folders is {folders!r}; give a list of the checkpoints of the shards.")

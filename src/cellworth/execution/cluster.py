@@ -55,8 +55,8 @@ class Dask:
     ...     valuer = KNNValuer(1, executor=Dask(client)).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
     column   value  validation error
-        x0  0.3750            0.0722
-        x1  0.1250            0.0722
+        x0  0.3750            0.1172
+        x1  0.1250            0.1172
     """
 
     def __init__(self, client: Any) -> None:

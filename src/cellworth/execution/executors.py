@@ -38,8 +38,8 @@ class Serial:
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> KNNValuer(1, executor=Serial()).fit(X, y, X_val=X, y_val=y).valuation_.columns()
     column   value  validation error
-        x0  0.3750            0.0722
-        x1  0.1250            0.0722
+        x0  0.3750            0.1172
+        x1  0.1250            0.1172
     """
 
     @contextmanager

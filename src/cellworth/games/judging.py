@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from cellworth.blocks import Positions
+from cellworth.certainty import widening
 from cellworth.estimates.looks import LEAST_DEVIATIONS
 from cellworth.games.row_scores import row_scores
 from cellworth.moments import Deviations
@@ -25,7 +25,6 @@ MOST_GROUPS = 256
 N_RESAMPLES = LEAST_DEVIATIONS
 
 _TRIES = 100
-_CONFIDENCE = 0.975
 _RESPONSES = ("predict", "predict_proba", "decision_function")
 
 
@@ -62,6 +61,19 @@ class Judge:
         """Group of each validation row, fold after fold."""
         return _dealt(np.concatenate(self._rows), np.random.default_rng(0))
 
+    @property
+    def _n_groups(self) -> int:
+        return min(self._n_rows, MOST_GROUPS)
+
+    @cached_property
+    def _scale(self) -> float:
+        """What makes 1.96 errors a 95 % interval, however few rows or draws there are."""
+        if self._row_scores is None:
+            return float(widening(N_RESAMPLES) / np.sqrt(N_RESAMPLES - 1.0))
+        n = self._n_groups
+        # Rows of a group cancel a little, as all deviations together add up to 0.
+        return float(widening(n) * np.sqrt(n / max(n - 1, 1)))
+
     @cached_property
     def _resamples(self) -> list[list[Positions]]:
         """Rows of each fold, drawn anew."""
@@ -93,14 +105,11 @@ class Judge:
         """Deviations of the mean over folds, from what :meth:`score` told of each fold."""
         if self._row_scores is None:
             scores = np.mean(spreads, axis=0)
-            scale = _widening(N_RESAMPLES) / np.sqrt(N_RESAMPLES - 1.0)
-            return np.asarray((scores - scores.mean()) * scale, dtype=np.float32)
+            return np.asarray((scores - scores.mean()) * self._scale, dtype=np.float32)
         scores = np.concatenate(spreads)
         centred = (scores - self._weights @ scores) * self._weights
-        n_groups = min(self._n_rows, MOST_GROUPS)
-        sums = np.bincount(self._groups, weights=centred, minlength=n_groups)
-        # Rows of a group cancel a little, as all deviations together add up to 0.
-        return np.asarray(sums * np.sqrt(n_groups / max(n_groups - 1, 1)), dtype=np.float32)
+        sums = np.bincount(self._groups, weights=centred, minlength=self._n_groups)
+        return np.asarray(sums * self._scale, dtype=np.float32)
 
     def _resampled(self, model: Recorded, X: Any, fold: int) -> Floats:
         scores = np.full(N_RESAMPLES, np.nan)
@@ -203,8 +212,3 @@ def _taken(X: Any, rows: Positions) -> Any:
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     return X.take(rows) if hasattr(X, "take") and not isinstance(X, np.ndarray) else X[rows]
-
-
-def _widening(n_seen: int) -> float:
-    """Student's correction: the spread of few scores is uncertain itself."""
-    return float(stdtrit(n_seen - 1, _CONFIDENCE) / ndtri(_CONFIDENCE))

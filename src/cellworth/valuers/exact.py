@@ -96,8 +96,8 @@ class ExactValuer(ModelValuer):
     >>> valuer = ExactValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
     column   value  validation error
-        x0  0.5000            0.1443
-        x1  0.0000            0.1443
+        x0  0.5000            0.2344
+        x1  0.0000            0.2344
     """
 
     def __init__(

@@ -202,8 +202,8 @@ class KNNValuer(Valuer):
     >>> valuer = KNNValuer(n_neighbors=1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     >>> valuer.valuation_.columns()
     column   value  validation error
-        x0  0.3125            0.0625
-        x1  0.1875            0.0625
+        x0  0.3125            0.1015
+        x1  0.1875            0.1015
     """
 
     def __init__(
