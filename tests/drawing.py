@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 
 from cellworth import Blocks, Moments, Valuation
+from cellworth.certainty import widening
 from cellworth.moments import Tally, without_margins
 from cellworth.provenance import Provenance, Session
 
@@ -20,8 +21,9 @@ def valuation_of(values, *, errors=None, validation=None, rows=None, columns=Non
     )
     seen = Moments.of(without_margins(values))
     if errors is not None:
-        variances = without_margins(np.broadcast_to(errors, values.shape).astype(float)) ** 2
-        seen = Moments.of_variances(2 * seen.count, seen.mean, variances)
+        # Two observations stand behind each value, and errors of so few are widened.
+        told = np.broadcast_to(errors, values.shape).astype(float) / widening(2)
+        seen = Moments.of_variances(2 * seen.count, seen.mean, without_margins(told) ** 2)
     if validation is not None:
         validation = without_margins(np.broadcast_to(validation, values.shape).astype(float))
     provenance = Provenance.now({}, {"name": "by hand"}, Session(0, 1), Tally(), 0.0)

@@ -20,12 +20,13 @@ MOMENTS = Moments(np.array([[1, 2, 3], [0, 0, 2**62]]), ODD, ODD[::-1])
 SWEEPS = Sweeps(
     parts_per_sweep=3,
     parts=1,
+    n_queries=2,
     sums=with_margins(np.random.default_rng(0).normal(size=(2, 3))),
     weight=0.1 + 0.2,
     total=-1 / 3,
     tally=TALLY,
 )
-SPREAD = Spread(4, math.inf, ODD, ODD**2)
+SPREAD = Spread(np.array([4]), np.array([math.inf]), ODD[None], ODD[None] ** 2)
 
 THINGS = {
     "Tally": TALLY,

@@ -41,7 +41,7 @@ GROUPS = {"row_groups": np.arange(40) // 14, "column_groups": [0, 0, 1, 2]}
 
 def neighbours(folder, fit=GOOD, **settings):
     asked = {
-        "n_neighbors": 3, "design": Permutations(2), "sweeps": 3, "random_state": 5,
+        "n_neighbors": 3, "design": Permutations(2), "sweeps": 15, "random_state": 5,
         "executor": Serial(),
     }  # fmt: skip
     return KNNValuer(**(asked | settings), checkpoint=folder).fit(**fit)

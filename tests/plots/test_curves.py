@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from cellworth import AfterTasks, KNNValuer, LeverageSubsets, Progress, TableGame, plots, value_game
+from cellworth.certainty import widening
 from cellworth.plots.style import GREY
 from drawing import assert_readable, normal, tick_names
 
@@ -130,7 +131,10 @@ def history():
 
 def test_errors_of_every_round_are_drawn_against_tasks(history):
     ax = plots.convergence(history)
-    errors = [progress.moments.standard_errors[:-1, :-1] for progress in history]
+    errors = [
+        (progress.moments.standard_errors * widening(progress.moments.count))[:-1, :-1]
+        for progress in history
+    ]
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [p.tasks for p in history])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [block.max() for block in errors])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [np.median(block) for block in errors])

@@ -60,7 +60,7 @@ def suspects(
     result = Result.load(folder, table=table, val=val)
     question = result.question
     found = suspect_cells(
-        question.X,
+        question.data()["X"],
         question.y,
         result.valuation,
         k=n_cells,
@@ -107,7 +107,7 @@ def explain(
         found = explain_column(result.valuation, label, n_similar=similar)
     else:
         label = _label(blocks.rows, str(row), "row")
-        X = None if blocks.rows.grouped else result.question.X
+        X = None if blocks.rows.grouped else result.question.data()["X"]
         found = explain_row(result.valuation, label, X=X, n_similar=similar)
     parts = entries(found.parts)
     cells = found.cells or [None] * len(parts)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellworth.applications.bands import Band
+from cellworth.certainty import widening
 from cellworth.execution import Progress
 from cellworth.plots.style import (
     DASHES,
@@ -219,7 +220,9 @@ def _checked_history(history: Any) -> list[Progress]:
 def _errors(progress: Progress) -> tuple[float, float]:
     """Largest and median standard error of the blocks for which it is known; 0 where none is."""
     moments = progress.moments
-    errors = np.zeros(0) if moments is None else moments.standard_errors[:-1, :-1]
+    errors = np.zeros(0)
+    if moments is not None:
+        errors = (moments.standard_errors * widening(moments.count))[:-1, :-1]
     known = errors[~np.isnan(errors)]
     return (float(known.max()), float(np.median(known))) if len(known) else (0.0, 0.0)
 
