@@ -12,8 +12,8 @@ from typing import Any, Self
 class Scores:
     """How the whole table was scored on the validation rows, and figures to compare that with.
 
-    The score itself is :attr:`Valuation.score`, the part of it that is there without any column
-    :attr:`Valuation.unearned`. What is not known is NaN.
+    The score itself is ``Valuation.score``, the part of it that is there without any column
+    ``Valuation.unearned``. What is not known is NaN.
 
     Parameters
     ----------
