@@ -289,9 +289,11 @@ def value_blocks(
             "validation rows; give more of them, or a scoring name of scikit-learn.",
             stacklevel=2,
         )
-    if holdings is None:
+    if holdings is None or shares is None:
         return valuation
-    return replace(valuation, owned=_owned(valuation, added, method, judged, holdings))
+    return replace(
+        valuation, owned=_owned(valuation, added, method, judged, holdings, shares=shares)
+    )
 
 
 def _judged(
@@ -315,10 +317,15 @@ def shares_of(holdings: Holdings) -> Floats:
 
 
 def _owned(
-    valuation: Valuation, looks: Any, method: Method, judged: Judged, holdings: Holdings
+    valuation: Valuation,
+    looks: Any,
+    method: Method,
+    judged: Judged,
+    holdings: Holdings,
+    *,
+    shares: Floats,
 ) -> OwnerSums:
     """What owners' blocks are worth together, with errors of their own."""
-    shares = shares_of(holdings)
     values = np.tensordot(shares, valuation.values, axes=2)
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
     if valuation.shrink:
