@@ -1,7 +1,7 @@
 """What a row at each rank counts: the chances behind the closed form of the game.
 
 A row that joins a coalition counts if it is among its K nearest, and pushes out whoever was the
-K-th. Both chances depend on the rank alone; docs/explanation/neighbours.md derives the formulas.
+K-th. Both chances depend on the rank alone; docs/explanation/nearest-neighbors.md derives them.
 """
 
 from __future__ import annotations
