@@ -30,7 +30,6 @@ from cellworth import (
     ModelGame,
     PlainGrids,
     TableGame,
-    TensorLeastSquares,
     value_game,
 )
 
@@ -43,7 +42,7 @@ GAMES = {
 }
 PARTITIONS = range(5)
 SEEDS = range(4)
-DESIGNS = (CentredGrids(), GaussianProcess(), TensorLeastSquares())
+DESIGNS = (CentredGrids(), GaussianProcess())
 WANTED = 0.9
 LADDER = np.unique(np.geomspace(400, 16_000, 60).astype(int))
 BUDGETS_OF_ERRORS = (300, 500, 1000, 2000, 3500)
@@ -155,7 +154,7 @@ def report_asked(folder, names):
 
 
 def report_errors(folder, names):
-    for design in (*DESIGNS[:2], PlainGrids()):
+    for design in (*DESIGNS, PlainGrids()):
         everything = []
         for name in names:
             for budget in BUDGETS_OF_ERRORS:

@@ -85,7 +85,6 @@ def test_the_public_names_are_these():
         "ShardedTable",
         "StandardErrorBelow",
         "TableGame",
-        "TensorLeastSquares",
         "Threads",
         "Valuation",
         "Verdict",

@@ -29,7 +29,7 @@ from cellworth.applications import (
 from cellworth.blocks import Blocks
 from cellworth.caches import FileCache, MemoryCache
 from cellworth.checks import DataWarning
-from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids, TensorLeastSquares
+from cellworth.estimates import CentredGrids, GaussianProcess, PlainGrids
 from cellworth.execution import (
     AfterSeconds,
     AfterTasks,
@@ -121,7 +121,6 @@ __all__ = [
     "ShardedTable",
     "StandardErrorBelow",
     "TableGame",
-    "TensorLeastSquares",
     "Threads",
     "Valuation",
     "Verdict",

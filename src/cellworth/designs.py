@@ -40,11 +40,6 @@ class FiniteDesign(Design, Protocol):
         ...
 
 
-def n_margins(shape: tuple[int, int]) -> int:
-    """Coalitions of rows and coalitions of columns."""
-    return sum(1 << n_players for n_players in shape)
-
-
 def n_utilities(shape: tuple[int, int]) -> int:
     """Pairs of some rows and some columns: the coalitions whose utilities cost something."""
     return math.prod((1 << n_players) - 1 for n_players in shape)
@@ -208,39 +203,6 @@ class CoalitionQuads:
 
 
 @dataclass(frozen=True)
-class MarginsThenQuads:
-    """First all coalitions of one side, with everybody and with nobody on the other; then quads."""
-
-    quads: CoalitionQuads
-
-    @property
-    def utilities_per_task(self) -> float:
-        """As many as in a task of quads."""
-        return self.quads.utilities_per_task
-
-    @property
-    def n_margin_tasks(self) -> int:
-        """Tasks that the margins take."""
-        return -(-n_margins(self.quads.shape) // _COALITIONS_PER_TASK)
-
-    def __call__(self, task: int) -> CoalitionPairs:
-        """List the pairs of a task."""
-        if task >= self.n_margin_tasks:
-            return self.quads(task - self.n_margin_tasks)
-        n_rows, n_columns = self.quads.shape
-        start = task * _COALITIONS_PER_TASK
-        numbers = np.arange(start, min(start + _COALITIONS_PER_TASK, n_margins(self.quads.shape)))
-        of_rows = numbers[numbers < 1 << n_rows]
-        of_columns = numbers[len(of_rows) :] - (1 << n_rows)
-        row_sides = _with_everybody_and_nobody(coalition_masks(of_rows, n_rows), n_columns)
-        column_sides = _with_everybody_and_nobody(coalition_masks(of_columns, n_columns), n_rows)
-        return CoalitionPairs(
-            np.concatenate([row_sides[0], column_sides[1]]),
-            np.concatenate([row_sides[1], column_sides[0]]),
-        )
-
-
-@dataclass(frozen=True)
 class AllCoalitions:
     """Every pair of a row coalition and a column coalition, a fixed number of them a task."""
 
@@ -348,12 +310,6 @@ def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:
     members = np.zeros(n_players, dtype=bool)
     members[rng.permutation(n_players)[:size]] = True
     return members
-
-
-def _with_everybody_and_nobody(coalitions: Mask, n_others: int) -> tuple[Mask, Mask]:
-    others = np.zeros((2 * len(coalitions), n_others), dtype=bool)
-    others[::2] = True
-    return np.repeat(coalitions, 2, axis=0), others
 
 
 def _quad(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:

@@ -25,7 +25,6 @@ from cellworth import (
     Shapley,
     StandardErrorBelow,
     TableGame,
-    TensorLeastSquares,
     Threads,
     value_game,
 )
@@ -34,7 +33,7 @@ from cellworth.estimates.grids import plain_moments
 from cellworth.valuers.bookkeeping import Known, Lookup, UtilityBook, coalition_bytes
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
-DESIGNS = [CentredGrids(), PlainGrids(), GaussianProcess(), TensorLeastSquares()]
+DESIGNS = [CentredGrids(), PlainGrids(), GaussianProcess()]
 
 
 def run(budget=1, design=None, game=GAME, **settings):
@@ -54,10 +53,6 @@ class Slow(TableGame):
         return super().value(rows, columns)
 
 
-TOO_FEW = pytest.mark.filterwarnings("ignore:.* are too few for tensor least squares")
-
-
-@TOO_FEW
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 @pytest.mark.parametrize("budget", [300, 500])
 def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(design, budget):
@@ -82,7 +77,6 @@ def test_what_a_budget_buys_does_not_depend_on_a_cache():
     assert helped.provenance.tally.reused > alone.provenance.tally.reused
 
 
-@TOO_FEW
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
     journal = MemoryJournal()
@@ -137,7 +131,6 @@ def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semiv
     np.testing.assert_array_equal(seen.values, value_game(game, **weighed).values)
 
 
-@TOO_FEW
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 def test_a_budget_that_lacks_one_coalition_gives_estimates(design):
     seen = run(ALL_OF_SMALL - 1, design, SMALL)

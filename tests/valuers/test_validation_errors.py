@@ -28,7 +28,6 @@ from cellworth import (
     Processes,
     Serial,
     TableGame,
-    TensorLeastSquares,
     split,
     value_game,
 )
@@ -232,7 +231,6 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
     [
         (CentredGrids(), None, AfterTasks(200)),
         (PlainGrids(), None, AfterTasks(400)),
-        (TensorLeastSquares(), None, AfterUtilities(49)),
         (GaussianProcess(), None, AfterUtilities(49)),
         (None, Banzhaf(), AfterTasks(100)),
         (None, Beta(4, 1), AfterTasks(400)),

@@ -5,7 +5,6 @@ from cellworth.estimates.estimators import (
     Estimator,
     GaussianProcess,
     PlainGrids,
-    TensorLeastSquares,
     checked_estimator,
 )
 
@@ -14,6 +13,5 @@ __all__ = [
     "Estimator",
     "GaussianProcess",
     "PlainGrids",
-    "TensorLeastSquares",
     "checked_estimator",
 ]

@@ -16,20 +16,13 @@ from cellworth.designs import (
     CoalitionPairs,
     CoalitionQuads,
     Design,
-    MarginsThenQuads,
     PermutationGrids,
     SemivalueJoins,
-    n_margins,
 )
 from cellworth.estimates.contrasts import contrast_moments
 from cellworth.estimates.gains import Gains
 from cellworth.estimates.gaussian_process import process_moments
 from cellworth.estimates.grids import centred_moments, join_moments, plain_moments
-from cellworth.estimates.least_squares import (
-    PAIRS_PER_COEFFICIENT,
-    least_squares_moments,
-    n_coefficients,
-)
 from cellworth.estimates.looks import Estimate
 from cellworth.moments import Moments
 from cellworth.semivalues import Banzhaf, Semivalue, Shapley, size_probabilities
@@ -39,7 +32,6 @@ Semivalues = tuple[Semivalue, Semivalue]
 Shape = tuple[int, int]
 
 _SHAPLEY = (Shapley(), Shapley())
-_MOST_MARGINS = 1 << 14
 _MOST_PLAYERS_OF_A_PROCESS = 300
 _MOST_BLOCKS_OF_A_PROCESS = 3_000
 _MOST_UTILITIES_OF_A_PROCESS = 4_000
@@ -51,19 +43,13 @@ class Estimator(ABC):
     name: ClassVar[str]
     # Whether short runs are drawn towards equal shares.
     shrink: ClassVar[bool] = False
-    # Whether standard errors come with the values, and whether runs join by averaging.
-    has_errors: ClassVar[bool] = True
+    # Whether runs join by averaging.
     merges: ClassVar[bool] = True
     # Whether every task observes all blocks, so that any sum of blocks has its own spread.
     observes_sums: ClassVar[bool] = False
     # Tasks below which the spread between them is no guide to the error.
     errors_from: ClassVar[int] = 2
-    tasks_per_round: ClassVar[int] = 16
     most_utilities: ClassVar[float] = math.inf
-
-    def least_utilities(self, shape: Shape) -> int:
-        """Utilities below which there are no values."""
-        return 1
 
     @abstractmethod
     def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
@@ -150,57 +136,6 @@ class PlainGrids(Estimator):
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences."""
         return plain_moments
-
-
-@dataclass(frozen=True)
-class TensorLeastSquares(Estimator):
-    """All margins and a weighted regression of what remains; no standard errors.
-
-    Every coalition of rows is looked at with all columns and every coalition of columns with all
-    rows, which settles the sums of rows and of columns exactly. Random pairs within, each with both
-    complements, tell the rest. It is exact where all pairs were seen. Values are NaN until there
-    are eight times as many pairs as coefficients. No standard errors: those of a regression, on a
-    game that is no noise, would promise too much. Shapley values only, up to about 13 players a
-    side.
-
-    References
-    ----------
-    Lundberg and Lee (2017), A Unified Approach to Interpreting Model Predictions, NIPS.
-
-    Examples
-    --------
-    >>> from cellworth import AfterUtilities, TableGame, value_game
-    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> run = {"design": TensorLeastSquares(), "stop": AfterUtilities(49), "random_state": 0}
-    >>> estimate, exact = value_game(game, (3, 3), **run), value_game(game, (3, 3))
-    >>> bool(np.allclose(estimate.values, exact.values))
-    True
-    """
-
-    name: ClassVar[str] = "tensor least squares"
-    has_errors: ClassVar[bool] = False
-    merges: ClassVar[bool] = False
-    tasks_per_round: ClassVar[int] = 64
-
-    def least_utilities(self, shape: Shape) -> int:
-        """All margins, and eight pairs for each coefficient."""
-        return n_margins(shape) + PAIRS_PER_COEFFICIENT * n_coefficients(shape)
-
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
-        """All margins, then quads of sizes within."""
-        _require_shapley(self, semivalues)
-        if n_margins(shape) > _MOST_MARGINS:
-            raise ValueError(
-                f"TensorLeastSquares looks at all {n_margins(shape):,} coalitions of one side of "
-                f"{shape[0]} x {shape[1]} blocks, more than {_MOST_MARGINS:,}; use "
-                "GaussianProcess() or CentredGrids(), or fewer groups."
-            )
-        rows, columns = (_sizes_within(n) for n in shape)
-        return MarginsThenQuads(CoalitionQuads(shape, seed, (rows, columns)))
-
-    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Margins and regression."""
-        return _OfGains(least_squares_moments)
 
 
 @dataclass(frozen=True)
@@ -293,8 +228,8 @@ def checked_estimator(design: Any, semivalues: Semivalues) -> Estimator:
         return BanzhafContrasts() if semivalues == (Banzhaf(), Banzhaf()) else JoiningPlayers()
     if not isinstance(design, Estimator):
         raise TypeError(
-            f"design is {design!r}; give CentredGrids(), PlainGrids(), TensorLeastSquares(), "
-            "GaussianProcess(), or None for the one that suits the semivalues."
+            f"design is {design!r}; give CentredGrids(), PlainGrids(), GaussianProcess(), "
+            "or None for the one that suits the semivalues."
         )
     return design
 
@@ -315,14 +250,6 @@ def _require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
             f"{type(estimator).__name__} estimates Shapley values, not {semivalues[0]!r} x "
             f"{semivalues[1]!r}; use GaussianProcess(), or leave design out."
         )
-
-
-def _sizes_within(n_players: int) -> Floats:
-    """All sizes but nobody and everybody, equally likely; everybody where there is but one."""
-    chances = np.ones(n_players + 1)
-    chances[0] = 0.0
-    chances[-1] = n_players == 1
-    return chances / float(chances.sum())
 
 
 def _sizes_around(semivalue: Semivalue, n_players: int) -> Floats:

@@ -25,6 +25,7 @@ from cellworth.valuers.methods import Corners, Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop
 
+_TASKS_PER_ROUND = 16
 _UTILITIES_PER_BLOCK = 50
 _MOST_PLAYERS_OF_ALL = MOST_UTILITIES.bit_length() - 1
 # A budget of utilities ends after ten looks at each; these and all pairs stay well below.
@@ -53,7 +54,7 @@ class MonteCarloValuer(ModelValuer):
         What no rows or no columns are worth; see :class:`ModelGame`.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
-    design : CentredGrids, PlainGrids, TensorLeastSquares or GaussianProcess, default=None
+    design : CentredGrids, PlainGrids or GaussianProcess, default=None
         Which coalitions to look at; None means what suits the semivalues.
     stop : StoppingRule, default=None
         When the run is long enough; None means ``AfterUtilities`` of 50 for each block. Join rules
@@ -160,7 +161,7 @@ class MonteCarloValuer(ModelValuer):
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         estimator = checked_estimator(self.design, settings.semivalues)
         tasks = estimator.design(game.shape, settings.semivalues, seed=0)
-        rule = _rule(self.stop, estimator, game.shape)
+        rule = _rule(self.stop, game.shape)
         plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
         if not _covers_all(rule, game.shape, settings):
             return plan
@@ -189,7 +190,7 @@ def monte_carlo_valuation(
 ) -> Valuation | None:
     """Estimate the values of a game from some of its coalitions, or from all within the budget."""
     estimator = checked_estimator(design, settings.semivalues)
-    rule = _rule(stop, estimator, blocks.shape)
+    rule = _rule(stop, blocks.shape)
     tasks = estimator.design(blocks.shape, settings.semivalues, seed)
     ends = corners(game, blocks.shape)
     method = Method(
@@ -198,9 +199,8 @@ def monte_carlo_valuation(
         estimate=estimator.estimate(settings.semivalues, ends.totals),
         stop=_within(estimator, rule),
         seed=seed,
-        tasks_per_round=estimator.tasks_per_round,
+        tasks_per_round=_TASKS_PER_ROUND,
         describe=_describe,
-        has_errors=estimator.has_errors,
         shrink=estimator.shrink,
         merges=estimator.merges,
         errors_from=estimator.errors_from,
@@ -261,16 +261,9 @@ class _UntilAll:
         return self.first(tasks[:n_first], utilities[:n_first], **sums)
 
 
-def _rule(stop: StoppingRule | None, estimator: Estimator, shape: tuple[int, int]) -> StoppingRule:
-    usual = max(_UTILITIES_PER_BLOCK * math.prod(shape), 2 * estimator.least_utilities(shape))
-    rule = AfterUtilities(usual) if stop is None else checked_stop(stop)
-    limits = rule.most_tasks, rule.most_utilities, rule.most_seconds
-    if not estimator.has_errors and math.isinf(min(limits)):
-        raise ValueError(
-            f"{estimator!r} gives no standard errors, so that {rule!r} would never be met; give "
-            "AfterUtilities(n) or AfterSeconds(n)."
-        )
-    return rule
+def _rule(stop: StoppingRule | None, shape: tuple[int, int]) -> StoppingRule:
+    usual = AfterUtilities(_UTILITIES_PER_BLOCK * math.prod(shape))
+    return usual if stop is None else checked_stop(stop)
 
 
 def _within(estimator: Estimator, rule: StoppingRule) -> StoppingRule:
