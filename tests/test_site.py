@@ -84,7 +84,7 @@ def test_every_link_between_pages_holds(site):
 
 def test_llms_txt_names_every_page_with_a_line(site):
     listing = (site[0] / "llms.txt").read_text()
-    assert listing.startswith("# cellworth\n\n> cellworth says what each cell")
+    assert listing.startswith("# cellworth\n\n> cellworth computes what each cell")
     written = [*ROOT.glob("docs/*/*.md"), *ROOT.glob("examples/plot_*.py")]
     for page in written:
         if page.stem != "index" and "_build" not in page.parts:
