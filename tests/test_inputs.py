@@ -11,7 +11,14 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer, RandomValuer, Valuation
+from cellworth import (
+    DataWarning,
+    ExactValuer,
+    KNNValuer,
+    OutOfBagValuer,
+    RandomValuer,
+    load,
+)
 from cellworth.column_info import ColumnTable
 from cellworth.inputs import notes_on_values
 
@@ -192,7 +199,7 @@ def test_columns_are_kept_with_the_values_and_hold_no_cells(tmp_path):
     X = pd.DataFrame({"x": shuffled() / 7, "secret": cycled(["Alice", "Bob", "?"])})
     valuer = KNNValuer(3).fit(X, LABELS)
     valuer.valuation_.save(tmp_path / "values")
-    loaded = Valuation.load(tmp_path / "values").column_info
+    loaded = load(tmp_path / "values").column_info
     assert loaded == valuer.columns_
     told = repr(loaded) + loaded._repr_html_() + repr(loaded.to_plain()) + loaded.summary
     assert "Alice" not in told

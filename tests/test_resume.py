@@ -25,7 +25,7 @@ from cellworth import (
     Serial,
     TableGame,
     Threads,
-    Valuation,
+    load,
     value_game,
 )
 from cellworth.designs import PermutationGrids
@@ -276,7 +276,7 @@ def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
     assert longer.empty == "game"
     longer.save(tmp_path)
     other = value_game(Named(), (4, 3), stop=AfterTasks(2), random_state=6)
-    assert Valuation.load(tmp_path).merge(other).counts.max() == 11
+    assert load(tmp_path).merge(other).counts.max() == 11
 
 
 SCRIPT = """

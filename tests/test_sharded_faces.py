@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from cellworth import (
     KNNValuer,
     ShardedTable,
-    Valuation,
     explain_column,
     explain_row,
+    load,
     report,
     stored_moments,
     suspect_cells,
@@ -35,7 +35,7 @@ def groups_of_four_rows(monkeypatch):
 @pytest.fixture
 def both(tmp_path):
     in_shards(whole(), tmp_path / "values")
-    return whole(), Valuation.load(tmp_path / "values")
+    return whole(), load(tmp_path / "values")
 
 
 def called():

@@ -23,14 +23,14 @@ import json, resource, sys
 # Without threads' stacks, which count too.
 resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))
 import pyarrow.parquet
-from cellworth import Owners, Valuation, report, split
+from cellworth import Owners, load, report, split
 
 def peak():
     lines = open("/proc/self/status").read().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 before = peak()
-valuation = Valuation.load(sys.argv[1])
+valuation = load(sys.argv[1])
 
 class Table:
     shape, names = valuation.shape, valuation.column_labels.tolist()

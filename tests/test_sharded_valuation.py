@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cellworth import Valuation, stored_moments, stored_values, value_files
+from cellworth import load, stored_moments, stored_values, value_files
 from cellworth.sharded_valuation import ShardedValuation, finish
 from in_shards import in_shards, shards_of, whole
 
@@ -22,7 +22,7 @@ def groups_of_four_rows(monkeypatch):
 def both(request, tmp_path):
     valuation = whole()
     in_shards(valuation, tmp_path, request.param)
-    return valuation, Valuation.load(tmp_path)
+    return valuation, load(tmp_path)
 
 
 def same(one, other):
@@ -138,7 +138,7 @@ def test_a_changed_file_is_refused_when_it_is_read_through(tmp_path):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    valuation = Valuation.load(tmp_path)
+    valuation = load(tmp_path)
     with pytest.raises(ValueError, match="sha256 differs"):
         list(valuation.strips())
 
@@ -149,10 +149,10 @@ def test_a_torn_or_missing_file_is_refused_at_once(tmp_path):
     content = file.read_bytes()
     file.write_bytes(content[:-10])
     with pytest.raises(ValueError, match="bytes, but"):
-        Valuation.load(tmp_path)
+        load(tmp_path)
     file.unlink()
     with pytest.raises(FileNotFoundError, match="lacks the file"):
-        Valuation.load(tmp_path)
+        load(tmp_path)
 
 
 def test_a_manifest_must_not_reach_beyond_its_folder(tmp_path):
@@ -164,7 +164,7 @@ def test_a_manifest_must_not_reach_beyond_its_folder(tmp_path):
     manifest["files"]["values-00000"]["file"] = f"../{name}"
     path.write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="incomplete or was changed"):
-        Valuation.load(tmp_path / "inside")
+        load(tmp_path / "inside")
 
 
 # looking up -----------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_validation_errors_of_sums_are_shown(tmp_path):
     one = whole()
     errors = np.arange(1.0, 6.0)
     in_shards(one, tmp_path, validation=errors)
-    other = Valuation.load(tmp_path)
+    other = load(tmp_path)
     same(other.columns().validation_errors, errors[:-1])
     assert other.total_error == np.hypot(one.total_error, 5.0)
     assert other.validation_errors is None
@@ -314,9 +314,9 @@ def test_merging_is_the_same_however_rows_are_cut(tmp_path):
     folder = merged.moments.folder
     del merged
     assert not folder.exists()
-    same(Valuation.load(tmp_path / "kept").values, both.values)
+    same(load(tmp_path / "kept").values, both.values)
     shards[0].merge(shards[1], tmp_path / "here")
-    same(Valuation.load(tmp_path / "here").values, both.values)
+    same(load(tmp_path / "here").values, both.values)
 
 
 def test_only_like_is_merged_with_like(tmp_path):
@@ -335,11 +335,11 @@ def test_a_copy_elsewhere_is_whole_and_replaces_what_was_there(tmp_path):
     other = in_shards(one, tmp_path / "first")
     other.save(tmp_path / "copy")
     assert len(list((tmp_path / "copy").glob("rows-*"))) == 0
-    copy = Valuation.load(tmp_path / "copy")
+    copy = load(tmp_path / "copy")
     same(copy.values, one.values)
     assert copy.provenance == one.provenance
     other.save(tmp_path / "first")
-    same(Valuation.load(tmp_path / "first").values, one.values)
+    same(load(tmp_path / "first").values, one.values)
     one.save(tmp_path / "first")
     assert len(list((tmp_path / "first").glob("values-*"))) == 0
 

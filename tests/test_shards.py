@@ -29,7 +29,7 @@ from cellworth import (
     Serial,
     StandardErrorBelow,
     Threads,
-    Valuation,
+    load,
 )
 from cellworth.valuers import bookkeeping
 from cellworth.valuers.bags import OutOfBagScores
@@ -305,7 +305,7 @@ def test_two_processes_share_a_folder_at_the_same_time(tmp_path):
     assert fits(process(tmp_path / "run", "all")) == [CORNERS]
     assert sum(first + second) == n_alone + CORNERS
     assert min(first + second) > CORNERS
-    assert bits(Valuation.load(tmp_path / "run-saved")) == reference
+    assert bits(load(tmp_path / "run-saved")) == reference
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ def test_a_shard_that_was_killed_goes_on(tmp_path):
     # What the killed process had written down was not done again.
     assert first + second < n_alone + CORNERS
     assert last == CORNERS
-    assert bits(Valuation.load(tmp_path / "run-saved")) == reference
+    assert bits(load(tmp_path / "run-saved")) == reference
 
 
 # What is done wrong, and the words that must come back.

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cellworth import AfterTasks, CentredGrids, PlainGrids, TableGame, Valuation, value_game
+from cellworth import AfterTasks, CentredGrids, PlainGrids, TableGame, load, value_game
 from cellworth.moments import Moments, with_margins
 from cellworth.shrinkage import shrunk
 
@@ -102,7 +102,7 @@ def test_many_short_runs_merge_into_the_values_of_a_long_one():
 def test_a_shrunk_valuation_is_saved_and_loaded_as_it_is(tmp_path):
     valuation = value_game(GAME, design=CentredGrids(), stop=AfterTasks(5), random_state=0)
     valuation.save(tmp_path)
-    loaded = Valuation.load(tmp_path)
+    loaded = load(tmp_path)
     assert loaded.shrink
     np.testing.assert_array_equal(loaded.values, valuation.values)
     np.testing.assert_array_equal(loaded.standard_errors, valuation.standard_errors)

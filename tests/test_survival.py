@@ -18,7 +18,7 @@ from cellworth import (
     Serial,
     StandardErrorBelow,
     Threads,
-    Valuation,
+    load,
 )
 from cellworth.execution.crews import AHEAD
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
@@ -267,7 +267,7 @@ def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path)
         assert not still_there(family, SECONDS_TO_LEAVE - took)
         assert took < SECONDS_TO_LEAVE
         assert driver.ended()["status"] == "interrupted"
-    saved = Valuation.load(tmp_path / "valuation")
+    saved = load(tmp_path / "valuation")
     assert saved.status == "interrupted"
     assert survivor.digest(saved) == driver.ended()["digest"]
     whole = resumed(valuer, tmp_path, Threads(2), N_TASKS_OF_SIGNALLED_RUN)

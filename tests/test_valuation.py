@@ -17,6 +17,7 @@ from cellworth import (
     PlainGrids,
     TableGame,
     Valuation,
+    load,
     storage,
     value_game,
 )
@@ -237,7 +238,7 @@ def assert_equal(one, other):
 def test_a_saved_valuation_comes_back_whole(which, request, tmp_path):
     valuation = request.getfixturevalue(which)
     valuation.save(tmp_path / "deep" / "folder")
-    assert_equal(Valuation.load(tmp_path / "deep" / "folder"), valuation)
+    assert_equal(load(tmp_path / "deep" / "folder"), valuation)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_saved_valuation_comes_back_whole(which, request, tmp_path):
 def test_row_ids_of_every_kind_come_back(ids, tmp_path):
     valuation = value_game(GAME, Blocks.cut(ids, ["a", "b", "c"]))
     valuation.save(tmp_path)
-    loaded = Valuation.load(tmp_path)
+    loaded = load(tmp_path)
     assert loaded.row_labels.tolist() == valuation.row_labels.tolist()
     assert loaded.iloc[2, 1] == valuation.values[2, 1]
 
@@ -263,14 +264,14 @@ def test_saving_again_replaces_the_result_and_leaves_nothing_behind(exact, estim
     exact.save(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     estimate.save(tmp_path)
-    assert_equal(Valuation.load(tmp_path), estimate)
+    assert_equal(load(tmp_path), estimate)
     names = sorted(path.name.split("-")[0] for path in tmp_path.iterdir())
     assert names == ["columns", "manifest.json", "notes.txt", "row_groups", "rows", "total"]
 
 
 def test_a_loaded_estimate_can_be_merged(tmp_path):
     estimated(1).save(tmp_path)
-    assert (Valuation.load(tmp_path).merge(estimated(2)).counts == 40).all()
+    assert (load(tmp_path).merge(estimated(2)).counts == 40).all()
 
 
 def test_the_manifest_is_json_that_a_person_can_read(exact, tmp_path):
@@ -340,7 +341,7 @@ def test_a_damaged_folder_is_refused_in_one_sentence(damage, exact, tmp_path):
     exact.save(tmp_path)
     harm(tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        Valuation.load(tmp_path)
+        load(tmp_path)
 
 
 def test_a_reader_who_meets_a_new_save_halfway_reads_the_new_result(
@@ -355,14 +356,14 @@ def test_a_reader_who_meets_a_new_save_halfway_reads_the_new_result(
         return read_file(path, name)
 
     monkeypatch.setattr(storage, "_read_file", overtaken)
-    assert_equal(Valuation.load(tmp_path), estimate)
+    assert_equal(load(tmp_path), estimate)
 
 
 def test_groups_that_do_not_match_their_members_are_refused(exact, tmp_path):
     broken = replace(exact.blocks.rows, codes=np.array([0, 7, 0, 1, 2]))
     replace(exact, blocks=replace(exact.blocks, rows=broken)).save(tmp_path)
     with pytest.raises(ValueError, match="groups and their members do not match"):
-        Valuation.load(tmp_path)
+        load(tmp_path)
 
 
 def test_saving_over_a_damaged_folder_mends_it(exact, tmp_path):
@@ -372,7 +373,7 @@ def test_saving_over_a_damaged_folder_mends_it(exact, tmp_path):
     secret.write_text("not ours to delete")
     exact.save(tmp_path)
     assert secret.exists()
-    assert_equal(Valuation.load(tmp_path), exact)
+    assert_equal(load(tmp_path), exact)
 
 
 @pytest.mark.parametrize("text", ['{"name": "my extension"}', '{"torn'])
@@ -401,7 +402,7 @@ def test_a_save_that_fails_leaves_the_old_result(exact, estimate, tmp_path, monk
         estimate.save(tmp_path)
     monkeypatch.undo()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert_equal(Valuation.load(tmp_path), exact)
+    assert_equal(load(tmp_path), exact)
 
 
 def test_strips_go_through_all_values_from_top_to_bottom(estimate):

@@ -45,7 +45,7 @@ _TABLES = ("columns", "total", "column_groups")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedValuation(Valuation):
-    """A Valuation whose values stay in files; :meth:`Valuation.load` gives it back.
+    """A Valuation whose values stay in files; :func:`cellworth.load` reads it.
 
     Everything works as for any Valuation. Sums, signs, the lowest and highest, single cells and
     :meth:`strips` need little memory; ``values`` and whatever else holds all cells at once is

@@ -16,7 +16,6 @@ from cellworth.blocks import Blocks, Labels, label_array
 from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors, widening
 from cellworth.column_info import ColumnTable
 from cellworth.counts import checked_count
-from cellworth.files import local_path
 from cellworth.indexing import Lookup
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
@@ -24,7 +23,7 @@ from cellworth.notebook import heading, paragraph, view
 from cellworth.provenance import Provenance
 from cellworth.scores import Scores
 from cellworth.shrinkage import shrunk
-from cellworth.storage import read_folder, read_whole_manifest, write_folder
+from cellworth.storage import write_folder
 from cellworth.sums import OwnerSums
 
 Floats = NDArray[np.float64]
@@ -427,12 +426,12 @@ class Valuation:
         --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from cellworth import KNNValuer
+        >>> from cellworth import KNNValuer, load
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
         >>> folder = Path(tempfile.mkdtemp()) / "values"
         >>> valuation.save(folder)
-        >>> bool((Valuation.load(folder).values == valuation.values).all())
+        >>> bool((load(folder).values == valuation.values).all())
         True
         """
         write_folder(folder, self._plain(), self.blocks, self.moments, self.validation)
@@ -453,20 +452,6 @@ class Valuation:
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
         }
-
-    @staticmethod
-    def load(folder: str | os.PathLike[str]) -> Valuation:
-        """Read a saved valuation; nothing in the folder is executed.
-
-        Values of a table in shards stay in their files, and are read as they are asked for.
-        """
-        if read_whole_manifest(local_path(folder, "folder")).get("sharded"):
-            from cellworth.sharded_valuation import ShardedValuation
-
-            return ShardedValuation.of_folder(folder)
-        manifest, blocks, moments, validation = read_folder(folder)
-        told = read_plain(manifest, blocks.shape, folder)
-        return Valuation(blocks, moments, validation=validation, **told)
 
     def __repr__(self) -> str:
         """Return a summary for the terminal."""

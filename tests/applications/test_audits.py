@@ -28,7 +28,7 @@ from cellworth import (
     Owners,
     Permutations,
     Policy,
-    Valuation,
+    load,
     split,
     verify,
 )
@@ -525,5 +525,5 @@ def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
 def test_a_saved_bundle_can_be_read_with_ordinary_tools(bundle):
     plain = json.loads((bundle[0] / "payout.json").read_bytes())
     assert [owner["name"] for owner in plain["owners"]] == ["ann", "bob", "eve"]
-    assert Valuation.load(bundle[0] / "valuation").shape == (60, 4)
+    assert load(bundle[0] / "valuation").shape == (60, 4)
     assert pq.read_table(bundle[0] / "utilities.parquet").to_pydict()["utility"] == [0.5]

@@ -11,7 +11,7 @@ from cellworth import (
     Permutations,
     Processes,
     Serial,
-    Valuation,
+    load,
     split,
 )
 from cellworth.certainty import widening
@@ -87,7 +87,7 @@ def test_a_checkpoint_with_other_owners_is_another_run():
 def test_sums_are_saved_and_merged(tmp_path):
     runs = [fitted(design=Permutations(2), sweeps=2, random_state=s) for s in (0, 1)]
     runs[0].save(tmp_path / "one")
-    again = Valuation.load(tmp_path / "one")
+    again = load(tmp_path / "one")
     assert np.array_equal(again.owners().values, runs[0].owners().values)
     assert again.unearned == runs[0].unearned
     both = runs[0].merge(runs[1])

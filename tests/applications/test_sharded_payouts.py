@@ -8,8 +8,8 @@ from cellworth import (
     KNNValuer,
     Owners,
     ShardedTable,
-    Valuation,
     check_owners,
+    load,
     split,
     stored_moments,
     value_files,
@@ -78,7 +78,7 @@ X_NAMES = np.array(["x0", "x1", "x2", "x3"], dtype=object)
 def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     plain = split(of_array(), held(X), amount="1000.00", gate="off")
     in_shards(whole(), tmp_path, n_shards)
-    stored = split(Valuation.load(tmp_path), held(TABLE), amount="1000.00", gate="off")
+    stored = split(load(tmp_path), held(TABLE), amount="1000.00", gate="off")
     assert stored.amounts == plain.amounts
     np.testing.assert_array_equal(stored.values, plain.values)
     np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
@@ -179,7 +179,7 @@ def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
     stored = in_shards(whole(), tmp_path / "values")
     payout = split(stored, held(TABLE), amount="10.00", gate="off")
     payout.save(tmp_path / "audit")
-    kept = Valuation.load(tmp_path / "audit" / "valuation")
+    kept = load(tmp_path / "audit" / "valuation")
     np.testing.assert_array_equal(kept.values, whole().values)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import DataWarning, ExactValuer, KNNValuer, Valuation
+from cellworth import DataWarning, ExactValuer, KNNValuer, load
 from cellworth.cli.reading import read_delivery
 from cellworth.cli.requests import Request
 from shell import TABLE, cellworth, fine
@@ -54,7 +54,7 @@ def leaves():
 
 def test_the_values_are_those_of_the_library(home):
     read = read_delivery(home.table, target="label", row_id="name")
-    ours = Valuation.load(home.values)
+    ours = load(home.values)
     again = KNNValuer(3, random_state=0).fit(read.X, read.y).valuation_
     np.testing.assert_array_equal(ours.values, again.values)
     assert ours.row_labels.tolist() == [f"p{i}" for i in range(24)]
@@ -68,7 +68,7 @@ def test_a_validation_file_judges(home, tmp_path):
     read = read_delivery(home.table, target="label", row_id="name")
     with pytest.warns(DataWarning, match="24 of 24 rows of X_val are in X"):
         again = KNNValuer(3).fit(read.X, read.y, X_val=read.X, y_val=read.y).valuation_
-    np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, again.values)
+    np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
 
 
 def test_some_rows_of_a_validation_file_judge(home, tmp_path):
@@ -80,7 +80,7 @@ def test_some_rows_of_a_validation_file_judge(home, tmp_path):
     judges = read.drawn(7, seed=0)
     assert len(set(judges.X.row_ids.tolist())) == 7
     again = KNNValuer(3).fit(read.X, read.y, X_val=judges.X, y_val=judges.y).valuation_
-    np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, again.values)
+    np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
     assert Request.load(tmp_path / "v").data()[1].X.row_ids.tolist() == judges.X.row_ids.tolist()
 
 
@@ -89,7 +89,7 @@ def test_without_a_folder_it_is_named_after_the_table(home, tmp_path, monkeypatc
     done = cellworth("value", *home.asked)
     assert "people.values" in done.err
     assert "people.values" not in done.out
-    assert Valuation.load("people.values").shape == (24, 3)
+    assert load("people.values").shape == (24, 3)
 
 
 def test_nothing_is_overwritten_without_force(home, tmp_path):
@@ -111,7 +111,7 @@ def test_the_request_lies_beside_the_values_and_may_move_with_the_table(home, tm
     shutil.copytree(home.folder, moved)
     request = Request.load(moved / "values")
     assert request.table == str(moved / "people.csv")
-    assert request.rounds[-1]["total"] == pytest.approx(Valuation.load(home.values).total)
+    assert request.rounds[-1]["total"] == pytest.approx(load(home.values).total)
     assert "p7" in fine("explain", moved / "values", "--row", "p7")
 
 
@@ -129,7 +129,7 @@ def test_groups_of_rows_and_columns_are_the_players(home, tmp_path):
     (tmp_path / "groups.toml").write_text('person = ["age"]\nmoney = ["debt"]\n')
     asked = ["--row-groups", "town", "--column-groups", tmp_path / "groups.toml"]
     fine("value", *home.asked, *asked, "-o", tmp_path / "v")
-    valuation = Valuation.load(tmp_path / "v")
+    valuation = load(tmp_path / "v")
     assert valuation.row_labels.tolist() == ["south", "north"]
     assert valuation.column_labels.tolist() == ["person", "money"]
     assert "south" in fine("explain", tmp_path / "v", "--row", "south")
@@ -138,7 +138,7 @@ def test_groups_of_rows_and_columns_are_the_players(home, tmp_path):
 
 def test_numbers_that_are_names_are_categories(home, tmp_path):
     fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
-    valuation = Valuation.load(tmp_path / "v")
+    valuation = load(tmp_path / "v")
     assert valuation.provenance.question["kinds"] == {"age": "'categorical'"}
     read = read_delivery(home.table, target="label", row_id="name")
     again = KNNValuer(3, kinds={"age": "categorical"}).fit(read.X, read.y).valuation_
@@ -151,13 +151,13 @@ def test_categories_and_ids_with_zeros_in_front_stay_apart(tmp_path):
     asked = ["--target", "label", "--id", "id", "--categorical", "code", "-k", 3]
     fine("value", tmp_path / "t.csv", *asked, "--val", tmp_path / "t.csv", "-o", tmp_path / "v")
     # The category tells the label, as long as 01 is not 1.
-    assert Valuation.load(tmp_path / "v").total > 0.4
+    assert load(tmp_path / "v").total > 0.4
     assert "row '03' is worth" in fine("explain", tmp_path / "v", "--row", "03")
 
 
 def test_labels_may_play(home, tmp_path):
     fine("value", *home.asked, "--labels", "-o", tmp_path / "v")
-    assert Valuation.load(tmp_path / "v").column_labels.tolist()[-1] == "(label)"
+    assert load(tmp_path / "v").column_labels.tolist()[-1] == "(label)"
     assert len(fine("suspects", tmp_path / "v", "-k", 3).strip().split("\n")) == 4
 
 
@@ -179,7 +179,7 @@ def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     read = read_delivery(home.table, target="label", row_id="name", drop=["age"])
     tree = DecisionTreeClassifier(random_state=0)
     again = ExactValuer(tree).fit(read.X, read.y, row_groups="town").valuation_
-    np.testing.assert_array_equal(Valuation.load("v").values, again.values)
+    np.testing.assert_array_equal(load("v").values, again.values)
 
 
 def test_whole_numbers_that_are_measured_are_valued_where_that_is_said(tmp_path):
@@ -194,7 +194,7 @@ def test_whole_numbers_that_are_measured_are_valued_where_that_is_said(tmp_path)
 def test_a_budget_counts_fits(home, models):
     asked = [*home.asked, "--drop", "town", "--cv", 2]
     fine("value", *asked, "--model", "mymodels:make", "--budget", 300, "-o", "v", "--jobs", 1)
-    valuation = Valuation.load("v")
+    valuation = load("v")
     assert 0 < valuation.provenance.tally.new <= 300
     assert valuation.status == "estimated"
     assert valuation.provenance.seed == 0
@@ -256,13 +256,13 @@ def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
     (tmp_path / "wide.csv").write_text("\n".join(lines) + "\n")
     asked = ["value", tmp_path / "wide.csv", "--target", "label", "-k", 1, "--cv", 2, "--jobs", 1]
     fine(*asked, "--sweeps", 3, "-o", tmp_path / "three")
-    three = Valuation.load(tmp_path / "three")
+    three = load(tmp_path / "three")
     assert three.status == "estimated"
     assert three.moments.count.max() == 3
     fine(*asked, "--error", 0.5, "-o", tmp_path / "error")
-    assert Valuation.load(tmp_path / "error").moments.count.max() == 10
+    assert load(tmp_path / "error").moments.count.max() == 10
     fine(*asked, "--deadline", "1s", "--sweeps", 2, "-o", tmp_path / "deadline")
-    assert Valuation.load(tmp_path / "deadline").moments.count.max() <= 2
+    assert load(tmp_path / "deadline").moments.count.max() <= 2
     # Two seeds merge into one better estimate.
     fine(*asked, "--sweeps", 3, "--seed", 1, "-o", tmp_path / "other")
     into = tmp_path / "both"
@@ -270,10 +270,10 @@ def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
         fine("merge", tmp_path / "three", tmp_path / "other", "--into", into, "--json")
     )
     assert found["values"]["status"] == "estimated"
-    assert Valuation.load(into).moments.count.max() == 6
+    assert load(into).moments.count.max() == 6
     assert Request.load(tmp_path / "three").rounds
     assert Request.load(into).rounds == ()
-    best = Valuation.load(into).columns().highest(1).labels["column"][0]
+    best = load(into).columns().highest(1).labels["column"][0]
     (tmp_path / "owners.toml").write_text(f'[[owners]]\nname = "ann"\ncolumns = ["{best}"]\n')
     shared = ["--owners", tmp_path / "owners.toml", "--gate", "off"]
     fine("split", into, "--amount", "1.00", *shared, "-o", tmp_path / "audit")
@@ -293,7 +293,7 @@ def test_a_model_gets_an_array_of_numbers_where_no_data_frames_are_installed(
     fine("value", *asked, "--drop", "town", "-o", "frame")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     fine("value", *asked, "--drop", "town", "-o", "array")
-    frame, array = Valuation.load("frame"), Valuation.load("array")
+    frame, array = load("frame"), load("array")
     np.testing.assert_array_equal(frame.values, array.values)
     assert array.column_labels.tolist() == ["age", "debt"]
     done = cellworth("value", *asked, "-o", "text")
@@ -331,7 +331,7 @@ def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path)
     (tmp_path / "other.csv").write_text(other)
     fine("value", tmp_path / "other.csv", *home.asked[1:], "-o", tmp_path / "w", "-q")
     # As the library does it, which knows of no requests.
-    Valuation.load(tmp_path / "w").save(tmp_path / "v")
+    load(tmp_path / "w").save(tmp_path / "v")
     (tmp_path / "v" / "request.json").write_text(
         (home.values / "request.json").read_text().replace("../", f"{home.folder}/")
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth import Valuation, cell_suspicion, explain_row, suspect_cells
+from cellworth import cell_suspicion, explain_row, load, suspect_cells
 from cellworth.cli.checking import shares_harmful
 from cellworth.cli.reading import read_delivery
 from shell import cellworth, fine
@@ -25,7 +25,7 @@ def read(home):
 
 
 def test_suspects_are_those_of_the_library(home, read):
-    valuation = Valuation.load(home.values)
+    valuation = load(home.values)
     again = suspect_cells(read.X, read.y, valuation, k=7, backend="pyarrow").to_pylist()
     found = json.loads(fine("suspects", home.values, "-k", 7, "--json"))["cells"]
     assert found == again
@@ -51,7 +51,7 @@ def test_suspects_are_written_to_a_file(home, tmp_path, ending):
 
 
 def test_a_row_is_explained_as_the_library_does(home, read):
-    again = explain_row(Valuation.load(home.values), "p5", X=read.X, n_similar=1)
+    again = explain_row(load(home.values), "p5", X=read.X, n_similar=1)
     assert fine("explain", home.values, "--row", "p5", "--similar", 1) == f"{again!r}\n"
 
 
@@ -62,7 +62,7 @@ def test_rows_without_names_go_by_number(home, tmp_path):
 
 
 def test_harmful_cells_are_below_zero_beyond_their_error(home):
-    valuation = Valuation.load(home.values)
+    valuation = load(home.values)
     upper = valuation.values + 1.96 * np.hypot(
         valuation.standard_errors, valuation.validation_errors
     )
@@ -74,7 +74,7 @@ def test_harmful_cells_are_below_zero_beyond_their_error(home):
 
 
 def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
-    total = Valuation.load(home.values).total
+    total = load(home.values).total
     kept = cellworth("check", home.values, "--min-total", repr(total))
     assert kept.code == 0
     assert "neighbor agreement (K = 3), baseline 0." in kept.out

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cellworth import Agreement, Owners, Valuation, split
+from cellworth import Agreement, Owners, load, split
 from cellworth.cli.reading import read_delivery
 from shell import TABLE, cellworth, fine
 
@@ -14,7 +14,7 @@ from shell import TABLE, cellworth, fine
 def payout_of(home, **given):
     X = read_delivery(home.table, target="label", row_id="name").X
     owners = Owners.from_toml(home.owners, X)
-    return split(Valuation.load(home.values), owners, **given)
+    return split(load(home.values), owners, **given)
 
 
 def test_the_payout_is_that_of_the_library(home):

@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from cellworth import Valuation
+from cellworth import load
 from cellworth.cli.describing import read_schema
 from cellworth.cli.requests import Request
 from shell import cellworth, fine, started
@@ -38,7 +38,7 @@ def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     fine("value", *shorter, "--checkpoint", tmp_path / "run", "-o", tmp_path / "v")
     out = json.loads(fine("resume", tmp_path / "run", "--sweeps", 3, "-q", "--json"))
     assert out["status"] == "estimated"
-    parts, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
     np.testing.assert_array_equal(parts.standard_errors, whole.standard_errors)
     tasks = [line["tasks"] for line in Request.load(tmp_path / "v").rounds]
@@ -71,7 +71,7 @@ def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
         assert cellworth("merge", *folders, "--into", run, "--force").code == 2
         fine("merge", *folders, "--into", run)
     fine("resume", run, "-q", "-o", tmp_path / "joined")
-    parts, whole = Valuation.load(tmp_path / "joined"), Valuation.load(tmp_path / "whole")
+    parts, whole = load(tmp_path / "joined"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
 
 
@@ -94,7 +94,7 @@ def test_a_cluster_gives_the_same_bits(asked, tmp_path):
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
         fine("value", *asked, "--dask", cluster.scheduler_address, "-o", tmp_path / "v")
-    found, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    found, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(found.values, whole.values)
 
 
@@ -122,7 +122,7 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
     assert "Traceback" not in err
     fine("resume", run, "-q")
     fine("value", *asked, "-o", tmp_path / "whole", "-q")
-    parts, whole = Valuation.load(tmp_path / "v"), Valuation.load(tmp_path / "whole")
+    parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     assert parts.status == "estimated"
     np.testing.assert_array_equal(parts.values, whole.values)
 
@@ -142,7 +142,7 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     assert done.code == 3
     assert "Broken off: these values are of what was done by then." in done.err
     assert "Warning: the run was broken off after" in done.err
-    assert Valuation.load(tmp_path / "v").status == "interrupted"
+    assert load(tmp_path / "v").status == "interrupted"
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
     assert done.code == 3
     assert "cellworth resume" in done.err
@@ -150,7 +150,7 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
 
 def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "v")
-    valuation = Valuation.load(tmp_path / "v")
+    valuation = load(tmp_path / "v")
     scores = replace(valuation.scores, n_planned_rows=4000, n_validation_rows=339, n_folds=1)
     replace(valuation, status="interrupted", scores=scores).save(tmp_path / "v")
     check = ["check", tmp_path / "v", "--min-total", "-9"]
@@ -175,14 +175,14 @@ def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]
     fine(*asked, "--sweeps", 1, "-q")
-    before = Valuation.load(tmp_path / "v")
+    before = load(tmp_path / "v")
     for _ in range(2):
         done = cellworth(*asked, "--deadline", "0.001s", "--force")
         assert done.code == 3
         assert "is kept as it was" in done.err
         assert f"The values are in {tmp_path / 'v.partial'}." in done.err
-        np.testing.assert_array_equal(Valuation.load(tmp_path / "v").values, before.values)
-        assert Valuation.load(tmp_path / "v.partial").status == "interrupted"
+        np.testing.assert_array_equal(load(tmp_path / "v").values, before.values)
+        assert load(tmp_path / "v.partial").status == "interrupted"
     fine("info", tmp_path / "v.partial")
     (tmp_path / "v.partial" / "manifest.json").write_text("{}")
     assert "v.partial1." in cellworth(*asked, "--deadline", "0.001s", "--force").err
@@ -220,7 +220,7 @@ def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
 
 def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "v")
-    valuation = Valuation.load(tmp_path / "v")
+    valuation = load(tmp_path / "v")
     once = replace(valuation.moments, count=np.ones_like(valuation.moments.count))
     replace(valuation, moments=once, validation=None).save(tmp_path / "v")
     done = cellworth("check", tmp_path / "v", "--max-harmful", "50%", "--json")

@@ -10,9 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cellworth import report, split
+from cellworth import load, report, split
 from cellworth.report.figures import Unit, isolated_parts, moment, number, percentage, visible
-from cellworth.valuation import Valuation
 from report_tables import HOSTILE, flowers, hostile
 
 TAGS = set(
@@ -139,7 +138,7 @@ def test_save_replaces_a_file(tmp_path):
 def test_a_report_of_a_loaded_valuation_is_the_same(tmp_path):
     valuation, X, y = flowers()
     valuation.save(tmp_path / "values")
-    again = Valuation.load(tmp_path / "values")
+    again = load(tmp_path / "values")
     assert report.summarize(again, X, y) == report.summarize(valuation, X, y)
 
 

@@ -12,7 +12,7 @@ from cellworth import (
     MemoryJournal,
     RandomValuer,
     TableGame,
-    Valuation,
+    load,
     value_game,
 )
 from cellworth.valuers.baselines import leave_one_out_valuation
@@ -128,6 +128,6 @@ def test_random_values_have_names_groups_sums_and_no_errors(tmp_path):
     assert "errors      not known" in text
     valuation.save(tmp_path)
     assert "NaN" not in (tmp_path / "manifest.json").read_text()
-    loaded = Valuation.load(tmp_path)
+    loaded = load(tmp_path)
     np.testing.assert_array_equal(loaded.values, valuation.values)
     assert np.isnan(loaded.expected_total)

@@ -40,7 +40,7 @@ from cellworth import (
     Shapley,
     StandardErrorBelow,
     Threads,
-    Valuation,
+    load,
     value_game,
 )
 from cellworth.games.knn import KNNScoring
@@ -612,7 +612,7 @@ def test_wrong_labels_show_in_the_column_of_labels():
 def test_a_saved_valuation_keeps_the_errors_of_the_choice_of_queries(tmp_path):
     valuation = fit(KNNValuer(), larger_problem())
     valuation.save(tmp_path / "values")
-    again = Valuation.load(tmp_path / "values")
+    again = load(tmp_path / "values")
     assert np.array_equal(again.validation_errors, valuation.validation_errors)
     assert np.array_equal(again.columns().validation_errors, valuation.columns().validation_errors)
     assert "validation_error" in again.columns().to_frame().columns
@@ -627,7 +627,7 @@ def test_labels_join_columns_that_have_numbers_for_names(columns, tmp_path):
     assert valuation.column_labels[-1] == "(label)"
     assert valuation.blocks.columns.grouped == (columns is not None)
     valuation.save(tmp_path)
-    assert Valuation.load(tmp_path).blocks == valuation.blocks
+    assert load(tmp_path).blocks == valuation.blocks
 
 
 def test_one_query_can_judge():

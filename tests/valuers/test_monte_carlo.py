@@ -6,7 +6,7 @@ from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import AfterTasks, ExactValuer, MonteCarloValuer, Valuation
+from cellworth import AfterTasks, ExactValuer, MonteCarloValuer, load
 
 X, Y = load_iris(return_X_y=True)
 GROUPS = {"row_groups": np.arange(150) % 4, "column_groups": ["sepal", "sepal", "petal", "petal"]}
@@ -69,7 +69,7 @@ def test_provenance_tells_what_was_run(tmp_path):
     assert provenance.method["stop"] == "AfterTasks(n_tasks=60)"
     assert provenance.seconds > 0
     valuation.save(tmp_path)
-    assert Valuation.load(tmp_path).provenance == provenance
+    assert load(tmp_path).provenance == provenance
 
 
 @pytest.mark.parametrize("part", ["X", "y", "X_val", "y_val", "row_groups"])

@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import altered_cells
-from cellworth import OutOfBagValuer, Valuation
+from cellworth import OutOfBagValuer, load
 from cellworth.certainty import widening
 from cellworth.problem import Problem
 from cellworth.valuers.bags import Bags, ClassDistances, Contrast, crossed_moments
@@ -294,7 +294,7 @@ def test_the_summary_has_no_total_to_be_reached_and_nothing_empty():
 def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
     one = valued(WINE, CULTIVAR)
     one.save(tmp_path)
-    loaded = Valuation.load(tmp_path)
+    loaded = load(tmp_path)
     np.testing.assert_array_equal(loaded.values, one.values)
     assert loaded.provenance == one.provenance
     other = OutOfBagValuer(n_trees=60, random_state=4, progress=False).fit(WINE, CULTIVAR)

@@ -28,7 +28,7 @@ from cellworth import (
     ShardedTable,
     TableGame,
     Threads,
-    Valuation,
+    load,
     value_game,
 )
 
@@ -152,7 +152,7 @@ def test_scores_are_saved_loaded_and_merged(tmp_path):
     settings = {"design": Permutations(1), "sweeps": 2}
     one, other = (fitted(problem(), random_state=seed, **settings) for seed in (0, 1))
     one.save(tmp_path / "values")
-    assert Valuation.load(tmp_path / "values").scores == one.scores
+    assert load(tmp_path / "values").scores == one.scores
     assert one.merge(other).scores == one.scores
     assert replace(one, scores=None).scores is None
 

@@ -28,7 +28,7 @@ from cellworth import (
     Serial,
     ShardedTable,
     Threads,
-    Valuation,
+    load,
 )
 from cellworth.sharded import shards
 from cellworth.sharded.preparing import PreparedShards
@@ -286,7 +286,7 @@ def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
     assert home.exists()
     del fitted
     assert not home.exists()
-    loaded = Valuation.load(tmp_path / "values")
+    loaded = load(tmp_path / "values")
     assert np.array_equal(loaded.values, values)
     assert loaded.provenance.method["valuer"]["name"] == "KNNValuer"
 
@@ -326,7 +326,7 @@ def test_a_valuation_in_a_temporary_folder_is_saved_before_it_travels(folder, tm
     with pytest.raises(TypeError, match="save the valuation first and load it there"):
         pickle.dumps(valuation)
     valuation.save(tmp_path / "values")
-    loaded = travelled(Valuation.load(tmp_path / "values"))
+    loaded = travelled(load(tmp_path / "values"))
     assert np.array_equal(loaded.values, valuation.values)
 
 

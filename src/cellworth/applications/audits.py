@@ -50,6 +50,7 @@ from cellworth.applications.sharing import shared_out
 from cellworth.blocks import LABEL
 from cellworth.caches import MemoryCache
 from cellworth.files import local_path, read_manifest
+from cellworth.loading import load
 from cellworth.owners import Holdings, Owners
 from cellworth.problem import Problem
 from cellworth.sharded_valuation import ShardedValuation
@@ -205,7 +206,7 @@ def _steps(
         _compare_files(path, seal)
     yield "files"
     with _told("the split"):
-        valuation = Valuation.load(path / VALUATION)
+        valuation = load(path / VALUATION)
         holdings, labels = read_holdings(path, valuation)
         saved = read_json(path / PAYOUT)
         _compare_split(saved, valuation, holdings, labels)

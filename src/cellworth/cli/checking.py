@@ -15,6 +15,7 @@ from cellworth.cli import options
 from cellworth.cli.folders import Result, stands_alone
 from cellworth.cli.printing import print_result
 from cellworth.cli.program import NO
+from cellworth.loading import load
 from cellworth.valuation import Valuation, named_score
 
 
@@ -75,7 +76,7 @@ def check(
         raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
     of_suspects = max_suspects is not None or table is not None or val is not None
     if stands_alone(folder) and not of_suspects:
-        valuation = Valuation.load(folder)
+        valuation = load(folder)
     else:
         result = Result.load(folder, table=table, val=val)
         valuation = result.valuation

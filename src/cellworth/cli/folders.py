@@ -18,6 +18,7 @@ from cellworth.cli.requests import FILE, Request
 from cellworth.cli.valuing import KNN, Question
 from cellworth.execution import checkpoints
 from cellworth.files import read_json
+from cellworth.loading import load
 from cellworth.valuation import Valuation
 
 VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundles.FORMAT
@@ -56,14 +57,14 @@ class Result:
         if stands_alone(folder):
             raise ValueError(
                 f"{folder} holds values of a table in shards, which are used from Python: "
-                f"valuation = Valuation.load({str(folder)!r}), then {_in_python()}."
+                f"valuation = cellworth.load({str(folder)!r}), then {_in_python()}."
             )
         if not (folder / FILE).exists():
             raise FileNotFoundError(
                 f"{folder} holds values but no {FILE} that says what was asked; value the table "
                 "again with --force, or copy the file from where the values came from."
             )
-        return cls(Valuation.load(folder), Request.load(folder).moved(table, val))
+        return cls(load(folder), Request.load(folder).moved(table, val))
 
     @cached_property
     def question(self) -> Question:

@@ -21,7 +21,7 @@ from cellworth.cli.printing import print_result
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.running import summary_of
 from cellworth.cli.valuing import KNN
-from cellworth.valuation import Valuation
+from cellworth.loading import load
 
 # Long, and of no use to a reader.
 _LEFT_OUT = ("owners", "agreement", "rounds")
@@ -41,7 +41,7 @@ def info(folder: Path, as_json: bool) -> None:
     lines = [f"{folder}: {kind}"]
     found = folder if kind == VALUATION else folder / "valuation" if kind == AUDIT else None
     if found is not None:
-        valuation = Valuation.load(found)
+        valuation = load(found)
         provenance = valuation.provenance
         document |= {"created": provenance.created, "versions": dict(provenance.versions)}
         document |= {"values": summary_of(valuation)}

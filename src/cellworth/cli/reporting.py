@@ -12,7 +12,7 @@ from cellworth import report as reports
 from cellworth.cli import options
 from cellworth.cli.folders import Result, refuse_file, stands_alone
 from cellworth.cli.printing import print_result, shown
-from cellworth.valuation import Valuation
+from cellworth.loading import load
 
 
 @click.command(epilog=options.example("cellworth report values -o report.html"))
@@ -55,7 +55,7 @@ def report(
         raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
     shown_of: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
     if stands_alone(folder) and table is None and val is None:
-        reports.save(output, Valuation.load(folder), None, **shown_of)
+        reports.save(output, load(folder), None, **shown_of)
     else:
         result = Result.load(folder, table=table, val=val)
         question = result.question

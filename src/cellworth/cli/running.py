@@ -24,6 +24,7 @@ from cellworth.cli.valuing import KNN, Question, refuse_what_was_not_agreed
 from cellworth.column_info import ColumnTable
 from cellworth.execution import Dask, Processes, Progress, Serial, Threads
 from cellworth.listing import ValueList
+from cellworth.loading import load
 from cellworth.report import round_line
 from cellworth.valuation import Valuation
 
@@ -129,7 +130,7 @@ def _may_be_replaced(folder: Path) -> bool:
     if is_free(folder):
         return True
     is_result = folder.is_dir() and kind_of(folder) == VALUATION
-    return is_result and Valuation.load(folder).status == "interrupted"
+    return is_result and load(folder).status == "interrupted"
 
 
 def print_summary(command: str, valuation: Valuation, output: Path) -> None:

@@ -1,0 +1,146 @@
+from cellworth import datasets as datasets
+from cellworth import plots as plots
+from cellworth import report as report
+from cellworth.applications import Agreement as Agreement
+from cellworth.applications import Comparison as Comparison
+from cellworth.applications import DetectionCurve as DetectionCurve
+from cellworth.applications import Explanation as Explanation
+from cellworth.applications import Finding as Finding
+from cellworth.applications import Payout as Payout
+from cellworth.applications import Policy as Policy
+from cellworth.applications import RemovalCurve as RemovalCurve
+from cellworth.applications import Verdict as Verdict
+from cellworth.applications import before_and_after as before_and_after
+from cellworth.applications import cell_suspicion as cell_suspicion
+from cellworth.applications import check_owners as check_owners
+from cellworth.applications import detection_curve as detection_curve
+from cellworth.applications import explain_column as explain_column
+from cellworth.applications import explain_row as explain_row
+from cellworth.applications import removal_curve as removal_curve
+from cellworth.applications import repair as repair
+from cellworth.applications import split as split
+from cellworth.applications import suspect_cells as suspect_cells
+from cellworth.applications import verify as verify
+from cellworth.blocks import Blocks as Blocks
+from cellworth.caches import FileCache as FileCache
+from cellworth.caches import MemoryCache as MemoryCache
+from cellworth.checks import DataWarning as DataWarning
+from cellworth.estimates import CentredGrids as CentredGrids
+from cellworth.estimates import GaussianProcess as GaussianProcess
+from cellworth.estimates import PlainGrids as PlainGrids
+from cellworth.execution import AfterSeconds as AfterSeconds
+from cellworth.execution import AfterTasks as AfterTasks
+from cellworth.execution import AfterUtilities as AfterUtilities
+from cellworth.execution import Dask as Dask
+from cellworth.execution import DirectoryJournal as DirectoryJournal
+from cellworth.execution import MemoryJournal as MemoryJournal
+from cellworth.execution import Processes as Processes
+from cellworth.execution import Progress as Progress
+from cellworth.execution import RankingStable as RankingStable
+from cellworth.execution import Serial as Serial
+from cellworth.execution import StandardErrorBelow as StandardErrorBelow
+from cellworth.execution import Threads as Threads
+from cellworth.execution import merge as merge
+from cellworth.games import FailedUtility as FailedUtility
+from cellworth.games import Game as Game
+from cellworth.games import KNNGame as KNNGame
+from cellworth.games import ModelGame as ModelGame
+from cellworth.games import TableGame as TableGame
+from cellworth.loading import load as load
+from cellworth.moments import JudgedUtility as JudgedUtility
+from cellworth.moments import Moments as Moments
+from cellworth.neighbours.bins import RankBins as RankBins
+from cellworth.owners import Owners as Owners
+from cellworth.semivalues import Banzhaf as Banzhaf
+from cellworth.semivalues import Beta as Beta
+from cellworth.semivalues import LeaveOneOut as LeaveOneOut
+from cellworth.semivalues import Shapley as Shapley
+from cellworth.sharded.tables import ShardedTable as ShardedTable
+from cellworth.subsets import AllSubsets as AllSubsets
+from cellworth.subsets import LeverageSubsets as LeverageSubsets
+from cellworth.subsets import Permutations as Permutations
+from cellworth.subsets import QuadratureSubsets as QuadratureSubsets
+from cellworth.valuation import Valuation as Valuation
+from cellworth.valuers import ExactValuer as ExactValuer
+from cellworth.valuers import FlattenedValuer as FlattenedValuer
+from cellworth.valuers import KNNValuer as KNNValuer
+from cellworth.valuers import LeaveOneOutValuer as LeaveOneOutValuer
+from cellworth.valuers import MonteCarloValuer as MonteCarloValuer
+from cellworth.valuers import OutOfBagValuer as OutOfBagValuer
+from cellworth.valuers import RandomValuer as RandomValuer
+from cellworth.valuers import value_game as value_game
+
+__version__: str
+__all__ = [
+    "AfterSeconds",
+    "AfterTasks",
+    "AfterUtilities",
+    "Agreement",
+    "AllSubsets",
+    "Banzhaf",
+    "Beta",
+    "Blocks",
+    "CentredGrids",
+    "Comparison",
+    "Dask",
+    "DataWarning",
+    "DetectionCurve",
+    "DirectoryJournal",
+    "ExactValuer",
+    "Explanation",
+    "FailedUtility",
+    "FileCache",
+    "Finding",
+    "FlattenedValuer",
+    "Game",
+    "GaussianProcess",
+    "JudgedUtility",
+    "KNNGame",
+    "KNNValuer",
+    "LeaveOneOut",
+    "LeaveOneOutValuer",
+    "LeverageSubsets",
+    "MemoryCache",
+    "MemoryJournal",
+    "ModelGame",
+    "Moments",
+    "MonteCarloValuer",
+    "OutOfBagValuer",
+    "Owners",
+    "Payout",
+    "Permutations",
+    "PlainGrids",
+    "Policy",
+    "Processes",
+    "Progress",
+    "QuadratureSubsets",
+    "RandomValuer",
+    "RankBins",
+    "RankingStable",
+    "RemovalCurve",
+    "Serial",
+    "Shapley",
+    "ShardedTable",
+    "StandardErrorBelow",
+    "TableGame",
+    "Threads",
+    "Valuation",
+    "Verdict",
+    "before_and_after",
+    "cell_suspicion",
+    "check_owners",
+    "datasets",
+    "detection_curve",
+    "explain_column",
+    "explain_row",
+    "load",
+    "merge",
+    "plots",
+    "removal_curve",
+    "repair",
+    "report",
+    "split",
+    "suspect_cells",
+    "value_game",
+    "verify",
+]
