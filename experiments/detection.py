@@ -41,7 +41,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import tables
 from cellworth import KNNValuer, OutOfBagValuer, cell_suspicion
-from cellworth.applications.worths import relative_worth
+from cellworth.diagnostics.cells import relative_worth
 
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
 # Tables that were not looked at before the method was fixed.

@@ -37,7 +37,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from cellworth import before_and_after
-from cellworth.applications.noise import half_width, of_training
+from cellworth.diagnostics.held_out import half_width, of_training
 from tables import Table, drawn, load
 
 # Training and held-out rows of each table.

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from cellworth.applications import cell_suspicion
 from cellworth.certainty import SAMPLING_ALONE
 from cellworth.cli import options
 from cellworth.cli.folders import Result, stands_alone
 from cellworth.cli.printing import print_result
 from cellworth.cli.program import NO
+from cellworth.diagnostics import cell_suspicion
 from cellworth.loading import load
 from cellworth.valuation import Valuation, named_score
 

@@ -12,16 +12,16 @@ from typing import Any
 import click
 
 from cellworth import storage
-from cellworth.applications import bundles
-from cellworth.applications.worths import without_groups
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.valuing import KNN, Question
+from cellworth.diagnostics.cells import without_groups
 from cellworth.execution import checkpoints
 from cellworth.files import read_json
 from cellworth.loading import load
+from cellworth.payouts import bundle
 from cellworth.valuation import Valuation
 
-VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundles.FORMAT
+VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundle.FORMAT
 
 _MANIFEST = "manifest.json"
 _RUN = "run"

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from cellworth.applications import explain_column, explain_row, suspect_cells
 from cellworth.blocks import Axis, some
 from cellworth.cli import options
 from cellworth.cli.characters import unlike_formula, visible
 from cellworth.cli.folders import Result, refuse_file
 from cellworth.cli.printing import cut_to_terminal, note, print_result, shown
 from cellworth.cli.running import entries
+from cellworth.diagnostics import explain_column, explain_row, suspect_cells
 from cellworth.files import written_atomically
 from cellworth.listing import table_lines
 from cellworth.packing import jsonable

@@ -12,12 +12,6 @@ from typing import Any, get_args
 
 import click
 
-from cellworth.applications import Agreement, Payout, Policy, Verdict
-from cellworth.applications import split as split_amount
-from cellworth.applications import verify as replayed
-from cellworth.applications.bundles import AGREEMENT, PAYOUT
-from cellworth.applications.money import Negative
-from cellworth.applications.policies import Game, Gate
 from cellworth.cli import options
 from cellworth.cli.computing import asked_options, read_text, request_of
 from cellworth.cli.folders import AUDIT, Result, kind_of, refuse_file, refuse_unwritable
@@ -25,6 +19,11 @@ from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import NO
 from cellworth.cli.valuing import Question, agreement_of, refuse_code_unasked, toml_of
 from cellworth.owners import Owners
+from cellworth.payouts import Agreement, Payout, Policy, Verdict
+from cellworth.payouts import split as split_amount
+from cellworth.payouts import verify as replayed
+from cellworth.payouts.bundle import AGREEMENT, PAYOUT
+from cellworth.payouts.policy import Game, Gate, Negative
 
 _USUAL = Policy()
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.applications.bands import Band
 from cellworth.certainty import widening
+from cellworth.diagnostics.removal import Band
 from cellworth.execution import Progress
 from cellworth.plots.style import (
     DASHES,

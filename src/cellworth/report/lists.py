@@ -12,12 +12,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.applications import Payout, suspect_cells
 from cellworth.blocks import NumberedAxis, Positions
 from cellworth.certainty import both_errors
+from cellworth.diagnostics import suspect_cells
 from cellworth.listing import ValueList
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
+from cellworth.payouts import Payout
 from cellworth.report.subjects import Subject, cell_text, text_of
 from cellworth.tables import Table
 from cellworth.valuation import Valuation

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cellworth.applications import Payout
 from cellworth.files import local_path, written_atomically
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
+from cellworth.payouts import Payout
 from cellworth.report.rendering import render
 from cellworth.report.summaries import summarize
 from cellworth.valuation import Valuation

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.applications.reasons import date_text
-from cellworth.applications.worths import (
+from cellworth.blocks import LABEL, is_missing
+from cellworth.diagnostics.cells import (
     CellWorths,
     refuse_no_valuation,
     refuse_other_cells,
     without_groups,
 )
-from cellworth.blocks import LABEL, is_missing
+from cellworth.diagnostics.suspects import date_text
 from cellworth.problem import read_target
 from cellworth.tables import Table
 from cellworth.valuation import Valuation

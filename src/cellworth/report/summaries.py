@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.applications import Payout
 from cellworth.counts import checked_count
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
+from cellworth.payouts import Payout
 from cellworth.provenance import fingerprint
 from cellworth.report.heatmaps import MOST_CELLS, QUANTILE, packed_cells
 from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain

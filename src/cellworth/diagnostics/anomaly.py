@@ -1,0 +1,440 @@
+"""cell_suspicion: how unlikely every cell is, given its label and the other cells of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.stats import rankdata
+
+from cellworth.blocks import Mask
+from cellworth.diagnostics.features import Column, Features, Levels, label_column, read_columns
+from cellworth.neighbours.columns import Distance, Floats, Kind, quantile_spread
+from cellworth.problem import read_target, target_groups
+from cellworth.tables import Table
+
+Counts = NDArray[np.int32]
+# Beyond these, sums that were made in another order differ.
+DIGITS = 9
+_LEAST_SCORE = 1e-6
+# What the whole column weighs beside the rows of the same label, counted in rows.
+PRIOR_ROWS = 0.1
+# Wider than what suits the shape of a density best: the question is what lies far out.
+WIDTH = 2.0
+# No class is taken to be narrower than this part of its column.
+_NARROWEST = 0.05
+_NORMAL_QUARTILES = 1.349
+# Powers of e beyond this overflow.
+_REACH = 500.0
+# Features have a variance of about 1: this is what five rows weigh.
+PENALTY = 5.0
+# The constant is free, so that the scores of all levels add up to 1; this keeps a lone row apart.
+_PENALTY_OF_CONSTANT = 1e-9
+# Spreads to the nearest other number from which on a number stands apart, and what that weighs:
+# a number ten times as far as this is as suspicious as if 1,000 times fewer were as rare.
+APART = 4.0
+WEIGHT = 3.0
+# Spreads beyond which far is simply far.
+FARTHEST = 1e12
+# Beyond these, distances in other units differ.
+_DIGITS = 9
+
+
+def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | None = None) -> Floats:
+    """How unlikely every cell is, given its row's label and the other cells of its row.
+
+    Two questions are asked of each cell, and no cell is among its own witnesses. How common is its
+    content in rows with the same label? How well does it fit what a regression on the label and on
+    all other columns expects? Suspicion is log(n / a) + log(n / b), where of the n cells of the
+    column a are at least as rare and b fit as badly. Ranks do not tell far from very far: a number
+    that is more than four spreads away from all others of its column gets 3 log(d / 4) on top,
+    where d is its distance from the nearest in spreads.
+
+    Parameters
+    ----------
+    X : data frame or array of shape (n_rows, n_columns)
+        Numbers, text, categories, booleans, dates and durations. A gap is a content like any other.
+    y : array of shape (n_rows,)
+        Class labels, or a numeric target (numbers with a fraction, or more than 50 different ones).
+    kinds : mapping, default=None
+        ``{"postcode": "categorical"}`` where the guess from the type is wrong.
+
+    Returns
+    -------
+    array of shape (n_rows, n_columns)
+        High means suspicious; 0 where every cell of the column is as likely. Depends neither on
+        the order of rows nor of columns.
+
+    See Also
+    --------
+    suspect_cells : The most suspicious cells, with reasons.
+
+    References
+    ----------
+    Rousseeuw and Van den Bossche (2018), Detecting Deviating Data Cells, Technometrics.
+
+    Examples
+    --------
+    >>> X = [[size, 7 * size] for size in range(20)]
+    >>> X[4][1] = 105
+    >>> suspicion = cell_suspicion(X, ["small"] * 10 + ["large"] * 10)
+    >>> divmod(int(suspicion.argmax()), 2)
+    (4, 1)
+    """
+    return Evidence.of(Table.of(X, called="X"), y, kinds).suspicion
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What speaks against each cell: how many are as rare or fit as badly, how far all others are.
+
+    Parameters
+    ----------
+    columns : list of Column
+    target : array of shape (n_rows,)
+    groups : array of shape (n_rows,)
+        Class of each row, or the group of rows with like targets.
+    is_class : bool
+    features : Features
+        Those of all columns, then of the label.
+    as_rare, as_misfit : arrays of shape (n_rows, n_columns)
+        Cells of the same column, itself among them, that are at least as rare among the rows with
+        their label, and that fit the other cells of their row at least as badly.
+    isolation : array of shape (n_rows, n_columns)
+        Spreads to the nearest other number of the column.
+    """
+
+    columns: list[Column]
+    target: NDArray[Any]
+    groups: Levels
+    is_class: bool
+    features: Features
+    as_rare: Counts
+    as_misfit: Counts
+    isolation: Floats
+
+    @classmethod
+    def of(cls, table: Table, y: Any, kinds: Mapping[Any, Kind | Distance] | None) -> Evidence:
+        """Look at all cells of a table."""
+        target, classes = read_target(y, table)
+        columns = read_columns(table, kinds)
+        label = label_column(target, classes)
+        groups = target_groups(target) if classes is None else label.levels
+        features = Features.of([*columns, label])
+        rare = _counted([log_densities(column, groups) for column in columns])
+        misfit = _counted(_fits(features, columns))
+        apart: Floats = np.stack([isolation(column) for column in columns], axis=1)
+        return cls(columns, target, groups, classes is not None, features, rare, misfit, apart)
+
+    @property
+    def suspicion(self) -> Floats:
+        """High where a cell is rare, a misfit, or far from all others."""
+        n_rows = len(self.groups)
+        suspicion: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
+        return suspicion + isolation_terms(self.isolation)
+
+    def nearest(self, row: int, column: int) -> int | None:
+        """Row whose number is nearest to that of a cell which stands apart; None for others."""
+        numbers = self.columns[column].numbers
+        if numbers is None or self.isolation[row, column] <= APART:
+            return None
+        # Halves, because the difference of the largest numbers is endless.
+        away = np.abs(numbers / 2 - numbers[row] / 2)
+        away[row] = np.nan
+        return int(np.nanargmin(away))
+
+
+def _fits(features: Features, columns: list[Column]) -> list[Floats]:
+    """How well each cell fits the other cells of its row; comparable within a column."""
+    far, scores = residuals(features, columns), level_scores(features, columns)
+    fits = []
+    for place, column in enumerate(columns):
+        fit = scores.get(place, np.ones(features.n_rows))
+        if place in far:
+            # The share of numbers that are as far off, times the score of there being a number.
+            known = column.known
+            tail = _at_least_as_low(-far[place][known]) / known.sum()
+            fit[known] = np.maximum(fit[known], _LEAST_SCORE) * tail
+        fits.append(fit)
+    return fits
+
+
+def _counted(scores: list[Floats]) -> Counts:
+    return np.stack([_at_least_as_low(score) for score in scores], axis=1)
+
+
+def _at_least_as_low(scores: Floats) -> Counts:
+    counts: Counts = rankdata(np.round(scores, DIGITS), method="max").astype(np.int32)
+    return counts
+
+
+def log_densities(column: Column, groups: Levels) -> Floats:
+    """Logarithm of how common each cell is in its group of rows, leaving the cell out.
+
+    The share of its level, or for numbers a density in units of the column's spread, times the
+    share of cells that are no gap. The density of the whole column counts a little too, so that
+    small groups know what is possible.
+    """
+    density = _shares(column.levels, groups)
+    if column.numbers is not None and column.known.any():
+        known = column.known
+        density[known] *= _kernel_densities(column.numbers[known], groups[known])
+    return np.log(density)
+
+
+def _shares(levels: Levels, groups: Levels) -> Floats:
+    n_rows, n_levels = len(levels), int(levels.max()) + 1
+    # One more row, spread over all levels: a level that occurs once is rare, not impossible.
+    overall = (np.bincount(levels)[levels] - 1 + 1 / n_levels) / n_rows
+    pairs = np.unique(groups * n_levels + levels, return_inverse=True, return_counts=True)
+    alike = pairs[2][pairs[1].reshape(-1)] - 1
+    others = np.bincount(groups)[groups] - 1
+    shares: Floats = (alike + PRIOR_ROWS * overall) / (others + PRIOR_ROWS)
+    return shares
+
+
+def _kernel_densities(numbers: Floats, groups: Levels) -> Floats:
+    if numbers.min() == numbers.max():
+        return np.ones(len(numbers))
+    numbers = _centred(at_most_one(numbers))
+    spread = float(np.std(numbers)) or 1.0
+    overall = _sums_of_others(numbers, spread) / max(len(numbers) - 1, 1)
+    # What is farther from everything than numbers can tell is still not impossible.
+    overall = np.maximum(overall, np.finfo(float).tiny)
+    density = np.empty(len(numbers))
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        alike = _sums_of_others(numbers[rows], spread)
+        density[rows] = (alike + PRIOR_ROWS * overall[rows]) / (len(rows) - 1 + PRIOR_ROWS)
+    return density
+
+
+def _centred(numbers: Floats) -> Floats:
+    """Numbers less the one in their middle: a large offset would take digits off all sums.
+
+    Moments in seconds since 1970 that lie microseconds apart are alike in their first ten digits.
+    """
+    middle = len(numbers) // 2
+    centred: Floats = numbers - np.partition(numbers, middle)[middle]
+    return centred
+
+
+def _sums_of_others(numbers: Floats, spread: float) -> Floats:
+    """Sum of the other numbers' kernels at each number, in units of the column's spread.
+
+    The kernel is exp(-distance / width): it reaches far, and its sums follow from sorted numbers.
+    """
+    width = bandwidth(numbers, spread)
+    order = np.argsort(numbers, kind="stable")
+    steps = numbers[order] / width
+    sums = np.empty(len(numbers))
+    sums[order] = _sums_below(steps) + _sums_below(-steps[::-1])[::-1]
+    return sums * spread / (2.0 * width)
+
+
+def bandwidth(numbers: Floats, spread: float) -> float:
+    """Width of the kernel: Silverman's rule, times WIDTH."""
+    low, high = np.percentile(numbers, (25, 75)).tolist()
+    own = float(np.std(numbers))
+    narrow = min(own, (high - low) / _NORMAL_QUARTILES) if high > low else own
+    return float(WIDTH * max(narrow, _NARROWEST * spread) * len(numbers) ** -0.2)
+
+
+def _sums_below(ascending: Floats) -> Floats:
+    """Sum over all earlier entries of exp(-distance)."""
+    sums = np.empty(len(ascending))
+    start, carried = 0, 0.0
+    while start < len(ascending):
+        end = int(np.searchsorted(ascending, ascending[start] + _REACH, side="right"))
+        powers = np.exp(ascending[start:end] - ascending[start])
+        running = carried + np.concatenate([[0.0], np.cumsum(powers)])
+        sums[start:end] = running[:-1] / powers
+        if end < len(ascending):
+            carried = running[-1] * np.exp(ascending[start] - ascending[end])
+        start = end
+    return sums
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """What a regression is to tell of a column from all others.
+
+    Parameters
+    ----------
+    place : int
+        The column, whose own features stay away.
+    levels : array of shape (n_rows,)
+        Which of several regressions each row is judged by: that of its own level.
+    heights : array of shape (n_rows,)
+        What that regression should give for the row, where all others are to give 0.
+    """
+
+    place: int
+    levels: Levels
+    heights: Floats
+
+    @classmethod
+    def of_levels(cls, place: int, column: Column) -> Response:
+        """One regression per level, which should give 1 for its own rows.
+
+        A level of one row has no witnesses left without it, and so a score of 0: all of these share
+        a regression that has nothing to give.
+        """
+        single = column.counts[column.levels] == 1
+        levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
+        return cls(place, levels.reshape(-1), np.where(single, 0.0, 1.0))
+
+    @classmethod
+    def of_numbers(cls, place: int, scores: Floats) -> Response:
+        """One regression of scores."""
+        return cls(place, np.zeros(len(scores), dtype=np.intp), scores)
+
+
+def residuals(features: Features, columns: Sequence[Column]) -> dict[int, Floats]:
+    """How far each number is from what the other cells of its row make of it.
+
+    By column, for columns of numbers: the distance of the cell's uniform score from what a
+    regression expects that never saw the row. Only rows without a gap in the column teach it; gaps
+    get NaN.
+    """
+    sharing: dict[bytes, list[int]] = {}
+    for place, column in enumerate(columns):
+        if column.numbers is not None and column.known.any():
+            sharing.setdefault(column.known.tobytes(), []).append(place)
+    found = {}
+    # Columns with gaps in the same rows share a Gram matrix.
+    for places in sharing.values():
+        known = columns[places[0]].known
+        asked = [Response.of_numbers(j, features.parts[j].numbers[:, 0]) for j in places]
+        for response, expected in zip(asked, _expected(features, known, asked), strict=True):
+            found[response.place] = np.abs(response.heights - expected)
+    return found
+
+
+def level_scores(features: Features, columns: Sequence[Column]) -> dict[int, Floats]:
+    """How much the other cells of its row speak for each cell's level, 1 meaning it is certain.
+
+    By column, for categories and for numbers with gaps, whose levels are: a number, a gap.
+    """
+    asked = [
+        Response.of_levels(place, column)
+        for place, column in enumerate(columns)
+        if column.numbers is None or column.levels.any()
+    ]
+    everyone = np.ones(features.n_rows, dtype=bool)
+    scores = _expected(features, everyone, asked) if asked else []
+    return {response.place: score for response, score in zip(asked, scores, strict=True)}
+
+
+def _expected(features: Features, known: Mask, asked: Sequence[Response]) -> list[Floats]:
+    """What regressions expect of each known row, had they been fitted without it; else NaN."""
+    inverse, sums = _taught(features, known, asked)
+    fits = [_Fit.of(inverse, features.own[r.place], s) for r, s in zip(asked, sums, strict=True)]
+    expected = [np.full(features.n_rows, np.nan) for _ in asked]
+    for rows, strip in features.strips():
+        projected = strip @ inverse
+        leverages = np.einsum("ij,ij->i", projected, strip)
+        for response, fit, out in zip(asked, fits, expected, strict=True):
+            heights = np.einsum("ij,ij->i", strip, fit.coefficients[response.levels[rows]])
+            leverage = leverages - fit.own_leverages(projected)
+            # Leaving a row out of a ridge regression is a division: no second fit is needed.
+            without = (heights - leverage * response.heights[rows]) / (1.0 - leverage)
+            out[rows] = np.where(known[rows], without, np.nan)
+    return expected
+
+
+def _taught(
+    features: Features, known: Mask, asked: Sequence[Response]
+) -> tuple[Floats, list[Floats]]:
+    """Inverse of the penalised Gram matrix, and sums of features times responses."""
+    gram = np.diag(penalties(len(features)))
+    sums: list[Floats] = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
+    for rows, strip in features.strips():
+        teaching = strip * known[rows][:, None]
+        gram += teaching.T @ teaching
+        for response, total in zip(asked, sums, strict=True):
+            total[:] += _sums_by_level(response, rows, teaching, len(total))
+    return _inverse(gram), sums
+
+
+def penalties(n_features: int) -> Floats:
+    """Penalty of each feature; the constant comes last."""
+    return np.append(np.full(n_features - 1, PENALTY), _PENALTY_OF_CONSTANT)
+
+
+def _sums_by_level(response: Response, rows: slice, strip: Floats, n_levels: int) -> Floats:
+    places = (response.levels[rows], np.arange(len(strip)))
+    shape = (n_levels, len(strip))
+    return np.asarray(sparse.csr_matrix((response.heights[rows], places), shape=shape) @ strip)
+
+
+def _inverse(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """Regressions without a column's own features, read from the one inverse of all features.
+
+    With P the inverse and o the own features, the inverse without them is
+    P - P[:, o] P[o, o]^-1 P[o, :], which is 0 in their rows and columns.
+    """
+
+    own: slice
+    own_inverse: Floats
+    coefficients: Floats
+
+    @classmethod
+    def of(cls, inverse: Floats, own: slice, sums: Floats) -> _Fit:
+        own_inverse = _inverse(inverse[own, own])
+        projected = sums @ inverse
+        taken_off = projected[:, own] @ own_inverse @ inverse[own]
+        return cls(own, own_inverse, projected - taken_off)
+
+    def own_leverages(self, projected: Floats) -> Floats:
+        """Part of each row's leverage that the own features bring."""
+        own = projected[:, self.own]
+        leverages: Floats = np.einsum("ij,ij->i", own @ self.own_inverse, own)
+        return leverages
+
+
+def isolation(column: Column) -> Floats:
+    """Distance of each number from the nearest other one, in spreads of the column.
+
+    0 for categories and gaps, for a number that occurs twice, and where quantiles tell no spread.
+    """
+    away = np.zeros(len(column.levels))
+    if column.numbers is None or column.known.sum() < 2:
+        return away
+    numbers = at_most_one(column.numbers[column.known])
+    spread = quantile_spread(numbers)
+    if spread > 0:
+        nearest = np.minimum(_nearest(numbers), FARTHEST * spread)
+        away[column.known] = np.round(nearest / spread, _DIGITS)
+    return away
+
+
+def isolation_terms(away: Floats) -> Floats:
+    """What isolation adds to suspicion: 0 for all but numbers that stand apart."""
+    terms: Floats = WEIGHT * np.log(np.maximum(away / APART, 1.0))
+    return terms
+
+
+def at_most_one(numbers: Floats) -> Floats:
+    """Scale numbers by a power of two, which leaves all digits alone, so that squares have an end.
+
+    Numbers as large as they get would be endless when squared.
+    """
+    return np.ldexp(numbers, -int(np.frexp(np.abs(numbers).max())[1]))
+
+
+def _nearest(numbers: Floats) -> Floats:
+    order = np.argsort(numbers, kind="stable")
+    steps = np.diff(numbers[order])
+    nearest = np.empty(len(numbers))
+    nearest[order] = np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))
+    return nearest

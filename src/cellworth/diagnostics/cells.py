@@ -1,0 +1,352 @@
+"""Which cells of a table are meant, and what stands in them: masks, pairs, scores, contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import LABEL, Labels, Mask, Positions, is_missing, label_array, some
+from cellworth.neighbours.columns import Floats
+from cellworth.tables import Table, entries_per_cell, series_array
+from cellworth.valuation import Valuation
+
+# Differences below this part of the largest worth are rounding.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class NamedCells:
+    """Cells that a user named, by position and in the order in which they were named.
+
+    Parameters
+    ----------
+    rows, columns : arrays of shape (n_cells,)
+    frame : narwhals DataFrame or None
+        What the user named them with, where that was a data frame.
+    """
+
+    rows: Positions
+    columns: Positions
+    frame: nw.DataFrame[Any] | None = None
+
+    @classmethod
+    def of(cls, cells: Any, table: Table) -> NamedCells:
+        """Read a mask, a data frame with columns ``row`` and ``column``, or a list of pairs."""
+        if _is_mask(cells):
+            return cls.of_mask(as_mask(cells, table.shape, called="cells"))
+        frame = _frame(cells)
+        if frame is None:
+            rows, columns = _pairs(cells)
+            return cls(*_places(rows, columns, table))
+        if all(isinstance(dtype, nw.Boolean) for dtype in frame.schema.values()):
+            mask = entries(cells, table, called="cells")
+            return cls.of_mask(as_mask(mask, table.shape, called="cells"))
+        if not {"row", "column"} <= set(frame.columns):
+            raise ValueError(
+                f"cells has the columns {some(frame.columns)}; give a data frame with columns "
+                "'row' and 'column', a boolean mask of X's shape, or pairs (row, column)."
+            )
+        rows, columns = (series_array(frame[name]).tolist() for name in ("row", "column"))
+        return cls(*_places(rows, columns, table), frame)
+
+    @classmethod
+    def of_mask(cls, mask: Mask) -> NamedCells:
+        """Cells where the mask is True, row after row."""
+        rows, columns = np.nonzero(mask)
+        return cls(rows, columns)
+
+    def __len__(self) -> int:
+        """Count the cells, as often as they were named."""
+        return len(self.rows)
+
+    def mask(self, shape: tuple[int, int]) -> Mask:
+        """Tell for every cell of the table whether it is named."""
+        mask = np.zeros(shape, dtype=bool)
+        mask[self.rows, self.columns] = True
+        return mask
+
+
+def as_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
+    """Check that this is True or False for every cell."""
+    array = np.asarray(mask)
+    if array.dtype != bool:
+        raise TypeError(f"{called} holds {array.dtype}; give True or False for every cell.")
+    if array.shape != shape:
+        raise ValueError(
+            f"{called} has shape {array.shape}, but there are {shape[0]} rows and {shape[1]} "
+            "columns of cells; give one entry per cell."
+        )
+    return array
+
+
+def entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
+    """One entry per cell of a table, by its names and row ids where it has any."""
+    frame = _frame(given) if not isinstance(given, np.ndarray) else None
+    if frame is None:
+        return np.asarray(given)
+    if table.backend is None:
+        return frame.to_numpy()
+    return entries_per_cell(frame.to_native(), table.names, table.row_ids, called=called)
+
+
+def scores_of_cells(ranking: Any, table: Table) -> Floats:
+    """Score every cell of a table: an array as it is, a Valuation by the worth of its cells."""
+    if isinstance(ranking, Valuation):
+        return CellWorths.of(ranking, table).all()
+    return as_scores(ranking, table)
+
+
+def as_scores(ranking: Any, table: Table | None = None) -> Floats:
+    """Check that this is a number for every cell (of a table), NaN where none is known."""
+    shape = None if table is None else table.shape
+    if table is not None:
+        ranking = entries(ranking, table, called="ranking")
+    frame = _frame(ranking) if not isinstance(ranking, np.ndarray) else None
+    try:
+        scores = np.asarray(ranking if frame is None else frame.to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"ranking is of type {type(ranking).__name__} and no array of numbers ({error}); give "
+            "a Valuation or one score per cell."
+        ) from error
+    if scores.ndim != 2 or (shape is not None and scores.shape != shape):
+        expected = "two dimensions" if shape is None else f"X's shape {shape}"
+        raise ValueError(
+            f"ranking has shape {scores.shape}, not {expected}; give a Valuation or one score "
+            "per cell."
+        )
+    if np.isnan(scores).all():
+        raise ValueError("ranking holds no number at all; give scores that rank cells.")
+    return scores
+
+
+def _is_mask(cells: Any) -> bool:
+    # A list of flags per row must not be read as pairs: True is 1 to Python.
+    rows = cells if isinstance(cells, list | tuple) else []
+    flags = [flag for row in rows if isinstance(row, list | tuple) for flag in row]
+    if flags and all(isinstance(flag, bool | np.bool_) for flag in flags):
+        return True
+    return isinstance(cells, np.ndarray) and cells.dtype == bool
+
+
+def _frame(cells: Any) -> nw.DataFrame[Any] | None:
+    """A data frame, or what turns into one, such as a list of values."""
+    frame = nw.from_native(cells, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) and hasattr(cells, "to_frame"):
+        frame = nw.from_native(cells.to_frame(), eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _pairs(cells: Any) -> tuple[list[Any], list[Any]]:
+    try:
+        pairs = [(row, column) for row, column in cells]
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"cells is of type {type(cells).__name__}; give a data frame with columns 'row' and "
+            "'column', a boolean mask of X's shape, or pairs (row, column)."
+        ) from error
+    return [row for row, _ in pairs], [column for _, column in pairs]
+
+
+def _places(
+    rows: Sequence[Any], columns: Sequence[Any], table: Table
+) -> tuple[Positions, Positions]:
+    return (
+        _found(rows, table.row_ids, "row"),
+        _found(columns, table.names, "column"),
+    )
+
+
+def _found(named: Sequence[Any], labels: Labels, what: str) -> Positions:
+    places: dict[Any, list[int]] = {}
+    for place, label in enumerate(labels.tolist()):
+        places.setdefault(label, []).append(place)
+    keys = label_array(list(named), what=what).tolist() if len(named) else []
+    for key in dict.fromkeys(keys):
+        if key not in places:
+            raise ValueError(
+                f"cells names the {what} {key!r}, which X does not have; its {what}s are "
+                f"{some(labels)}."
+            )
+        if len(places[key]) > 1:
+            raise ValueError(
+                f"cells names the {what} {key!r}, which X has {len(places[key])} times; give a "
+                "boolean mask of X's shape, or ids that differ."
+            )
+    return np.array([places[key][0] for key in keys], dtype=np.intp)
+
+
+def contents(table: Table, rows: Positions, columns: Positions) -> list[Any]:
+    """Cells as Python objects, None for gaps."""
+    found: list[Any] = [None] * len(rows)
+    for column in np.unique(columns):
+        places = np.flatnonzero(columns == column)
+        cells = table.column(int(column))[rows[places]]
+        if cells.dtype.kind in "Mm":
+            # Finer units would come as whole numbers.
+            cells = cells.astype(f"{cells.dtype.kind}8[us]")
+        for place, cell in zip(places, cells.tolist(), strict=True):
+            found[place] = None if is_missing(cell) else cell
+    return found
+
+
+def lister(table: Table, backend: str) -> Callable[[list[Any]], Any]:
+    """How cells of several columns become one column of a data frame."""
+    return _as_objects if backend == "pandas" else _of_one_type(table)
+
+
+def _as_objects(cells: list[Any]) -> NDArray[Any]:
+    """Cells as they are, side by side: pandas would make floats of whole numbers and gaps."""
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array
+
+
+def _of_one_type(table: Table) -> Callable[[list[Any]], list[Any]]:
+    """How cells of this table become a column of one type; text where columns differ too much."""
+    kinds = {table.column(place).dtype.kind for place in range(table.shape[1])}
+    if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
+        return list
+    if kinds <= set("iuf"):
+        return lambda cells: [None if cell is None else float(cell) for cell in cells]
+    return lambda cells: [None if cell is None else str(cell) for cell in cells]
+
+
+@dataclass(frozen=True, eq=False)
+class CellWorths:
+    """A valuation, and the block that each cell of a table belongs to.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    row_blocks : array of shape (n_rows,)
+        Row of the valuation that each row of the table belongs to.
+    column_blocks : array of shape (n_columns,)
+    """
+
+    valuation: Valuation
+    row_blocks: Positions
+    column_blocks: Positions
+
+    @classmethod
+    def of(cls, valuation: Valuation, table: Table) -> CellWorths:
+        """Match by row ids and column names; refuse a table that was not the one valued."""
+        refuse_no_valuation(valuation)
+        refuse_other_rows(valuation, table)
+        return cls(valuation, valuation.blocks.rows.codes, _column_blocks(valuation, table))
+
+    def at(self, rows: Positions, columns: Positions) -> dict[str, list[float]]:
+        """Worth of some cells, with its errors as far as these are known."""
+        found: dict[str, Floats] = {}
+        in_row, in_column = self.row_blocks[rows], self.column_blocks[columns]
+        for strip in self.valuation.strips():
+            inside = (in_row >= strip.rows.start) & (in_row < strip.rows.stop)
+            cells = in_row[inside] - strip.rows.start, in_column[inside]
+            figures = {"worth": strip.values, "standard_error": strip.standard_errors}
+            if strip.validation_errors is not None:
+                figures["validation_error"] = strip.validation_errors
+            for name, figure in figures.items():
+                found.setdefault(name, np.empty(len(rows)))[inside] = figure[cells]
+        return {name: figure.tolist() for name, figure in found.items()}
+
+    def all(self) -> Floats:
+        """Worth of all cells, shape (n_rows, n_columns)."""
+        worths = np.empty((len(self.row_blocks), len(self.column_blocks)))
+        for strip in self.valuation.strips():
+            start, stop = strip.rows.start, strip.rows.stop
+            inside = (self.row_blocks >= start) & (self.row_blocks < stop)
+            cells = np.ix_(self.row_blocks[inside] - start, self.column_blocks)
+            worths[inside] = strip.values[cells]
+        return worths
+
+
+def refuse_no_valuation(valuation: Any) -> None:
+    """Refuse what is no Valuation, such as the valuer itself or arguments in another order."""
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
+            "valuer as the first argument."
+        )
+
+
+def refuse_other_rows(valuation: Valuation, table: Table) -> None:
+    """Refuse a table that has other rows than the one that was valued."""
+    ids = valuation.blocks.rows.ids
+    if not np.array_equal(ids, table.row_ids):
+        raise ValueError(
+            f"X has {len(table.row_ids)} rows with the ids {some(table.row_ids)}, the "
+            f"valuation {len(ids)} with {some(ids)}; give the table that was valued."
+        )
+
+
+def refuse_other_cells(valuation: Valuation, table: Table) -> None:
+    """Refuse a table with other contents, where the valuation knows the sha256 of its own."""
+    known = valuation.provenance.question.get("data_sha256", {}).get("X")
+    if known is None:
+        return
+    # Refuses other columns.
+    _column_blocks(valuation, table)
+    names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
+    if ids[-1] == LABEL and LABEL not in names:
+        # Where labels were valued, all names are text.
+        names, ids = list(map(str, names)), ids[:-1]
+    # Columns may stand in another order, as for all that matches them by name.
+    in_order = table.only(np.array([names.index(name) for name in ids]))
+    if in_order.sha256() != known:
+        raise ValueError(
+            "X has other cells than the table that was valued (its sha256 differs); give the very "
+            "table that fit got."
+        )
+
+
+def without_groups(table: Table, valuation: Valuation) -> Table:
+    """Leave the column out that named the groups of rows: it has no cells that were valued."""
+    names, rows = table.names.tolist(), valuation.blocks.rows
+    known = set(map(str, valuation.blocks.columns.ids.tolist()))
+    new = [place for place, name in enumerate(names) if str(name) not in known]
+    if not rows.grouped or len(new) != 1 or len(rows.codes) != table.shape[0]:
+        return table
+    groups = list(map(str, rows.labels[rows.codes].tolist()))
+    if list(map(str, table.column(new[0]).tolist())) != groups:
+        return table
+    return table.only(np.delete(np.arange(len(names)), new))
+
+
+def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:
+    """Worth above the median of its column and group of rows, in standard deviations there.
+
+    Columns and classes differ in what they matter to a model; this tells the cells apart that are
+    low for their place. 0 where all are worth the same, NaN where a worth is.
+    """
+    relative = np.full(worths.shape, np.nan)
+    noise = _ROUNDING * float(np.abs(worths[~np.isnan(worths)]).max(initial=0.0))
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        for place, column in enumerate(worths[rows].T):
+            known = ~np.isnan(column)
+            if known.any():
+                above = column[known] - np.median(column[known])
+                spread = float(np.std(column[known]))
+                relative[rows[known], place] = above / spread if spread > noise else 0.0
+    return relative
+
+
+def _column_blocks(valuation: Valuation, table: Table) -> Positions:
+    names, columns = table.names.tolist(), valuation.blocks.columns
+    ids = columns.ids.tolist()
+    if ids[-1] == LABEL and LABEL not in names:
+        # Where labels were valued, all names are text.
+        names, ids = [str(name) for name in names], ids[:-1]
+    missing = [name for name in ids if name not in names]
+    new = [name for name in names if name not in ids]
+    if missing or new:
+        which = (
+            f"lacks the column {missing[0]!r} of" if missing else f"has a column {new[0]!r} beyond"
+        )
+        raise ValueError(f"X {which} the valuation; give the table that was valued.")
+    return columns.codes[[ids.index(name) for name in names]]

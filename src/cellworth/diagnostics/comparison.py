@@ -1,0 +1,362 @@
+"""before_and_after: did a change help? Asked of models trained anew, on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Mask, Positions, is_missing
+from cellworth.counts import checked_count
+from cellworth.diagnostics.held_out import (
+    Judges,
+    Keep,
+    Lookup,
+    cause_of,
+    half_width,
+    halves,
+    held_out_game,
+    judges_of,
+    named_scoring,
+    of_training,
+    refuse_own_rows,
+    split_kinds,
+)
+from cellworth.diagnostics.seeds import generator_of
+from cellworth.execution import steps_bar
+from cellworth.games.base import one_line
+from cellworth.games.model import ModelGame, checked_model, checked_scorer
+from cellworth.listing import frame, table_lines
+from cellworth.tables import Table
+
+Floats = NDArray[np.float64]
+Verdict = Literal["helped", "hurt", "not distinguishable"]
+# A class with fewer held-out rows tells little of how its rows differ.
+FEW_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Scores of a model trained on a table before and after it was changed.
+
+    Parameters
+    ----------
+    before, after : float
+        Scores on the held-out rows, mean over models trained on random halves of the rows.
+    interval : tuple of float
+        95 % interval of the difference; accounts for the held-out rows, the training rows and the
+        model's seeds.
+    on_all_rows : tuple of float
+        Scores before and after of models that were trained once, on all rows.
+    scoring : str
+    n_test_rows, n_rows : int
+        Held-out rows and training rows.
+    n_repeats : int
+        How often the training rows were split into halves.
+    n_changed : int
+        Cells in which the tables differ.
+    fewest : int or None
+        Held-out rows of the rarest class; None for numeric targets.
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
+    >>> X_test, y_test = [[0.25 + i / 2] for i in range(80)], [0] * 40 + [1] * 40
+    >>> slipped = [[1000.0], *X[1:]]
+    >>> comparison = before_and_after(
+    ...     LogisticRegression(), slipped, y, X, X_test=X_test, y_test=y_test,
+    ...     n_repeats=5, progress=False,
+    ... )
+    >>> print(comparison.verdict, comparison.n_changed, comparison.within_noise)
+    helped 1 False
+    """
+
+    before: float
+    after: float
+    interval: tuple[float, float]
+    on_all_rows: tuple[float, float]
+    scoring: str
+    n_test_rows: int
+    n_rows: int
+    n_repeats: int
+    n_changed: int
+    fewest: int | None = None
+    backend: str | None = None
+
+    @property
+    def change(self) -> float:
+        """Score after minus score before; above 0 is better."""
+        return self.after - self.before
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the interval of the difference holds 0."""
+        return self.interval[0] <= 0.0 <= self.interval[1]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the change helped, hurt, or cannot be distinguished from no effect."""
+        if self.within_noise:
+            return "not distinguishable"
+        return "helped" if self.change > 0 else "hurt"
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of one line."""
+        figures = {
+            "before": self.before,
+            "after": self.after,
+            "change": self.change,
+            "low": self.interval[0],
+            "high": self.interval[1],
+            "within_noise": self.within_noise,
+            "verdict": self.verdict,
+            "before_on_all_rows": self.on_all_rows[0],
+            "after_on_all_rows": self.on_all_rows[1],
+        }
+        columns = {name: [figure] for name, figure in figures.items()}
+        return frame(columns, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """A table for the terminal, and what it means."""
+        pairs = [(self.before, self.after), self.on_all_rows]
+        columns = {
+            f"{self.scoring}, {self.n_test_rows:,} held-out rows": [
+                f"{2 * self.n_repeats} trainings on half the rows",
+                "1 training on all rows",
+            ],
+            "before": [f"{before:.4f}" for before, _ in pairs],
+            "after": [f"{after:.4f}" for _, after in pairs],
+            "difference": [f"{after - before:+.4f}" for before, after in pairs],
+            "95 % interval": [f"{self.interval[0]:+.4f} to {self.interval[1]:+.4f}", ""],
+        }
+        lines = [line.rstrip() for line in table_lines(columns)]
+        return "\n".join([*lines, self._meaning(), *self._basis()])
+
+    def _meaning(self) -> str:
+        if self.n_changed == 0:
+            return "Nothing was changed: both tables are the same."
+        if self.interval == (0.0, 0.0):
+            return "No held-out row tells the tables apart; more rows might."
+        if self.within_noise:
+            return "Verdict: not distinguishable from no effect."
+        return f"Verdict: the change {self.verdict}."
+
+    def _basis(self) -> Iterator[str]:
+        if self.n_changed == 0:
+            return
+        splits = f"{self.n_repeats} random split{'s' if self.n_repeats > 1 else ''}"
+        yield "The interval accounts for the choice of held-out rows, of training rows and of seeds"
+        yield f"({splits} of {self.n_rows:,} training rows into halves)."
+        if self.fewest is not None and self.fewest < FEW_ROWS:
+            rows = f"{self.fewest} held-out row{'s' if self.fewest > 1 else ''}"
+            yield f"One class has only {rows}: the interval is rough."
+
+
+def before_and_after(
+    model: Any,
+    X: Any,
+    y: Any,
+    X_repaired: Any,
+    *,
+    X_test: Any,
+    y_test: Any,
+    scoring: Any = None,
+    n_repeats: int = 10,
+    random_state: Any = 0,
+    progress: bool = True,
+) -> Comparison:
+    """Train a model on a table before and after a change and score both on held-out rows.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        Cloned for every fit. There are 4 * n_repeats trainings on half of the rows, half of them
+        before and half of them after the change, and two on all rows.
+    X, y : table and labels before the change
+    X_repaired : table
+        The same rows and columns after it.
+    X_test, y_test : table and labels to score on
+        Rows that were set aside before anything was valued or changed. The rows of X or X_repaired
+        themselves are refused, and there is no cross-validation: a table that was changed in the
+        light of its labels looks good to itself.
+    scoring : str or callable, default=None
+        A scikit-learn scoring name or scorer that looks at predictions only; None means accuracy or
+        R squared.
+    n_repeats : int, default=10
+        How often the training rows are split into two random halves. More splits give narrower
+        intervals for models whose predictions depend a lot on a few rows, such as trees.
+    random_state : int, Generator or None, default=0
+        Seed of the splits.
+    progress : bool, default=True
+        Whether trainings that take longer than two seconds show a bar.
+
+    Returns
+    -------
+    Comparison
+
+    Notes
+    -----
+    A change is said to help or to hurt where models trained on tables like this one would score
+    better or worse on rows like the held-out ones, and not only these models on these rows. Each
+    split trains the model on both halves of the rows, with seeds of their own, before and after
+    the change. Halves have no row in common, so their differences in score vary as those of two
+    such tables would; that variance, less what averaging over splits takes out, is added to the
+    variance over held-out rows. The interval is Student's, with Satterthwaite's degrees of
+    freedom. See ``docs/explanation/removal.md`` for the rate of false verdicts and the power.
+
+    Halves have the same share of every class and of changed rows. Fewer than ten changed rows (and
+    less than a quarter of all) are in both halves, as is the only row of a class: the verdict is
+    then about these changes, and with more of them about changes like these.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
+    >>> X_test = [[0.25 + i / 2] for i in range(80)]
+    >>> before_and_after(LogisticRegression(), [[1000.0], *X[1:]], y, X, X_test=X_test,
+    ...                  y_test=[0] * 40 + [1] * 40, progress=False)
+       accuracy, 80 held-out rows  before   after  difference       95 % interval
+    20 trainings on half the rows  0.3631  0.9800     +0.6169  +0.2752 to +0.9585
+           1 training on all rows  0.5000  0.9875     +0.4875
+    Verdict: the change helped.
+    The interval accounts for the choice of held-out rows, of training rows and of seeds
+    (10 random splits of 40 training rows into halves).
+    """
+    n_repeats = checked_count(n_repeats, "n_repeats")
+    rng = generator_of(random_state)
+    scorer = checked_scorer(scoring, checked_model(model))
+    kept = Keep()
+    game = held_out_game(model, X, y, X_test, y_test, scoring=kept)
+    table, classes = game.problem.table, game.problem.classes
+    target, labels = game.problem.target, game.problem.folds[0].target
+    repaired = _checked_repaired(X_repaired, table)
+    refuse_own_rows(X_test, {"X": X, "X_repaired": X_repaired}, labels, target)
+    changed = _changed_cells(table, repaired)
+    training = _Training(game, repaired, kept)
+    strata = _strata(labels, classes)
+    rows_changed = np.flatnonzero(changed.any(axis=1))
+    kinds = split_kinds(_codes(target, classes), rows_changed)
+    with steps_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
+        with _told_where("the table"):
+            whole = training.pair(np.ones(len(target), dtype=bool), 0)
+            judges = judges_of(scorer, labels, strata, whole[0], rng)
+            on_all_rows = judges.score(whole[0]), judges.score(whole[1])
+        bar.update(2)
+        sides = [[*halves(kinds, rng)] for _ in range(n_repeats)]
+        scores, told = _scored(training, sides, judges, bar.update)
+    differences = scores[..., 1] - scores[..., 0]
+    half = half_width([of_training(differences), *judges.noise(told)])
+    before, after = (float(side) for side in scores.mean(axis=(0, 1)))
+    change = after - before
+    return Comparison(
+        before,
+        after,
+        (change - half, change + half),
+        on_all_rows,
+        named_scoring(scoring, game),
+        len(labels),
+        len(target),
+        n_repeats,
+        int(changed.sum()),
+        None if classes is None else min(map(len, strata)),
+        table.backend,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """A model that is trained on some rows of both tables, with the same seeds."""
+
+    game: ModelGame
+    repaired: Table
+    kept: Keep
+
+    def pair(self, rows: Mask, repeat: int) -> tuple[Lookup, Lookup]:
+        """Predictions before and after the change, with the seeds of this repeat."""
+        game = self.game.with_seeds(repeat)
+        return self._trained(game, rows), self._trained(game.on(self.repaired), rows)
+
+    def _trained(self, game: ModelGame, rows: Mask) -> Lookup:
+        self.kept.seen.clear()
+        game.value(rows, np.ones(game.shape[1], dtype=bool))
+        trained: Lookup = self.kept.seen.pop()
+        return trained
+
+
+@contextmanager
+def _told_where(rows: str) -> Iterator[None]:
+    """Say on which rows a model failed, in training or when it is asked, and why."""
+    try:
+        yield
+    except Exception as error:
+        why = cause_of(error) if isinstance(error, RuntimeError) else one_line(error)
+        raise RuntimeError(
+            f"the model failed on {rows} ({why}); give a model that can be trained and scored on "
+            "both tables and on half of their rows."
+        ) from error
+
+
+def _scored(
+    training: _Training, splits: list[list[Mask]], judges: Judges, tick: Callable[[int], Any]
+) -> tuple[Floats, Floats]:
+    """Scores by split, half and table, and the mean difference of what held-out rows tell."""
+    scores = np.empty((len(splits), 2, 2))
+    told = []
+    for split, sides in enumerate(splits):
+        for side, rows in enumerate(sides):
+            # Other rows come with other seeds, as they would for someone else.
+            with _told_where("half of its rows"):
+                before, after = training.pair(rows, 2 * split + side)
+                scores[split, side] = judges.score(before), judges.score(after)
+                told.append(judges.told(after) - judges.told(before))
+            tick(2)
+    return scores, np.mean(told, axis=0)
+
+
+def _strata(labels: NDArray[Any], classes: NDArray[Any] | None) -> list[Positions]:
+    """Held-out rows of each class, which vary apart; all rows for numeric targets."""
+    if classes is None:
+        return [np.arange(len(labels))]
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+
+def _codes(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[np.int64]:
+    if classes is None:
+        return np.zeros(len(target), dtype=np.int64)
+    return np.searchsorted(classes, target)
+
+
+def _changed_cells(table: Table, repaired: Table) -> Mask:
+    """Mark the cells in which two tables differ; gaps are alike."""
+    changed = np.zeros(table.shape, dtype=bool)
+    for place in range(table.shape[1]):
+        cells = (side.column(place).tolist() for side in (table, repaired))
+        changed[:, place] = [
+            not (is_missing(one) and is_missing(other)) and one != other
+            for one, other in zip(*cells, strict=True)
+        ]
+    return changed
+
+
+def _checked_repaired(X_repaired: Any, table: Table) -> Table:
+    repaired = Table.of(X_repaired, called="X_repaired").aligned_to(table, called="X_repaired")
+    if repaired.shape[0] != table.shape[0]:
+        raise ValueError(
+            f"X_repaired has {repaired.shape[0]} rows but X has {table.shape[0]}; give the same "
+            "rows, so that y belongs to both."
+        )
+    if None not in (repaired.backend, table.backend) and not np.array_equal(
+        repaired.row_ids, table.row_ids
+    ):
+        raise ValueError(
+            "X_repaired has other row ids than X, or another order of them; give the same rows in "
+            "the same order, so that y belongs to both."
+        )
+    return repaired

@@ -1,0 +1,332 @@
+"""explain_row, explain_column: the cells behind a one-dimensional value, and who is like it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import LABEL, Positions
+from cellworth.counts import is_whole
+from cellworth.diagnostics.cells import (
+    contents,
+    refuse_no_valuation,
+    refuse_other_cells,
+    refuse_other_rows,
+)
+from cellworth.diagnostics.suspects import shown
+from cellworth.listing import ValueList, default_backend
+from cellworth.neighbours.distances import Distances
+from cellworth.tables import Table
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+Side = Literal["row", "column"]
+_PARTS_PRINTED = 5
+# Rows that count as of like value: a twentieth of all, but some at least.
+_SHARE_OF_LIKE_VALUE = 0.05
+_LEAST_OF_LIKE_VALUE = 20
+_ROUNDING = 1e-9
+# Parts and errors below this part of the largest are rounding.
+_DUST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The parts that the value of one row or column is the sum of.
+
+    Parameters
+    ----------
+    side : {"row", "column"}
+        What is explained.
+    label : object
+        The row's id or the column's name.
+    value, standard_error : float
+    validation_error : float or None
+        Error that comes from the choice of validation rows, where known.
+    parts : ValueList
+        Cells of the row by ``column``, or of the column by ``row``, the largest in size first;
+        those that were never visited (NaN) stand last.
+    places : array of shape (n_parts,)
+        Where each part stands in its row or column.
+    similar : tuple of Explanation
+        Others of like value, the most similar first.
+    cells : tuple or None
+        What stands in the cell of each part, None for a gap; only for rows, and with X.
+
+    Examples
+    --------
+    >>> from cellworth import TableGame, value_game
+    >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+    >>> explanation = explain_row(value_game(game, (2, 2)), 0, n_similar=1)
+    >>> explanation
+    row 0 is worth 2, of which
+      column   value
+           0   3.000
+           1  -1.000
+    row 1, worth 3, differs most in column 1: 2, not -1.
+    >>> explanation.adds_up
+    True
+    """
+
+    side: Side
+    label: Any
+    value: float
+    standard_error: float
+    validation_error: float | None
+    parts: ValueList
+    places: Positions
+    similar: tuple[Explanation, ...] = ()
+    cells: tuple[Any, ...] | None = None
+
+    @property
+    def residual(self) -> float:
+        """Value minus the sum of all parts that are known; 0 up to rounding where they add up."""
+        return float(self.value - np.nansum(self.parts.values))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether all parts are known and add up to the value."""
+        largest = np.abs(self.parts.values).sum()
+        return bool(abs(self.residual) <= _ROUNDING * max(largest, 1.0))
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Where each of the similar ones differs the most, one sentence each."""
+        return tuple(_difference(self, other) for other in self.similar)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of the parts, with the content of each ``cell`` if X came along."""
+        if self.cells is None:
+            return self.parts.to_frame(backend)
+        name = backend or self.parts.backend or default_backend()
+        cells = self.cells if name == "pandas" else _of_one_type(self.cells)
+        return _with_cells(self.parts, cells).to_frame(name)
+
+    def __repr__(self) -> str:
+        """The largest parts, sums of the rest, and what similar ones are worth."""
+        parts = self.parts
+        if self.cells is not None:
+            parts = _with_cells(parts, tuple(map(shown, self.cells)))
+        lines = [f"{self.side} {self.label!r} is worth {self.value:.4g}{self._error()}, of which"]
+        lines += ["  " + line for line in repr(_first(parts)).split("\n")]
+        lines += ["  " + line for line in _rest(parts)]
+        if not self.adds_up:
+            lines.append(f"  the parts miss the value by {self.residual:.2g}")
+        return "\n".join([*lines, *self.differences])
+
+    def _error(self) -> str:
+        """Both errors together, and nothing where that is rounding."""
+        error = math.hypot(self.standard_error, self.validation_error or 0.0)
+        largest = np.abs(self.parts.values[~np.isnan(self.parts.values)]).max(initial=0.0)
+        return f" +- {error:.2g}" if error > _DUST * max(largest, abs(self.value)) else ""
+
+
+def explain_row(
+    valuation: Valuation, row: Any, *, X: Any = None, n_similar: int = 3
+) -> Explanation:
+    """Take the value of a row apart into those of its cells.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    row : label
+        Id of the row (or name of the row group), as in ``valuation.loc``.
+    X : table, default=None
+        The very table that was valued. With it, similar rows are those most like it among the rows
+        of like value (the twentieth of all that is nearest in value, at least 20 rows), and what
+        stands in the cells is shown; without, those nearest in value.
+    n_similar : int, default=3
+        How many similar rows to show: rows of much the same value may owe it to other cells.
+
+    Returns
+    -------
+    Explanation
+
+    Examples
+    --------
+    >>> from cellworth import value_game
+    >>> class Sum:
+    ...     cells = np.array([[3.0, -1.0], [0.5, 1.5]])
+    ...     def value(self, rows, columns):
+    ...         return float(self.cells[np.ix_(rows, columns)].sum())
+    >>> valuation = value_game(Sum(), (2, 2))
+    >>> explain_row(valuation, 0, n_similar=1)
+    row 0 is worth 2, of which
+      column   value
+           0   3.000
+           1  -1.000
+    row 1, worth 2, differs most in column 0: 0.5, not 3.
+    """
+    refuse_no_valuation(valuation)
+    place = valuation.blocks.rows.position(row, what="row")
+    alike = _nearest_in_value(valuation.rows().values, place)
+    if X is None:
+        return _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
+    table = _checked_table(X, valuation)
+    alike = _nearest_in_table(table, place, alike)
+    explained = _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
+    return replace(explained, cells=_cells(table, place, explained.parts))
+
+
+def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
+    """Take the value of a column apart into those of its cells.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    column : label
+        Name of the column (or of the column group), as in ``valuation.loc``.
+    n_similar : int, default=3
+        How many columns of like value to show.
+
+    Returns
+    -------
+    Explanation
+
+    Examples
+    --------
+    >>> from cellworth import value_game
+    >>> class Sum:
+    ...     cells = np.array([[3.0, -1.0], [0.5, 1.5]])
+    ...     def value(self, rows, columns):
+    ...         return float(self.cells[np.ix_(rows, columns)].sum())
+    >>> valuation = value_game(Sum(), (2, 2))
+    >>> explain_column(valuation, 1, n_similar=0)
+    column 1 is worth 0.5, of which
+      row   value
+        1   1.500
+        0  -1.000
+    """
+    refuse_no_valuation(valuation)
+    place = valuation.blocks.columns.position(column, what="column")
+    alike = _nearest_in_value(valuation.columns().values, place)
+    return _explained(valuation, "column", place, alike[: _checked_number(n_similar)])
+
+
+def _explained(valuation: Valuation, side: Side, place: int, similar: Positions) -> Explanation:
+    return replace(
+        _taken_apart(valuation, side, place),
+        similar=tuple(_taken_apart(valuation, side, int(other)) for other in similar),
+    )
+
+
+def _taken_apart(valuation: Valuation, side: Side, place: int) -> Explanation:
+    sums = valuation.rows() if side == "row" else valuation.columns()
+    whole = sums.part(np.array([place]))
+    judged = whole.validation_errors
+    return Explanation(
+        side,
+        whole.labels[side].tolist()[0],
+        float(whole.values[0]),
+        float(whole.standard_errors[0]),
+        None if judged is None else float(judged[0]),
+        *_parts(valuation, side, place),
+    )
+
+
+def _parts(valuation: Valuation, side: Side, place: int) -> tuple[ValueList, Positions]:
+    """The parts, and where each of them stands in its line."""
+    parts = valuation.line(side, place)
+    # NaN sorts last; equal sizes stay in the table's order.
+    places = np.argsort(-np.abs(parts.values), kind="stable")
+    return parts.part(places), places
+
+
+def _cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:
+    """What stands in the cells behind the parts of a row; None where these are groups of cells."""
+    names = [str(name) for name in table.names.tolist()]
+    asked = [str(name) for name in parts.labels["column"].tolist()]
+    # A label that was valued is no cell of the table.
+    if not set(asked) - {LABEL} <= set(names):
+        return None
+    found = contents(table, np.full(len(names), row), np.arange(len(names)))
+    by_name = dict(zip(names, found, strict=True))
+    return tuple(by_name.get(name) for name in asked)
+
+
+def _with_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return replace(parts, labels=dict(parts.labels) | {"cell": array})
+
+
+def _of_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cells as they are if they are of one type, else as text."""
+    if len({type(cell) for cell in cells if cell is not None}) <= 1:
+        return cells
+    return tuple(None if cell is None else str(cell) for cell in cells)
+
+
+def _nearest_in_value(values: Floats, place: int) -> Positions:
+    order = np.argsort(np.abs(values - values[place]), kind="stable")
+    others: Positions = order[(order != place) & ~np.isnan(values[order])]
+    return others
+
+
+def _nearest_in_table(table: Table, place: int, order: Positions) -> Positions:
+    """Rows of like value, from the most similar one to the least."""
+    n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
+    own = Table.of(table.take(np.array([place]), np.arange(table.shape[1])), called="X")
+    distances = Distances.of(table, [replace(own, names=table.names)])
+    like = order[:n_like]
+    away = distances.measured(0, 0).sum(axis=0)[like]
+    nearest: Positions = like[np.argsort(away, kind="stable")]
+    return nearest
+
+
+def _checked_table(X: Any, valuation: Valuation) -> Table:
+    table = Table.of(X, called="X")
+    if valuation.blocks.rows.grouped:
+        raise ValueError(
+            "X came, but the rows of this valuation are groups, which have no distance; leave it "
+            "out."
+        )
+    refuse_other_rows(valuation, table)
+    refuse_other_cells(valuation, table)
+    return table
+
+
+def _checked_number(n_similar: Any) -> int:
+    if not is_whole(n_similar) or n_similar < 0:
+        raise ValueError(f"n_similar is {n_similar!r}; give a whole number of at least 0.")
+    return int(n_similar)
+
+
+def _first(parts: ValueList) -> ValueList:
+    return parts.part(np.arange(min(len(parts), _PARTS_PRINTED)))
+
+
+def _rest(parts: ValueList) -> list[str]:
+    """Sums of the parts that are too many to show, by sign."""
+    largest = np.abs(parts.values[~np.isnan(parts.values)]).max(initial=0.0)
+    rest = parts.values[_PARTS_PRINTED:]
+    dust = _DUST * largest
+    lines = [
+        f"{len(signed):,} more {side} 0: {signed.sum():.4g} together"
+        for side, signed in (("above", rest[rest > dust]), ("below", rest[rest < -dust]))
+        if len(signed)
+    ]
+    unvisited = int(np.isnan(parts.values).sum())
+    verb = "was" if unvisited == 1 else "were"
+    return lines + ([f"{unvisited:,} {verb} never visited"] if unvisited else [])
+
+
+def _difference(own: Explanation, other: Explanation) -> str:
+    """Say in which part another differs the most; parts are matched by position, not by name."""
+    name = "column" if own.side == "row" else "row"
+    theirs = np.empty(len(other.parts))
+    theirs[other.places] = other.parts.values
+    theirs = theirs[own.places]
+    gains = theirs - own.parts.values
+    start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
+    if np.isnan(gains).all():
+        return f"{start} cannot be compared: no part of both was visited."
+    most = int(np.nanargmax(np.abs(gains)))
+    return (
+        f"{start} differs most in {name} {own.parts.labels[name].tolist()[most]!r}: "
+        f"{theirs[most]:.3g}, not {own.parts.values[most]:.3g}."
+    )

@@ -1,0 +1,207 @@
+"""Columns of a table as numbers or levels, and as the features of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from cellworth.blocks import Mask, Positions, is_missing
+from cellworth.neighbours.columns import (
+    Distance,
+    Floats,
+    Kind,
+    NumericColumn,
+    checked_kinds,
+    read_column,
+)
+from cellworth.tables import Table
+
+Levels = NDArray[np.intp]
+# A level with fewer rows teaches nothing that would hold for a row left out.
+FEWEST_ROWS_OF_A_LEVEL = 5
+# All columns together; the cost of a regression grows with its square.
+MOST_LEVELS = 300
+_ROWS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column: levels of a category, or numbers.
+
+    Parameters
+    ----------
+    levels : array of shape (n_rows,)
+        Number of each cell's level, a gap being a level like any other. For numbers 0, and 1 for a
+        gap.
+    numbers : array of shape (n_rows,) or None
+        The numbers, NaN where there is a gap; None for categories.
+    squared : bool
+        Whether the square is a feature too.
+    """
+
+    levels: Levels
+    numbers: Floats | None = None
+    squared: bool = False
+
+    @classmethod
+    def of_numbers(cls, numbers: Floats, *, squared: bool = False) -> Column:
+        """Read numbers with gaps."""
+        return cls(np.isnan(numbers).astype(np.intp), numbers, squared)
+
+    @classmethod
+    def of_levels(cls, codes: NDArray[Any]) -> Column:
+        """Read codes of levels, whichever whole numbers these are."""
+        return cls(np.unique(codes, return_inverse=True)[1].reshape(-1))
+
+    @property
+    def known(self) -> Mask:
+        """Where the cell is no gap, among numbers; everywhere, among categories."""
+        return np.ones(len(self.levels), dtype=bool) if self.numbers is None else self.levels == 0
+
+    @property
+    def counts(self) -> Levels:
+        """Number of rows of each level."""
+        return np.bincount(self.levels)
+
+
+def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> list[Column]:
+    """Read all columns of a table."""
+    named = checked_kinds(kinds, table.names)
+    return [_read(table, place, named.get(name)) for place, name in enumerate(table.names.tolist())]
+
+
+def label_column(target: NDArray[Any], classes: NDArray[Any] | None) -> Column:
+    """Read labels as one more column: classes are levels, a numeric target counts squared too."""
+    if classes is None:
+        return Column.of_numbers(target, squared=True)
+    return Column.of_levels(np.searchsorted(classes, target))
+
+
+def uniform_scores(numbers: Floats) -> Floats:
+    """Ranks of numbers, spread evenly around 0 with variance 1; 0 for gaps."""
+    scores = np.zeros(len(numbers))
+    known = ~np.isnan(numbers)
+    ranks = rankdata(numbers[known]) - 0.5
+    scores[known] = np.sqrt(3.0) * (2.0 * ranks / max(len(ranks), 1) - 1.0)
+    return scores
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """All columns as features of a regression, made some rows at a time.
+
+    Numbers are their uniform scores (and the square of these, where asked for), with one feature
+    more where there are gaps. Categories have one feature per frequent level. The last feature is
+    the constant.
+
+    Parameters
+    ----------
+    parts : list of Part
+        What each column brings.
+    own : list of slice
+        Which features are those of each column.
+    """
+
+    parts: list[Part]
+    own: list[slice]
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> Features:
+        """Make features of columns."""
+        fewest = _fewest_rows(columns)
+        parts = [Part.of(column, fewest) for column in columns]
+        ends = np.cumsum([part.width for part in parts]).tolist()
+        return cls(parts, [slice(end - p.width, end) for end, p in zip(ends, parts, strict=True)])
+
+    def __len__(self) -> int:
+        """Count the features, the constant among them."""
+        return int(self.own[-1].stop) + 1
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.parts[0].marks.size
+
+    def strips(self) -> Iterator[tuple[slice, Floats]]:
+        """Go through the rows from top to bottom, some at a time."""
+        for start in range(0, self.n_rows, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, self.n_rows))
+            yield rows, self.rows(rows)
+
+    def rows(self, rows: slice | Positions) -> Floats:
+        """Features of some rows, shape (n_some, n_features)."""
+        array = np.zeros((len(self.parts[0].marks[rows]), len(self)))
+        for part, own in zip(self.parts, self.own, strict=True):
+            part.write(array[:, own], rows)
+        array[:, -1] = 1.0
+        return array
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Features of one column: some that hold numbers, then some of which at most one is 1.
+
+    Parameters
+    ----------
+    numbers : array of shape (n_rows, n_numbers)
+    marks : array of shape (n_rows,)
+        Which of the marks is 1, -1 for none.
+    n_marks : int
+    """
+
+    numbers: Floats
+    marks: Levels
+    n_marks: int
+
+    @classmethod
+    def of(cls, column: Column, fewest: int) -> Part:
+        """Make features of a column; levels with fewer rows than this have none."""
+        if column.numbers is None:
+            frequent = column.counts >= fewest
+            marks = np.where(frequent, np.cumsum(frequent) - 1, -1)[column.levels]
+            return cls(np.zeros((len(marks), 0)), marks, int(frequent.sum()))
+        scores = uniform_scores(column.numbers)
+        numbers = np.stack([scores, scores**2 - 1.0] if column.squared else [scores], axis=1)
+        return cls(numbers, column.levels - 1, int(column.levels.any()))
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return int(self.numbers.shape[1]) + self.n_marks
+
+    def write(self, out: Floats, rows: slice | Positions) -> None:
+        """Write the features of some rows into an array of zeros."""
+        n_numbers = self.numbers.shape[1]
+        out[:, :n_numbers] = self.numbers[rows]
+        marks = self.marks[rows]
+        marked = np.flatnonzero(marks >= 0)
+        out[marked, n_numbers + marks[marked]] = 1.0
+
+
+def _read(table: Table, place: int, kind: Kind | Distance | None) -> Column:
+    column = read_column(place, [table], kind, "robust")
+    if isinstance(column, NumericColumn):
+        return Column.of_numbers(column.cells[0])
+    return Column.of_levels(_in_order_of_content(column.cells[0], table.column(place)))
+
+
+def _in_order_of_content(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
+    """Number levels by what they are, not by where they first occur; gaps come last."""
+    _, first, levels = np.unique(codes, return_index=True, return_inverse=True)
+    keys = [(is_missing(cell), type(cell).__name__, str(cell)) for cell in cells[first].tolist()]
+    ranks = np.empty(len(keys), dtype=np.intp)
+    ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+    return ranks[levels.reshape(-1)]
+
+
+def _fewest_rows(columns: Sequence[Column]) -> int:
+    """Rows that a level must have to be a feature: so many that features do not get too many."""
+    counts = np.concatenate([[0], *(c.counts for c in columns if c.numbers is None)])
+    descending = np.sort(counts)[::-1]
+    left_out = int(descending[MOST_LEVELS]) if len(descending) > MOST_LEVELS else 0
+    return max(FEWEST_ROWS_OF_A_LEVEL, left_out + 1)

@@ -1,0 +1,361 @@
+"""removal_curve: how a model fares when cells are taken away in the order of a ranking."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from cellworth.blocks import Mask
+from cellworth.counts import checked_count
+from cellworth.diagnostics.cells import scores_of_cells
+from cellworth.diagnostics.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
+from cellworth.diagnostics.repair import drawn, emptied, known_cells
+from cellworth.diagnostics.seeds import checked_seed
+from cellworth.execution import steps_bar
+from cellworth.games.fitting import seeded
+from cellworth.games.flattened import Fillings
+from cellworth.games.model import ModelGame, checked_model
+from cellworth.listing import frame, table_lines
+from cellworth.tables import Table
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+Order = Literal["highest", "lowest"]
+Refill = Literal["draw", "mean", "missing"]
+Refiller = Callable[[Mask], Table]
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class RemovalCurve:
+    """Scores on held-out rows of models that were trained with fewer and fewer true cells.
+
+    Parameters
+    ----------
+    shares : array of shape (n_shares,)
+        Shares of cells that were removed.
+    scores, random_scores : arrays of shape (n_seeds, n_shares)
+        Removed in the order of the ranking, and in random order.
+    order : {"highest", "lowest"}
+        Which cells of the ranking went first.
+    refill : {"draw", "mean", "missing"}
+        What came in the place of removed cells.
+    scoring : str
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
+    >>> X_test, y_test = [[i + 0.4, 1] for i in range(24)], y
+    >>> curve = removal_curve([[2, 1]] * 24, DecisionTreeClassifier(random_state=0), X, y,
+    ...                       X_test=X_test, y_test=y_test, shares=(0, 0.4), n_seeds=5)
+    >>> curve
+    accuracy on held-out rows, 5 seeds
+    removed     highest first            random  difference
+         0%  1.0000 +- 0.0000  1.0000 +- 0.0000     +0.0000
+        40%  0.4250 +- 0.1692  0.7667 +- 0.1246     -0.3417
+    >>> curve.difference().mean < 0
+    True
+    """
+
+    shares: Floats
+    scores: Floats
+    random_scores: Floats
+    order: Order
+    refill: Refill
+    scoring: str
+    backend: str | None = None
+
+    @property
+    def band(self) -> Band:
+        """Mean score at each share, with a 95 % interval over seeds."""
+        return Band.over_seeds(self.scores)
+
+    @property
+    def random_band(self) -> Band:
+        """The same for random order."""
+        return Band.over_seeds(self.random_scores)
+
+    def difference(self, shares: Iterable[float] | None = None) -> Band:
+        """Score minus that of random order, seed by seed, in the mean over some shares.
+
+        Parameters
+        ----------
+        shares : iterable of float, default=None
+            None means all shares of the curve above 0.
+        """
+        wanted = self.shares[self.shares > 0] if shares is None else np.array([*shares], float)
+        places = [int(np.argmin(np.abs(self.shares - share))) for share in wanted]
+        if not places or not np.allclose(self.shares[places], wanted):
+            raise ValueError(
+                f"shares is {wanted.tolist()}, but the curve has {self.shares.tolist()}; "
+                "name some of these."
+            )
+        gained = (self.scores - self.random_scores)[:, places].mean(axis=1)
+        return Band(*map(float, Band.over_seeds(gained)))
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame with one line per seed and share."""
+        n_seeds, n_shares = self.scores.shape
+        columns = {
+            "seed": np.repeat(np.arange(n_seeds), n_shares).tolist(),
+            "share": np.tile(self.shares, n_seeds).tolist(),
+            "score": self.scores.ravel().tolist(),
+            "random_score": self.random_scores.ravel().tolist(),
+        }
+        return frame(columns, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """A table for the terminal, and what it comes to."""
+        ranked, random = self.band, self.random_band
+        columns = {
+            "removed": [f"{share:.0%}" for share in self.shares],
+            f"{self.order} first": _with_error(ranked),
+            "random": _with_error(random),
+            "difference": [f"{gain:+.4f}" for gain in ranked.mean - random.mean],
+        }
+        seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
+        lines = [f"{self.scoring} on held-out rows, {seeds}", *table_lines(columns)]
+        if self.refill != "draw":
+            lines.append(_leak(self.refill))
+        return "\n".join(lines)
+
+
+def removal_curve(
+    ranking: Any,
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    X_test: Any,
+    y_test: Any,
+    order: Order = "highest",
+    shares: Sequence[float] = SHARES,
+    refill: Refill = "draw",
+    scoring: Any = None,
+    n_seeds: int = 5,
+    random_state: int = 0,
+    progress: bool = True,
+) -> RemovalCurve:
+    """Take cells away in the order of a ranking, and as many at random, and train on the rest.
+
+    Parameters
+    ----------
+    ranking : Valuation or array of shape (n_rows, n_columns)
+        Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
+        put in random order, anew for each seed; cells without a score (NaN) go last.
+    model : classifier or regressor
+        Cloned for every fit. In run r (0, 1, ...), its whole-number seeds are r higher and its open
+        ones are r, whatever ``random_state`` is.
+    X, y : table and labels that are trained on, the table that the ranking is about
+    X_test, y_test : table and labels to score on
+        Rows that neither the model nor the ranking has seen. The rows of X are refused; a warning
+        comes where some are among them, or where these are the validation rows of the Valuation.
+    order : {"highest", "lowest"}, default="highest"
+        Which scores go first.
+    shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
+        Shares of all cells to remove, increasing.
+    refill : {"draw", "mean", "missing"}, default="draw"
+        A removed cell becomes a random draw from the cells of its column that are kept (from all of
+        them where none is kept); the mean (the most frequent) of these; or a gap.
+    scoring : str or callable, default=None
+        A scikit-learn scoring name or scorer; None means accuracy or R squared.
+    n_seeds : int, default=5
+        Repetitions, each with its own draws, random order and seed of the model.
+    random_state : int, default=0
+        Seed of draws and random orders; run r draws from (random_state, r).
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
+
+    Returns
+    -------
+    RemovalCurve
+
+    Notes
+    -----
+    Values are low where a cell lies on the other class's side of its column, so that *which* cells
+    are low tells the label. With ``refill="mean"`` or ``"missing"`` a model can see which cells
+    were removed, learns that, and fails on rows from which nothing was removed. A warning says so.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> curve = removal_curve([[2, 1], [2, 1], [2, 1], [2, 1]], DecisionTreeClassifier(), X, y,
+    ...                       X_test=[[0.5, 5.0], [2.5, 5.0]], y_test=[0, 1], order="lowest",
+    ...                       shares=(0, 0.5), n_seeds=3)
+    >>> curve.scores
+    array([[1., 1.],
+           [1., 1.],
+           [1., 1.]])
+    """
+    table = Table.of(X, called="X")
+    checked_model(model)
+    scores = scores_of_cells(ranking, table)
+    _checked_choice(order, Order, "order")
+    _checked_choice(refill, Refill, "refill")
+    wanted = _checked_shares(shares)
+    if refill != "draw":
+        warnings.warn(_leak(refill), stacklevel=2)
+    runs = []
+    random_state = checked_seed(random_state)
+    n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
+    with steps_bar("removal curve", n_fits, shown=progress) as bar:
+        for seed in range(n_seeds):
+            rng = np.random.default_rng([random_state, seed])
+            game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
+            if seed == 0:
+                judges, problem = game.problem.folds[0], game.problem
+                refuse_own_rows(X_test, {"X": X}, judges.target, problem.target)
+                _warn_of_judges(ranking, game)
+            run = _Run(game, _refiller(refill, game.problem.table, rng), wanted, bar.update)
+            first = -scores if order == "highest" else scores
+            runs.append(
+                [run.scores(_ordered(first, rng)), run.scores(rng.permutation(scores.size))]
+            )
+    ranked, random = np.moveaxis(np.array(runs), 1, 0)
+    named = named_scoring(scoring, game)
+    return RemovalCurve(wanted, ranked, random, order, refill, named, table.backend)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One seed: the same draws and the same model for every order of removal."""
+
+    game: ModelGame
+    refiller: Refiller
+    shares: Floats
+    tick: Callable[[], Any]
+
+    def scores(self, order: NDArray[np.intp]) -> list[float]:
+        """Scores after more and more cells are removed, in this order of all cells."""
+        return [self._score(order, share) for share in self.shares]
+
+    def _score(self, order: NDArray[np.intp], share: float) -> float:
+        shape = self.game.problem.table.shape
+        mask = np.zeros(shape, dtype=bool)
+        mask.ravel()[order[: round(share * len(order))]] = True
+        game = self.game.on(self.refiller(mask))
+        everything = (np.ones(n, dtype=bool) for n in shape)
+        try:
+            score = float(game.value(*everything))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"the model failed with {share:.0%} of the cells removed ({cause_of(error)}); give "
+                "a model that can be trained on such a table, or another refill."
+            ) from error
+        self.tick()
+        return score
+
+
+def _warn_of_judges(ranking: Any, game: ModelGame) -> None:
+    """Warn where the rows that score are the rows that the values came from."""
+    if not isinstance(ranking, Valuation):
+        return
+    asked = ranking.provenance.question.get("data_sha256", {}).get("validation")
+    if asked == game.problem.question()["data_sha256"]["validation"]:
+        warnings.warn(
+            "X_test and y_test are the rows that the cells were valued by: they praise the values "
+            "for what is luck of these rows; score on rows that were set aside.",
+            stacklevel=3,
+        )
+
+
+def _refiller(refill: Refill, table: Table, rng: np.random.Generator) -> Refiller:
+    """Make a function from the mask of removed cells to a table."""
+    if refill == "missing":
+        return lambda mask: emptied(table, mask)
+    if refill == "mean":
+        return _averager(table)
+    known, luck = known_cells(table), rng.random(table.shape)
+    return lambda mask: drawn(table, mask & known.any(axis=0), _source(known, mask), luck)
+
+
+def _averager(table: Table) -> Refiller:
+    """Fill removed cells with means; columns that keep all cells, and gaps, stay as they are."""
+    fillings, known = Fillings.of(table), known_cells(table)
+    everyone = np.ones(table.shape[0], dtype=bool)
+
+    def averaged(mask: Mask) -> Table:
+        if not mask.any():
+            return table
+        gaps = ~known & (~mask | ~known.any(axis=0))
+        filled = emptied(fillings.filled(~mask, everyone), gaps).data
+        if isinstance(table.data, np.ndarray) or isinstance(filled, np.ndarray):
+            return replace(table, data=filled)
+        changed = [filled[:, place] for place in np.flatnonzero(mask.any(axis=0)).tolist()]
+        return replace(table, data=table.data.with_columns(*changed))
+
+    return averaged
+
+
+def _source(known: Mask, mask: Mask) -> Mask:
+    """Cells to draw from: known and kept, and all known ones of columns that keep none."""
+    kept = known & ~mask
+    return np.where(kept.any(axis=0), kept, known)
+
+
+def _ordered(scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Cells from the lowest score to the highest, equal ones at random, NaN last."""
+    return np.lexsort((rng.random(scores.size), scores.ravel()))
+
+
+def _checked_choice(choice: Any, choices: Any, called: str) -> None:
+    if choice not in get_args(choices):
+        names = ", ".join(map(repr, get_args(choices)))
+        raise ValueError(f"{called} is {choice!r}; give one of {names}.")
+
+
+def _checked_shares(shares: Any) -> Floats:
+    try:
+        wanted = np.array([*shares], dtype=np.float64)
+    except (TypeError, ValueError):
+        wanted = np.array([])
+    inside = len(wanted) and (wanted >= 0).all() and (wanted <= 1).all()
+    if not inside or (np.diff(wanted) <= 0).any():
+        raise ValueError(
+            f"shares is {shares!r}; give increasing numbers between 0 and 1, such as (0, 0.1, 0.2)."
+        )
+    return wanted
+
+
+def _leak(refill: Refill) -> str:
+    trace = "the same number" if refill == "mean" else "a gap"
+    return (
+        f"refill={refill!r} leaves {trace} where a cell was removed: a model can see which cells "
+        "were, and where the ranking knows of the labels, that tells the label on these rows and "
+        "nowhere else; refill='draw' hides them among the cells of their column."
+    )
+
+
+def _with_error(band: Band) -> list[str]:
+    halves = band.high - band.mean
+    return [
+        f"{mean:.4f}" if np.isnan(half) else f"{mean:.4f} +- {half:.4f}"
+        for mean, half in zip(band.mean, halves, strict=True)
+    ]
+
+
+class Band(NamedTuple):
+    """A mean with its 95 % interval; numbers, or arrays of one entry per point of a curve."""
+
+    mean: Any
+    low: Any
+    high: Any
+
+    @classmethod
+    def over_seeds(cls, runs: NDArray[np.float64]) -> Band:
+        """Mean over the first axis with Student's interval; NaN for the ends of a single run."""
+        mean, n_runs = runs.mean(axis=0), len(runs)
+        if n_runs < 2:
+            return cls(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
+        half = stats.t.ppf(0.975, n_runs - 1) * runs.std(axis=0, ddof=1) / np.sqrt(n_runs)
+        return cls(mean, mean - half, mean + half)

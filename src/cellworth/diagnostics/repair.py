@@ -1,0 +1,385 @@
+"""repair: a copy of a table in which the cells that a person named are changed."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Mask, Positions, is_missing
+from cellworth.diagnostics.cells import NamedCells
+from cellworth.diagnostics.seeds import generator_of
+from cellworth.neighbours.columns import NumericColumn, read_column
+from cellworth.neighbours.distances import Distances, Wholes
+from cellworth.tables import Table
+
+Way = Literal["missing", "draw", "neighbours", "values"]
+Floats = NDArray[np.float64]
+N_NEIGHBOURS = 10
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def repair(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: Any = 0) -> Any:
+    """Return a copy of X in which the named cells, and only these, are changed.
+
+    Parameters
+    ----------
+    X : data frame or array of shape (n_rows, n_columns)
+        It is left as it is.
+    cells : data frame, array or list
+        A data frame with columns ``row`` and ``column`` (ids and names as in X, such as a list of
+        suspects that a person went through), a boolean mask of X's shape, or a list of pairs
+        (row, column).
+    how : {"missing", "draw", "neighbours", "values"}
+        What comes in their place: a gap; a random draw from the other cells of the column; the
+        median (of text and categories the most frequent) of the ten rows that are nearest by the
+        other columns; or what the user gives as ``values``.
+    values : sequence or str, default=None
+        One value per cell, in the order in which ``cells`` names them (row after row in a mask), or
+        the name of the column of ``cells`` that holds them. A missing value makes a gap. Text that
+        is exactly a number, an ISO date, True or False is read as such where the column holds
+        these, because a list that was saved and edited is all text.
+    random_state : int, Generator or None, default=0
+        Seed of draws.
+
+    Returns
+    -------
+    data frame or array
+        In the library and with the index and the types of X; a list of rows comes back as an array.
+        Whole numbers among which there is a gap become floats where the library has no other way.
+
+    See Also
+    --------
+    before_and_after : Did it help? Asked of rows that nobody touched.
+
+    Examples
+    --------
+    >>> repair([[20, 1], [30, 2], [300, 3]], [(2, "x0")], how="values", values=[30])
+    array([[20,  1],
+           [30,  2],
+           [30,  3]])
+    """
+    table = Table.of(X, called="X")
+    if how not in get_args(Way):
+        choices = ", ".join(map(repr, get_args(Way)))
+        raise ValueError(f"how is {how!r}; say what comes in the place of cells: {choices}.")
+    named = NamedCells.of(cells, table)
+    mask = named.mask(table.shape)
+    if (values is not None) != (how == "values"):
+        raise ValueError(
+            f"how is {how!r} and values is {'not ' if values is not None else ''}None; values go "
+            "with how='values', and only with it."
+        )
+    if how == "missing":
+        changed = emptied(table, mask)
+    elif how == "values":
+        changed = given(table, named, _checked_values(values, named, mask))
+    else:
+        source = _source(table, mask)
+        if how == "draw":
+            luck = generator_of(random_state).random(table.shape)
+            changed = drawn(table, mask, source, luck)
+        else:
+            changed = from_neighbours(table, named, source) if len(named) else table
+    return _copy(changed.native)
+
+
+def _source(table: Table, mask: Mask) -> Mask:
+    """Cells that others may be filled with: known, and not named themselves."""
+    source = known_cells(table) & ~mask
+    bare = np.flatnonzero(mask.any(axis=0) & ~source.any(axis=0))
+    if len(bare):
+        raise ValueError(
+            f"no cell of column {table.names.tolist()[bare[0]]!r} is left to fill the named ones "
+            "with; name fewer cells, drop the column, or use how='missing' or 'values'."
+        )
+    return source
+
+
+def _checked_values(values: Any, named: NamedCells, mask: Mask) -> list[Any]:
+    if mask.sum() < len(named):
+        raise ValueError(
+            f"cells names {len(named)} cells, of which {mask.sum()} differ; with how='values' name "
+            "each cell once, so that it gets one value."
+        )
+    if isinstance(values, str):
+        if named.frame is None or values not in named.frame.columns:
+            raise ValueError(
+                f"values is {values!r}, which is no column of cells; give one value per cell, or "
+                "name a column of the data frame that names the cells."
+            )
+        return list(named.frame[values].to_list())
+    if not isinstance(values, Iterable):
+        raise TypeError(f"values is {values!r}; give a list with one value per cell.")
+    offered = values.tolist() if hasattr(values, "tolist") else list(values)
+    if len(offered) != len(named):
+        raise ValueError(
+            f"values has {len(offered)} entries for {len(named)} cells; give one value per cell."
+        )
+    return offered
+
+
+def _copy(native: Any) -> Any:
+    # Tables of polars and Arrow cannot be changed in place, so that they may share memory.
+    return native.copy() if hasattr(native, "copy") else native
+
+
+def emptied(table: Table, mask: Mask) -> Table:
+    """Make gaps of these cells; columns that cannot hold gaps change type as their library does."""
+    if isinstance(table.data, np.ndarray):
+        array = _with_room_for_gaps(table.data) if mask.any() else table.data.copy()
+        if mask.any():
+            # NumPy turns None into NaN among numbers and into NaT among dates.
+            array[mask] = None
+        return replace(table, data=array)
+    data = table.data
+    series = [
+        data.select(nw.when(_flags(~mask[:, place], data)).then(data[:, place]))[:, 0]
+        for place in _positions(mask.any(axis=0))
+    ]
+    return replace(table, data=data.with_columns(*series) if series else data)
+
+
+def known_cells(table: Table) -> Mask:
+    """Tell which cells are no gaps, shape (n_rows, n_columns)."""
+    return np.column_stack([_known(table.column(place)) for place in range(table.shape[1])])
+
+
+def drawn(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
+    """Fill cells with random ones of their column, of which only those in ``source`` are drawn.
+
+    ``luck`` holds a number between 0 and 1 for each cell, so that the same cells get alike draws in
+    tables that differ little.
+    """
+    origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
+    for place in np.flatnonzero(mask.any(axis=0)):
+        pool = np.flatnonzero(source[:, place])
+        asked = mask[:, place]
+        origins[asked, place] = pool[(luck[asked, place] * len(pool)).astype(np.intp)]
+    return gathered(table, origins)
+
+
+def from_neighbours(table: Table, cells: NamedCells, source: Mask) -> Table:
+    """Fill cells with what the nearest rows have; only cells in ``source`` are taken.
+
+    Distances are over the other columns, and named cells count there as gaps: they are in doubt.
+    The median of numbers is one that a row has, of two middle ones that of the nearer row.
+    """
+    mask = cells.mask(table.shape)
+    doubted = emptied(table, mask)
+    asked = np.flatnonzero(mask.any(axis=1))
+    queries = Table.of(doubted.take(asked, np.arange(table.shape[1])), called="X")
+    distances = Distances.of(doubted, [replace(queries, names=table.names)])
+    columns = {place: _Middle.of(table, place) for place in _positions(mask.any(axis=0))}
+    origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
+    for query, row in enumerate(asked):
+        measured = distances.measured(0, query)
+        whole = measured.sum(axis=0)
+        for place in _positions(mask[row]):
+            origins[row, place] = columns[place].among(
+                np.flatnonzero(source[:, place]), whole - measured[place]
+            )
+    return gathered(table, origins)
+
+
+def gathered(table: Table, origins: Positions) -> Table:
+    """Take every cell from another row of its own column, so that types stay as they are."""
+    data, own = table.data, np.arange(table.shape[0])
+    if isinstance(data, np.ndarray):
+        return replace(table, data=np.take_along_axis(data, origins, axis=0))
+    changed = _positions((origins != own[:, None]).any(axis=0))
+    series = [data[:, place][origins[:, place]] for place in changed]
+    return replace(table, data=data.with_columns(*series) if series else data)
+
+
+def given(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
+    """Put the user's values into cells, one per cell; a missing value makes a gap."""
+    gaps = np.array([is_missing(value) for value in values], dtype=bool)
+    empty = NamedCells(cells.rows[gaps], cells.columns[gaps])
+    table = emptied(table, empty.mask(table.shape))
+    data = table.data
+    series = []
+    for place in np.unique(cells.columns[~gaps]).tolist():
+        which = _positions((cells.columns == place) & ~gaps)
+        rows, offered = cells.rows[which], [values[number] for number in which]
+        offered = [_read_as(value, _kind_of(table, place)) for value in offered]
+        if isinstance(data, np.ndarray):
+            data = _placed_in_array(data, rows, place, offered, table.names[place])
+        else:
+            series.append(_placed(data[:, place], rows, offered))
+    if not isinstance(data, np.ndarray) and series:
+        data = data.with_columns(*series)
+    return replace(table, data=data)
+
+
+class _Middle:
+    """The median of a column's numbers, or its most frequent category, among some rows."""
+
+    def __init__(self, cells: NDArray[Any], numeric: bool) -> None:
+        self._cells = cells
+        self._numeric = numeric
+
+    @classmethod
+    def of(cls, table: Table, place: int) -> _Middle:
+        column = read_column(place, [table], None, "robust")
+        return cls(column.cells[0], isinstance(column, NumericColumn))
+
+    def among(self, rows: Positions, distances: Wholes) -> int:
+        """Return the row whose cell it is; all rows as near as the tenth nearest take part."""
+        away = distances[rows]
+        n_nearest = min(N_NEIGHBOURS, len(rows))
+        near = away <= np.partition(away, n_nearest - 1)[n_nearest - 1]
+        rows, away = rows[near], away[near]
+        return int(rows[self._median(rows, away) if self._numeric else self._mode(rows, away)])
+
+    def _median(self, rows: Positions, away: Wholes) -> int:
+        # By value, and of equal values the nearer first.
+        order = np.lexsort((away, self._cells[rows]))
+        middle = order[[(len(order) - 1) // 2, len(order) // 2]]
+        return int(middle[np.argmin(away[middle])])
+
+    def _mode(self, rows: Positions, away: Wholes) -> int:
+        _, codes, counts = np.unique(self._cells[rows], return_inverse=True, return_counts=True)
+        # Of categories that are equally frequent, the one that the nearest row has.
+        return int(np.lexsort((away, -counts[codes]))[0])
+
+
+def _positions(mask: Any) -> list[int]:
+    positions: list[int] = np.flatnonzero(mask).tolist()
+    return positions
+
+
+def _known(cells: NDArray[Any]) -> Mask:
+    if cells.dtype.kind in "iub":
+        return np.ones(len(cells), dtype=bool)
+    if cells.dtype.kind in "fMm":
+        return np.asarray(cells == cells)  # noqa: PLR0124 (NaN and NaT differ from themselves)
+    return np.array([not is_missing(cell) for cell in cells.tolist()], dtype=bool)
+
+
+def _with_room_for_gaps(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64)
+    return array.astype(object) if array.dtype.kind in "US" else array.copy()
+
+
+def _flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
+    return nw.new_series("kept", mask, nw.Boolean(), backend=data.implementation)
+
+
+def _kind_of(table: Table, place: int) -> type | None:
+    """What the cells of a column are where text may stand for them; None where text is text."""
+    dtype = table.dtype(place)
+    if dtype is None:
+        return float if table.column(place).dtype.kind in "iuf" else None
+    if dtype.is_numeric():
+        return float
+    return {nw.Boolean: bool, nw.Datetime: datetime.datetime, nw.Date: datetime.date}.get(
+        type(dtype)
+    )
+
+
+def _read_as(value: Any, kind: type | None) -> Any:
+    """Read text that is exactly a number, a date or True; a list that was edited is all text."""
+    if not isinstance(value, str) or kind is None:
+        return value
+    if kind is bool:
+        return {"True": True, "False": False}.get(value, value)
+    if kind is float:
+        if not _NUMBER.fullmatch(value):
+            return value
+        return int(value) if value.lstrip("+-").isdigit() else float(value)
+    try:
+        return kind.fromisoformat(value)  # type: ignore[attr-defined]
+    except ValueError:
+        return value
+
+
+def _placed(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+    """Put values into a column, as they are or in its own type, if that keeps the type."""
+    _refuse_misfits(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
+    arrow = series.implementation.is_pyarrow()
+    for place in (_scattered_in_arrow,) if arrow else (_scattered, _scattered_after_cast):
+        try:
+            with warnings.catch_warnings():
+                # Some versions of pandas warn where others refuse.
+                warnings.simplefilter("error")
+                placed = place(series, rows, values)
+        # Libraries raise what they like; the sentence below says it for all of them.
+        except Exception:  # noqa: S112
+            continue
+        kept = placed[rows].to_list() == values or series.dtype.is_float()
+        if placed.dtype == series.dtype and kept:
+            return placed
+    raise ValueError(_misfit(values, series.name, series.dtype))
+
+
+def _scattered(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+    return series.scatter(rows.tolist(), values)
+
+
+def _scattered_after_cast(
+    series: nw.Series[Any], rows: Positions, values: list[Any]
+) -> nw.Series[Any]:
+    made = nw.new_series("values", values, backend=series.implementation)
+    return series.scatter(rows.tolist(), made.cast(series.dtype))
+
+
+def _scattered_in_arrow(
+    series: nw.Series[Any], rows: Positions, values: list[Any]
+) -> nw.Series[Any]:
+    """Put values behind the column, in its very own type, and take them from there."""
+    import pyarrow as pa
+
+    native = series.to_native()
+    made = pa.array(values, type=native.type)
+    longer = pa.chunked_array([*native.chunks, made], type=native.type).unify_dictionaries()
+    origins = np.arange(len(series))
+    origins[rows] = len(series) + np.arange(len(rows))
+    taken: nw.Series[Any] = nw.from_native(longer.take(pa.array(origins)), series_only=True)
+    return taken.alias(series.name)
+
+
+def _refuse_misfits(values: list[Any], name: Any, dtype: Any, *, numeric: bool) -> None:
+    """Refuse text among numbers, which some libraries would read as they like, and infinity."""
+    for value in values if numeric else []:
+        if isinstance(value, str):
+            raise ValueError(_misfit([value], name, dtype))
+        if isinstance(value, float | np.floating) and np.isinf(value):
+            raise ValueError(
+                f"values has {value!r} for column {name!r}, and infinity is at no distance from "
+                "anything; give a number, or None for a gap."
+            )
+
+
+def _placed_in_array(
+    array: NDArray[Any], rows: Positions, place: int, values: list[Any], name: Any
+) -> NDArray[Any]:
+    _refuse_misfits(values, name, array.dtype, numeric=array.dtype.kind in "iuf")
+    try:
+        made = np.array(values, dtype=None if array.dtype.kind == "U" else array.dtype)
+        if array.dtype.kind == made.dtype.kind == "U":
+            # A longer text must not be cut to the width of the array.
+            array = array.astype(np.promote_types(array.dtype, made.dtype))
+        copy = array.copy()
+        copy[rows, place] = made
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(_misfit(values, name, array.dtype)) from error
+    if copy.dtype.kind != "f" and copy[rows, place].tolist() != list(values):
+        raise ValueError(_misfit(values, name, array.dtype))
+    return copy
+
+
+def _misfit(values: list[Any], name: Any, dtype: Any) -> str:
+    shown = ", ".join(map(repr, values[:3]))
+    return (
+        f"values has {shown} for column {name!r}, which holds {dtype}; give values of its type, or "
+        "change the type of the column first."
+    )

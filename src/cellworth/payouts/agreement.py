@@ -1,0 +1,235 @@
+"""Agreements: what owners fix before anything is valued, in a TOML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
+from typing import Any
+
+from cellworth.absent import is_absent
+from cellworth.counts import is_whole
+from cellworth.files import local_path, written_atomically
+from cellworth.owners import Owners, checked_entries, read_toml
+from cellworth.payouts.payout import Payout
+from cellworth.payouts.policy import Policy
+from cellworth.payouts.split import split_by
+from cellworth.valuation import Valuation
+
+FORMAT = "cellworth agreement"
+VERSION = 1
+# Fingerprints of what is delivered after the agreement.
+_LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Owners, terms of the valuation and policy of the split, fixed before values are known.
+
+    Parameters
+    ----------
+    owners : tuple of mappings
+        Name, rows and columns of each holding, as in the file.
+    terms : mapping
+        What the valuation must answer: game or model, metric, fingerprint of the validation rows,
+        seed; and the name and all parameters of the valuer, such as design, sweeps and stop.
+    policy : Policy
+    text : str
+        The file as it was written.
+    overlaps : {"refuse", "equal", "first"}
+        What happens where two owners claim a cell.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> agreement = Agreement.draft(valuer, owners, Policy(negative="carry"), **data)
+    >>> valuation = valuer.fit(**data).valuation_
+    >>> [str(amount) for amount in agreement.split(valuation, X, amount="100.00").amounts]
+    ['75.00', '25.00']
+
+    A valuation that answers another question is refused:
+
+    >>> agreement.difference(KNNValuer(3, random_state=0).fit(**data).valuation_)
+    'n_neighbors is 3, but 1 was agreed on.'
+    """
+
+    owners: tuple[Mapping[str, Any], ...]
+    terms: Mapping[str, Any]
+    policy: Policy
+    text: str
+    overlaps: str = "refuse"
+
+    @classmethod
+    def draft(
+        cls, valuer: Any, owners: Owners, policy: Policy | None = None, **data: Any
+    ) -> Agreement:
+        """Write down what a valuer would be asked, who owns what, and how money will be split.
+
+        Parameters
+        ----------
+        valuer : Valuer
+            With all its settings, not fitted; its ``random_state`` must be a number.
+        owners : Owners
+        policy : Policy, default=None
+            None means ``Policy()``.
+        **data
+            What ``fit`` will be given: X, y, X_val, y_val; a ShardedTable as X has its own y.
+        """
+        _refuse_other_kinds(valuer, owners, policy)
+        seed = getattr(valuer, "random_state", None)
+        if hasattr(valuer, "random_state") and not is_whole(seed):
+            raise ValueError(
+                f"random_state of the valuer is {seed!r}; give a whole number, so that the "
+                "valuation can be replayed."
+            )
+        _refuse_no_data(data)
+        terms = _terms(
+            valuer.question(**data), valuer.described(), None if seed is None else int(seed)
+        )
+        plain = {
+            "format": FORMAT,
+            "version": VERSION,
+            "overlaps": owners.overlaps,
+            "valuation": terms,
+            "policy": _without_none(asdict(policy or Policy())),
+            "owners": owners.to_plain(),
+        }
+        return cls.from_plain(plain, _toml(plain), called="the draft")
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
+        """Read an agreement; mistakes in it get one sentence."""
+        plain, text = read_toml(path), local_path(path, "path").read_text(encoding="utf-8")
+        return cls.from_plain(plain, text, called=str(path))
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:
+        """Read an agreement from what its file holds, and from the file's text."""
+        if plain.get("format") != FORMAT or plain.get("version") != VERSION:
+            raise ValueError(
+                f"{called} is no agreement of format {FORMAT!r}, version {VERSION}; write it with "
+                "Agreement.draft(...).save(path)."
+            )
+        terms, policy = plain.get("valuation"), plain.get("policy", {})
+        if not isinstance(terms, Mapping) or not terms.get("validation_sha256"):
+            raise ValueError(
+                f"{called} does not say what is valued; give [valuation] with validation_sha256, "
+                "scoring, game and seed."
+            )
+        if not isinstance(terms.get("valuer", {}), Mapping):
+            raise ValueError(
+                f"{called} has {terms['valuer']!r} as the valuer; give [valuation.valuer] with its "
+                "name and its parameters."
+            )
+        known = {field.name for field in fields(Policy)}
+        if not isinstance(policy, Mapping) or set(policy) - known:
+            odd = ", ".join(sorted(set(policy) - known)) if isinstance(policy, Mapping) else policy
+            raise ValueError(
+                f"[policy] of {called} has {odd}; it knows {', '.join(sorted(known))}."
+            )
+        owners = tuple(checked_entries(plain.get("owners"), called))
+        return cls(owners, terms, Policy(**policy), text, plain.get("overlaps", "refuse"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        with written_atomically(local_path(path, "path")) as file:
+            file.write(self.text.encode())
+
+    def owners_of(self, X: Any) -> Owners:
+        """Owners of the table that was delivered."""
+        plain = {"owners": list(self.owners), "overlaps": self.overlaps}
+        return Owners.from_plain(plain, X, called="the agreement")
+
+    def difference(self, valuation: Valuation) -> str | None:
+        """First way in which a valuation is not what was agreed, as a sentence; None if it is."""
+        seeds = [session.seed for session in valuation.provenance.sessions]
+        provenance = valuation.provenance
+        valuer = provenance.method.get("valuer", {})
+        came = _terms(provenance.question, valuer, seeds[0] if len(seeds) == 1 else seeds)
+        for name in sorted(set(self.terms) | set(came)):
+            if name == "valuer":
+                continue
+            if name not in self.terms:
+                return f"{name} is {came[name]!r}, but the agreement says nothing about it."
+            # Exact values have no seed, whatever one was agreed on.
+            if came.get(name) != self.terms[name] and not (name == "seed" and seeds == [None]):
+                return f"{name} is {came.get(name)!r}, but {self.terms[name]!r} was agreed on."
+        return _other_setting(valuer, self.terms.get("valuer", {}))
+
+    def split(
+        self,
+        valuation: Valuation,
+        X: Any,
+        *,
+        amount: str | int | Decimal,
+        carried: Mapping[str, float] | None = None,
+    ) -> Payout:
+        """Split an amount as agreed; a valuation that answers another question is refused."""
+        difference = self.difference(valuation)
+        if difference is not None:
+            raise ValueError(
+                f"this valuation is not what was agreed: {difference} Value the table as agreed, "
+                "or agree anew."
+            )
+        return split_by(
+            self.policy,
+            valuation,
+            self.owners_of(X),
+            amount=amount,
+            carried=carried,
+            agreement=self.text,
+        )
+
+
+def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
+    asked = ("question", "described")
+    if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in asked):
+        raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    if not owners.names:
+        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
+    if policy is not None and not isinstance(policy, Policy):
+        raise TypeError(f"policy is of type {type(policy).__name__}; give Policy(...) or None.")
+
+
+def _refuse_no_data(data: Mapping[str, Any]) -> None:
+    needed = ("X",) if is_absent(data.get("X")) else ("X", "y")
+    missing = [name for name in needed if data.get(name) is None]
+    if missing:
+        raise ValueError(
+            f"the draft came without {' and '.join(missing)}; give what fit will be given: "
+            "Agreement.draft(valuer, owners, X=X, y=y, X_val=X_val, y_val=y_val)."
+        )
+
+
+def _other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | None:
+    """First parameter of the valuer that is not as agreed, as a sentence."""
+    for name in sorted(set(came) | set(agreed)):
+        if came.get(name) != agreed.get(name):
+            one, other = (side.get(name, "not known") for side in (came, agreed))
+            return f"{name} of the valuer is {one}, but {other} was agreed on."
+    return None
+
+
+def _terms(question: Mapping[str, Any], valuer: Mapping[str, str], seed: Any) -> dict[str, Any]:
+    """What is agreed on of a question, in words that TOML has."""
+    terms = {name: question[name] for name in question if name not in _LATER}
+    terms = {name: "none" if term is None else term for name, term in terms.items()}
+    validation = question.get("data_sha256", {}).get("validation", "none")
+    seed = "none" if seed is None else seed
+    return terms | {"validation_sha256": validation, "seed": seed, "valuer": dict(valuer)}
+
+
+def _without_none(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _toml(plain: Mapping[str, Any]) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(plain)

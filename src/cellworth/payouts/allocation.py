@@ -1,0 +1,281 @@
+"""Sharing: what follows from values, holdings and policy, and from nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.owners import Holdings, Owners
+from cellworth.payouts.policy import Policy, in_units, quotas, weights
+from cellworth.sharded_valuation import ShardedValuation
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+# Values are rounded to this many binary digits below the largest, once; sums of whole numbers are
+# then exact, so that the order of rows and the way that cells are shared out cannot matter.
+_DIGITS = 52
+_HALF = 26
+# What is as small beside the scores that values are differences of is rounding, and worth nothing.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What follows from values, holdings and policy.
+
+    Parameters
+    ----------
+    owners : tuple of str
+    keys : tuple of str
+        Fingerprint of what each of them holds.
+    amounts : tuple of Decimal
+        They add up to the amount, to the cent.
+    values : array of shape (n_owners,)
+        Sum of the values of each owner's cells, with what was carried over.
+    errors : OwnerErrors
+        Sampling errors and errors from the choice of validation rows.
+    carried : mapping of str to float
+        What is set against the next payout, under the policy "carry".
+    nobody : float
+        Value of cells and labels that no owner holds; it is in no amount.
+    """
+
+    owners: tuple[str, ...]
+    keys: tuple[str, ...]
+    amounts: tuple[Decimal, ...]
+    values: Floats
+    errors: OwnerErrors
+    carried: Mapping[str, float]
+    nobody: float
+
+
+def shared_out(
+    policy: Policy,
+    valuation: Valuation,
+    holdings: Holdings,
+    labels: Mapping[str, int],
+    *,
+    amount: Decimal,
+    brought: Mapping[str, float],
+) -> Shared:
+    """Share an amount; a pure function of what an audit keeps."""
+    names, keys = holdings.names, holdings.keys
+    exact, nobody = owner_values(valuation, holdings)
+    exact = [
+        value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
+    ]
+    values = np.array([float(value) for value in exact])
+    for_labels = _label_quotas(amount, policy, names, labels)
+    shares = quotas(
+        Fraction(amount) - sum(for_labels),
+        weights(exact, policy.negative),
+        Fraction(Decimal(policy.minimum)),
+    )
+    shares = [cells + label for cells, label in zip(shares, for_labels, strict=True)]
+    return Shared(
+        names,
+        keys,
+        tuple(in_units(shares, Decimal(policy.unit), keys)),
+        values,
+        owner_errors(valuation, holdings),
+        _left_over(policy, names, values),
+        float(nobody),
+    )
+
+
+def _left_over(policy: Policy, names: tuple[str, ...], values: Floats) -> dict[str, float]:
+    if policy.negative != "carry":
+        return {}
+    return {name: float(v) for name, v in zip(names, values, strict=True) if v < 0}
+
+
+def _label_quotas(
+    money: Decimal, policy: Policy, names: tuple[str, ...], labels: Mapping[str, int]
+) -> list[Fraction]:
+    """What each owner gets for labels, before the rest is shared by cells."""
+    if policy.label_share is None:
+        return [Fraction(0)] * len(names)
+    for_labels = Fraction(money) * Fraction(Decimal(policy.label_share))
+    total = sum(labels.values())
+    return [for_labels * Fraction(labels.get(name, 0), total) for name in names]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnerErrors:
+    """Errors of owners' values.
+
+    Parameters
+    ----------
+    sampling : array of shape (n_owners,)
+        Standard errors from sampled coalitions; 0 for exact values.
+    validation : array of shape (n_owners,) or None
+        Errors from the choice of validation rows, where known.
+    bounded : bool
+        Whether some are upper bounds: the sum of the errors of an owner's blocks.
+    """
+
+    sampling: Floats
+    validation: Floats | None
+    bounded: bool
+
+    @property
+    def together(self) -> Floats:
+        """Both kinds of errors."""
+        validation = 0.0 if self.validation is None else self.validation
+        both: Floats = np.hypot(self.sampling, validation)
+        return both
+
+
+def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
+    """Sums over each owner's blocks, exact, and over the blocks that nobody owns.
+
+    What is nothing but rounding of the scores is 0.
+    """
+    largest = _largest(valuation)
+    # Binary exponent of the last digit that is kept of every value.
+    unit = math.frexp(largest)[1] - _DIGITS
+    sums = [0] * len(holdings.claims)
+    for strip in valuation.strips():
+        whole = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
+        codes = holdings.codes(strip.rows)
+        # Two halves, so that no sum of many cells overflows.
+        high, low = whole >> _HALF, whole & ((1 << _HALF) - 1)
+        for code in np.unique(codes).tolist():
+            here = codes == code
+            sums[code] += (int(high[here].sum()) << _HALF) + int(low[here].sum())
+    scale = Fraction(2) ** unit
+    n_claims = holdings.claims.sum(axis=1).tolist()
+    nobody = sum((s * scale for s, n in zip(sums, n_claims, strict=True) if n == 0), Fraction(0))
+    values = [
+        sum((Fraction(sums[code], n_claims[code]) * scale for code in np.flatnonzero(mine)),
+            Fraction(0))
+        for mine in holdings.claims.T
+    ]  # fmt: skip
+    nothing = Fraction(_rounding(valuation, largest))
+    values = [Fraction(0) if abs(value) <= nothing else value for value in values]
+    return values, Fraction(0) if abs(nobody) <= nothing else nobody
+
+
+def rounding(valuation: Valuation) -> float:
+    """Up to where a value, or a sum of values, is nothing but rounding of the scores."""
+    return _rounding(valuation, _largest(valuation))
+
+
+def refuse_no_owners(owners: Any) -> None:
+    """Refuse anything but Owners, with a sentence."""
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+
+
+def refuse_no_valuation(valuation: Any) -> None:
+    """Refuse anything but a Valuation, with a sentence."""
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
+            "valuation_."
+        )
+
+
+def refuse_other_table(owners: Owners, valuation: Valuation) -> None:
+    """Refuse owners of a table with other cells than those that were valued, where these are known.
+
+    The gate looks at the owners' table, and must not be shown another one.
+    """
+    owners.refuse_other_cells(valuation.provenance.question.get("data_sha256", {}).get("X"))
+
+
+def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
+    """Errors of the sums: as observed in the run, of single blocks, or bounds."""
+    seen = _seen_errors(valuation, holdings)
+    if seen is None and isinstance(valuation, ShardedValuation):
+        seen = _errors_of_columns(valuation, holdings)
+    if seen is not None:
+        return seen
+    shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
+    sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
+    n_blocks = np.zeros(shares.shape[1])
+    for strip in valuation.strips():
+        codes = holdings.codes(strip.rows).ravel()
+        sampling += _weighted(codes, strip.standard_errors, shares)
+        n_blocks += _weighted(codes, np.ones(len(codes)), holdings.claims)
+        if strip.validation_errors is not None:
+            validation += _weighted(codes, strip.validation_errors, shares)
+    known = valuation.validation_errors is not None
+    # Errors of one block are its own; those of a sum are at most the sum of errors.
+    inexact = bool(known or sampling.any() or np.isnan(sampling).any())
+    return OwnerErrors(
+        sampling, validation if known else None, bounded=inexact and bool((n_blocks > 1).any())
+    )
+
+
+def _seen_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
+    """Errors that the run observed, where it did so for all who hold blocks; others have none."""
+    held = holdings.hold_blocks
+    mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
+    if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
+        return None
+    places = [valuation.owned.keys.index(key) for key in mine]
+    seen = valuation.owners()
+    sampling, validation = np.zeros(len(held)), np.zeros(len(held))
+    sampling[held] = seen.standard_errors[places]
+    if seen.validation_errors is None:
+        return OwnerErrors(sampling, None, bounded=False)
+    validation[held] = seen.validation_errors[places]
+    return OwnerErrors(sampling, validation, bounded=False)
+
+
+def _errors_of_columns(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
+    """Errors where all rows are held alike: of whole columns, which shards know."""
+    (used,) = np.nonzero(holdings.rows_of_lines)
+    if len(used) > 1:
+        return None
+    claims = holdings.claims[holdings.lines[used[0]]]
+    shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
+    columns = valuation.columns()
+    sampling, judged = columns.standard_errors, columns.validation_errors
+    places = np.arange(len(claims))
+    # Errors of several columns are at most the sum of errors.
+    several = bool((claims.sum(axis=0) > 1).any())
+    return OwnerErrors(
+        _weighted(places, sampling, shares),
+        None if judged is None else _weighted(places, judged, shares),
+        bounded=several and (valuation.status != "exact" or judged is not None),
+    )
+
+
+def _rounding(valuation: Valuation, largest: float) -> float:
+    # A score of the whole table that is not known tells nothing of its size.
+    sizes = [valuation.unearned, valuation.expected_total, largest]
+    return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
+
+
+def _largest(valuation: Valuation) -> float:
+    """Size of the largest value; all of them must be known."""
+    if isinstance(valuation, ShardedValuation):
+        # Of values in shards all are known, and what is written beside them tells the largest.
+        return valuation.moments.largest("mean")
+    largest = 0.0
+    for strip in valuation.strips():
+        unseen = int(np.isnan(strip.values).sum())
+        if unseen:
+            raise ValueError(
+                f"{unseen} blocks or more were never visited and have no value; run the valuer "
+                "longer before anything is split."
+            )
+        if np.isinf(strip.values).any():
+            raise ValueError("some blocks have an infinite value; nothing can be shared by it.")
+        largest = max(largest, float(np.abs(strip.values).max()))
+    return largest
+
+
+def _weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:
+    by_code = np.bincount(codes, weights=figures.ravel(), minlength=len(shares))
+    # An error that is not known must not reach owners who have no share in it.
+    return np.array([by_code[mine > 0] @ mine[mine > 0] for mine in shares.T])

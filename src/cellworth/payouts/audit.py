@@ -1,0 +1,474 @@
+"""Audits: replay a payout that was saved, years later, and say yes or no."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.absent import AbsentTable, is_absent
+from cellworth.blocks import LABEL
+from cellworth.caches import MemoryCache
+from cellworth.files import local_path, read_manifest
+from cellworth.loading import load
+from cellworth.owners import Holdings, Owners
+from cellworth.payouts.agreement import Agreement
+from cellworth.payouts.allocation import owner_errors, shared_out
+from cellworth.payouts.bundle import (
+    AGREEMENT,
+    FORMAT,
+    MANIFEST,
+    PAYOUT,
+    UTILITIES,
+    VALUATION,
+    VERSION,
+    DifferenceError,
+    fingerprints,
+    manifest_of,
+    plain_provenance,
+    plain_shared,
+    read_holdings,
+    read_json,
+    same,
+    seal_of,
+    short,
+    through_json,
+)
+from cellworth.payouts.fraud_checks import check_owners
+from cellworth.payouts.policy import Policy, checked_carried, checked_money, with_label_owner
+from cellworth.payouts.replay import compare_sharded_data, compare_strips, owners_in_stretches
+from cellworth.problem import Problem
+from cellworth.sharded_valuation import ShardedValuation
+from cellworth.storage import read_parquet
+from cellworth.tables import Table
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+# Another processor may add up in another order.
+_CLOSE = 1e-9
+_CLOSE_ERROR = 1e-6
+_GIVEN = {
+    "X", "y", "X_val", "y_val", "row_groups", "column_groups", "groups", "sample_weight",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a bundle holds what it says; true if it does.
+
+    Parameters
+    ----------
+    checked : tuple of str
+        What was looked at: "files", "split", "agreement", "data", "values".
+    difference : str or None
+        The first difference, as a sentence.
+
+    Examples
+    --------
+    >>> Verdict(("files", "split"))
+    yes: files, split agree; values were not computed anew
+    >>> verdict = Verdict(("files",), "amounts of the payout are not those that its values give")
+    >>> print("pay" if verdict else verdict.difference)
+    amounts of the payout are not those that its values give
+    """
+
+    checked: tuple[str, ...]
+    difference: str | None = None
+
+    def __bool__(self) -> bool:
+        """Tell whether nothing differs."""
+        return self.difference is None
+
+    def __repr__(self) -> str:
+        """Answer yes or no."""
+        if self.difference is not None:
+            return f"no: {self.difference}"
+        left = "" if "values" in self.checked else "; values were not computed anew"
+        return f"yes: {', '.join(self.checked)} agree{left}"
+
+
+def verify(
+    folder: str | os.PathLike[str],
+    *,
+    data: Mapping[str, Any] | None = None,
+    valuer: Any = None,
+    seal: str | None = None,
+    agreement: str | os.PathLike[str] | None = None,
+) -> Verdict:
+    """Replay an audit bundle and tell whether it holds what it says.
+
+    Parameters
+    ----------
+    folder : path
+        What ``payout.save`` wrote.
+    data : mapping, default=None
+        What ``fit`` was given: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, for a
+        ShardedTable without y. Its fingerprints are compared, and the gate is passed again.
+    valuer : Valuer, default=None
+        With the settings of then: all values are computed anew from the data and compared; those
+        of a ShardedTable bit for bit, some rows at a time.
+    seal : str, default=None
+        What ``payout.save`` returned. Who changes a file and all that follows from it cannot
+        change the seal in other people's hands.
+    agreement : path, default=None
+        An owner's own copy of the agreement, which must be the one in the bundle.
+
+    Returns
+    -------
+    Verdict
+        True where nothing differs; else its ``difference`` says what does, and where.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cellworth import KNNValuer, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> payout = split(valuer.fit(**data, owners=owners).valuation_, owners, amount="100.00")
+    >>> folder = Path(tempfile.mkdtemp()) / "audit"
+    >>> seal = payout.save(folder)
+    >>> verify(folder, data=data, valuer=valuer, seal=seal)
+    yes: files, split, data, values agree
+    >>> text = (folder / "payout.json").read_text()
+    >>> _ = (folder / "payout.json").write_text(text.replace("75.00", "95.00"))
+    >>> verify(folder)
+    no: payout.json is not the file that was saved (its sha256 differs).
+    """
+    path = local_path(folder, "folder")
+    if data is not None:
+        _refuse_other_data(data)
+    if valuer is not None and data is None:
+        raise ValueError("a valuer came without data; give data={'X': X, 'y': y, ...} as well.")
+    if valuer is not None and (isinstance(valuer, type) or not hasattr(valuer, "fit")):
+        raise TypeError(f"valuer is {valuer!r}; give one with the settings of then, not fitted.")
+    if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
+        raise FileNotFoundError(f"{path} holds no {MANIFEST}; give a folder that save wrote.")
+    own = None if agreement is None else _own_agreement(agreement)
+    checked: list[str] = []
+    try:
+        for step in _steps(path, data, valuer, seal, own):
+            checked.append(step)
+    except DifferenceError as difference:
+        return Verdict(tuple(checked), str(difference))
+    return Verdict(tuple(checked))
+
+
+def _own_agreement(agreement: Any) -> bytes:
+    path = local_path(agreement, "agreement")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"agreement is {short(repr(agreement))}, which is no file; give the path of your copy."
+        )
+    return path.read_bytes()
+
+
+def _refuse_other_data(data: Any) -> None:
+    if not isinstance(data, Mapping):
+        raise TypeError(f"data is of type {type(data).__name__}; give {{'X': X, 'y': y, ...}}.")
+    came = ", ".join(map(str, data)) or "nothing"
+    if is_absent(data.get("X")):
+        if set(data) - {"X", "X_val", "y_val", "column_groups"}:
+            raise ValueError(
+                f"data has {came}, and X is in shards; give what fit was given: X, X_val, y_val."
+            )
+        return
+    if set(data) - _GIVEN or not {"X", "y"} <= set(data):
+        raise ValueError(f"data has {came}; give what fit was given: X, y, X_val, y_val.")
+
+
+def _steps(
+    path: Path,
+    data: Mapping[str, Any] | None,
+    valuer: Any,
+    seal: str | None,
+    own: bytes | None,
+) -> Iterator[str]:
+    """Look at one thing after the other; names what was found to agree."""
+    with _told("the files"):
+        _compare_files(path, seal)
+    yield "files"
+    with _told("the split"):
+        valuation = load(path / VALUATION)
+        holdings, labels = read_holdings(path, valuation)
+        saved = read_json(path / PAYOUT)
+        _compare_split(saved, valuation, holdings, labels)
+    yield "split"
+    agreement = None
+    with _told("the agreement"):
+        _compare_same_agreement(path, saved, own)
+        if (path / AGREEMENT).exists():
+            agreement = Agreement.from_toml(path / AGREEMENT)
+            _compare_agreement(agreement, saved, valuation)
+    if agreement is not None:
+        yield "agreement"
+    if data is None:
+        return
+    with _told("the data"):
+        table = _compare_data(data, valuation)
+        owners = _owners_again(table, holdings, valuation)
+        if agreement is not None:
+            _compare_agreed_owners(agreement, table, holdings, labels, valuation)
+        if saved["policy"]["gate"] != "off":
+            found = [asdict(finding) for finding in check_owners(owners, valuation)]
+            _compare_findings(through_json(found), saved["findings"])
+    yield "data"
+    if valuer is not None:
+        again, utilities = _valued_again(valuer, data, owners, valuation)
+        _compare_values(valuation, again)
+        _compare_errors(valuation, again, holdings)
+        with _told("the utilities"):
+            if (path / UTILITIES).exists():
+                _compare_utilities(path / UTILITIES, utilities)
+        yield "values"
+
+
+class _told:  # noqa: N801 (reads as a word in "with _told(...)")
+    """Turns what goes wrong with a damaged file into a difference."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        # A bundle may come from anyone, and hold anything: whatever goes wrong is its fault.
+        if isinstance(error, Exception) and not isinstance(error, DifferenceError):
+            told = short(str(error) or type(error).__name__, 600)
+            raise DifferenceError(f"{self._what} cannot be read ({told}).") from error
+
+
+def _compare_files(path: Path, seal: str | None) -> None:
+    if not (path / MANIFEST).is_file():
+        raise DifferenceError(f"{MANIFEST} is missing.")
+    manifest = read_manifest(path / MANIFEST, FORMAT, VERSION)
+    named, there = manifest["files"], fingerprints(path)
+    for name in sorted(set(named) | set(there)):
+        if name not in there:
+            raise DifferenceError(f"{name} is missing.")
+        if name not in named:
+            raise DifferenceError(f"{name} is there, but was not saved with the others.")
+        if named[name] != there[name]:
+            raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
+    if (path / MANIFEST).read_bytes() != manifest_of(there):
+        raise DifferenceError(f"{MANIFEST} is not as it was written.")
+    if seal is not None and seal != seal_of(path):
+        raise DifferenceError(f"the seal is {seal_of(path)}, but {seal} was given out.")
+
+
+def _compare_split(
+    saved: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
+) -> None:
+    policy = Policy(**saved["policy"])
+    amount = checked_money(saved["amount"], "amount", Decimal(policy.unit))
+    brought = checked_carried(saved["brought"], holdings.names, policy.negative)
+    shared = shared_out(policy, valuation, holdings, labels, amount=amount, brought=brought)
+    again = through_json(
+        plain_shared(shared, valuation)
+        | plain_provenance(valuation)
+        | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
+    )
+    # The agreement and what the gate found are looked at on their own.
+    others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
+    _compare_owners(again["owners"], saved["owners"], policy.currency)
+    for name in sorted(set(again) | set(saved)):
+        same((again | others).get(name), saved.get(name), f"{name} of the payout")
+    if policy.gate == "off":
+        same([], saved["findings"], "what the gate found")
+
+
+def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
+    """Compare owner by owner; a sentence names the one whose figures differ."""
+    if [one["name"] for one in now] != [one["name"] for one in then]:
+        return
+    for one, other in zip(now, then, strict=True):
+        if one["amount"] != other["amount"]:
+            raise DifferenceError(
+                f"{one['name']} should get {one['amount']} {currency}, but the audit has "
+                f"{short(other['amount'])}."
+            )
+        for figure in one:
+            same(one[figure], other.get(figure), f"{figure} of {one['name']}")
+
+
+def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
+    if own is not None:
+        if not (path / AGREEMENT).exists():
+            raise DifferenceError("the audit holds no agreement, but one was given.")
+        if (path / AGREEMENT).read_bytes() != own:
+            raise DifferenceError("the agreement of the audit is not the one that was given.")
+    file = path / AGREEMENT
+    there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
+    same(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
+
+
+def _compare_agreement(
+    agreement: Agreement, saved: Mapping[str, Any], valuation: Valuation
+) -> None:
+    same(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
+    difference = agreement.difference(valuation)
+    if difference is not None:
+        raise DifferenceError(f"the valuation is not what was agreed: {difference}")
+
+
+def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
+    """Compare fingerprints; return the table whose columns play."""
+    if is_absent(data["X"]):
+        return compare_sharded_data(data, valuation)
+    if "table" in valuation.provenance.question["data_sha256"]:
+        raise DifferenceError("X is a table in memory, but one in shards was valued.")
+    held_out = data.get("X_val") is not None
+    # Without validation rows the folds depend on the valuer, which looks at them itself.
+    given = {name: data[name] for name in data if name not in ("groups", "sample_weight")}
+    # Labels that are numbers have one fingerprint, whether they are classes or not.
+    numeric = np.asarray(data["y"]).dtype.kind in "iufb"
+    came = Problem.of(
+        **given,
+        classification=False if numeric else None,
+        one_class_can_judge=True,
+        with_validation=held_out,
+    )
+    hashes, saved = came.question()["data_sha256"], valuation.provenance.question["data_sha256"]
+    for name in ("X", "y", "blocks", *(["validation"] if held_out else [])):
+        if hashes[name] != saved[name]:
+            raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
+    if came.blocks.rows != valuation.blocks.rows:
+        raise DifferenceError("the rows of X have other ids, or other groups, than in the audit.")
+    columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
+    same(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
+    return came.table
+
+
+def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
+    """Compare what the gate finds; figures may differ where another processor adds up."""
+    for now, then in zip_longest(found, saved):
+        apart = now is None or then is None or now.keys() != then.keys()
+        if apart or any(now[key] != then[key] for key in ("kind", "owners")):
+            same(now, then, "what the gate found")
+        if not math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9):
+            same(now, then, "what the gate found")
+
+
+def _owners_again(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
+    """Owners of the table, from what was saved about its blocks."""
+    if isinstance(X, AbsentTable):
+        return owners_in_stretches(X, holdings, valuation)
+    owners = Owners(X, overlaps="equal")
+    rows, columns = valuation.blocks.rows.codes, valuation.blocks.columns.codes
+    codes = holdings.codes()[np.ix_(rows, columns)]
+    n_columns = owners.shape[1]
+    for place, name in enumerate(holdings.names):
+        held = holdings.claims[:, place][codes]
+        if held[:, :n_columns].any():
+            owners = owners.assign(name, cells=held[:, :n_columns])
+        if held[:, n_columns:].any():
+            owners = owners.assign(name, rows=held[:, -1], columns=[LABEL])
+    return owners
+
+
+def _compare_agreed_owners(
+    agreement: Agreement,
+    table: Table,
+    holdings: Holdings,
+    labels: Mapping[str, int],
+    valuation: Valuation,
+) -> None:
+    owners = with_label_owner(agreement.owners_of(table), agreement.policy, valuation)
+    agreed = owners.on(valuation.blocks)
+    same(list(agreed.names), list(holdings.names), "the owners of the agreement")
+    for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
+        if one != other:
+            raise DifferenceError(f"{name} does not hold what the agreement gives to {name}.")
+    same(owners.share_of_labels(), dict(labels), "who holds how many labels")
+
+
+def _valued_again(
+    valuer: Any, data: Mapping[str, Any], owners: Owners, valuation: Valuation
+) -> tuple[Valuation, MemoryCache]:
+    """Compute all values anew: nothing is taken from a cache or a checkpoint."""
+    from sklearn.base import clone
+
+    fresh, utilities = clone(valuer), MemoryCache()
+    known = {"cache": utilities, "checkpoint": None, "shard": None}
+    fresh.set_params(**{name: known[name] for name in known if hasattr(fresh, name)})
+    # Of a table in shards, sums of owners are not observed.
+    more = {} if valuation.owned is None or not owners.sees_cells else {"owners": owners}
+    return fresh.fit(**data, **more).valuation_, utilities
+
+
+def _settings_of(valuation: Valuation) -> dict[str, Any]:
+    """What a valuation answers, its seeds, and what its valuer was told."""
+    provenance = valuation.provenance
+    question, told = provenance.question, provenance.method.get("valuer", {})
+    return (
+        {name: question[name] for name in sorted(question)}
+        | {"seeds": [session.seed for session in provenance.sessions]}
+        | {name: told[name] for name in sorted(told) if name not in question}
+    )
+
+
+def _compare_values(valuation: Valuation, again: Valuation) -> None:
+    now, then = (_settings_of(v) for v in (again, valuation))
+    for name in dict.fromkeys([*now, *then]):
+        if now.get(name) != then.get(name):
+            one, other = (short(side.get(name)) for side in (now, then))
+            raise DifferenceError(
+                f"the valuer has {name} {one}, but the audit was made with {other}."
+            )
+    if again.blocks != valuation.blocks:
+        raise DifferenceError("the valuer gives blocks with other names.")
+    if isinstance(again, ShardedValuation):
+        compare_strips(valuation, again)
+        return
+    scale = float(np.abs(valuation.values).max())
+    apart = np.argwhere(~(np.abs(again.values - valuation.values) <= _CLOSE * scale))
+    if len(apart):
+        i, j = apart[0]
+        raise DifferenceError(
+            f"{len(apart)} values differ when they are computed anew, the first at "
+            f"({valuation.row_labels[i]}, {valuation.column_labels[j]}): "
+            f"{again.values[i, j]:.9g}, but {valuation.values[i, j]:.9g} was saved."
+        )
+
+
+def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
+    """Compare what else is shown beside the amounts."""
+    for name in ("status", "empty"):
+        same(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
+    if not np.isclose(again.unearned, valuation.unearned, rtol=_CLOSE, equal_nan=True):
+        same(again.unearned, valuation.unearned, "unearned of the valuation")
+    now, then = (owner_errors(v, holdings) for v in (again, valuation))
+    _same_errors(now.sampling, then.sampling, "sampling errors of the owners")
+    _same_errors(now.validation, then.validation, "validation errors of the owners")
+
+
+def _same_errors(now: Floats | None, then: Floats | None, what: str) -> None:
+    if now is None or then is None:
+        same(now is None, then is None, f"whether {what} are unknown")
+    elif not np.allclose(now, then, rtol=_CLOSE_ERROR, atol=1e-12, equal_nan=True):
+        same(now.tolist(), then.tolist(), what)
+
+
+def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
+    """Each utility that is computed anew must be in the log as it is."""
+    log = read_parquet(file).to_pydict()
+    lines = zip(log["game"], log["coalition"], strict=True)
+    logged = dict(zip(lines, log["utility"], strict=True))
+    # The log may hold more: the cache may have served longer runs and other games.
+    for game, coalition, utility in utilities.entries():
+        then = logged.get((game, coalition))
+        if then is None or not math.isclose(utility, then, rel_tol=_CLOSE, abs_tol=1e-12):
+            raise DifferenceError(
+                f"a utility is {utility!r} when it is computed anew, but {then!r} in the log."
+            )

@@ -1,0 +1,227 @@
+"""Bundles: a payout on disk, each file with its hash, read without trust in who wrote it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellworth.counts import is_whole
+from cellworth.files import local_path, written_atomically
+from cellworth.owners import Holdings
+from cellworth.payouts.allocation import Shared
+from cellworth.storage import read_parquet
+from cellworth.stretches import Codes
+from cellworth.valuation import Valuation
+
+FORMAT = "cellworth audit"
+VERSION = 1
+MANIFEST = "manifest.json"
+VALUATION = "valuation"
+_HOLDINGS = "holdings.json"
+_ROWS = "holdings.parquet"
+PAYOUT = "payout.json"
+AGREEMENT = "agreement.toml"
+UTILITIES = "utilities.parquet"
+
+
+class DifferenceError(Exception):
+    """The first difference between a bundle and its replay."""
+
+
+def write_bundle(
+    folder: str | os.PathLike[str],
+    *,
+    valuation: Valuation,
+    holdings: Holdings,
+    labels: Mapping[str, int],
+    payout: Mapping[str, Any],
+    agreement: str | None,
+    utilities: Any,
+) -> str:
+    """Write a payout, its valuation, holdings and agreement; return the seal."""
+    log = None if utilities is None else _log(utilities)
+    path = local_path(folder, "folder")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
+    path.mkdir(parents=True, exist_ok=True)
+    valuation.save(path / VALUATION)
+    _write(path / _ROWS, _parquet({"line": holdings.row_lines[:]}))
+    _write_json(path / _HOLDINGS, _plain_holdings(holdings) | {"labels": dict(labels)})
+    _write_json(path / PAYOUT, payout)
+    if agreement is not None:
+        _write(path / AGREEMENT, agreement.encode())
+    if log is not None:
+        _write(path / UTILITIES, _parquet(log))
+    _write(path / MANIFEST, manifest_of(fingerprints(path)))
+    return seal_of(path)
+
+
+def plain_provenance(valuation: Valuation) -> dict[str, Any]:
+    """What the run was, as a payout repeats it."""
+    provenance = valuation.provenance
+    return {
+        "data_sha256": provenance.question.get("data_sha256"),
+        "seeds": [session.seed for session in provenance.sessions],
+        "versions": dict(provenance.versions),
+    }
+
+
+def plain_shared(shared: Shared, valuation: Valuation) -> dict[str, Any]:
+    """What follows from values, holdings and policy."""
+    errors = shared.errors
+    validation = errors.validation
+    return {
+        "owners": [
+            {
+                "name": name,
+                "holds": key,
+                "value": float(shared.values[i]),
+                "standard_error": _known(errors.sampling[i]),
+                "validation_error": None if validation is None else _known(validation[i]),
+                "amount": str(shared.amounts[i]),
+            }
+            for i, (name, key) in enumerate(zip(shared.owners, shared.keys, strict=True))
+        ],
+        "errors_are_bounds": errors.bounded,
+        "carried": dict(shared.carried),
+        "nobody": shared.nobody,
+        "unearned": _known(valuation.unearned),
+    }
+
+
+def _known(number: float) -> float | None:
+    # JSON knows no NaN.
+    return None if np.isnan(number) else float(number)
+
+
+def _plain_holdings(holdings: Holdings) -> dict[str, Any]:
+    return {
+        "names": list(holdings.names),
+        "lines": holdings.lines.tolist(),
+        "claims": holdings.claims.astype(int).tolist(),
+    }
+
+
+def read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str, int]]:
+    """Read who holds what; it must fit the valuation."""
+    plain = read_json(path / _HOLDINGS)
+    rows = read_parquet(path / _ROWS)["line"].to_numpy().astype(np.int32)
+    lines = np.array(plain["lines"], dtype=np.int32)
+    claims = np.array(plain["claims"], dtype=bool)
+    holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
+    # What is read must be what would be written: no text for numbers, no 2 for a claim.
+    same(_plain_holdings(holdings) | {"labels": labels}, plain, "what is held")
+    _refuse_misfits(holdings, labels, valuation)
+    return holdings, labels
+
+
+def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> None:
+    names, lines, claims = holdings.names, holdings.lines, holdings.claims
+    n_rows, n_columns = valuation.shape
+    fits = (
+        len(set(names)) == len(names) > 0
+        and all(isinstance(name, str) for name in names)
+        and claims.shape == (len(claims), len(names))
+        and len(holdings.row_lines) == n_rows
+        and lines.shape == (len(lines), n_columns)
+        and _counts_below(lines, len(claims))
+        and _counts_below(holdings.row_lines[:], len(lines))
+        and isinstance(labels, dict)
+        and all(name in names and is_whole(n) and n > 0 for name, n in labels.items())
+    )
+    if not fits:
+        raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not fit each other or the valuation.")
+
+
+def _counts_below(codes: Codes, most: int) -> bool:
+    return bool(codes.size and codes.min() >= 0 and codes.max() < most)
+
+
+def _log(utilities: Any) -> dict[str, Any]:
+    """Utilities by coalition, in the order in which the cache has them."""
+    if not callable(getattr(utilities, "entries", None)):
+        raise TypeError(
+            f"utilities is {short(repr(utilities))}; give the FileCache or MemoryCache of the "
+            "valuer."
+        )
+    entries = list(utilities.entries())
+    names = ("game", "coalition", "utility")
+    return {name: [entry[place] for entry in entries] for place, name in enumerate(names)}
+
+
+def _parquet(columns: Mapping[str, Any]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(pa.table(dict(columns)), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def fingerprints(path: Path) -> dict[str, str]:
+    """Hash of every file but the manifest; a link would lead out of the folder."""
+    found = {}
+    for file in path.rglob("*"):
+        name = file.relative_to(path).as_posix()
+        if file.is_symlink() or not (file.is_file() or file.is_dir()):
+            raise DifferenceError(f"{name} is no file but a link or a device.")
+        if file.is_file() and name != MANIFEST:
+            with file.open("rb") as opened:
+                found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return dict(sorted(found.items()))
+
+
+def manifest_of(files: Mapping[str, str]) -> bytes:
+    """The manifest of these files, byte by byte."""
+    return _json({"format": FORMAT, "version": VERSION, "files": files})
+
+
+def seal_of(path: Path) -> str:
+    """Fingerprint of the manifest, and so of everything."""
+    return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+
+
+def through_json(plain: Any) -> Any:
+    """Plain values as they come back from a file."""
+    return json.loads(json.dumps(plain))
+
+
+def _json(plain: Mapping[str, Any]) -> bytes:
+    return json.dumps(plain, indent=1).encode()
+
+
+def read_json(path: Path) -> Any:
+    """Read what was written; a name that stands there twice would hide one of them."""
+    content = path.read_bytes()
+    plain = json.loads(content)
+    if not isinstance(plain, dict) or _json(plain) != content:
+        raise DifferenceError(f"{path.name} is not as it was written.")
+    return plain
+
+
+def _write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    _write(path, _json(plain))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with written_atomically(path) as file:
+        file.write(content)
+
+
+def same(came: Any, saved: Any, what: str) -> None:
+    """Go on where both are equal; else that is the first difference."""
+    if came != saved:
+        raise DifferenceError(f"{what} should be {short(came)}, but the audit has {short(saved)}.")
+
+
+def short(thing: Any, most: int = 200) -> str:
+    """The beginning of a long text."""
+    text = thing if isinstance(thing, str) else repr(thing)
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,0 +1,417 @@
+"""The gate before money: what to look at before anybody is paid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Mask
+from cellworth.certainty import WIDTH_95
+from cellworth.diagnostics.comparison import Comparison, before_and_after
+from cellworth.diagnostics.repair import repair
+from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
+from cellworth.owners import Holdings, Owners, listed_names
+from cellworth.payouts.allocation import (
+    owner_errors,
+    owner_values,
+    refuse_no_owners,
+    refuse_no_valuation,
+    refuse_other_table,
+    rounding,
+)
+from cellworth.payouts.copies import Sides, alike_columns, most_copied
+from cellworth.payouts.policy import rows_join
+from cellworth.tables import Table
+from cellworth.valuation import Valuation
+
+Floats = NDArray[np.float64]
+# Rows whose area under the curve is no more than this above a half may be one party's.
+_LEAST_TOLD_APART = 0.05
+_LEAST_ROWS_TOLD_APART = 20
+_MOST_ROWS = 20_000
+_FAR = 1e9
+# Kind of what is said where cells are not at hand: nothing was found, and nothing ruled out.
+NOT_LOOKED_FOR = "not looked for"
+# Splits of the rows into halves; there may be many owners.
+N_SPLITS = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to look at before money is paid; it names no rows and no cells.
+
+    Parameters
+    ----------
+    kind : str
+        "copied rows", "copied columns", "one identity", "below zero", "within noise", "better
+        without", or "not looked for" where the table is in shards.
+    owners : tuple of str
+        Whom it concerns.
+    figure : float
+        How much: a share of rows, an association, an area under the curve, a value, a total, a
+        change of the score, a number of rows.
+    sentence : str
+
+    Examples
+    --------
+    >>> X = [[i % 7, i % 5, i * i % 11] for i in range(30)]
+    >>> owners = Owners(X + X).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, 60))
+    >>> (finding,) = check_owners(owners)
+    >>> finding.kind, finding.owners, finding.figure
+    ('copied rows', ('ann', 'bob'), 1.0)
+    """
+
+    kind: str
+    owners: tuple[str, ...]
+    figure: float
+    sentence: str
+
+
+def check_owners(
+    owners: Owners,
+    valuation: Valuation | None = None,
+    *,
+    model: Any = None,
+    y: Any = None,
+    X_val: Any = None,
+    y_val: Any = None,
+    scoring: Any = None,
+) -> list[Finding]:
+    """Look for what makes a split unfair whatever the values are.
+
+    Copies gain under every value that is symmetric and efficient, so they must be found before
+    anything is valued: rows of one owner that are (nearly) those of another, columns that tell the
+    same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
+    a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
+    whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
+    comes under two names is paid for both there. With a model, owners without whose cells it
+    scores better are named: :func:`before_and_after` compares the table with one in which this
+    owner's cells are shuffled within their columns, so that they tell nothing any more. That takes
+    22 trainings for each owner, 20 of them on half of the rows.
+
+    Parameters
+    ----------
+    owners : Owners
+    valuation : Valuation, default=None
+    model : classifier or regressor, default=None
+        Comes with ``y``, the labels of the owners' table, and with ``X_val`` and ``y_val``.
+    y : array-like of shape (n_rows,), default=None
+    X_val, y_val : table and labels, default=None
+        Rows to score the model on; none of the table's own.
+    scoring : str or callable, default=None
+        As :func:`before_and_after` takes it; None means accuracy or R squared.
+
+    Returns
+    -------
+    list of Finding
+        Empty where nothing was found.
+
+    Examples
+    --------
+    >>> X = [[i % 7, i % 5, i * i % 11] for i in range(30)]
+    >>> owners = Owners(X + X).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, 60))
+    >>> for finding in check_owners(owners):
+    ...     print(finding.sentence.split(" (")[0])
+    100.0% of the rows of ann are, or nearly are, rows of bob too in the 3 columns that both hold
+    """
+    refuse_no_owners(owners)
+    holdings = None
+    if valuation is not None:
+        refuse_no_valuation(valuation)
+        refuse_other_table(owners, valuation)
+        holdings = owners.on(valuation.blocks)
+    findings = found_before_money(owners, valuation, holdings)
+    if _comes_with_model(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
+        compared = without_each_owner(owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring)
+        findings += _better_without(compared)
+    return findings
+
+
+def found_before_money(
+    owners: Owners, valuation: Valuation | None, holdings: Holdings | None
+) -> list[Finding]:
+    """What there is to look at, of owners who fit the valuation, and what they hold of it."""
+    findings = _found_in_cells(owners, valuation)
+    if valuation is not None and holdings is not None:
+        findings += _below_zero(holdings, valuation)
+        findings += _within_noise(owners, valuation)
+    return findings
+
+
+def _found_in_cells(owners: Owners, valuation: Valuation | None) -> list[Finding]:
+    if not owners.sees_cells:
+        return [_not_looked_for(owners)]
+    cells = _Cells(owners.table)
+    held = {name: owners.cells_of(name) for name in owners.names}
+    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
+    if valuation is not None and rows_join(valuation):
+        findings += _one_identity(held, cells)
+    return findings
+
+
+def _not_looked_for(owners: Owners) -> Finding:
+    return Finding(
+        NOT_LOOKED_FOR,
+        tuple(owners.names),
+        float(owners.shape[0]),
+        f"copies among the {owners.shape[0]:,} rows were not looked for, because the table is in "
+        "shards; check_owners looks for them in a part that is held in memory.",
+    )
+
+
+def _comes_with_model(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:
+    given = [name for name, part in data.items() if part is not None]
+    if model is None and (given or scoring is not None):
+        raise ValueError(
+            f"{(given or ['scoring'])[0]} came without a model; give model=, y=, X_val= and "
+            "y_val=, or none of them."
+        )
+    if model is not None and len(given) < len(data):
+        missing = [name for name in data if name not in given]
+        raise ValueError(
+            f"model came without {listed_names(missing)}; give the labels of the owners' table as "
+            "y, and rows to score on as X_val and y_val."
+        )
+    return model is not None
+
+
+class _Cells:
+    """Columns of a table as numbers: quantities in units of their spread, categories as codes."""
+
+    def __init__(self, table: Table) -> None:
+        read = [read_column(place, [table], None, "robust") for place in range(table.shape[1])]
+        self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
+        self.numbers = np.column_stack([_as_numbers(column) for column in read])
+        self.known = np.column_stack([_is_known(column) for column in read])
+        self.names = table.names.tolist()
+
+    def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
+        """Cells of some rows, categories so far apart that different ones are never near."""
+        scale = np.where(self.categorical[columns], _FAR, 1.0)
+        return np.asarray(self.numbers[np.ix_(rows, columns)] * scale)
+
+
+def _as_numbers(column: Any) -> Floats:
+    cells = column.cells[0].astype(np.float64)
+    if isinstance(column, CategoricalColumn | CodedColumn):
+        return np.asarray(cells)
+    scaled = cells * np.sqrt(column.weight)
+    # A gap is like a gap and like nothing else.
+    return np.where(np.isnan(cells), GAP * _FAR, scaled)
+
+
+def _is_known(column: Any) -> Mask:
+    cells = column.cells[0]
+    if isinstance(column, CategoricalColumn | CodedColumn):
+        return np.asarray(cells != GAP)
+    return np.asarray(~np.isnan(cells.astype(np.float64)))
+
+
+def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    sides = Sides(cells.of)
+    kept = {name: mine.any(axis=0) for name, mine in held.items()}
+    whole: dict[tuple[str, bytes], Mask] = {}
+    for one, other in combinations(held, 2):
+        columns = np.flatnonzero(kept[one] & kept[other])
+        if len(columns) == 0:
+            continue
+        for key in ((name, columns.tobytes()) for name in (one, other)):
+            if key not in whole:
+                whole[key] = _whole_rows(held[key[0]], columns)
+        rows = _apart(*(whole[name, columns.tobytes()] for name in (one, other)))
+        if min(map(len, rows)) < 2:
+            continue
+        finding = most_copied(
+            dict(zip((one, other), (sides.of(some, columns) for some in rows), strict=True))
+        )
+        if finding is not None:
+            copier, source, share, usual = finding
+            yield Finding(
+                "copied rows",
+                (copier, source),
+                share,
+                f"{share:.1%} of the rows of {copier} are, or nearly are, rows of {source} too in "
+                f"the {len(columns)} columns that both hold (by chance about {usual:.1%} would "
+                "be); copies gain at the cost of the others.",
+            )
+
+
+def _whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
+    return np.asarray(held[:, columns].all(axis=1))
+
+
+def _apart(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of each owner alone; a row that both hold is no copy."""
+    return _some(np.flatnonzero(one & ~other)), _some(np.flatnonzero(other & ~one))
+
+
+def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """At most some thousand of many rows, evenly."""
+    return rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
+
+
+def _copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    holders = _holders(held)
+    everyone = {name for name, mine in held.items() if mine.any()}
+    found: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
+    rows = _some(np.arange(len(cells.numbers)))
+    owned = np.flatnonzero([len(some) > 0 for some in holders])
+    for one, other, alike in alike_columns(
+        cells.numbers[rows], cells.known[rows], cells.categorical, owned
+    ):
+        concerned = tuple(dict.fromkeys(holders[one] + holders[other]))
+        # Where everybody holds both, nobody gains by it.
+        if set(holders[one]) != everyone or set(holders[other]) != everyone:
+            found.setdefault(concerned, []).append((alike, one, other))
+    for concerned, pairs in found.items():
+        alike, one, other = max(pairs, key=lambda pair: pair[0])
+        more = f", and {len(pairs) - 1} more such pairs" if len(pairs) > 1 else ""
+        yield Finding(
+            "copied columns",
+            concerned,
+            alike,
+            f"columns {cells.names[one]!r} and {cells.names[other]!r} ({listed_names(concerned)}) "
+            f"tell the same (association {alike:.3f}{more}); a copied column gains at the cost of "
+            "the others.",
+        )
+
+
+def _holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
+    kept = np.array([mine.any(axis=0) for mine in held.values()])
+    names = list(held)
+    return [tuple(names[place] for place in np.flatnonzero(column)) for column in kept.T]
+
+
+def _one_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    """Pairs of owners of the same columns whose rows cannot be told apart."""
+    alike: dict[bytes, list[str]] = {}
+    for name, mine in held.items():
+        alike.setdefault(mine.any(axis=0).tobytes(), []).append(name)
+    for names in alike.values():
+        columns = np.flatnonzero(held[names[0]].any(axis=0))
+        rows = [_some(np.flatnonzero(_whole_rows(held[name], columns))) for name in names]
+        enough = [place for place, some in enumerate(rows) if len(some) >= _LEAST_ROWS_TOLD_APART]
+        told = _told_apart(cells.numbers[:, columns], [rows[place] for place in enough])
+        for (i, one), (j, other) in combinations(enumerate(enough), 2):
+            if told[i, j] <= _apart_by_chance(len(rows[one]), len(rows[other])):
+                yield Finding(
+                    "one identity",
+                    (names[one], names[other]),
+                    float(told[i, j]),
+                    f"rows of {names[one]} and {names[other]} cannot be told apart (area under the "
+                    f"curve {told[i, j]:.2f}); if they are one party, a game of blocks pays it "
+                    "for both names.",
+                )
+
+
+def _told_apart(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
+    """Area under the curve, for each two parts, of a forest that tells whose row it is."""
+    from scipy.stats import rankdata
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    n_parts = len(parts)
+    areas = np.ones((n_parts, n_parts))
+    if n_parts < 2:
+        return areas
+    whose = np.repeat(np.arange(n_parts), [len(part) for part in parts])
+    forest = ExtraTreesClassifier(50, min_samples_leaf=3, random_state=0)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    chances = cross_val_predict(
+        forest, numbers[np.concatenate(parts)], whose, cv=folds, method="predict_proba"
+    )
+    for i, j in combinations(range(n_parts), 2):
+        sides = [chances[whose == k, j] - chances[whose == k, i] for k in (i, j)]
+        ranks = rankdata(np.concatenate(sides))[len(sides[0]) :]
+        areas[i, j] = (ranks.mean() - (len(ranks) + 1) / 2) / len(sides[0])
+    return areas
+
+
+def _apart_by_chance(n_one: int, n_other: int) -> float:
+    """Area under the curve up to which rows are not told apart; few rows bring more by chance."""
+    return 0.5 + max(_LEAST_TOLD_APART, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
+
+
+def _below_zero(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
+    errors = owner_errors(valuation, holdings).together
+    values = [float(exact) for exact in owner_values(valuation, holdings)[0]]
+    for name, value, error in zip(holdings.names, values, errors, strict=True):
+        if value < 0:
+            sure = "surely" if value + 2.0 * error < 0 else "perhaps by chance"
+            yield Finding(
+                "below zero",
+                (name,),
+                value,
+                f"the cells of {name} are worth {value:.4f} ({sure}): on average over "
+                "coalitions the model is better without them.",
+            )
+
+
+def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
+    total, error = valuation.total, valuation.total_error
+    # An error that is not known tells nothing.
+    if abs(total) <= WIDTH_95 * error + rounding(valuation):
+        low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
+        yield Finding(
+            "within noise",
+            tuple(owners.names),
+            total,
+            f"all cells together are worth {total:.4g} (95 % interval {low:.4g} to {high:.4g}), "
+            "which cannot be told from nothing; shares of it are noise.",
+        )
+
+
+def _better_without(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Finding]:
+    for name, found in compared:
+        low, high = found.interval
+        if low > 0:
+            yield Finding(
+                "better without",
+                (name,),
+                found.change,
+                f"the model is better without the cells of {name}: where they are shuffled, its "
+                f"score ({found.scoring}) changes by {found.change:+.4f} (95 % interval {low:+.4f} "
+                f"to {high:+.4f}).",
+            )
+
+
+def without_each_owner(
+    owners: Owners, model: Any, *, y: Any, X_val: Any, y_val: Any, scoring: Any = None
+) -> Iterator[tuple[str, Comparison]]:
+    """Scores of a model before and after each owner's cells are shuffled within their columns."""
+    table = owners.table
+    for name in owners.names:
+        mine = owners.cells_of(name)
+        if mine.any():
+            shuffled = repair(table.native, mine, how="values", values=_shuffled(table, mine))
+            yield (
+                name,
+                before_and_after(
+                    model, table.native, y, shuffled, X_test=X_val, y_test=y_val, scoring=scoring,
+                    n_repeats=N_SPLITS, progress=False,
+                ),
+            )  # fmt: skip
+
+
+def _shuffled(table: Table, mine: Mask) -> list[Any]:
+    """Cells that are marked, row after row, each from another marked row of its column."""
+    # The same for the same cells, whoever else holds some.
+    rng = np.random.default_rng(0)
+    values = np.empty(mine.shape, dtype=object)
+    for place in np.flatnonzero(mine.any(axis=0)).tolist():
+        rows = np.flatnonzero(mine[:, place])
+        cells = _cells(table, place)
+        for row, source in zip(rows.tolist(), rng.permutation(rows).tolist(), strict=True):
+            values[row, place] = cells[source]
+    return list(values[mine])
+
+
+def _cells(table: Table, place: int) -> list[Any]:
+    if isinstance(table.data, np.ndarray):
+        return list(table.data[:, place].tolist())
+    return list(table.data[:, place].to_list())

@@ -1,0 +1,414 @@
+"""Payouts: who gets how much, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from hashlib import sha256
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import LABEL
+from cellworth.certainty import WIDTH_95
+from cellworth.listing import frame, table_lines
+from cellworth.owners import Holdings, Owners, listed_names
+from cellworth.payouts.allocation import OwnerErrors, Shared
+from cellworth.payouts.bundle import plain_provenance, plain_shared, write_bundle
+from cellworth.payouts.fraud_checks import Finding
+from cellworth.payouts.policy import PER_HEAD, Policy
+from cellworth.sharded_valuation import ShardedValuation
+from cellworth.valuation import Valuation, name_of_score, named_score
+
+Floats = NDArray[np.float64]
+_ROUNDING = 1e-12
+_LINES_SHOWN = 20
+_IN_MEMORY = (
+    "Intervals are bounds, wider than need be: errors of sums are known only if fit gets the "
+    "owners."
+)
+_IN_SHARDS = (
+    "Intervals are bounds, and wide: of a table in shards, errors of sums over its rows are not "
+    "known; those of whole columns are, in columns()."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Payout:
+    """Who gets how much, and how sure that is; made by :func:`split`.
+
+    Parameters
+    ----------
+    shared : Shared
+        Amounts, values and errors of all owners.
+    amount : Decimal
+    policy : Policy
+    findings : tuple of Finding
+        What the gate found.
+    valuation : Valuation
+    ownership : Owners
+    brought : mapping of str to float
+        What was carried over from an earlier payout.
+    agreement : str or None
+        Text of the agreement file, where there is one.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> payout = split(valuation, owners, amount="100.00")
+    >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
+    {'ann': '75.00', 'bob': '25.00'}
+    >>> payout.intervals.round(4).tolist()
+    [[0.1453, 0.6047], [-0.1047, 0.3547]]
+    >>> payout.undecided
+    (('ann', 'bob'),)
+    """
+
+    shared: Shared
+    amount: Decimal
+    policy: Policy
+    findings: tuple[Finding, ...]
+    valuation: Valuation
+    ownership: Owners
+    brought: Mapping[str, float] = field(default_factory=dict)
+    agreement: str | None = None
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Names of the owners."""
+        return self.shared.owners
+
+    @property
+    def amounts(self) -> tuple[Decimal, ...]:
+        """What each owner gets; they add up to ``amount``, to the cent."""
+        return self.shared.amounts
+
+    @property
+    def values(self) -> Floats:
+        """What each owner's cells are worth together, with what was carried over."""
+        return self.shared.values
+
+    @property
+    def errors(self) -> OwnerErrors:
+        """Errors of the values."""
+        return self.shared.errors
+
+    @property
+    def carried(self) -> Mapping[str, float]:
+        """What is set against the next payout, under the policy "carry"."""
+        return self.shared.carried
+
+    @property
+    def nobody(self) -> float:
+        """Value of cells and labels that no owner holds; it is in no amount."""
+        return self.shared.nobody
+
+    @property
+    def currency(self) -> str:
+        """What amounts are in."""
+        return self.policy.currency
+
+    @property
+    def shares(self) -> Floats:
+        """Part of the amount that each owner gets."""
+        whole = float(self.amount) or 1.0
+        return np.array([float(amount) / whole for amount in self.amounts])
+
+    @property
+    def intervals(self) -> Floats:
+        """95 % intervals of the values, shape (n_owners, 2); both kinds of errors together."""
+        half = WIDTH_95 * self.errors.together
+        return np.column_stack([self.values - half, self.values + half])
+
+    @property
+    def undecided(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of owners whose intervals overlap: who is worth more cannot be told.
+
+        Who holds nothing but labels that did not play is in none: its share was agreed on.
+        """
+        intervals = self.intervals
+        held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
+        # What differs by rounding alone is equal.
+        intervals = intervals + _ROUNDING * np.abs(self.values).max() * np.array([-1.0, 1.0])
+        return tuple(
+            (self.owners[i], self.owners[j])
+            for i, j in combinations(held, 2)
+            # An unknown error decides nothing.
+            if not (intervals[i, 0] > intervals[j, 1] or intervals[j, 0] > intervals[i, 1])
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before money is paid, one sentence each; printed below the table.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, split
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+        >>> split(valuation, owners, amount="100.00", gate="off").notes[0]
+        'Ranking undecided (intervals overlap): ann and bob.'
+        """
+        return tuple(_notes(self))
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame with one line per owner; amounts as text, exact to the cent.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, split
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+        >>> payout = split(valuation, owners, amount="100.00")
+        >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
+          owner  share amount
+        0   ann   0.75  75.00
+        1   bob   0.25  25.00
+        """
+        low, high = self.intervals.T.tolist()
+        columns = {
+            "owner": list(self.owners),
+            "value": self.values.tolist(),
+            "low": low,
+            "high": high,
+            "share": self.shares.tolist(),
+            "amount": [str(amount) for amount in self.amounts],
+        }
+        return frame(columns, backend or self.valuation.backend)
+
+    def statement(self, owner: str) -> Statement:
+        """What may be shown to one owner: totals, and its own cells only.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, split
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+        >>> payout = split(valuation, owners, amount="100.00")
+        >>> told = payout.statement("bob").to_dict()
+        >>> told["amount"], told["share"], told["cells"], told["total_amount"]
+        ('25.00', 0.25, 4, '100.00')
+        """
+        if owner not in self.owners:
+            raise KeyError(f"no owner is called {owner!r}; owners are {listed_names(self.owners)}.")
+        place, held = self.owners.index(owner), self.ownership
+        totals = {
+            "share": float(self.shares[place]),
+            "interval": self.intervals[place].tolist(),
+            "carried": self.carried.get(owner, 0.0),
+            "cells": held.n_cells_of(owner),
+            "labels": held.share_of_labels().get(owner, 0),
+            "total_amount": str(self.amount),
+            "total_value": float(self.values.sum()),
+            "currency": self.currency,
+            "owners": len(self.owners),
+            "score": name_of_score(self.valuation) or None,
+        }
+        cells = own_cells(self.valuation, held.on(self.valuation.blocks), place)
+        amount, value = self.amounts[place], float(self.values[place])
+        return Statement(owner, amount, value, totals, cells, self.valuation.backend)
+
+    def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
+        """Write a bundle that :func:`verify` can replay, and return its seal.
+
+        Parameters
+        ----------
+        folder : path
+            Must be new or empty.
+        utilities : FileCache, default=None
+            Utilities that a model valuation looked at, to be kept with it.
+
+        Returns
+        -------
+        str
+            Fingerprint of the whole bundle. Give it to all owners: who has it can tell whether
+            anything was changed since.
+        """
+        return write_bundle(
+            folder,
+            valuation=self.valuation,
+            holdings=self.ownership.on(self.valuation.blocks),
+            labels=self.ownership.share_of_labels(),
+            payout=self._plain(),
+            agreement=self.agreement,
+            utilities=utilities,
+        )
+
+    def _plain(self) -> dict[str, Any]:
+        agreed = self.agreement
+        return {
+            **plain_shared(self.shared, self.valuation),
+            "amount": str(self.amount),
+            "policy": asdict(self.policy),
+            "brought": dict(self.brought),
+            "findings": [asdict(finding) for finding in self.findings],
+            "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
+            **plain_provenance(self.valuation),
+        }
+
+    def __repr__(self) -> str:
+        """Show a table, and what to know about it."""
+        return "\n".join(_summary(self))
+
+
+def _free(payout: Payout) -> str:
+    """What it is that nobody owns."""
+    free = payout.ownership.on(payout.valuation.blocks).of_nobody()
+    is_label = payout.valuation.blocks.columns.labels == LABEL
+    kinds = [("cells", ~is_label), ("labels", is_label)]
+    return " and ".join(name for name, here in kinds if free[here].any()).capitalize()
+
+
+def _summary(payout: Payout) -> Iterator[str]:
+    n_owners, policy = len(payout.owners), payout.policy
+    people = "1 owner" if n_owners == 1 else f"{n_owners} owners"
+    yield f"Payout of {payout.amount:,} {payout.currency} to {people}; negative: {policy.negative}"
+    known = not np.isnan(payout.errors.together).any()
+    intervals = [f"{low:.4f} to {high:.4f}" for low, high in payout.intervals]
+    columns = {
+        "owner": list(payout.owners),
+        "value": [f"{value:.4f}" for value in payout.values],
+        "95 % interval": intervals if known else ["not known"] * n_owners,
+        "share": [f"{share:.2%}" for share in payout.shares],
+        "amount": [f"{amount:,}" for amount in payout.amounts],
+    }
+    lines = table_lines({name: column[:_LINES_SHOWN] for name, column in columns.items()})
+    yield from lines
+    if n_owners > _LINES_SHOWN:
+        yield f"... and {n_owners - _LINES_SHOWN:,} more, in to_frame()"
+    yield from payout.notes
+
+
+def _notes_of_score(valuation: Valuation) -> Iterator[str]:
+    if math.isnan(valuation.score):
+        return
+    if valuation.scores is not None:
+        yield f"The whole table scores {named_score(valuation)} on {valuation.scores.judged_on}."
+        if valuation.scores.sentence:
+            yield valuation.scores.sentence
+    yield (
+        f"The baseline of the score, {valuation.unearned:.4f} (empty={valuation.empty!r}), is not "
+        "allocated to any owner."
+    )
+
+
+def _notes(payout: Payout) -> Iterator[str]:
+    if payout.valuation.status == "interrupted":
+        yield "The valuation was broken off before its time; run it to its end before you pay."
+    if payout.errors.bounded:
+        yield _IN_SHARDS if isinstance(payout.valuation, ShardedValuation) else _IN_MEMORY
+    if payout.errors.validation is None:
+        yield "Intervals leave out the choice of validation rows, whose error is not known here."
+    if payout.undecided:
+        pairs = [" and ".join(pair) for pair in payout.undecided]
+        more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
+        yield f"Ranking undecided (intervals overlap): {'; '.join(pairs[:_LINES_SHOWN])}{more}."
+    if payout.nobody:
+        yield (
+            f"{_free(payout)} that nobody owns are worth {payout.nobody:.4f}; nobody is paid for "
+            "them."
+        )
+    yield from _notes_of_score(payout.valuation)
+    if payout.policy.game == "blocks":
+        yield f"Note: {PER_HEAD}."
+    for name, value in payout.carried.items():
+        yield f"Carried to the next payout: {name} {value:.4f}."
+    for finding in payout.findings:
+        yield f"Look at this first: {finding.sentence}"
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """What one owner may see of a payout: totals, and its own cells only.
+
+    Nothing else is in it, so that it can be sent to its owner as it is.
+
+    Parameters
+    ----------
+    owner : str
+    amount : Decimal
+        What the owner gets.
+    value : float
+        What its cells are worth together, with what was carried over.
+    totals : mapping
+        The other figures of :meth:`to_dict`.
+    cells : mapping of str to list
+        Row, column, value, standard error and share of each of its cells.
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, Owners, split
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> statement = split(valuation, owners, amount="100.00").statement("bob")
+    >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
+    bob 25.00 4
+    >>> statement.to_frame("pyarrow").column_names
+    ['row', 'column', 'value', 'standard_error', 'share']
+    """
+
+    owner: str
+    amount: Decimal
+    value: float
+    totals: Mapping[str, Any] = field(repr=False)
+    cells: Mapping[str, list[Any]] = field(repr=False)
+    backend: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals, as plain values."""
+        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
+        return mine | dict(self.totals)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return the values of the owner's own cells, one line each.
+
+        ``share`` is the owner's part of a cell that several claim, else 1.
+        """
+        return frame(self.cells, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """Say what the owner gets, and for what."""
+        told = self.to_dict()
+        low, high = told["interval"]
+        held = f"{told['cells']:,} cells"
+        if told["labels"]:
+            held += f" and {told['labels']:,} labels"
+        verb = "pays" if self.amount < 0 else "gets"
+        units = f", in units of {told['score']}" if told["score"] else ""
+        return (
+            f"{self.owner} {verb} {abs(self.amount):,} {told['currency']}, {told['share']:.2%} of "
+            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
+            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g}){units}."
+        )
+
+
+def own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+    """Values of the cells that one owner has a share in."""
+    n_claims, columns_called = holdings.claims.sum(axis=1), valuation.column_labels
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("row", "column", "value", "standard_error", "share")
+    }
+    for strip in valuation.strips():
+        codes = holdings.codes(strip.rows)
+        held = holdings.claims[:, place][codes]
+        rows, columns = np.nonzero(held)
+        found["row"] += valuation.blocks.rows.some_labels(strip.rows)[rows].tolist()
+        found["column"] += columns_called[columns].tolist()
+        found["value"] += strip.values[held].tolist()
+        found["standard_error"] += strip.standard_errors[held].tolist()
+        found["share"] += (1.0 / n_claims[codes[held]]).tolist()
+    return found

@@ -1,0 +1,373 @@
+"""cell_suspicion: twins that refit without the row, order, kinds of columns, degenerate tables."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from cellworth import cell_suspicion
+from cellworth.diagnostics import anomaly, features
+from cellworth.diagnostics.anomaly import level_scores, log_densities, residuals
+from cellworth.diagnostics.features import Column, Features
+from cellworth.problem import target_groups
+
+
+def mixed_table(n_rows=60, seed=0, gaps=True):
+    rng = np.random.default_rng(seed)
+    size = rng.normal(size=n_rows)
+    table = pd.DataFrame(
+        {
+            "size": size.round(2),
+            "weight": (3 * size + rng.normal(size=n_rows)).round(1),
+            "colour": rng.choice(["red", "green", "blue"], n_rows),
+            "long": size > 0.5,
+            "born": pd.Timestamp("2001-01-01") + pd.to_timedelta((100 * size).round(), unit="D"),
+            "spent": pd.to_timedelta(rng.integers(0, 50, n_rows), unit="h"),
+        }
+    )
+    if gaps:
+        table.loc[rng.choice(n_rows, 7, replace=False), "weight"] = np.nan
+        table.loc[rng.choice(n_rows, 5, replace=False), "colour"] = None
+        table.loc[rng.choice(n_rows, 3, replace=False), "born"] = pd.NaT
+    return table, np.where(size + 0.5 * rng.normal(size=n_rows) > 0, "yes", "no")
+
+
+def columns_and_features(table, y):
+    columns = features.read_columns(features.Table.of(table, called="X"), None)
+    label = features.label_column(y, np.unique(y))
+    return columns, Features.of([*columns, label])
+
+
+# The twins: everything is computed anew without the row.
+
+
+def kernel_twin(numbers, groups, row):
+    spread = np.std(numbers)
+
+    def density(witnesses, width):
+        distances = np.abs(numbers[row] - witnesses) / width
+        return np.exp(-distances).sum() * spread / (2 * width)
+
+    alike = groups == groups[row]
+    others = np.arange(len(numbers)) != row
+    own = density(numbers[alike & others], anomaly.bandwidth(numbers[alike], spread))
+    overall = density(numbers[others], anomaly.bandwidth(numbers, spread)) / others.sum()
+    prior = anomaly.PRIOR_ROWS
+    return (own + prior * overall) / ((alike & others).sum() + prior)
+
+
+def test_a_density_is_that_of_the_other_rows_of_the_class():
+    rng = np.random.default_rng(1)
+    numbers = np.concatenate([rng.normal(size=40).round(1), [1e4, -700.0, 3.0]])
+    groups = rng.integers(0, 3, len(numbers))
+    found = log_densities(Column.of_numbers(numbers), groups)
+    twin = np.log([kernel_twin(numbers, groups, row) for row in range(len(numbers))])
+    np.testing.assert_allclose(found, twin, rtol=1e-9, atol=1e-9)
+
+
+def test_a_density_holds_where_numbers_are_farther_apart_than_powers_can_tell():
+    numbers = np.concatenate([np.linspace(0, 1, 3000), [40.0, 40.1, 3e3, 3e3 + 0.5]])
+    groups = np.zeros(len(numbers), dtype=np.intp)
+    spread = np.std(numbers)
+    assert (numbers.max() - numbers.min()) / anomaly.bandwidth(numbers, spread) > 1000
+    found = log_densities(Column.of_numbers(numbers), groups)
+    for row in (0, 1500, 2999, 3000, 3001, 3002, 3003):
+        twin = np.log(kernel_twin(numbers, groups, row))
+        np.testing.assert_allclose(found[row], twin, rtol=1e-9, atol=1e-9)
+
+
+def test_gaps_among_numbers_have_the_share_of_gaps_in_the_class():
+    rng = np.random.default_rng(2)
+    numbers, groups = rng.normal(size=30), rng.integers(0, 2, 30)
+    numbers[rng.choice(30, 8, replace=False)] = np.nan
+    gap = np.isnan(numbers)
+    found = log_densities(Column.of_numbers(numbers), groups)
+    shares = log_densities(Column.of_levels(gap), groups)
+    densities_of_known = log_densities(Column.of_numbers(numbers[~gap]), groups[~gap])
+    np.testing.assert_allclose(found[gap], shares[gap])
+    # A column without gaps has one level, whose share is 1.
+    np.testing.assert_allclose(found[~gap], shares[~gap] + densities_of_known)
+
+
+def test_a_share_is_that_of_the_other_rows_of_the_class():
+    levels, groups = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
+    prior = anomaly.PRIOR_ROWS
+    overall = (np.array([1, 1, 2, 2, 2, 0]) + 1 / 3) / 6
+    expected = (np.array([1, 1, 0, 1, 1, 0]) + prior * overall) / (2 + prior)
+    np.testing.assert_allclose(np.exp(log_densities(Column.of_levels(levels), groups)), expected)
+
+
+def refitted(A, target, known, row):
+    """Ridge prediction of one row by all other known rows."""
+    teaching = known.copy()
+    teaching[row] = False
+    gram = A[teaching].T @ A[teaching] + np.diag(anomaly.penalties(A.shape[1]))
+    return A[row] @ np.linalg.solve(gram, A[teaching].T @ target[teaching])
+
+
+def without(made, place):
+    A = made.rows(slice(None))
+    return np.delete(A, np.arange(A.shape[1])[made.own[place]], axis=1)
+
+
+def test_residuals_are_those_of_regressions_refitted_without_the_row():
+    table, y = mixed_table()
+    columns, made = columns_and_features(table, y)
+    found = residuals(made, columns)
+    assert sorted(found) == [0, 1, 4, 5]
+    for place, residual in found.items():
+        A, known = without(made, place), columns[place].known
+        scores = features.uniform_scores(columns[place].numbers)
+        for row in range(len(table)):
+            twin = abs(scores[row] - refitted(A, scores, known, row)) if known[row] else np.nan
+            np.testing.assert_allclose(residual[row], twin, rtol=1e-9, atol=1e-9)
+
+
+def test_scores_of_levels_are_those_of_regressions_refitted_without_the_row():
+    table, y = mixed_table()
+    table.loc[[3, 11], "colour"] = ["mauve", "teal"]
+    columns, made = columns_and_features(table, y)
+    found = level_scores(made, columns)
+    assert sorted(found) == [1, 2, 3, 4]
+    everyone = np.ones(len(table), dtype=bool)
+    for place, scores in found.items():
+        A, levels = without(made, place), columns[place].levels
+        for row in range(len(table)):
+            twin = refitted(A, (levels == levels[row]).astype(float), everyone, row)
+            np.testing.assert_allclose(scores[row], twin, rtol=1e-9, atol=1e-9)
+
+
+def test_strips_of_rows_give_what_the_whole_table_gives(monkeypatch):
+    table, y = mixed_table()
+    whole = cell_suspicion(table, y)
+    monkeypatch.setattr(features, "_ROWS_AT_ONCE", 7)
+    np.testing.assert_allclose(cell_suspicion(table, y), whole, atol=1e-12)
+
+
+# What suspicion means.
+
+
+def test_suspicion_counts_cells_of_the_column_that_are_as_unlikely():
+    X = np.array([[0.0], [0.1], [0.2], [0.3], [0.8]])
+    suspicion = cell_suspicion(X, np.zeros(5, dtype=int))
+    assert suspicion.shape == (5, 1)
+    # No other is as rare; the lowest and the highest are as far from the middle.
+    assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2))
+    assert suspicion.argmax() == 4
+
+
+@pytest.mark.parametrize("column", ["size", "weight", "colour", "long", "born", "spent"])
+def test_a_wrong_cell_of_every_kind_stands_out(column):
+    table, y = mixed_table(200, seed=3, gaps=False)
+    order = table["size"].rank()
+    table["colour"] = np.where(order > 100, "red", "blue")
+    table["spent"] = pd.to_timedelta(order, unit="h")
+    low, high = order.argmin(), order.argmax()
+    table.loc[low, column] = table.loc[high, column]
+    suspicion = cell_suspicion(table, y)
+    place = list(table).index(column)
+    assert (suspicion[:, place] >= suspicion[low, place]).sum() <= 3
+
+
+def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common():
+    rng = np.random.default_rng(5)
+    kind = rng.integers(0, 2, 200)
+    X = pd.DataFrame({"kind": kind.astype(str), "price": rng.normal(size=200)})
+    usual = np.flatnonzero(kind == 1)
+    X.loc[usual[5:], "price"] = np.nan
+    odd = int(np.flatnonzero(kind == 0)[0])
+    X.loc[odd, "price"] = np.nan
+    suspicion = cell_suspicion(X, kind)[:, 1]
+    assert suspicion[odd] > np.quantile(suspicion, 0.97)
+    assert suspicion[usual[5:]].max() < suspicion[odd]
+    # A number where gaps are usual is odd too.
+    assert np.median(suspicion[usual[:5]]) > np.median(suspicion)
+
+
+def test_a_numeric_target_takes_the_place_of_classes():
+    rng = np.random.default_rng(6)
+    target = rng.normal(size=300)
+    X = np.stack([target + 0.1 * rng.normal(size=300), rng.normal(size=300)], axis=1)
+    low, high = target.argmin(), target.argmax()
+    X[low, 0] = X[high, 0]
+    assert np.unravel_index(cell_suspicion(X, target).argmax(), X.shape) == (low, 0)
+
+
+def test_groups_of_targets_keep_equal_targets_together():
+    groups = target_groups(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0]))
+    assert groups.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert len(np.unique(target_groups(np.arange(100.0)))) == 5
+    assert not target_groups(np.full(9, 0.5)).any()
+
+
+def test_kinds_overrule_the_guess():
+    rng = np.random.default_rng(7)
+    X = pd.DataFrame({"code": np.tile([1, 2, 50, 99], 50), "x": rng.normal(size=200)})
+    X.loc[0, "code"] = 3
+    y = rng.integers(0, 2, 200)
+    as_number, as_category = (
+        cell_suspicion(X, y, kinds={"code": kind})[0, 0] for kind in ("numeric", "categorical")
+    )
+    # A number between others is nothing special; a level that occurs once is.
+    assert as_category == pytest.approx(2 * np.log(200))
+    assert as_number < as_category
+
+
+def test_a_column_with_a_distance_of_its_own_is_read_as_levels():
+    X = pd.DataFrame({"tag": ["a", "b"] * 20, "x": np.arange(40.0)})
+    y = [0, 1] * 20
+    own = cell_suspicion(X, y, kinds={"tag": lambda one, other: float(one != other)})
+    np.testing.assert_allclose(own, cell_suspicion(X, y))
+
+
+# What must not matter.
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_order_of_rows_and_columns_does_not_matter(regression):
+    table, y = mixed_table(120)
+    table = pd.concat([table, table.iloc[:40]], ignore_index=True)
+    y = np.concatenate([y, y[:40]])
+    if regression:
+        y = np.where(y == "yes", 1.5, 0.0) + np.arange(160) % 40
+    suspicion = cell_suspicion(table, y)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        rows, columns = rng.permutation(160), rng.permutation(table.shape[1])
+        again = cell_suspicion(table.iloc[rows, columns], y[rows])
+        np.testing.assert_allclose(again, suspicion[np.ix_(rows, columns)], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("offset", "step"), [(1.7e9, 1e-5), (1.7e12, 1e-3), (-1e15, 1.0), (1e6, 1e-9)]
+)
+@pytest.mark.parametrize("regression", [False, True])
+def test_an_offset_takes_no_digits_off(offset, step, regression):
+    """Moments as floats: neither the order of rows nor the day that is counted from matters."""
+    rng = np.random.default_rng(3)
+    when = offset + step * np.cumsum(rng.integers(1, 4, 500))
+    size = rng.normal(size=500)
+    y = size + rng.normal(size=500) if regression else size > 0
+    suspicion = cell_suspicion(np.column_stack([when, size]), y)
+    order = rng.permutation(500)
+    shuffled = cell_suspicion(np.column_stack([when, size])[order], y[order])
+    assert np.array_equal(shuffled, suspicion[order])
+    # Differences of these floats are exact.
+    since = cell_suspicion(np.column_stack([when - when[0], size]), y)
+    assert np.array_equal(since, suspicion)
+
+
+def test_the_library_of_the_table_does_not_matter():
+    table, y = mixed_table()
+    suspicion = cell_suspicion(table, y)
+    polars = pl.from_pandas(table)
+    np.testing.assert_allclose(cell_suspicion(polars, pl.Series(y)), suspicion, atol=1e-12)
+    np.testing.assert_allclose(cell_suspicion(polars.to_arrow(), y), suspicion, atol=1e-12)
+    numbers = table[["size", "weight"]]
+    np.testing.assert_array_equal(cell_suspicion(numbers.to_numpy(), y), cell_suspicion(numbers, y))
+
+
+def test_units_do_not_matter():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(80, 3)), rng.integers(0, 3, 80)
+    np.testing.assert_allclose(
+        cell_suspicion(X * [1e-8, 4.0, 1e8] + [0, 7, 0], y), cell_suspicion(X, y), atol=1e-12
+    )
+
+
+# Tables at the edge.
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["same"] * 12,
+        [3.5] * 12,
+        [None] * 12,
+        [np.nan] * 12,
+        [datetime(2020, 1, 1)] * 12,
+        [timedelta(hours=2)] * 12,
+        [True] * 12,
+    ],
+)
+def test_no_cell_of_a_constant_column_is_suspicious(column):
+    X = pd.DataFrame({"constant": column, "other": np.arange(12.0)})
+    suspicion = cell_suspicion(X, ["a", "b"] * 6)
+    np.testing.assert_allclose(suspicion[:, 0], suspicion[0, 0], atol=1e-9)
+    np.testing.assert_array_equal(
+        suspicion[:, 1], cell_suspicion(X[["other"]], ["a", "b"] * 6)[:, 0]
+    )
+
+
+def test_suspicion_grows_with_the_distance_from_all_others():
+    X = np.array([[0.0], [0.1], [0.2], [0.3], [9.0]])
+    suspicion = cell_suspicion(X, np.zeros(5, dtype=int))
+    away = 8.7 / (0.2 / 1.349)
+    assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + 3 * np.log(away / 4))
+    twice = cell_suspicion(np.append(X, [[9.0]], axis=0), np.zeros(6, dtype=int))
+    assert twice.max() <= 2 * np.log(6)
+
+
+@pytest.mark.parametrize("column", [[3.5] * 30, ["same"] * 30, [np.nan] * 30, [0.0] * 30])
+def test_no_cell_of_a_constant_column_is_suspicious_where_classes_differ_in_size(column):
+    X = pd.DataFrame({"constant": column, "other": np.arange(30.0)})
+    np.testing.assert_array_equal(cell_suspicion(X, ["a"] * 22 + ["b"] * 8)[:, 0], 0)
+
+
+@pytest.mark.parametrize("huge", [1e200, np.finfo(float).max, -np.finfo(float).max])
+def test_numbers_whose_squares_are_endless_are_suspicious(huge):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[7, 1] = huge
+    suspicion = cell_suspicion(X, np.arange(60) % 2)
+    assert np.isfinite(suspicion).all()
+    assert suspicion.argmax() == 7 * 3 + 1
+    with pytest.raises(ValueError, match=r"'x0' has a spread of .* rescale it"):
+        cell_suspicion([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        ([[1.0]], [1]),
+        ([["a", None, 3]], ["yes"]),
+        ([[1.0], [5.0], [2.0]], ["one"] * 3),
+        ([[1.0, "a"], [5.0, "b"]], ["one", "two"]),
+        ([[1.0], [None], [2.0]], [0.5, 0.25, 0.75]),
+        ([[f"name {i}"] for i in range(9)], [f"class {i}" for i in range(9)]),
+        ([[1e90], [-1e90], [0.0], [1.0]], [0, 1, 0, 1]),
+    ],
+)
+def test_tables_that_tell_next_to_nothing_are_read(X, y):
+    suspicion = cell_suspicion(X, y)
+    assert suspicion.shape == (len(X), len(X[0]))
+    assert np.isfinite(suspicion).all()
+    assert (suspicion >= 0).all()
+
+
+def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch):
+    monkeypatch.setattr(features, "MOST_LEVELS", 4)
+    levels = np.repeat([0, 1, 2, 3, 4], [30, 20, 10, 8, 8])
+    made = Features.of([Column.of_levels(levels), Column.of_levels(np.zeros(76, dtype=int))])
+    # Of five and one levels, the two of eight rows would be one too many.
+    assert made.own == [slice(0, 3), slice(3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"y": None}, "y is None; give one label per row of X."),
+        ({"y": [1, 0]}, "y has 2 labels but X has 3 rows"),
+        ({"y": [1, 0, None]}, "y has no label"),
+        ({"y": ["a", 1, "b"]}, "mixes labels of kind"),
+        ({"X": None}, "X is of type NoneType"),
+        ({"X": [[np.inf], [1.0], [2.0]]}, "holds infinity"),
+        ({"kinds": {"x9": "numeric"}}, "kinds names the column 'x9'"),
+        ({"kinds": {"x0": "ordinal"}}, "kinds has 'ordinal' for column 'x0'"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(changed, sentence):
+    given = {"X": [[1.0], [2.0], [3.0]], "y": [0, 1, 0], "kinds": None} | changed
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        cell_suspicion(given["X"], given["y"], kinds=given["kinds"])

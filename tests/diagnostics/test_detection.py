@@ -1,0 +1,206 @@
+"""detection_curve: what a ranking finds, against counting by hand."""
+
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.metrics import auc, average_precision_score, roc_auc_score
+
+from cellworth import Blocks, KNNValuer, detection_curve, value_game
+from cellworth.diagnostics.removal import Band
+
+
+class Sum:
+    """Every cell is worth what stands in it."""
+
+    def __init__(self, cells):
+        self.cells = np.asarray(cells, dtype=float)
+
+    def value(self, rows, columns):
+        return float(self.cells[np.ix_(rows, columns)].sum())
+
+
+SUSPICION = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.2]])
+WRONG = np.array([[True, False], [False, True], [True, False]])
+
+
+def test_points_are_those_of_looking_at_one_cell_after_the_other():
+    curve = detection_curve(SUSPICION, WRONG)
+    np.testing.assert_allclose(curve.inspected * 6, range(7))
+    np.testing.assert_allclose(curve.found * 3, [0, 1, 1, 2, 3, 3, 3])
+    assert [curve.cells_to_find(n) for n in (1, 2, 3)] == [1, 3, 4]
+    assert (curve.n_cells, curve.n_wrong) == (6, 3)
+
+
+def test_ties_are_the_mean_over_all_their_orders():
+    suspicion, wrong = [[3, 1, 1, 1, 0]], np.array([[True, True, False, False, True]])
+    curve = detection_curve(suspicion, wrong)
+    mean = np.mean(
+        [np.cumsum(wrong[0][[0, *order, 4]]) for order in permutations((1, 2, 3))], axis=0
+    )
+    at = np.interp(np.arange(1, 6) / 5, curve.inspected, curve.found) * 3
+    np.testing.assert_allclose(at, mean)
+
+
+@pytest.mark.parametrize("wrong", [[1, 1, 0, 0, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
+def test_cells_to_find_among_ties_are_the_mean_over_all_their_orders(wrong):
+    suspicion, wrong = [[3, 1, 1, 1, 0]], np.array(wrong, dtype=bool)
+    curve = detection_curve(suspicion, wrong[None])
+    orders = [wrong[[0, *order, 4]] for order in permutations((1, 2, 3))]
+    for n in range(1, wrong.sum() + 1):
+        mean = np.mean([np.flatnonzero(order)[n - 1] + 1 for order in orders])
+        assert curve.cells_to_find(n) == np.ceil(mean)
+
+
+def test_the_area_is_the_share_of_pairs_in_the_right_order():
+    rng = np.random.default_rng(0)
+    suspicion, wrong = rng.integers(6, size=(8, 5)), rng.random((8, 5)) < 0.3
+    curve = detection_curve(suspicion, wrong)
+    bad, good = suspicion[wrong][:, None], suspicion[~wrong]
+    assert curve.area == pytest.approx(np.mean((bad > good) + 0.5 * (bad == good)))
+    assert curve.area == pytest.approx(roc_auc_score(wrong.ravel(), suspicion.ravel()))
+    expected = average_precision_score(wrong.ravel(), suspicion.ravel())
+    assert curve.average_precision == pytest.approx(expected)
+
+
+def test_the_area_follows_from_the_curve():
+    rng = np.random.default_rng(1)
+    curve = detection_curve(rng.normal(size=(20, 5)), rng.random((20, 5)) < 0.2)
+    share = curve.n_wrong / curve.n_cells
+    under = auc(curve.inspected, curve.found)
+    assert curve.area == pytest.approx((under - share / 2) / (1 - share))
+
+
+def test_low_values_are_suspicious_and_high_scores_are():
+    valuation = value_game(Sum(-SUSPICION), (3, 2))
+    by_value, by_score = detection_curve(valuation, WRONG), detection_curve(SUSPICION, WRONG)
+    np.testing.assert_array_equal(by_value.found, by_score.found)
+    other = detection_curve(SUSPICION, WRONG, most_suspicious="lowest")
+    assert other.area == pytest.approx(1 - by_score.area)
+    assert detection_curve(valuation, WRONG, most_suspicious="highest").area == other.area
+
+
+def test_cells_of_a_group_take_the_value_of_their_block():
+    blocks = Blocks.cut([1, 2, 3], ["a", "b"], row_groups=["x", "y", "x"])
+    valuation = value_game(Sum([[0.0, 1.0], [2.0, 3.0]]), blocks)
+    curve = detection_curve(valuation, WRONG)
+    cells = [[0, 1], [2, 3], [0, 1]]
+    assert curve.area == detection_curve(cells, WRONG, most_suspicious="lowest").area
+
+
+def test_cells_without_a_score_are_looked_at_last():
+    unknown = SUSPICION.copy()
+    unknown[0, 0] = np.nan
+    for side, stand_in in (("highest", -1), ("lowest", 2)):
+        known = SUSPICION.copy()
+        known[0, 0] = stand_in
+        one, other = (detection_curve(s, WRONG, most_suspicious=side) for s in (unknown, known))
+        assert one.area == other.area
+        np.testing.assert_array_equal(one.found, other.found)
+
+
+def test_infinite_scores_rank_like_any_other():
+    endless = np.where(SUSPICION > 0.85, np.inf, SUSPICION)
+    assert detection_curve(endless, WRONG).area == detection_curve(SUSPICION, WRONG).area
+
+
+def test_random_orders_stay_within_their_band():
+    rng = np.random.default_rng(2)
+    wrong = rng.random((20, 10)) < 0.1
+    curve = detection_curve(np.arange(200.0).reshape(20, 10), wrong)
+    assert isinstance(curve.random_found, Band)
+    drawn = np.array([np.cumsum(rng.permutation(wrong.ravel())) for _ in range(400)]) / wrong.sum()
+    low, high = curve.random_found.low[1:], curve.random_found.high[1:]
+    outside = ((drawn < low - 1e-9) | (drawn > high + 1e-9)).mean()
+    assert 0.01 < outside < 0.06
+    np.testing.assert_allclose(drawn.mean(axis=0), curve.random_found.mean[1:], atol=0.06)
+
+
+def test_many_points_have_a_band_each():
+    rng = np.random.default_rng(3)
+    curve = detection_curve(rng.normal(size=(3000, 10)), rng.random((3000, 10)) < 0.01)
+    assert len(curve.inspected) == len(curve.random_found.low) == 30_001
+    assert (np.diff(curve.random_found.high) >= 0).all()
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d)])
+def test_masks_and_scores_come_in_any_library(library):
+    named = [{name: array[:, j] for j, name in enumerate("ab")} for array in (SUSPICION, WRONG)]
+    curve = detection_curve(*map(library, named))
+    assert curve.area == detection_curve(SUSPICION, WRONG).area
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("pyarrow", pa.Table)]
+)
+def test_points_come_as_a_frame(backend, kind):
+    frame = detection_curve(SUSPICION, WRONG).to_frame(backend)
+    assert isinstance(frame, kind)
+    assert frame.shape == (7, 5)
+
+
+def test_it_prints_what_was_found():
+    text = repr(detection_curve(SUSPICION, WRONG))
+    assert "3 wrong among 6 cells: area 0.778" in text
+    assert "cells to look at until half of them are found: 3" in text
+
+
+@pytest.mark.parametrize(
+    ("ranking", "wrong", "sentence"),
+    [
+        (SUSPICION, WRONG[:2], "wrong has shape \\(2, 2\\), but there are 3 rows and 2 columns"),
+        (SUSPICION, np.zeros((3, 2), dtype=bool), "wrong is False for every cell"),
+        (SUSPICION, np.ones((3, 2), dtype=bool), "wrong is True for every cell"),
+        (SUSPICION[0], WRONG, "ranking has shape \\(2,\\), not two dimensions"),
+        (np.full((3, 2), np.nan), WRONG, "ranking holds no number at all"),
+    ],
+)
+def test_each_mistake_gets_one_sentence(ranking, wrong, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        detection_curve(ranking, wrong)
+
+
+def test_what_is_no_ranking_and_no_mask_is_refused():
+    with pytest.raises(TypeError, match="wrong holds int64; give True or False for every cell"):
+        detection_curve(SUSPICION, WRONG.astype(int))
+    with pytest.raises(TypeError, match="give a Valuation or one score per cell"):
+        detection_curve([["a", "b"]], [[True, False]])
+    with pytest.raises(ValueError, match="most_suspicious is 'worst'"):
+        detection_curve(SUSPICION, WRONG, most_suspicious="worst")
+    with pytest.raises(ValueError, match="n is 4; 3 cells are wrong"):
+        detection_curve(SUSPICION, WRONG).cells_to_find(4)
+
+
+def shuffled(table):
+    return table[["b", "a"]], table[::-1]
+
+
+def test_frames_in_another_order_are_refused():
+    X = pd.DataFrame(SUSPICION, columns=["a", "b"], index=[5, 6, 7])
+    wrong = pd.DataFrame(WRONG, columns=["a", "b"], index=[5, 6, 7])
+    assert detection_curve(X, wrong).area == detection_curve(SUSPICION, WRONG).area
+    for other in shuffled(wrong):
+        with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
+            detection_curve(X, other)
+
+
+@pytest.mark.parametrize("value_labels", [False, True])
+def test_the_mask_of_a_valued_table_leaves_labels_out(value_labels):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(20, 2)), columns=["a", "b"])
+    y = rng.integers(2, size=20)
+    valuer = KNNValuer(3, value_labels=value_labels, random_state=0, progress=False)
+    valuation = valuer.fit(X, y, X_val=X + 0.1, y_val=y).valuation_
+    wrong = pd.DataFrame(rng.random((20, 2)) < 0.3, columns=["a", "b"])
+    curve = detection_curve(valuation, wrong)
+    expected = detection_curve(valuation.values[:, :2], wrong, most_suspicious="lowest")
+    assert curve.area == expected.area
+    assert detection_curve(valuation, wrong.to_numpy()).area == expected.area
+    for other in shuffled(wrong):
+        with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
+            detection_curve(valuation, other)
+    whole = rng.random(valuation.shape) < 0.3
+    assert detection_curve(valuation, whole).n_cells == whole.size

@@ -1,0 +1,355 @@
+"""removal_curve: which cells go, what comes in their place, and what a model makes of it."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy import stats
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import get_scorer
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import Blocks, KNNValuer, RemovalCurve, removal_curve, value_game
+from cellworth.diagnostics.removal import _refiller
+from cellworth.tables import Table
+
+SEEN = []
+
+
+class Witness(RegressorMixin, BaseEstimator):
+    """Keeps the table that it is trained on."""
+
+    def __init__(self, random_state=None):
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        self.X_ = np.asarray(X, dtype=float)
+        SEEN.append(self.X_)
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+def what_is_left(model, X, y):
+    """The sum of all cells that are no gaps."""
+    return float(np.nansum(model.X_))
+
+
+# Cells 0 to 39, in an order that has nothing to do with their place.
+CELLS = np.random.default_rng(0).permutation(np.arange(40.0)).reshape(10, 4)
+TARGET = np.linspace(0, 1, 10)
+GIVEN = {"X": CELLS, "y": TARGET, "X_test": CELLS[:2] + 0.5, "y_test": [0.0, 1.0]}
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen_yet():
+    SEEN.clear()
+
+
+@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+@pytest.mark.parametrize("order", ["highest", "lowest"])
+def test_cells_go_in_the_order_of_the_ranking(order):
+    curve = removal_curve(
+        CELLS, Witness(), **GIVEN, order=order, shares=(0, 0.25, 0.5, 1), refill="missing",
+        scoring=what_is_left, n_seeds=2,
+    )  # fmt: skip
+    ranked = np.arange(40) if order == "highest" else np.arange(40)[::-1]
+    left = [ranked[: 40 - n].sum() for n in (0, 10, 20, 40)]
+    np.testing.assert_array_equal(curve.scores, [left, left])
+
+
+@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+def test_random_removal_takes_as_many_cells_of_any_score():
+    curve = removal_curve(
+        CELLS, Witness(), **GIVEN, shares=(0.5,), refill="missing", scoring=what_is_left,
+        n_seeds=100,
+    )  # fmt: skip
+    random = [np.isnan(table) for table in SEEN[1::2]]
+    assert {mask.sum() for mask in random} == {20}
+    # Half of the sum of all cells, within four standard errors.
+    error = curve.random_scores.std() / 10
+    assert abs(curve.random_scores.mean() - 390) < 4 * error
+    assert len({mask.tobytes() for mask in random}) == 100
+
+
+def test_a_draw_comes_from_the_cells_of_the_column_that_are_kept():
+    removal_curve(CELLS, Witness(), **GIVEN, shares=(0.5,), scoring=what_is_left, n_seeds=3)
+    for table in SEEN[::2]:
+        removed = CELLS >= 20
+        np.testing.assert_array_equal(table[~removed], CELLS[~removed])
+        for place in range(4):
+            kept = CELLS[~removed[:, place], place]
+            assert np.isin(table[removed[:, place], place], kept).all()
+    assert len({table.tobytes() for table in SEEN[::2]}) == 3
+
+
+def test_a_column_that_keeps_nothing_is_drawn_from_itself():
+    ranking = np.zeros((10, 4))
+    ranking[:, 2] = 1
+    removal_curve(ranking, Witness(), **GIVEN, shares=(0.25,), scoring=what_is_left, n_seeds=1)
+    assert np.isin(SEEN[0][:, 2], CELLS[:, 2]).all()
+    assert not np.array_equal(SEEN[0][:, 2], CELLS[:, 2])
+    np.testing.assert_array_equal(np.delete(SEEN[0], 2, 1), np.delete(CELLS, 2, 1))
+
+
+@pytest.mark.parametrize("refill", ["mean", "missing"])
+def test_a_refill_that_can_be_seen_is_warned_of(refill):
+    with pytest.warns(UserWarning, match=f"refill='{refill}' leaves .* tells the label"):
+        curve = removal_curve(
+            CELLS, Witness(), **GIVEN, shares=(0.5,), refill=refill, scoring=what_is_left
+        )
+    assert "hides them among" in repr(curve)
+    expected = np.where(CELLS >= 20, np.nan, CELLS)
+    if refill == "mean":
+        expected = np.where(CELLS >= 20, np.nanmean(expected, axis=0), CELLS)
+    np.testing.assert_allclose(SEEN[0], expected)
+
+
+@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+def test_equal_scores_go_in_random_order_and_unknown_ones_last():
+    ranking = np.ones((10, 4))
+    ranking[3, 1] = np.nan
+    for order in ("highest", "lowest"):
+        SEEN.clear()
+        removal_curve(
+            ranking, Witness(), **GIVEN, order=order, shares=(0.5, 0.975), refill="missing",
+            scoring=what_is_left, n_seeds=2,
+        )  # fmt: skip
+        halves = [np.isnan(SEEN[place]) for place in (0, 4)]
+        assert not np.array_equal(*halves)
+        for table in (SEEN[1], SEEN[5]):
+            assert np.flatnonzero(~np.isnan(table)).tolist() == [3 * 4 + 1]
+
+
+class Sum:
+    """Every block is worth what stands in it."""
+
+    def __init__(self, cells):
+        self.cells = np.asarray(cells, dtype=float)
+
+    def value(self, rows, columns):
+        return float(self.cells[np.ix_(rows, columns)].sum())
+
+
+@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+def test_cells_of_a_group_take_the_value_of_their_block():
+    groups = np.arange(10) % 2
+    blocks = Blocks.cut(range(10), ["x3", "x1", "x2", "x0"], row_groups=groups.tolist())
+    valuation = value_game(Sum([[1, 2, 3, 4], [5, 6, 7, 8]]), blocks)
+    removal_curve(
+        valuation, Witness(), **GIVEN, shares=(0.125,), refill="missing", scoring=what_is_left
+    )
+    gone = np.isnan(SEEN[0])
+    # The block of odd rows and of the column that the valuation has last and the table first.
+    assert gone[groups == 1, 0].all()
+    assert gone.sum() == 5
+
+
+def test_the_table_must_be_the_one_that_was_valued():
+    valuation = value_game(Sum(CELLS[:3, :2]), Blocks.cut([5, 6, 7], ["x0", "x1"]))
+    with pytest.raises(ValueError, match="the valuation 3 with 5, 6, 7; give the table that was"):
+        removal_curve(valuation, Witness(), **GIVEN)
+    valuation = value_game(Sum(CELLS[:, :2]), Blocks.cut(range(10), ["x0", "b"]))
+    with pytest.raises(ValueError, match="X lacks the column 'b' of the valuation"):
+        removal_curve(valuation, Witness(), **GIVEN)
+
+
+def data(seed, n_rows=80):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+X, y = data(0)
+X_TEST, Y_TEST = data(1, 200)
+TEST = {"X_test": X_TEST, "y_test": Y_TEST}
+# The first column alone tells the label.
+BY_COLUMN = np.tile([1.0, 0.0, 0.0], (80, 1))
+
+
+def test_cells_that_a_model_needs_hurt_it_and_others_do_not():
+    model, shares = DecisionTreeClassifier(), (0, 0.2, 0.3)
+    needed = removal_curve(BY_COLUMN, model, X, y, **TEST, shares=shares)
+    others = removal_curve(BY_COLUMN, model, X, y, **TEST, shares=shares, order="lowest")
+    assert needed.difference((0.3,)).high < 0
+    assert others.difference((0.3,)).low > 0
+    assert (others.scores == others.scores[:, :1]).all()
+    np.testing.assert_array_equal(needed.scores[:, 0], needed.random_scores[:, 0])
+
+
+def test_scores_of_a_whole_table_are_those_of_the_model():
+    for scoring in ("accuracy", "roc_auc", "neg_log_loss"):
+        curve = removal_curve(
+            BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0,), scoring=scoring, n_seeds=1
+        )
+        direct = get_scorer(scoring)(LogisticRegression().fit(X, y), X_TEST, Y_TEST)
+        assert curve.scores.item() == direct
+        assert curve.scoring == scoring
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d)])
+def test_tables_of_any_library_give_the_same_curve_and_stay_as_they_are(library):
+    table, test = (
+        library({name: array[:, j] for j, name in enumerate("abc")}) for array in (X, X_TEST)
+    )
+    model, settings = DecisionTreeClassifier(random_state=0), {"shares": (0, 0.3), "n_seeds": 2}
+    curve = removal_curve(BY_COLUMN, model, table, y, X_test=test, y_test=Y_TEST, **settings)
+    plain = removal_curve(BY_COLUMN, model, X, y, **TEST, **settings)
+    np.testing.assert_array_equal(curve.scores, plain.scores)
+    np.testing.assert_array_equal(curve.random_scores, plain.random_scores)
+    kept = table.to_pandas() if isinstance(table, pa.Table) else table
+    np.testing.assert_array_equal(kept.to_numpy(), X)
+    assert type(curve.to_frame()) is type(table)
+    assert curve.to_frame().shape == (4, 4)
+
+
+def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
+    rng = np.random.default_rng(3)
+    label = rng.integers(2, size=60)
+    table = pd.DataFrame(
+        {
+            "n": label + rng.normal(size=60),
+            "c": pd.Categorical(np.where(label, "yes", "no")),
+            "i": rng.integers(5, size=60),
+        }
+    )
+    table.loc[3, "n"] = np.nan
+    valuer = KNNValuer(progress=False).fit(
+        table[:40], label[:40], X_val=table[40:50], y_val=label[40:50]
+    )
+    curve = removal_curve(
+        valuer.valuation_, HistGradientBoostingClassifier(max_iter=3),
+        table[:40], label[:40], X_test=table[50:], y_test=label[50:], shares=(0, 0.5), n_seeds=2,
+    )  # fmt: skip
+    assert np.isfinite(curve.scores).all()
+
+
+def test_rows_that_valued_the_cells_are_warned_of_when_they_score():
+    valuer = KNNValuer(progress=False).fit(X, y, X_val=X_TEST, y_val=Y_TEST)
+    settings = {"shares": (0.1,), "n_seeds": 2}
+    with pytest.warns(UserWarning, match="are the rows that the cells were valued by") as told:
+        removal_curve(valuer.valuation_, LogisticRegression(), X, y, **TEST, **settings)
+    assert len(told) == 1
+    removal_curve(
+        valuer.valuation_, LogisticRegression(), X, y, X_test=X_TEST[1:], y_test=Y_TEST[1:],
+        **settings,
+    )  # fmt: skip
+
+
+def curve_of(scores, random_scores):
+    shares = np.array([0.0, 0.1, 0.2])
+    return RemovalCurve(shares, np.array(scores), np.array(random_scores), "lowest", "draw", "acc")
+
+
+SMALL = curve_of([[0.9, 0.8, 0.7], [0.9, 0.9, 0.5]], [[0.9, 0.7, 0.7], [0.9, 0.7, 0.6]])
+
+
+def test_bands_are_students_intervals_over_seeds():
+    gains = np.array([0.1, 0.2])
+    difference = SMALL.difference((0.1,))
+    assert difference.mean == pytest.approx(0.15)
+    half = stats.t.ppf(0.975, 1) * gains.std(ddof=1) / np.sqrt(2)
+    assert difference.high - difference.mean == pytest.approx(half)
+    assert difference.mean - difference.low == pytest.approx(half)
+    np.testing.assert_allclose(SMALL.band.mean, [0.9, 0.85, 0.6])
+    np.testing.assert_allclose(SMALL.random_band.low[0], 0.9)
+    assert SMALL.difference().mean == pytest.approx(np.mean([[0.1, 0.0], [0.2, -0.1]]))
+
+
+def test_a_single_seed_has_no_interval():
+    single = curve_of([[0.9, 0.8, 0.7]], [[0.9, 0.7, 0.7]])
+    assert np.isnan(single.difference().low)
+    assert "0.8000  0.7000     +0.1000" in repr(single)
+    assert "1 seed\n" in repr(single)
+
+
+def test_a_curve_prints_as_a_table():
+    lines = repr(SMALL).split("\n")
+    assert lines[0] == "acc on held-out rows, 2 seeds"
+    assert lines[1].split() == ["removed", "lowest", "first", "random", "difference"]
+    assert lines[3].startswith("    10%  0.8500 +- ")
+    assert lines[3].endswith("+0.1500")
+
+
+def test_shares_that_the_curve_has_not_are_refused():
+    for shares in ((0.15,), ()):
+        with pytest.raises(ValueError, match="but the curve has"):
+            SMALL.difference(shares)
+
+
+def test_the_same_seed_gives_the_same_curve():
+    one, same, other = (
+        removal_curve(BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0.3,), random_state=s)
+        for s in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one.scores, same.scores)
+    assert not np.array_equal(one.scores, other.scores)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"order": "best"}, "order is 'best'; give one of 'highest', 'lowest'"),
+        ({"refill": "zero"}, "refill is 'zero'; give one of"),
+        ({"shares": (0.2, 0.1)}, "give increasing numbers between 0 and 1"),
+        ({"shares": (0, 1.5)}, "give increasing numbers between 0 and 1"),
+        ({"shares": 0.5}, "give increasing numbers between 0 and 1"),
+        ({"n_seeds": 0}, "n_seeds is 0"),
+        ({"ranking": BY_COLUMN[:5]}, "ranking has shape \\(5, 3\\), not X's shape \\(80, 3\\)"),
+        ({"X_test": None}, "X_test is None"),
+        ({"y_test": None}, "y_test is None"),
+        ({"X_test": X_TEST[:, :2]}, "X_test has 2 columns but X has 3"),
+        ({"scoring": "best"}, "scoring is 'best'"),
+    ],
+)
+def test_each_mistake_gets_one_sentence(changed, sentence):
+    given = {"ranking": BY_COLUMN, "model": LogisticRegression(), "X": X, "y": y, **TEST} | changed
+    with pytest.raises(ValueError, match=sentence):
+        removal_curve(given.pop("ranking"), given.pop("model"), **given)
+
+
+@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+def test_a_model_that_takes_no_gaps_says_so():
+    with pytest.raises(RuntimeError, match=r"failed with 20% of the cells removed .*NaN"):
+        removal_curve(
+            BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0.2,), refill="missing"
+        )
+
+
+def test_the_training_rows_cannot_score():
+    given = GIVEN | {"X_test": CELLS.copy(), "y_test": TARGET}
+    with pytest.raises(ValueError, match="X_test has the rows of X; give rows that were set aside"):
+        removal_curve(CELLS, Witness(), **given)
+
+
+def test_scores_in_another_order_are_refused():
+    X = pd.DataFrame(CELLS, columns=list("abcd"))
+    given = GIVEN | {"X": X, "X_test": X[:2] + 0.5}
+    for other in (X[list("dcba")], X[::-1]):
+        with pytest.raises(ValueError, match=r"ranking has the (columns|row ids) "):
+            removal_curve(other, Witness(), **given)
+
+
+@pytest.mark.parametrize("seed", [None, -1, "x", 1.5])
+def test_a_seed_that_is_no_whole_number_gets_a_sentence(seed):
+    with pytest.raises(ValueError, match=r"random_state is .*; give a whole number of at least 0"):
+        removal_curve(CELLS, Witness(), **GIVEN, random_state=seed)
+
+
+def test_means_leave_gaps_and_whole_columns_as_they_are():
+    table = Table.of(
+        pl.DataFrame({"a": [1, 2, 3, None], "b": [4, 5, 6, 7], "c": ["x", None, "x", "y"]}),
+        called="X",
+    )
+    refill = _refiller("mean", table, np.random.default_rng(0))
+    nothing = np.zeros((4, 3), dtype=bool)
+    assert refill(nothing).native.equals(table.native, null_equal=True)
+    mask = nothing.copy()
+    mask[0, 0] = True
+    filled = refill(mask).native
+    assert filled["a"].to_list() == [2.5, 2, 3, None]
+    assert filled[["b", "c"]].equals(table.native[["b", "c"]], null_equal=True)

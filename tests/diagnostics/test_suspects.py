@@ -1,0 +1,444 @@
+"""suspect_cells: the list, its reasons, the worth beside it, and what it finds."""
+
+import re
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import detection
+import typos
+from cellworth import (
+    AfterTasks,
+    Blocks,
+    KNNValuer,
+    OutOfBagValuer,
+    TableGame,
+    cell_suspicion,
+    suspect_cells,
+    value_game,
+)
+from cellworth.diagnostics.anomaly import log_densities
+from cellworth.diagnostics.cells import relative_worth
+from cellworth.diagnostics.features import Column
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
+
+
+# Two columns of these people tell their label, which a valuer warns of.
+pytestmark = pytest.mark.filterwarnings("ignore::cellworth.DataWarning")
+
+
+def people(n_rows=80):
+    """Ages, jobs and pay of people who are retired or not; a child earns a pension."""
+    rng = np.random.default_rng(0)
+    age = rng.integers(20, 90, n_rows)
+    retired = age > 64
+    X = pd.DataFrame(
+        {
+            "age": age,
+            "job": np.where(retired, "none", rng.choice(["cook", "clerk"], n_rows)),
+            "pay": np.where(retired, 1.5, 2.5) + 0.01 * age,
+        },
+        index=[f"p{i}" for i in range(n_rows)],
+    )
+    y = np.where(retired, "pension", "wage")
+    wrong = X.index[np.flatnonzero(retired)[3]]
+    X.loc[wrong, "age"] = 7
+    return X, y, wrong
+
+
+@pytest.fixture(scope="module")
+def valued():
+    X, y, wrong = people()
+    valuer = KNNValuer(progress=False, random_state=0).fit(X, y)
+    return X, y, wrong, valuer.valuation_
+
+
+COLUMNS = ["rank", "row", "column", "cell", "typical", "suspicion"]
+
+
+def test_the_list_says_where_what_and_why(valued):
+    X, y, wrong, valuation = valued
+    cells = suspect_cells(X, y, valuation, k=7)
+    assert list(cells.columns) == [
+        *COLUMNS, "worth", "standard_error", "validation_error", "reason",
+    ]  # fmt: skip
+    assert len(cells) == 7
+    first = cells.iloc[0]
+    assert (first["rank"], first["row"], first["column"], first["cell"]) == (1, wrong, "age", 7)
+    assert first["typical"] in range(65, 90)
+    assert first["worth"] == valuation.loc[wrong, "age"]
+    assert first["reason"] == (
+        f"age is 7 where rows like it (label 'pension') have about {first['typical']}; of the 79 "
+        "other cells of age, none is as rare for its label and none fits its row as badly."
+    )
+
+
+def test_cells_are_in_the_order_of_suspicion(valued):
+    X, y, _, valuation = valued
+    cells = suspect_cells(X, y, valuation, k=10_000)
+    assert len(cells) == X.size
+    suspicion = cell_suspicion(X, y)
+    assert cells["suspicion"].tolist() == sorted(suspicion.ravel(), reverse=True)
+    rows = X.index.get_indexer(cells["row"])
+    columns = X.columns.get_indexer(cells["column"])
+    np.testing.assert_array_equal(suspicion[rows, columns], cells["suspicion"])
+    np.testing.assert_array_equal(valuation.values[rows, columns], cells["worth"])
+    np.testing.assert_array_equal(
+        valuation.validation_errors[rows, columns], cells["validation_error"]
+    )
+    assert cells["cell"].tolist() == [X.iloc[i, j] for i, j in zip(rows, columns, strict=True)]
+
+
+def test_without_a_valuation_there_is_no_worth():
+    X, y, _ = people()
+    assert list(suspect_cells(X, y).columns) == [*COLUMNS, "reason"]
+
+
+def test_errors_are_listed_as_far_as_the_valuation_knows_them():
+    X, y, _ = people()
+    valuer = OutOfBagValuer(n_trees=30, random_state=0, progress=False).fit(X, y)
+    listed = suspect_cells(X, y, valuer.valuation_).columns
+    assert "validation_error" not in listed
+    assert "standard_error" in listed
+
+
+def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
+    X, y, _, valuation = valued
+    cells = suspect_cells(X, y, valuation, by="worth", k=5)
+    relative = relative_worth(valuation.values, y)
+    np.testing.assert_allclose(
+        cells["worth"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
+    )
+    reason = cells["reason"].iloc[0]
+    assert f"{-relative.min():.1f} standard deviations below the median of" in reason
+    assert reason.endswith("in rows with its label.")
+
+
+def test_relative_worth_is_told_within_class_and_column():
+    worths = np.array([[1.0, 5.0], [3.0, 5.0], [8.0, 5.0], [np.nan, 2.0], [4.0, np.nan]])
+    relative = relative_worth(worths, np.array(["a", "a", "a", "b", "b"]))
+    spread = np.std([1, 3, 8])
+    np.testing.assert_allclose(relative[:3, 0], np.array([-2, 0, 5]) / spread)
+    np.testing.assert_array_equal(relative[:3, 1], 0)
+    np.testing.assert_array_equal(relative[3:], [[np.nan, 0], [0, np.nan]])
+
+
+def test_rounding_is_no_difference_in_worth():
+    worths = np.full((6, 2), 0.1)
+    worths[2, 0] += 1e-17 * 2
+    worths[:, 1] = 3.0, 1.0, 2.0, 5.0, 4.0, 6.0
+    relative = relative_worth(worths, np.zeros(6))
+    np.testing.assert_array_equal(relative[:, 0], 0)
+    assert relative[:, 1].argmax() == 5
+
+
+def test_a_worth_that_is_not_low_is_not_called_low(valued):
+    X, y, _, valuation = valued
+    cells = suspect_cells(X, y, valuation, by="worth", k=X.size)
+    assert "standard deviations above the median" in cells["reason"].iloc[-1]
+    assert not cells["reason"].str.contains(" -").any()
+
+
+def test_blocks_that_nobody_visited_are_not_listed_by_worth():
+    X, y, _ = people(30)
+    valuer = OutOfBagValuer(n_trees=2, random_state=0, progress=False).fit(X, y)
+    visited = int((~np.isnan(valuer.values_)).sum())
+    assert 0 < visited < X.size
+    assert len(suspect_cells(X, y, valuer.valuation_, by="worth", k=X.size)) == visited
+
+
+def test_a_cell_of_a_group_has_the_worth_of_its_block():
+    X, y, _ = people(12)
+    row_groups = np.repeat(["x", "y", "z"], 4)
+    parts = {"who": ["age", "job"], "p": ["pay"]}
+    blocks = Blocks.cut(X.index, X.columns, row_groups=row_groups, column_groups=parts)
+    game = TableGame(np.random.default_rng(1).normal(size=(8, 4)))
+    valuation = value_game(game, blocks, stop=AfterTasks(9), random_state=0)
+    cells = suspect_cells(X, y, valuation, k=X.size)
+    groups = dict(zip(X.index, row_groups, strict=True))
+    for _, cell in cells.iterrows():
+        column = "p" if cell["column"] == "pay" else "who"
+        assert cell["worth"] == valuation.loc[groups[cell["row"]], column]
+    by_worth = suspect_cells(X, y, valuation, k=X.size, by="worth")
+    assert sorted(by_worth["worth"]) == sorted(cells["worth"])
+
+
+def test_the_worth_of_labels_is_passed_over():
+    X, y, _ = people(20)
+    X.columns = [1, 2, 3]
+    valuation = KNNValuer(value_labels=True, progress=False, random_state=0).fit(X, y).valuation_
+    cells = suspect_cells(X, y, valuation, k=X.size)
+    assert set(cells["column"]) == {1, 2, 3}
+    at = cells.iloc[0]
+    assert at["worth"] == valuation.loc[at["row"], str(at["column"])]
+
+
+def test_columns_are_matched_by_name(valued):
+    X, y, _, valuation = valued
+    ordered = suspect_cells(X, y, valuation, k=20)
+    mixed_up = suspect_cells(X[["pay", "age", "job"]], y, valuation, k=20)
+    wanted = ["row", "column", "worth", "suspicion"]
+    pd.testing.assert_frame_equal(
+        *(cells[wanted].sort_values(wanted[:2], ignore_index=True) for cells in (ordered, mixed_up))
+    )
+
+
+def test_the_list_does_not_depend_on_the_order_of_rows(valued):
+    X, y, _, _ = valued
+    rows = np.random.default_rng(3).permutation(len(X))
+    wanted = ["row", "column", "cell", "typical", "suspicion", "reason"]
+    one, other = (
+        suspect_cells(X.iloc[order], y[order], k=X.size)[wanted]
+        .sort_values(wanted[:2], ignore_index=True)
+        for order in (slice(None), rows)
+    )  # fmt: skip
+    pd.testing.assert_frame_equal(one, other)
+
+
+@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas])
+def test_other_libraries_get_their_own_data_frame_with_text(convert):
+    X, y, _ = people()
+    X = X.reset_index(drop=True)
+    expected = suspect_cells(X, y, k=30)
+    cells = suspect_cells(convert(X), y, k=30)
+    assert type(cells) is type(convert(X))
+    listed = {name: cells[name].to_numpy().tolist() for name in expected}
+    assert listed["cell"] == [str(cell) for cell in expected["cell"]]
+    assert listed["typical"] == [str(cell) for cell in expected["typical"]]
+    assert listed["reason"] == expected["reason"].tolist()
+
+
+def test_numbers_stay_numbers_in_every_library():
+    X = pl.DataFrame({"a": [1, 2, 3, 90], "b": [1.5, None, 2.5, 0.5]})
+    cells = suspect_cells(X, [0, 1, 0, 1], k=8)
+    assert cells["cell"].dtype == pl.Float64
+    assert cells["cell"].null_count() == 1
+    assert suspect_cells(X[["a"]], [0, 1, 0, 1])["cell"].dtype == pl.Int64
+    as_pandas = suspect_cells(X, [0, 1, 0, 1], backend="pandas")
+    assert as_pandas["cell"].dtype == object
+    assert {type(cell) for cell in as_pandas["cell"]} == {int, float, type(None)}
+
+
+def test_dates_stay_dates_where_there_is_nothing_else():
+    X = pl.DataFrame({"when": [date(2020, 1, 1), date(2020, 1, 3), None, date(2031, 1, 1)]})
+    cells = suspect_cells(X, [0, 1, 0, 1])
+    assert cells["cell"].dtype.is_temporal()
+    assert cells["cell"].null_count() == 1
+
+
+def test_worth_is_read_strip_by_strip(valued, monkeypatch):
+    X, y, _, valuation = valued
+    expected = {by: suspect_cells(X, y, valuation, by=by) for by in ("suspicion", "worth")}
+    strips = valuation.strips
+    monkeypatch.setattr(type(valuation), "strips", lambda self: strips(7))
+    for by, cells in expected.items():
+        pd.testing.assert_frame_equal(suspect_cells(X, y, valuation, by=by), cells)
+
+
+def test_reasons_tell_gaps_targets_and_lone_rows():
+    rng = np.random.default_rng(4)
+    X = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=60), "kind": ["a", "b"] * 30})
+    X.loc[7, "kind"] = None
+    X.loc[9, "when"] = pd.NaT
+    reasons = suspect_cells(X, rng.normal(size=60), k=200)
+    reasons = reasons.set_index(["row", "column"])["reason"]
+    assert reasons[7, "kind"].startswith("kind is a gap where rows like it (near target ")
+    assert "none is as rare for its target" in reasons[7, "kind"]
+    assert reasons[9, "when"].startswith("when is a gap where rows like it (near target ")
+    assert " have about 2020-0" in reasons[9, "when"]
+    labels = ["one"] * 59 + ["other"]
+    alone = suspect_cells(X.iloc[[59, *range(59)]], labels[::-1], k=200)
+    alone = alone[alone["row"] == 59].iloc[0]
+    assert alone["typical"] is None
+    assert ", and no other row has the label 'other'; of the 59 other cells of" in alone["reason"]
+
+
+def test_what_rows_like_it_have_too_is_said_so():
+    X = pd.DataFrame({"a": [1.25] * 10, "b": ["x"] * 10})
+    cells = suspect_cells(X, ["one", "two"] * 5, k=1)
+    assert cells["reason"][0] == (
+        "a is 1.25, as in rows like it (label 'one'); of the 9 other cells of a, 9 are as rare or "
+        "rarer for their label and 9 fit their row as badly or worse."
+    )
+
+
+def test_reasons_are_short_and_keep_their_direction():
+    hebrew = "\u05de\u05d7\u05d9\u05e8"
+    long = "wide " * 1000
+    X = pd.DataFrame({hebrew: ["oval"] * 19 + [long], "n" * 5000: [hebrew] + ["round"] * 19})
+    cells = suspect_cells(X, ["red", "blue"] * 10, k=40).set_index(["row", "column"])
+    assert cells["reason"].str.len().max() < 400
+    first = cells.loc[(19, hebrew)]
+    assert first["cell"] == long
+    assert first["reason"].startswith(f"\u2068{hebrew}\u2069 is '{long[:59]}…' where rows")
+    named = (
+        f"{'n' * 59}… is \u2068'{hebrew}'\u2069 where rows like it (label 'red') have 'round'; of"
+    )
+    assert cells.loc[(0, "n" * 5000), "reason"].startswith(named)
+
+
+def test_reasons_count_other_cells():
+    X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 9.0, 9.0, 9.0, 9.0]})
+    cells = suspect_cells(X, [0] * 8, k=8)
+    counts = {}
+    for row, reason in zip(cells["row"], cells["reason"], strict=True):
+        told = re.search(r"of the 7 other cells of a, (\S+) (is|are) as rare", reason)
+        counts[row] = 0 if told[1] == "none" else int(told[1])
+        assert told[2] == ("are" if counts[row] > 1 else "is")
+        assert ("as rare or rarer for" in reason) == (counts[row] > 0)
+    densities = log_densities(Column.of_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)).round(9)
+    for row, count in counts.items():
+        assert count == (densities <= densities[row]).sum() - 1
+    assert {0, 1} < set(counts.values())
+
+
+def test_a_single_row_has_nothing_to_be_compared_with():
+    cells = suspect_cells([[5.0]], ["a"])
+    assert cells["suspicion"].tolist() == [0.0]
+    assert cells["reason"][0].endswith("there is no other cell of x0 to compare it with.")
+
+
+@pytest.mark.parametrize(("impossible", "row"), [(1e6, 4), (-40.0, 11)])
+def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 10))
+    X[row, 3] = impossible
+    first = suspect_cells(X, rng.integers(2, size=200), k=1).iloc[0]
+    assert (first["row"], first["column"]) == (row, "x3")
+    others = np.delete(X[:, 3], row)
+    nearest = others[np.abs(others - impossible).argmin()]
+    assert first["reason"].endswith(f"; the nearest of them is {nearest:.6g}.")
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"k": 0}, "k is 0; give a whole number of at least 1"),
+        ({"by": "price"}, "by is 'price'; give 'suspicion' or 'worth'"),
+        ({"valuation": None, "by": "worth"}, "by is 'worth', but no valuation came"),
+        ({"valuation": "best"}, "valuation is of type str"),
+        ({"backend": "excel"}, "no data frame could be made with backend 'excel'"),
+        ({"y": ["a"]}, "y has 1 labels but X has 80 rows"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(valued, changed, sentence):
+    X, y, _, valuation = valued
+    given = {"valuation": valuation, "X": X, "y": y} | changed
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        suspect_cells(given.pop("X"), given.pop("y"), given.pop("valuation"), **given)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda X: X.iloc[::-1], "X has 80 rows with the ids 'p79', 'p78', 'p77', ..., the valua"),
+        (
+            lambda X: X.reset_index(drop=True),
+            "with the ids 0, 1, 2, ..., the valuation 80 with 'p0",
+        ),
+        (lambda X: X.drop(columns="job"), "X lacks the column 'job' of the valuation"),
+        (lambda X: X.assign(sex="f"), "X has a column 'sex' beyond the valuation"),
+        (lambda X: X.assign(age=X["age"] + 1), "X has other cells than the table that was valued"),
+    ],
+)
+def test_a_table_that_was_not_valued_is_refused(valued, change, sentence):
+    X, y, _, valuation = valued
+    with pytest.raises(ValueError, match=sentence):
+        suspect_cells(change(X), y, valuation)
+
+
+# What it finds: small versions of the tables in docs/explanation/suspects.md.
+
+
+@with_data
+@pytest.mark.parametrize(
+    ("error", "auroc", "precision"), [("A", 0.97, 0.6), ("B", 0.94, 0.75), ("S", 0.75, 0.2)]
+)
+def test_suspicion_finds_injected_errors(error, auroc, precision):
+    found = []
+    for name in ("breast original", "wine", "electricity"):
+        case = detection.case(name, error, 0, DATA)
+        found.append(detection.figures(case.wrong, cell_suspicion(case.X, case.y)))
+    assert np.mean(found, axis=0)[0] > auroc
+    assert np.mean(found, axis=0)[1] > precision
+
+
+@with_data
+def test_swapped_cells_are_what_simple_baselines_do_not_find():
+    case = detection.case("wine", "S", 0, DATA)
+    ours, z, ecod = (
+        detection.figures(case.wrong, score)[0]
+        for score in (cell_suspicion(case.X, case.y), detection.class_z(case.X, case.y),
+                      detection.ecod(case.X))
+    )  # fmt: skip
+    assert ours > z > ecod
+
+
+@with_data
+def test_worth_alone_finds_less():
+    case = detection.case("breast original", "A", 0, DATA)
+    valuer = KNNValuer(10, random_state=0, progress=False)
+    valuer.fit(case.X, case.y, X_val=case.X_val, y_val=case.y_val)
+    worth, _ = detection.figures(case.wrong, -relative_worth(valuer.values_, case.y))
+    suspicion, _ = detection.figures(case.wrong, cell_suspicion(case.X, case.y))
+    assert 0.75 < worth < suspicion
+
+
+@with_data
+def test_the_authors_outliers_are_found_in_both_classes():
+    case = detection.authors_case(DATA)
+    assert case.wrong.sum() == 43
+    score = cell_suspicion(case.X, case.y)
+    assert detection.figures(case.wrong, score)[0] >= 0.975
+    assert detection.share_found(case.wrong, score, 0.10) >= 0.93
+
+
+@with_data
+def test_reversed_ages_are_found_among_the_first_cells():
+    found = []
+    for seed in range(3):
+        table = typos.small_table(DATA, 3000, seed)
+        X, wrong = typos.with_typos(table.X, seed)
+        assert wrong.sum() == 15
+        assert wrong.size == 39_000
+        found.append(typos.inspected(cell_suspicion(X, table.y), wrong))
+    assert np.mean(found) <= 150
+
+
+@with_data
+@pytest.mark.alone
+def test_the_whole_census_table_takes_seconds():
+    table = typos.tables.load("adult", DATA)
+    X, wrong = typos.with_typos(table.X, 0)
+    assert wrong.size == 455_854
+    start = typos.time.perf_counter()
+    score = cell_suspicion(X, table.y)
+    assert typos.time.perf_counter() - start < 30
+    assert typos.inspected(score, wrong) <= 900
+
+
+def test_arguments_in_another_order_get_a_sentence(valued):
+    X, y, _, valuation = valued
+    order = r"is a Valuation; the order is suspect_cells\(X, y, valuation\)"
+    for given in ((valuation, X, y), (X, valuation, y), (valuation, y)):
+        with pytest.raises(TypeError, match=order):
+            suspect_cells(*given)
+    with pytest.raises(TypeError, match="valuation is of type KNNValuer; give the valuation_"):
+        suspect_cells(X, y, KNNValuer())
+
+
+def test_the_column_that_named_groups_of_rows_is_left_out(valued):
+    X, y, _, _ = valued
+    grouped = X.assign(team=[f"team {i % 7}" for i in range(len(X))])
+    valuer = KNNValuer(progress=False).fit(grouped, y, row_groups="team")
+    cells = suspect_cells(grouped, y, valuer.valuation_, k=9)
+    pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuer.valuation_, k=9))
+    with pytest.raises(ValueError, match="X has a column 'team' beyond the valuation"):
+        suspect_cells(grouped.assign(team="other"), y, valuer.valuation_)

@@ -1,0 +1,77 @@
+"""What rows like a cell's row have: against distances computed one by one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellworth.diagnostics import suspects
+from cellworth.diagnostics.anomaly import Evidence
+from cellworth.diagnostics.suspects import NOBODY, typical_rows
+from cellworth.tables import Table
+
+
+def evidence_of(X, y):
+    return Evidence.of(Table.of(X, called="X"), y, None)
+
+
+def all_cells(shape):
+    return np.unravel_index(np.arange(np.prod(shape)), shape)
+
+
+def like_rows(evidence, row, column):
+    """Ten nearest rows of the same group by all columns but one, and those as near as the last."""
+    features = evidence.features
+    A = features.rows(slice(None))[:, : features.own[-1].start]
+    A = np.delete(A, np.arange(A.shape[1])[features.own[column]], axis=1)
+    others = np.flatnonzero(evidence.groups == evidence.groups[row])
+    others = others[others != row]
+    distances = ((A[others] - A[row]) ** 2).sum(axis=1).round(9)
+    return others[distances <= np.sort(distances)[min(10, len(others)) - 1]]
+
+
+@pytest.mark.parametrize("most", [2**22, 130])
+def test_typical_is_the_middle_number_or_the_most_frequent_level_of_like_rows(monkeypatch, most):
+    monkeypatch.setattr(suspects, "_MOST_DISTANCES", most)
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"n": rng.integers(0, 20, 60), "c": rng.choice(list("abc"), 60), "m": 0.0})
+    X["m"] = rng.normal(size=60)
+    evidence = evidence_of(X, rng.integers(0, 2, 60))
+    rows, columns = all_cells(X.shape)
+    for row, column, found in zip(
+        rows, columns, typical_rows(evidence, rows, columns), strict=True
+    ):
+        cells = X.iloc[like_rows(evidence, row, column), column]
+        if column == 1:
+            counts = cells.value_counts()
+            assert counts[X.iloc[found, column]] == counts.max()
+        else:
+            assert X.iloc[found, column] == np.sort(cells)[(len(cells) - 1) // 2]
+
+
+def test_a_gap_is_typical_where_most_like_rows_have_one():
+    X = pd.DataFrame({"n": [1.0, None, None, 2.0, None], "m": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    evidence = evidence_of(X, [0] * 5)
+    rows = np.array([0, 1])
+    typical = X["n"].iloc[typical_rows(evidence, rows, np.array([0, 0]))]
+    assert typical.isna().iloc[0]
+    # Of four other rows, two have a gap: the nearer kind decides.
+    assert not typical.isna().iloc[1]
+
+
+def test_among_equally_frequent_levels_the_nearest_is_typical():
+    X = pd.DataFrame({"c": ["a", "b", "a", "b", "x"], "m": [1.0, 2.5, 7.0, 9.0, 2.5]})
+    evidence = evidence_of(X, [0] * 5)
+    assert typical_rows(evidence, np.array([4]), np.array([0])).tolist() == [1]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3]])
+def test_among_equally_near_levels_content_decides_and_not_the_order_of_rows(order):
+    cells = np.array(["m", "b", "a", "b", "a"])[order]
+    X = pd.DataFrame({"c": cells, "m": [1.0] * 5})
+    like = typical_rows(evidence_of(X, [0] * 5), np.flatnonzero(cells == "m"), np.array([0]))
+    assert cells[like[0]] == "a"
+
+
+def test_a_row_alone_in_its_class_is_like_nobody():
+    evidence = evidence_of([[1.0], [2.0], [3.0]], ["a", "a", "b"])
+    assert typical_rows(evidence, np.arange(3), np.zeros(3, dtype=int)).tolist() == [1, 0, NOBODY]

@@ -1,0 +1,414 @@
+"""The gate: copies and bad cells are found, honest tables pass."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.impute import SimpleImputer
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import (
+    Blocks,
+    ExactValuer,
+    KNNValuer,
+    Owners,
+    TableGame,
+    check_owners,
+    repair,
+    split,
+    value_game,
+)
+from cellworth.payouts.copies import _rank_correlations
+from cellworth.payouts.fraud_checks import _shuffled
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
+ORDER = np.random.default_rng(0).permutation(len(WINE))
+WINE, LABELS = (part.iloc[ORDER].reset_index(drop=True) for part in (WINE, LABELS))
+
+
+def rows_of(table, whose):
+    owners = Owners(table)
+    for name in dict.fromkeys(whose):
+        owners = owners.assign(str(name), rows=np.asarray(whose) == name)
+    return owners
+
+
+def kinds(findings):
+    return [finding.kind for finding in findings]
+
+
+def with_copies(table, copies):
+    both = pd.concat([table, copies], ignore_index=True)
+    return rows_of(both, ["source"] * len(table) + ["copier"] * len(copies))
+
+
+def test_wine_in_halves_passes():
+    for seed in range(20):
+        half = np.random.default_rng(seed).permutation(len(WINE)) % 2
+        assert check_owners(rows_of(WINE, half)) == []
+    by_columns = Owners(WINE).assign("a", columns=WINE.columns[:6])
+    assert check_owners(by_columns.assign("b", columns=WINE.columns[6:])) == []
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-9, 0.005])
+@pytest.mark.parametrize("share", [0.15, 1.0])
+def test_copied_rows_are_found_exact_or_jittered(jitter, share):
+    rng = np.random.default_rng(1)
+    source, honest = WINE[:89], WINE[89:]
+    n_copied = int(share * len(honest))
+    copies = honest.copy()
+    noise = rng.normal(size=(n_copied, WINE.shape[1])) * jitter * WINE.std().to_numpy()
+    copies.iloc[:n_copied] = source.iloc[:n_copied].to_numpy() + noise
+    (finding,) = check_owners(with_copies(source, copies))
+    assert finding.kind == "copied rows"
+    assert set(finding.owners) == {"source", "copier"}
+    assert finding.figure == pytest.approx(n_copied / 89, abs=0.03)
+    assert f"{finding.figure:.1%} of the rows" in finding.sentence
+
+
+def test_who_copies_every_row_twice_is_found():
+    source = WINE[:60]
+    assert kinds(check_owners(with_copies(source, pd.concat([source, source])))) == ["copied rows"]
+    assert kinds(check_owners(with_copies(source, pd.concat([source[:20]] * 2)))) == ["copied rows"]
+
+
+def test_rows_that_both_hold_are_no_copies():
+    owners = Owners(WINE, overlaps="equal").assign("a").assign("b")
+    assert check_owners(owners) == []
+
+
+def test_a_crowded_table_is_no_copy():
+    few = WINE.round(-2)[["magnesium", "proline"]].assign(kind=LABELS.astype(str))
+    assert few.duplicated().mean() > 0.5
+    assert check_owners(rows_of(few, np.arange(len(few)) % 2)) == []
+
+
+def test_a_crowded_corner_is_no_copy():
+    """One owner's rows lie where the other's are crowded, though most of the other's are not."""
+    rng = np.random.default_rng(0)
+    corner = rng.integers(0, 3, (300, 2)).astype(float)
+    elsewhere = rng.normal(size=(3000, 2)) * 100
+    table = pd.DataFrame(np.vstack([corner, elsewhere]))
+    assert check_owners(rows_of(table, ["a"] * 100 + ["b"] * 3200)) == []
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda column: column * 2.54 + 1,
+        lambda column: -np.exp(column / column.max()),
+        lambda column: column + np.random.default_rng(0).normal(size=len(column)) * 0.01,
+    ],
+)
+def test_a_copied_column_is_found_whatever_its_scale(copy):
+    table = WINE.assign(again=copy(WINE["flavanoids"]))
+    owners = Owners(table).assign("a", columns=list(WINE)).assign("b", columns="again")
+    (finding,) = check_owners(owners)
+    assert (finding.kind, finding.owners) == ("copied columns", ("a", "b"))
+    assert "'flavanoids' and 'again' (a and b)" in finding.sentence
+    assert finding.figure > 0.95
+
+
+@pytest.mark.parametrize("n_levels", [4, 60])
+def test_a_category_under_other_names_is_found(n_levels):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, n_levels, 500)
+    renamed = rng.permutation(n_levels)[codes]
+    table = pd.DataFrame({"x": rng.normal(size=500), "a": [f"a{c}" for c in codes], "b": renamed})
+    table["c"] = [f"c{c}" for c in renamed]
+    owners = Owners(table).assign("one", columns=["x", "a"]).assign("two", columns=["b", "c"])
+    found = check_owners(owners)
+    assert kinds(found) == ["copied columns"] * 2
+    assert [finding.owners for finding in found] == [("one", "two"), ("two",)]
+
+
+def test_who_pads_the_table_with_own_copies_is_found():
+    table = WINE.assign(again=WINE["ash"] * 2)
+    owners = Owners(table).assign("a", columns=["ash", "again"])
+    owners = owners.assign("b", columns=[c for c in WINE if c != "ash"])
+    (finding,) = check_owners(owners)
+    assert finding.owners == ("a",)
+
+
+def test_columns_that_everybody_holds_cost_nobody():
+    table = WINE.assign(again=WINE["ash"] * 2)
+    assert check_owners(rows_of(table, np.arange(len(table)) % 3)) == []
+
+
+def test_many_alike_columns_are_one_finding():
+    table = load_breast_cancer(as_frame=True).data
+    owners = Owners(table).assign("a", columns=table.columns[:15])
+    findings = check_owners(owners.assign("b", columns=table.columns[15:]))
+    assert len(findings) == len({finding.owners for finding in findings}) <= 3
+    assert "more such pairs" in findings[0].sentence
+
+
+def test_constants_and_identifiers_are_no_copies():
+    table = pd.DataFrame({"one": ["a"] * 40, "two": ["b"] * 40, "id": [f"r{i}" for i in range(40)]})
+    table["code"] = [f"s{i}" for i in range(40)]
+    table["nothing"] = None
+    owners = Owners(table)
+    for name in table:
+        owners = owners.assign(name, columns=name)
+    assert check_owners(owners) == []
+
+
+def test_gaps_are_like_gaps_and_like_nothing_else():
+    gapped = WINE.mask(np.random.default_rng(0).random(WINE.shape) < 0.3)
+    assert check_owners(rows_of(gapped, np.arange(len(gapped)) % 2)) == []
+    assert kinds(check_owners(with_copies(gapped[:80], gapped[:40]))) == ["copied rows"]
+
+
+def test_an_owner_below_zero_is_named_with_its_value():
+    labels = LABELS.copy()
+    labels[:40] = (labels[:40] + 1) % 3
+    data = {"X": WINE[:120], "y": labels[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
+    owners = rows_of(WINE[:120], ["bad"] * 40 + ["good"] * 80)
+    valuation = KNNValuer(5, sweeps=2, random_state=0).fit(**data, owners=owners).valuation_
+    (finding,) = check_owners(owners, valuation)
+    assert (finding.kind, finding.owners) == ("below zero", ("bad",))
+    assert finding.figure == pytest.approx(valuation.owners().values[0], rel=1e-9)
+    assert "(surely)" in finding.sentence
+    with pytest.raises(ValueError, match=r"nothing is split: the cells of bad .* pass gate='warn'"):
+        split(valuation, owners, amount="1.00", gate="refuse")
+    with pytest.warns(UserWarning, match="the cells of bad are worth -"):
+        split(valuation, owners, amount="1.00")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_a_copied_column_is_found_whatever_its_sign_and_its_gaps(share):
+    rng = np.random.default_rng(0)
+    table = WINE[["alcohol", "ash"]].assign(copy=-WINE["alcohol"])
+    table["letter"] = np.array(list("abcd"))[np.arange(len(table)) % 4]
+    table["renamed"] = table["letter"].map(dict(zip("abcd", "wxyz", strict=True)))
+    for name in table:
+        table.loc[rng.random(len(table)) < share, name] = None
+    owners = Owners(table).assign("a", columns=["alcohol", "ash", "letter"])
+    found = check_owners(owners.assign("b", columns=["copy", "renamed"]))
+    (finding,) = (finding for finding in found if finding.kind == "copied columns")
+    assert finding.figure == pytest.approx(1.0)
+    assert "and 1 more such pairs" in finding.sentence
+
+
+def test_columns_that_have_their_gaps_in_common_are_no_copies():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(400, 3))
+    table[:320, :2] = np.nan
+    table[:200, 2] = np.nan
+    owners = Owners(table).assign("a", columns="x0").assign("b", columns=["x1", "x2"])
+    assert check_owners(owners) == []
+
+
+def test_the_correlation_of_ranks_leaves_gaps_out_in_pairs():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 4))
+    known = rng.random(numbers.shape) > 0.1
+    found = _rank_correlations(numbers, known)
+    expected = pd.DataFrame(np.where(known, numbers, np.nan)).corr("spearman").abs()
+    assert np.allclose(found, expected, atol=0.02)
+    whole = _rank_correlations(numbers, np.ones(numbers.shape, dtype=bool))
+    assert np.allclose(whole, pd.DataFrame(numbers).corr("spearman").abs(), atol=1e-12)
+
+
+def judged(X, y, n_neighbors=5, n_judges=100, seed=0):
+    """Neighbours' values of two columns, one per owner, judged by rows of pure chance."""
+    rng = np.random.default_rng(seed)
+    owners = Owners(X).assign("a", columns="x0").assign("b", columns="x1")
+    X_val, y_val = rng.normal(size=(n_judges, 2)), np.arange(n_judges) % 2
+    valuer = KNNValuer(n_neighbors, progress=False)
+    return owners, valuer.fit(X, y, X_val=X_val, y_val=y_val, owners=owners).valuation_
+
+
+def test_rounding_is_worth_nothing_to_anybody():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="no column can matter"):
+        owners, valuation = judged(rng.normal(size=(400, 2)), np.arange(400) % 2, 400)
+    # This is what money was paid by.
+    assert 0 < np.abs(valuation.values).max() < 1e-15
+    assert kinds(check_owners(owners, valuation)) == ["within noise"]
+    with pytest.raises(ValueError, match="every owner is worth nothing or less"):
+        split(valuation, owners, amount="100", gate="off")
+    owners, valuation = judged(np.ones((50, 2)), np.arange(50) % 2)
+    with pytest.raises(ValueError, match="nothing to share by"):
+        split(valuation, owners, amount="100", negative="signed", gate="off")
+
+
+def test_values_that_are_small_because_the_score_is_count_as_they_are():
+    owners = Owners(np.zeros((2, 2))).assign("a", columns="x0").assign("b", columns="x1")
+    sizes = np.array([0, 1, 1, 2])
+    game = TableGame(1e-9 * np.outer(sizes, sizes))
+    valuation = value_game(game, shape=Blocks.cut([0, 1], ["x0", "x1"]))
+    payout = split(valuation, owners, amount="100", gate="off")
+    assert list(map(str, payout.amounts)) == ["50.00", "50.00"]
+
+
+def test_a_total_that_may_be_nothing_is_found_and_refused():
+    rng = np.random.default_rng(1)
+    owners, noise = judged(rng.normal(size=(400, 2)), rng.integers(2, size=400))
+    finding = check_owners(owners, noise)[-1]
+    assert (finding.kind, finding.owners) == ("within noise", ("a", "b"))
+    assert abs(finding.figure) < 1.96 * noise.total_error
+    with pytest.raises(ValueError, match=r"nothing is split: .* shares of it are noise"):
+        split(noise, owners, amount="1000", gate="refuse")
+    rows = rng.normal(size=(100, 2))
+    owners = Owners(rows).assign("a", columns="x0").assign("b", columns="x1")
+    labels = (rows.sum(axis=1) > 0).astype(int)
+    sound = KNNValuer(3).fit(rows, labels, owners=owners).valuation_
+    assert check_owners(owners, sound) == []
+
+
+def test_the_gate_cannot_be_shown_another_table():
+    data = {"X": WINE[:120], "y": LABELS[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
+    other = WINE[:120].assign(alcohol=1.0)
+    valuation = KNNValuer(3, sweeps=1, random_state=0).fit(**data).valuation_
+    for refused in (
+        lambda: split(valuation, Owners(other).assign("a"), amount="1", gate="off"),
+        lambda: check_owners(Owners(other).assign("a"), valuation),
+        lambda: KNNValuer(3, sweeps=1).fit(**data, owners=Owners(other).assign("a")),
+    ):
+        with pytest.raises(ValueError, match="other cells than the one that is valued"):
+            refused()
+    assert split(valuation, Owners(pl.from_pandas(WINE[:120])).assign("a"), amount="1").amounts
+
+
+def test_a_column_of_row_groups_is_no_cell_of_the_owners_table():
+    table = WINE[:120].iloc[:, :4].assign(region=["n", "s"] * 60)
+    data = {"y": LABELS[:120], "X_val": WINE[120:].iloc[:, :4], "y_val": LABELS[120:]}
+    owners = Owners(table.drop(columns="region")).assign("n", rows=slice(0, None, 2))
+    owners = owners.assign("s", rows=slice(1, None, 2))
+    valuer = KNNValuer(3).fit(table, **data, row_groups="region", owners=owners)
+    assert split(valuer.valuation_, owners, amount="1").owners == ("n", "s")
+
+
+def poisoned():
+    """Three owners of rows, of whom one has labels that are turned round; rows to judge on."""
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(500, 3)), columns=["a", "b", "c"])
+    y = (X["a"] + 0.1 * rng.normal(size=500) > 0).astype(int)
+    X["kind"] = rng.choice(["x", "y"], 500)
+    X.loc[::7, "c"] = np.nan
+    y_given = y[:300].copy()
+    y_given[:110] = 1 - y_given[:110]
+    owners = rows_of(X[:300], ["bad"] * 110 + ["good"] * 95 + ["fair"] * 95)
+    return owners, {"y": y_given, "X_val": X[300:], "y_val": y[300:]}
+
+
+@pytest.mark.slow
+def test_an_owner_without_whom_the_model_is_better_is_found():
+    owners, data = poisoned()
+    encoded = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=SimpleImputer())
+    model = make_pipeline(encoded, KNeighborsClassifier(1))
+    (finding,) = check_owners(owners, model=model, **data)
+    assert (finding.kind, finding.owners) == ("better without", ("bad",))
+    assert 0 < finding.figure < 1
+    assert "better without the cells of bad" in finding.sentence
+    assert "(accuracy) changes by +" in finding.sentence
+
+
+def test_shuffled_cells_are_the_owners_own_column_by_column():
+    table = pl.DataFrame({"n": [1, 2, None, 4, 5, 6], "t": list("abcdef"), "z": [0.5] * 6})
+    mine = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0]], bool)
+    seen = repair(table, mine, how="values", values=_shuffled(Owners(table).table, mine))
+    assert seen.schema == table.schema
+    for place, name in enumerate(table.columns):
+        was, now = table[name].to_list(), seen[name].to_list()
+        for held in (True, False):
+            rows = np.flatnonzero(mine[:, place] == held)
+            parts = [[str(column[row]) for row in rows] for column in (was, now)]
+            assert sorted(parts[0]) == sorted(parts[1])
+            assert held or parts[0] == parts[1]
+    assert not seen.equals(table)
+
+
+def test_a_model_comes_with_rows_to_judge_on():
+    owners, data = poisoned()
+    with pytest.raises(ValueError, match="model came without y, X_val and y_val; give the labels"):
+        check_owners(owners, model=DecisionTreeClassifier())
+    with pytest.raises(ValueError, match="y came without a model; give model=, y=, X_val= and"):
+        check_owners(owners, **data)
+    with pytest.raises(ValueError, match="scoring came without a model"):
+        check_owners(owners, scoring="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ((WINE,), r"owners is of type DataFrame; give Owners\(X\)"),
+        ((rows_of(WINE, [0] * len(WINE)), WINE), "valuation is of type DataFrame; give what a"),
+    ],
+)
+def test_what_is_no_owners_and_no_valuation_gets_one_sentence(given, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        check_owners(*given)
+
+
+def blocks_valued(table, labels, whose):
+    groups = {str(name): np.flatnonzero(np.asarray(whose) == name) for name in set(whose)}
+    valuer = ExactValuer(DecisionTreeClassifier(max_depth=2, random_state=0))
+    return valuer.fit(
+        table, labels, X_val=WINE[120:], y_val=LABELS[120:], row_groups=groups,
+        column_groups={"all": list(table)},
+    ).valuation_  # fmt: skip
+
+
+def test_one_identity_under_two_names_is_found_in_a_game_of_blocks():
+    table, labels = WINE[:120], LABELS[:120]
+    # One owner's rows are of another kind; the other's are dealt out to two names.
+    other = np.asarray(labels == 0)
+    whose = np.where(other, "other", np.where(np.arange(120) % 2, "me", "me too"))
+    owners = rows_of(table, whose)
+    found = check_owners(owners, blocks_valued(table, labels, whose))
+    identities = [finding for finding in found if finding.kind == "one identity"]
+    assert [set(finding.owners) for finding in identities] == [{"me", "me too"}]
+    assert identities[0].figure < 0.65
+
+
+def test_in_the_game_of_cells_two_names_are_no_finding():
+    valuation = KNNValuer(3).fit(WINE.iloc[:, :5], LABELS).valuation_
+    owners = rows_of(WINE.iloc[:, :5], np.arange(len(WINE)) % 2)
+    assert "one identity" not in kinds(check_owners(owners, valuation))
+
+
+def test_findings_tell_no_row_and_no_cell():
+    table = WINE.set_axis([f"patient {i}" for i in range(len(WINE))])
+    table["name"] = [f"secret {i}" for i in range(len(WINE))]
+    both = pd.concat([table, table.set_axis([f"again {i}" for i in range(len(WINE))])])
+    found = check_owners(rows_of(both, ["a"] * len(WINE) + ["b"] * len(WINE)))
+    assert found
+    for finding in found:
+        assert not any(word in finding.sentence for word in ("patient", "secret", "again"))
+
+
+@pytest.mark.alone
+def test_a_hundred_owners_are_looked_at_in_seconds():
+    table = np.random.default_rng(0).normal(size=(10_000, 20))
+    begin = time.perf_counter()
+    assert check_owners(rows_of(table, np.arange(10_000) % 100)) == []
+    assert time.perf_counter() - begin < 20
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the data sets")
+@pytest.mark.parametrize(
+    "group", ["race", "sex", "education", "native_country", "workclass", "columns"]
+)
+def test_the_census_by_region_and_by_columns_passes(group):
+    table = pd.read_csv(DATA / "adult_train.csv.gz").iloc[:8000, :-1]
+    if group == "columns":
+        owners = Owners(table)
+        for place, name in enumerate(table):
+            # Two columns that say the same are with one owner, and named.
+            owners = owners.assign(f"owner {0 if 'education' in name else place}", columns=name)
+        (finding,) = check_owners(owners)
+        assert finding.owners == ("owner 0",)
+        assert "'education' and 'education_num'" in finding.sentence
+    else:
+        assert check_owners(rows_of(table.drop(columns=group), table[group])) == []

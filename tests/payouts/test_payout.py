@@ -1,0 +1,491 @@
+"""Payouts: what a split promises of sums, names, orders, policies, labels and statements."""
+
+import pickle
+import time
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_wine
+
+from cellworth import (
+    Blocks,
+    KNNValuer,
+    Owners,
+    Payout,
+    Permutations,
+    Policy,
+    TableGame,
+    split,
+    value_game,
+)
+from cellworth.moments import Moments, Tally, with_margins
+from cellworth.payouts.allocation import owner_values
+from cellworth.provenance import Provenance, Session
+from cellworth.valuation import Valuation
+
+CENT = Decimal("0.01")
+thousand = settings(max_examples=1000, derandomize=True, deadline=None)
+hundreds = settings(max_examples=200, derandomize=True, deadline=None)
+
+
+def valued(cells, *, errors=None, table=None, status="exact", **blocks):
+    """A Valuation of given cells, as a valuer would make it."""
+    cells = np.asarray(cells, dtype=float)
+    if table is None:
+        ids, names = np.arange(cells.shape[0]), [f"x{j}" for j in range(cells.shape[1])]
+    else:
+        ids, names = table.index, table.columns
+    provenance = Provenance.now({}, {"name": "given"}, Session(None, 1), Tally(), 0.0)
+    moments = Moments.of(with_margins(cells))
+    total = float(cells.sum())
+    validation = None if errors is None else with_margins(np.full(cells.shape, errors))
+    return Valuation(
+        Blocks.cut(ids, names, **blocks), moments, total, "prior", status, provenance,
+        validation=validation, unearned=0.25,
+    )  # fmt: skip
+
+
+def owned(whose, shape, names=None, order=None):
+    """Owners of a table of zeros, from a code for each cell; -1 is nobody."""
+    whose = np.asarray(whose).reshape(shape)
+    owners = Owners(np.zeros(shape))
+    codes = [code for code in np.unique(whose) if code >= 0]
+    for code in codes if order is None else [codes[place] for place in order]:
+        owners = owners.assign(names[code] if names else f"owner {code}", cells=whose == code)
+    return owners
+
+
+def amounts_of(payout):
+    return dict(zip(payout.owners, payout.amounts, strict=True))
+
+
+@st.composite
+def tables(draw, least=-1000):
+    shape = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    n_cells = shape[0] * shape[1]
+    cells = draw(st.lists(st.integers(least, 1000), min_size=n_cells, max_size=n_cells))
+    whose = draw(st.lists(st.integers(-1, 3), min_size=n_cells, max_size=n_cells))
+    assume(max(whose) >= 0)
+    return np.array(cells).reshape(shape) / 1024, np.array(whose).reshape(shape)
+
+
+def sums(cells, whose):
+    return {code: Fraction(float(cells[whose == code].sum())) for code in np.unique(whose)}
+
+
+@pytest.mark.slow
+@thousand
+@given(tables(), st.integers(0, 10**9), st.sampled_from(["floor", "carry", "signed"]))
+def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negative):
+    cells, whose = table
+    worth = {code: value for code, value in sums(cells, whose).items() if code >= 0}
+    counted = worth if negative == "signed" else {c: max(v, 0) for c, v in worth.items()}
+    assume(sum(counted.values()) > 0)
+    payout = split(
+        valued(cells), owned(whose, cells.shape), amount=cents * CENT, negative=negative, gate="off"
+    )
+    assert sum(payout.amounts) == cents * CENT
+    for code, value in worth.items():
+        place = payout.owners.index(f"owner {code}")
+        exact = Fraction(cents * CENT) * counted[code] / sum(counted.values())
+        assert abs(Fraction(payout.amounts[place]) - exact) < Fraction(CENT)
+        assert payout.values[place] == value
+        carried = payout.carried.get(f"owner {code}", 0)
+        assert carried == (min(value, 0) if negative == "carry" else 0)
+    assert payout.nobody == sums(cells, whose).get(-1, 0)
+
+
+@pytest.mark.slow
+@hundreds
+@given(tables(), st.randoms(use_true_random=False), st.integers(1, 10**6))
+def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, random, cents):
+    cells, whose = table
+    assume(sum(v for c, v in sums(cells, whose).items() if c >= 0) > 0)
+    given_out = {"amount": cents * CENT, "negative": "signed", "gate": "off"}
+    first = split(valued(cells), owned(whose, cells.shape), **given_out)
+    codes = [code for code in np.unique(whose).tolist() if code >= 0]
+    order = random.sample(range(len(codes)), len(codes))
+    names = ["zoe", "amy", "kim", "bea"]
+    second = split(valued(cells), owned(whose, cells.shape, names, order), **given_out)
+    expected = {names[c]: amounts_of(first)[f"owner {c}"] for c in codes}
+    assert amounts_of(second) == expected
+    # Rows in another order have other fingerprints, by which equal remainders go.
+    rows = random.sample(range(len(cells)), len(cells))
+    third = amounts_of(split(valued(cells[rows]), owned(whose[rows], cells.shape), **given_out))
+    worth = sums(cells, whose)
+    total = sum(worth[c] for c in codes)
+    rest = [Fraction(cents) * worth[c] / total % 1 for c in codes]
+    if len(set(rest)) == len(rest):
+        assert third == amounts_of(first)
+    else:
+        assert all(abs(third[name] - one) <= CENT for name, one in amounts_of(first).items())
+
+
+@hundreds
+@given(tables(), st.data(), st.integers(1, 10**6))
+def test_an_owner_who_splits_itself_moves_no_share_of_others(table, data, cents):
+    """Signed: shares are equal; amounts differ by a cent at most, over which remainders compete."""
+    cells, whose = table
+    assume(sum(v for c, v in sums(cells, whose).items() if c >= 0) > 0)
+    mine = np.argwhere(whose == whose.max())
+    moved = data.draw(st.lists(st.booleans(), min_size=len(mine), max_size=len(mine)))
+    in_two = whose.copy()
+    in_two[tuple(mine[moved].T)] = 9
+    given_out = {"amount": cents * CENT, "negative": "signed", "gate": "off"}
+    before = split(valued(cells), owned(whose, cells.shape), **given_out)
+    after = split(valued(cells), owned(in_two, cells.shape), **given_out)
+    others = [f"owner {c}" for c in np.unique(whose) if 0 <= c < whose.max()]
+    for name in others:
+        places = before.owners.index(name), after.owners.index(name)
+        assert before.values[places[0]] == after.values[places[1]]
+        assert abs(before.amounts[places[0]] - after.amounts[places[1]]) <= CENT
+    assert before.values.sum() == pytest.approx(after.values.sum(), abs=1e-12)
+
+
+def test_sums_of_cells_are_exact_whatever_the_order():
+    rng = np.random.default_rng(0)
+    cells = rng.normal(size=(50, 7)) * 10.0 ** rng.integers(-12, 3, (50, 7))
+    rows = rng.permutation(50)
+    one, other = (
+        owner_values(v, owned(np.zeros((50, 7)), (50, 7)).on(v.blocks))[0]
+        for v in (valued(cells), valued(cells[rows]))
+    )
+    assert one == other
+    assert float(one[0]) == pytest.approx(cells.sum(), rel=1e-12)
+
+
+TWO = owned([[0, 1]], (1, 2))
+
+
+def test_a_minimum_is_for_every_owner():
+    payout = split(
+        valued([[9.0, 1.0]]), TWO, amount="100", minimum="20", gate="off", currency="JPY", unit="1"
+    )
+    assert list(map(str, payout.amounts)) == ["80", "20"]
+    assert payout.shares.tolist() == [0.8, 0.2]
+    signed = split(
+        valued([[9.0, -1.0]]), TWO, amount="100", minimum="20", negative="signed", gate="off"
+    )
+    assert list(map(str, signed.amounts)) == ["80.00", "20.00"]
+
+
+def test_who_is_worth_less_than_nothing_pays_and_its_statement_says_so():
+    payout = split(valued([[3.0, -1.0]]), TWO, amount="100", negative="signed", gate="off")
+    assert str(payout.statement("owner 1")).startswith("owner 1 pays 50.00 EUR, -50.00% of 100")
+    assert str(payout.statement("owner 0")).startswith("owner 0 gets 150.00 EUR")
+
+
+def test_a_shortfall_is_carried_until_it_is_made_good():
+    periods = [[3.0, -2.0], [3.0, 1.0], [3.0, 1.5]]
+    carried, seen = None, []
+    for cells in periods:
+        payout = split(
+            valued([cells]), TWO, amount="90", negative="carry", carried=carried, gate="off"
+        )
+        carried = payout.carried
+        seen.append((list(map(str, payout.amounts)), dict(carried)))
+    assert seen == [
+        (["90.00", "0.00"], {"owner 1": -2.0}),
+        (["90.00", "0.00"], {"owner 1": -1.0}),
+        (["77.14", "12.86"], {}),
+    ]
+
+
+def test_nothing_and_one_owner_and_all_cells():
+    nothing = split(valued([[9.0, 1.0]]), TWO, amount=0, gate="off")
+    assert list(map(str, nothing.amounts)) == ["0.00", "0.00"]
+    assert nothing.shares.tolist() == [0, 0]
+    one = Owners(np.zeros((2, 2))).assign("all")
+    payout = split(valued([[1.0, 2.0], [3.0, -1.0]]), one, amount=Decimal("0.01"), gate="off")
+    assert (payout.amounts, payout.undecided) == ((CENT,), ())
+    assert payout.nobody == 0
+    huge = split(valued([[2.0, 1.0]]), TWO, amount="9" * 20, gate="off")
+    assert sum(map(Fraction, huge.amounts)) == Fraction("9" * 20)
+
+
+def test_shared_cells_are_paid_alike_and_first_come_first_served():
+    cells = valued([[6.0, 3.0]])
+    for overlaps, expected in (("equal", [3, 6]), ("first", [6, 3])):
+        owners = Owners(np.zeros((1, 2)), overlaps=overlaps).assign("ann", columns="x0")
+        payout = split(cells, owners.assign("bob"), amount="9", gate="off")
+        assert list(map(int, payout.amounts)) == expected
+    shares = payout_of_shared().statement("ann").to_frame("pandas")["share"]
+    assert shares.tolist() == [0.5]
+
+
+def payout_of_shared():
+    owners = Owners(np.zeros((1, 2)), overlaps="equal").assign("ann", columns="x0").assign("bob")
+    return split(valued([[6.0, 3.0]]), owners, amount="9", gate="off")
+
+
+def test_two_who_share_all_their_cells_get_the_same():
+    owners = Owners(np.zeros((1, 2)), overlaps="equal").assign("ann").assign("bob")
+    payout = split(valued([[6.0, 3.0]]), owners, amount="0.03", gate="off")
+    assert sorted(payout.amounts) == [CENT, 2 * CENT]
+
+
+def test_intervals_join_both_errors_and_undecided_rankings_are_named():
+    payout = split(valued([[1.0, 0.9, 0.1]], errors=0.1), owned([[0, 1, 2]], (1, 3)), amount="1",
+                   gate="off")  # fmt: skip
+    half = 1.959963984540054 * 0.1
+    assert np.allclose(payout.intervals, [[v - half, v + half] for v in (1.0, 0.9, 0.1)])
+    assert payout.undecided == (("owner 0", "owner 1"),)
+    assert "Ranking undecided (intervals overlap): owner 0 and owner 1." in repr(payout)
+    assert not payout.errors.bounded
+
+
+def test_errors_of_sums_without_owners_in_fit_are_bounds():
+    payout = split(valued([[1.0, 0.9]], errors=0.1), owned([[0, 0]], (1, 2)), amount="1",
+                   gate="off")  # fmt: skip
+    assert payout.errors.bounded
+    assert payout.errors.together.tolist() == pytest.approx([0.2])
+
+
+def test_an_error_that_is_not_known_decides_nothing():
+    payout = split(replace(valued([[1.0, 0.1]]), status="interrupted"), TWO, amount="1", gate="off")
+    assert np.isnan(payout.errors.together).all()
+    assert payout.undecided == (("owner 0", "owner 1"),)
+    assert "not known" in repr(payout)
+    assert "The valuation was broken off" in repr(payout)
+    assert any(note.startswith("The valuation was broken off") for note in payout.notes)
+
+
+def test_what_nobody_earned_and_nobody_owns_is_shown():
+    shown = repr(split(valued([[1.0, 0.5]]), owned([[0, -1]], (1, 2)), amount="1", gate="off"))
+    assert "Cells that nobody owns are worth 0.5000; nobody is paid for them." in shown
+    assert "The baseline of the score, 0.2500 (empty='prior'), is not allocated to any" in shown
+
+
+def test_many_owners_are_printed_in_few_lines():
+    payout = split(
+        valued(np.ones((100, 1)), errors=1.0), owned(np.arange(100), (100, 1)), amount="1",
+        gate="off",
+    )  # fmt: skip
+    assert len(repr(payout).splitlines()) < 30
+    assert "... and 80 more, in to_frame()" in repr(payout)
+    # The head, the names of columns, 20 owners, and how many more there are.
+    assert repr(payout).splitlines()[23:] == list(payout.notes)
+    assert "4,930 more pairs" in repr(payout)
+
+
+WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
+ORDER = np.random.default_rng(0).permutation(len(WINE))[:60]
+WINE, LABELS = WINE.iloc[ORDER, [0, 6, 9, 12]], LABELS.iloc[ORDER]
+NAMES = list(WINE)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda table: table, pl.from_pandas, pa.Table.from_pandas, pd.DataFrame.to_numpy]
+)
+def test_any_table_gives_the_same_payout(make):
+    table = make(WINE.reset_index(drop=True))
+    names = [f"x{j}" for j in range(4)] if isinstance(table, np.ndarray) else NAMES
+    owners = Owners(table).assign("ann", columns=names[:2]).assign("bob", columns=names[2:])
+    valuation = KNNValuer(3).fit(table, LABELS.to_numpy(), owners=owners).valuation_
+    payout = split(valuation, owners, amount="1000")
+    assert type(payout.to_frame()).__module__.split(".")[0] in ("pandas", "polars", "pyarrow")
+    reference = Owners(WINE).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
+    expected = split(KNNValuer(3).fit(WINE, LABELS).valuation_, reference, amount="1000")
+    assert payout.amounts == expected.amounts
+
+
+def test_text_ids_ids_that_occur_twice_and_numbers_as_names_work():
+    ids = [f"patient {i % 30}" for i in range(60)]
+    table = WINE.set_axis(ids).set_axis([3, 1, 4, 2], axis=1)
+    labels = LABELS.set_axis(ids)
+    owners = Owners(table).assign("ann", rows=[f"patient {i}" for i in range(10)])
+    owners = owners.assign("bob", rows=[f"patient {i}" for i in range(10, 30)], columns=[1, 2])
+    valuation = KNNValuer(3, value_labels=True).fit(table, labels, owners=owners).valuation_
+    payout = split(valuation, owners, amount="1000", label_owner="lab")
+    assert payout.owners == ("ann", "bob", "lab")
+    assert payout.values[2] == pytest.approx(valuation.columns().values[-1], rel=1e-12)
+    frame = payout.statement("ann").to_frame("pandas")
+    assert len(frame) == 20 * 4
+    assert set(frame["row"]) == {f"patient {i}" for i in range(10)}
+    assert payout.statement("lab").to_dict()["labels"] == 60
+    assert "its 0 cells and 60 labels" in repr(payout.statement("lab"))
+    assert repr(payout.statement("lab")).endswith(", in units of neighbor agreement (K = 3).")
+
+
+def test_an_agreed_share_for_labels_where_they_are_no_players():
+    payout = split(
+        valued([[3.0, 1.0]]), TWO, amount="100", label_owner="lab", label_share="0.10", gate="off"
+    )
+    assert list(map(str, payout.amounts)) == ["67.50", "22.50", "10.00"]
+    both = Owners(np.zeros((3, 1))).assign("ann", rows=[0]).assign("bob", rows=[1, 2])
+    both = both.assign("ann", rows=[0], columns="(label)")
+    both = both.assign("bob", rows=[1, 2], columns="(label)")
+    payout = split(valued(np.ones((3, 1))), both, amount="90", label_share="0.5", gate="off")
+    assert list(map(str, payout.amounts)) == ["30.00", "60.00"]
+
+
+def test_groups_of_rows_that_are_sums_of_cells_split_as_cells_do():
+    groups = np.repeat(["a", "b", "c"], 20)
+    owners = Owners(WINE).assign("ann", rows=slice(0, 20)).assign("bob", rows=slice(20, None))
+    grouped = KNNValuer(3).fit(WINE, LABELS, row_groups=groups).valuation_
+    single = KNNValuer(3).fit(WINE, LABELS).valuation_
+    one, other = (split(v, owners, amount="100", gate="off") for v in (grouped, single))
+    assert one.amounts == other.amounts
+
+
+def test_games_of_blocks_must_be_asked_for_and_explain_themselves():
+    game = TableGame(np.random.default_rng(0).normal(size=(4, 2)).cumsum(axis=0))
+    blocks = Blocks.cut(range(4), ["x0"], row_groups=["a", "a", "b", "b"])
+    valuation = value_game(game, blocks)
+    owners = (
+        Owners(np.zeros((4, 1))).assign("ann", rows=slice(0, 2)).assign("bob", rows=slice(2, 4))
+    )
+    with pytest.raises(ValueError, match=r"is of groups.*per head.*pass game='blocks'"):
+        split(valuation, owners, amount="1", gate="off", negative="signed")
+    with pytest.raises(ValueError, match="game is 'blocks', but this valuation is of single cells"):
+        split(valued([[1.0, 1.0]]), TWO, amount="1", game="blocks", gate="off")
+    moments = Moments.of(with_margins(np.array([[3.0], [1.0]])))
+    valuation = replace(valuation, moments=moments)
+    payout = split(valuation, owners, amount="4", game="blocks", gate="off")
+    assert list(map(int, payout.amounts)) == [3, 1]
+    assert "pays more per head" in repr(payout)
+
+
+def test_a_statement_holds_totals_and_own_cells_and_nothing_else():
+    secret = WINE.set_axis([f"bob's patient {i}" if i >= 20 else f"mine {i}" for i in range(60)])
+    labels = LABELS.set_axis(secret.index)
+    owners = Owners(secret).assign("ann", rows=slice(0, 20)).assign("bob", rows=slice(20, None))
+    valuation = KNNValuer(3).fit(secret, labels, owners=owners).valuation_
+    payout = split(valuation, owners, amount="100", gate="off")
+    statement = payout.statement("ann")
+    frame = statement.to_frame()
+    assert len(frame) == 80
+    assert frame["value"].sum() == pytest.approx(statement.value, rel=1e-9)
+    for shown in (repr(statement), str(statement.to_dict()), frame.to_csv(), str(vars(statement))):
+        assert "bob" not in shown
+    assert b"bob" not in pickle.dumps(statement)
+    others = set(valuation.values[20:].ravel().tolist()) - set(valuation.values[:20].ravel())
+    assert not others & set(frame["value"])
+    told = statement.to_dict()
+    assert Decimal(told["amount"]) == payout.amounts[0] == statement.amount
+    assert (told["cells"], told["owners"], told["total_amount"]) == (80, 2, "100")
+
+
+def test_statements_come_in_any_library():
+    statement = payout_of_shared().statement("bob")
+    assert isinstance(statement.to_frame("polars"), pl.DataFrame)
+    assert isinstance(statement.to_frame("pyarrow"), pa.Table)
+    with pytest.raises(KeyError, match="no owner is called 'zoe'; owners are ann and bob"):
+        payout_of_shared().statement("zoe")
+
+
+def test_amounts_are_text_in_a_frame_exact_to_the_cent():
+    frame = payout_of_shared().to_frame("polars")
+    assert frame["amount"].to_list() == ["3.00", "6.00"]
+    assert frame.columns == ["owner", "value", "low", "high", "share", "amount"]
+
+
+GOOD = {"valuation": valued([[2.0, 1.0]]), "owners": TWO, "amount": "1.00", "gate": "off"}
+WRONG = [
+    ({"valuation": np.ones((1, 2))}, "valuation is of type ndarray; give what a valuer's fit left"),
+    ({"owners": {"ann": ["x0"]}}, r"owners is of type dict; give Owners\(X\)"),
+    ({"owners": Owners(np.zeros((1, 2)))}, "owners names nobody; give cells to somebody"),
+    ({"owners": owned([[0, 1, 1]], (1, 3))}, "columns 'x0', 'x1', 'x2', but the valuation has"),
+    ({"amount": 1.0}, "amount is 1.0; give text such as '100000.00' or a Decimal"),
+    ({"amount": "-1"}, "amount is '-1'; give an amount of at least 0"),
+    ({"amount": "0.001"}, "amount is '0.001', which is no multiple of the unit 0.01"),
+    ({"currency": ""}, "currency is ''; give some text on one line"),
+    ({"currency": None}, "currency is None; give some text on one line"),
+    ({"unit": 0.01}, "unit is 0.01; give text such as"),
+    ({"unit": "0"}, "unit is 0; give the smallest amount that is paid, such as '0.01'"),
+    ({"negative": "ignore"}, r"negative is 'ignore'; give 'floor' .* 'carry' .* or 'signed'"),
+    ({"minimum": "0.005"}, "minimum is '0.005', which is no multiple of the unit"),
+    ({"minimum": "5"}, "a minimum of 5.00 for each of 2 owners is more than the amount of 1.00"),
+    ({"minimum": 5.0}, "minimum is 5.0; give text such as"),
+    ({"label_owner": 5}, "label_owner is 5; give some text on one line"),
+    ({"label_owner": "lab"}, r"lab holds labels, but labels were no players; value them with"),
+    ({"label_share": "0.1"}, "label_share is 0.1, but nobody holds the labels; give label_owner"),
+    ({"label_share": 0.1, "label_owner": "lab"}, "label_share is 0.1; give text such as '0.10'"),
+    ({"label_share": "1", "label_owner": "lab"}, "label_share is '1'; give a share below 1"),
+    ({"game": "rows"}, "game is 'rows'; give 'cells' or 'blocks'"),
+    ({"gate": "open"}, "gate is 'open'; give 'warn' or 'refuse' or 'off'"),
+    ({"carried": [1]}, "carried is of type list; give payout.carried of the payout before"),
+    ({"carried": {"zoe": -1.0}}, "carried names 'zoe', who owns nothing here; owners are owner 0"),
+    ({"carried": {"owner 0": 1.0}}, "carried has 1.0 for 'owner 0'; give payout.carried"),
+    ({"carried": {"owner 0": "much"}}, "carried holds what is no number; give payout.carried"),
+    ({"carried": {"owner 0": float("nan")}}, "carried has nan for 'owner 0'; give"),
+    ({"carried": {"owner 0": float("-inf")}}, "carried has -inf for 'owner 0'; give"),
+    ({"carried": {"owner 0": -1.0}}, "carried came with negative='floor', which would forget"),
+    ({"valuation": valued([[np.nan, 1.0]])}, "1 blocks or more were never visited"),
+    ({"valuation": valued([[np.inf, 1.0]])}, "some blocks have an infinite value"),
+    ({"valuation": valued([[-1.0, 0.0]])}, "every owner is worth nothing or less"),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence"), WRONG)
+def test_a_mistake_gets_one_sentence(changed, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        split(**(GOOD | changed))
+
+
+def test_an_amount_is_a_whole_number_of_any_type_and_shown_in_full():
+    assert split(**(GOOD | {"amount": np.int64(100)})).amount == 100
+    assert str(split(**(GOOD | {"amount": "1e5"}))).startswith("Payout of 100,000 EUR")
+
+
+def test_a_payout_is_saved_in_a_folder_alone():
+    with pytest.raises(TypeError, match="folder must be a path, got None; give text"):
+        split(**GOOD).save(None)
+
+
+def test_labels_that_play_need_no_agreed_share():
+    valuation = KNNValuer(3, value_labels=True).fit(WINE, LABELS).valuation_
+    owners = Owners(WINE).assign("ann")
+    with pytest.raises(ValueError, match="label_share came, but labels were players"):
+        split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
+    unowned = split(valuation, owners, amount="1", gate="off")
+    assert unowned.nobody == pytest.approx(valuation.columns().values[-1], rel=1e-12)
+    assert "\nLabels that nobody owns are worth" in repr(unowned)
+    some = Owners(WINE).assign("ann", columns=WINE.columns[1:])
+    both = repr(split(valuation, some, amount="1", gate="off"))
+    assert "\nCells and labels that nobody owns are worth" in both
+    named = repr(split(valuation, some, amount="1", label_owner="lab", gate="off"))
+    assert "\nCells that nobody owns are worth" in named
+
+
+def test_who_holds_labels_alone_takes_no_known_errors_away():
+    owners = Owners(WINE).assign("ann", columns=WINE.columns[0])
+    owners = owners.assign("bob", columns=WINE.columns[1:])
+    settings = {"design": Permutations(2), "sweeps": 3, "random_state": 0}
+    valuation = KNNValuer(3, **settings).fit(WINE, LABELS, owners=owners).valuation_
+    plain = split(valuation, owners, amount="1", gate="off")
+    shared = split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
+    assert shared.owners == ("ann", "bob", "lab")
+    assert not shared.errors.bounded
+    for name in ("sampling", "validation"):
+        one, other = (getattr(payout.errors, name) for payout in (plain, shared))
+        assert other.tolist() == [*one.tolist(), 0.0]
+    assert not any("lab" in pair for pair in shared.undecided)
+    assert shared.undecided == plain.undecided
+
+
+def test_a_policy_is_text_whatever_it_was_given_as():
+    assert Policy(minimum=5, unit=Decimal("0.05")) == Policy(minimum="5", unit="0.05")
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(10_000, 20), (32_561, 14)])
+def test_a_hundred_owners_are_paid_in_seconds(n_rows, n_columns):
+    cells = np.random.default_rng(0).normal(1.0, 1.0, (n_rows, n_columns))
+    owners = Owners(np.random.default_rng(1).normal(size=(n_rows, n_columns)))
+    begin = time.perf_counter()
+    for owner in range(100):
+        owners = owners.assign(f"owner {owner}", rows=slice(owner, None, 100))
+    payout = split(valued(cells), owners, amount="1000000.00", negative="signed")
+    took = time.perf_counter() - begin
+    assert isinstance(payout, Payout)
+    assert sum(payout.amounts) == 1_000_000
+    assert took < 20

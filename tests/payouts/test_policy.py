@@ -1,0 +1,183 @@
+"""Exact shares in whole cents: a thousand random payouts, and each policy by its word."""
+
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cellworth.payouts.policy import checked_money, in_units, quotas, weights
+
+CENT = Decimal("0.01")
+# Shares are ratios: whole numbers are as good as any values.
+values = st.lists(st.integers(-(10**9), 10**9).map(Fraction), min_size=1, max_size=10)
+parts_of_one = st.integers(0, 1000).map(lambda n: Fraction(n, 1000))
+units = st.sampled_from(["0.01", "1", "0.05", "1000", "0.001"])
+thousand = settings(max_examples=1000, derandomize=True, deadline=None)
+hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+
+
+def shared(worth, amount, unit=CENT, negative="floor", minimum=0):
+    shares = quotas(Fraction(amount), weights(worth, negative), Fraction(minimum))
+    return shares, in_units(shares, unit, range(len(worth)))
+
+
+@pytest.mark.slow
+@thousand
+@given(values, st.integers(0, 10**12), units, st.sampled_from(["floor", "carry", "signed"]))
+def test_amounts_add_up_to_the_unit_and_are_never_a_unit_off(worth, n_units, unit, negative):
+    unit = Decimal(unit)
+    positive = worth if negative == "signed" else [max(value, 0) for value in worth]
+    assume(sum(positive) > sum(map(abs, worth)) / 10**6)
+    shares, amounts = shared(worth, n_units * unit, unit, negative)
+    assert sum(map(Fraction, amounts)) == Fraction(n_units * unit)
+    for share, amount in zip(shares, amounts, strict=True):
+        assert abs(Fraction(amount) - share) < Fraction(unit)
+        assert Fraction(amount) % Fraction(unit) == 0
+
+
+@hundreds
+@given(values, st.integers(1, 10**9))
+def test_no_owner_of_a_negative_value_gets_anything_with_floor_and_pays_with_signed(worth, cents):
+    assume(sum(worth) > 100)
+    amount = cents * CENT
+    floored, _ = shared(worth, amount, negative="floor")
+    signed, _ = shared(worth, amount, negative="signed")
+    for value, mine, due in zip(worth, floored, signed, strict=True):
+        assert (mine > 0) == (value > 0)
+        assert (due > 0) == (value > 0)
+        assert (due < 0) == (value < 0)
+        assert mine == Fraction(amount) * max(value, 0) / sum(max(v, 0) for v in worth)
+        assert due == Fraction(amount) * value / sum(worth)
+
+
+@hundreds
+@given(values, st.integers(0, 10**6), st.integers(0, 10**6))
+def test_nobody_gets_less_than_the_minimum_and_those_above_keep_their_proportions(
+    worth, least, spare
+):
+    assume(max(worth) > 0)
+    amount = CENT * (least * len(worth) + spare)
+    shares, amounts = shared(worth, amount, minimum=CENT * least)
+    assert sum(amounts) == amount
+    assert min(shares) >= Fraction(CENT * least)
+    above = [i for i, share in enumerate(shares) if share > Fraction(CENT * least)]
+    for i in above:
+        assert shares[i] * worth[above[0]] == shares[above[0]] * worth[i]
+
+
+@hundreds
+@given(values, parts_of_one, st.integers(1, 10**9))
+def test_splitting_an_identity_moves_no_share_of_another_and_at_most_a_cent(worth, part, cents):
+    """Signed: any split. Whole cents compete for remainders, so that one cent may move."""
+    assume(sum(worth) > 100)
+    last = worth[-1]
+    parts = [*worth[:-1], last * part, last * (1 - part)]
+    before, after = (shared(one, cents * CENT, negative="signed") for one in (worth, parts))
+    assert after[0][:-2] == before[0][:-1]
+    for one, other in zip(before[1][:-1], after[1][:-2], strict=True):
+        assert abs(one - other) <= CENT
+
+
+@pytest.mark.slow
+@hundreds
+@given(values, parts_of_one, st.integers(1, 10**9))
+def test_with_floor_too_as_long_as_no_part_is_negative(worth, part, cents):
+    assume(worth[-1] >= 0 and max(worth) > 0)
+    parts = [*worth[:-1], worth[-1] * part, worth[-1] * (1 - part)]
+    before, after = (shared(one, cents * CENT, negative="floor") for one in (worth, parts))
+    assert after[0][:-2] == before[0][:-1]
+
+
+def test_with_floor_moving_bad_cells_to_a_second_name_pays():
+    before, _ = shared([Fraction(1), Fraction(1)], 100)
+    after, _ = shared([Fraction(1), Fraction(2), Fraction(-1)], 100)
+    assert before[0] == 50
+    assert after[0] == Fraction(100, 3)
+
+
+def test_a_minimum_per_head_pays_for_a_second_name():
+    before, _ = shared([Fraction(1), Fraction(0)], 100, minimum=10)
+    after, _ = shared([Fraction(1), Fraction(0), Fraction(0)], 100, minimum=10)
+    assert (before[0], after[0]) == (90, 80)
+
+
+def test_a_minimum_that_takes_from_one_owner_may_bring_another_below_it():
+    least = Fraction(106, 10)
+    shares, _ = shared([Fraction(800), Fraction(107), Fraction(93)], 100, minimum=least)
+    assert shares == [100 - 2 * least, least, least]
+
+
+def test_largest_remainders_get_the_cents_that_are_left():
+    amounts = in_units([Fraction(1, 3)] * 3, CENT, "cab")
+    assert list(map(str, amounts)) == ["0.33", "0.34", "0.33"]
+    amounts = in_units([Fraction(5, 1000), Fraction(6, 1000), Fraction(9, 1000)], CENT, "abc")
+    assert list(map(str, amounts)) == ["0.00", "0.01", "0.01"]
+
+
+def test_remainders_of_those_who_pay_count_from_below():
+    amounts = in_units([Fraction(-1, 3), Fraction(4, 3)], CENT, "ab")
+    assert list(map(str, amounts)) == ["-0.33", "1.33"]
+
+
+def test_large_units_are_written_in_full():
+    assert list(map(str, in_units([Fraction(5000)], Decimal("1E+3"), "a"))) == ["5000"]
+    assert list(map(str, in_units([Fraction(5)], Decimal("2.50"), "a"))) == ["5.00"]
+
+
+def test_the_callers_precision_changes_no_amount():
+    with localcontext() as context:
+        context.prec = 3
+        amounts = in_units([Fraction(1234567890, 100), Fraction(1, 100)], CENT, "ab")
+        assert checked_money("12345678.91", "amount", CENT) == Decimal("12345678.91")
+    assert amounts == [Decimal("12345678.90"), Decimal("0.01")]
+
+
+def test_huge_amounts_are_exact():
+    amount = checked_money("9" * 21 + ".99", "amount", CENT)
+    _, amounts = shared([Fraction(1), Fraction(2), Fraction(4)], amount)
+    assert sum(map(Fraction, amounts)) == Fraction(amount)
+
+
+@pytest.mark.parametrize("negative", ["floor", "carry", "signed"])
+def test_nothing_cannot_be_shared_by(negative):
+    for worth in ([Fraction(0)], [Fraction(-1), Fraction(-2)], [Fraction(0), Fraction(0)]):
+        with pytest.raises(ValueError, match=r"worth nothing or less, so that .*look at the model"):
+            weights(worth, negative)
+
+
+def test_a_sum_that_is_rounding_is_nothing():
+    worth = [Fraction(1), Fraction(-1) + Fraction(1, 2**52)]
+    with pytest.raises(ValueError, match="all owners together are worth nothing"):
+        weights(worth, "signed")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        (0.1, TypeError, "amount is 0.1; give text such as '100000.00' or a Decimal"),
+        (True, TypeError, "amount is True; give text"),
+        (None, TypeError, "amount is None; give text"),
+        ("much", ValueError, "amount is 'much', which is no number; give '100000.00'"),
+        ("", ValueError, "amount is '', which is no number"),
+        ("NaN", ValueError, "amount is 'NaN'; give an amount of at least 0"),
+        ("sNaN", ValueError, "amount is 'sNaN'; give an amount of at least 0"),
+        ("Infinity", ValueError, "amount is 'Infinity'; give an amount of at least 0"),
+        ("-1", ValueError, "amount is '-1'; give an amount of at least 0"),
+        ("0.005", ValueError, "which is no multiple of the unit 0.01; round it, or give another"),
+        ("1E+99999999", ValueError, "at most 24 digits before and after the point"),
+        ("1E-99999999", ValueError, "at most 24 digits before and after the point"),
+        (10**30, ValueError, "at most 24 digits before and after the point"),
+    ],
+)
+def test_what_is_no_amount_gets_one_sentence(given, error, sentence):
+    with pytest.raises(error, match=sentence):
+        checked_money(given, "amount", CENT)
+
+
+def test_a_minimum_for_all_must_be_there():
+    with pytest.raises(
+        ValueError, match=r"minimum of 60.00 for each of 2 owners is more than .*100"
+    ):
+        quotas(Fraction(100), [Fraction(1), Fraction(1)], Fraction(60))

@@ -1,0 +1,144 @@
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cellworth import (
+    Agreement,
+    KNNValuer,
+    Owners,
+    Policy,
+    ShardedTable,
+    split,
+    stored_moments,
+    verify,
+)
+from cellworth.payouts.replay import owners_in_stretches
+from sharded_tables import write
+
+VALUER = KNNValuer(5, random_state=0, sweeps=2)
+BANKS = {"north": (0, 200), "east": (200, 350), "south": (350, 600), "west": (600, 900)}
+
+
+def cells(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(900, 3))
+    columns = {name: X[:, place] for place, name in enumerate("abc")}
+    return pa.table(columns | {"y": (X[:, 0] + 0.4 * X[:, 1] > 0).astype(int)})
+
+
+def in_files(folder, table):
+    write(table, folder, cuts=(200, 350, 600))
+    return ShardedTable.from_parquet(folder, target="y")
+
+
+def judged(table):
+    rows = cells(seed=1).slice(0, 40)
+    return {"X": table, "X_val": rows.drop_columns("y"), "y_val": rows["y"].to_pylist()}
+
+
+def four_banks(table):
+    owners = Owners(table)
+    for name, (start, end) in BANKS.items():
+        owners = owners.assign(name, rows=slice(start, end))
+    return owners
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("banks")
+    table = in_files(folder / "table", cells())
+    data, owners = judged(table), four_banks(table)
+    agreement = Agreement.draft(VALUER, owners, Policy(gate="warn"), **data)
+    with pytest.warns(UserWarning, match="not looked for"):
+        payout = agreement.split(VALUER.fit(**data).valuation_, table, amount="1000.00")
+    return folder / "audit", payout.save(folder / "audit"), data
+
+
+def test_a_sharded_table_is_asked_for_its_question(audit):
+    *_, data = audit
+    assert VALUER.question(**data) == VALUER.fit(**data).valuation_.provenance.question
+    with pytest.raises(ValueError, match="y is not for sharded tables; its labels are the column"):
+        VALUER.question(**data, y=[0, 1])
+    with pytest.raises(ValueError, match="sample_weight is not for sharded tables; leave it out"):
+        VALUER.question(**data, sample_weight=[1.0])
+
+
+def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
+    folder, seal, data = audit
+    verdict = verify(folder, data=data, valuer=VALUER, seal=seal)
+    assert repr(verdict) == "yes: files, split, agreement, data, values agree"
+    assert repr(verify(folder, data=data)).endswith("data agree; values were not computed anew")
+
+
+def test_a_replay_never_holds_all_values(audit, monkeypatch):
+    folder, seal, data = audit
+    monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
+    with pytest.raises(MemoryError):
+        VALUER.fit(**data).valuation_.line("column", 0)
+    assert verify(folder, data=data, valuer=VALUER, seal=seal)
+
+
+def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):
+    folder, _, data = audit
+    table = cells()
+    column = table["b"].to_numpy().copy()
+    column[450] += 1e-9
+    other = in_files(tmp_path / "table", table.set_column(1, "b", pa.array(column)))
+    verdict = verify(folder, data={**data, "X": other}, valuer=VALUER)
+    assert not verdict
+    assert "X is not the table that was valued" in verdict.difference
+
+
+def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
+    folder, seal, data = audit
+    copy = shutil.copytree(folder, tmp_path / "audit")
+    file = next((copy / "valuation").glob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert "is not the file that was saved" in verify(copy, data=data, seal=seal).difference
+
+
+def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):
+    *_, data = audit
+    mine, other = (KNNValuer(k, random_state=0, sweeps=2).fit(**data).valuation_ for k in (5, 4))
+    forged = replace(other, provenance=mine.provenance)
+    split(forged, four_banks(data["X"]), amount="9.00", gate="off").save(tmp_path / "audit")
+    assert verify(tmp_path / "audit", data=data)
+    verdict = verify(tmp_path / "audit", data=data, valuer=VALUER)
+    assert "values differ when they are computed anew, the first at (0, a)" in verdict.difference
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y": [0]}, "data has X, X_val, y_val, y, and X is in shards"),
+        ({"row_groups": [0]}, "X is in shards; give what fit was given: X, X_val, y_val"),
+    ],
+)
+def test_what_shards_do_without_is_refused(audit, change, words):
+    folder, _, data = audit
+    with pytest.raises(ValueError, match=words):
+        verify(folder, data=data | change)
+
+
+def test_a_table_in_memory_is_not_the_one_in_shards(audit):
+    folder, _, data = audit
+    table = cells()
+    memory = data | {"X": table.drop_columns("y"), "y": table["y"].to_pylist()}
+    assert "one in shards was valued" in verify(folder, data=memory).difference
+
+
+def test_owners_come_back_from_what_they_hold(audit):
+    *_, data = audit
+    valuation = VALUER.fit(**data).valuation_
+    owners = Owners(data["X"], overlaps="equal").assign("ann", rows=[1, 2, 9], columns=["a", "c"])
+    owners = owners.assign("bob", columns="a").assign("ann", rows=slice(5, 900), columns="b")
+    owners = owners.assign("eve", columns=["(label)"])
+    again = owners_in_stretches(owners.table, owners.on(valuation.blocks), valuation)
+    assert again.names == owners.names
+    np.testing.assert_array_equal(again.codes, owners.codes)
+    assert split(valuation, owners, amount="9.00", gate="off", label_share="0.1")
