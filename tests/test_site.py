@@ -97,7 +97,7 @@ def test_llms_txt_names_every_page_with_a_line(site):
 
 def test_llms_full_txt_holds_the_pages_without_their_marks(site):
     text = (site[0] / "llms-full.txt").read_text()
-    assert "# A long run on one machine\n" in text
+    assert "# Long runs on one machine\n" in text
     assert "<!--" not in text
 
 
