@@ -19,8 +19,8 @@ import psutil
 from distributed import Client
 
 from cellworth import AfterTasks, Dask, DirectoryJournal, Processes, Serial, Threads
-from cellworth.execution import TaskBook, run
 from cellworth.moments import Contribution, Moments, Tally
+from cellworth.runtime import TaskBook, run
 
 N_WORKERS, N_COLUMNS, N_TASKS = 4, 20, 16
 

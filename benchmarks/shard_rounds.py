@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from cellworth import Dask, Serial, Threads
-from cellworth.sharded import cluster
-from cellworth.sharded.phases import Resolved
-from cellworth.sharded.running import run_rounds
+from cellworth.runtime import dask_rounds
+from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.shard_algorithm import Resolved
 
 N_ROUNDS = 3
 
@@ -130,7 +130,7 @@ def there(n_workers):
         # Workers import what they need.
         per_round(Empty(16), Dask(client), counters)
         for name, fan_in in (("tree", 8), ("flat", 10**9)):
-            cluster.FAN_IN = fan_in
+            dask_rounds.FAN_IN = fan_in
             for n_shards, summary_bytes in ((16, 8), (100, 8), (1000, 8), (100, 2**20)):
                 seconds, driver, workers, n_tasks, moved = per_round(
                     Empty(n_shards, summary_bytes), Dask(client), counters

@@ -33,10 +33,10 @@ from cellworth.games.knn import query_weights
 from cellworth.neighbours.bins import edge_places, n_nearest, sample_places
 from cellworth.neighbours.chances import ShapleyChances
 from cellworth.neighbours.rounds import Near, Ranker, Summary
-from cellworth.sharded import cluster
-from cellworth.sharded.phases import Resolved
-from cellworth.sharded.running import run_rounds
-from cellworth.sharded.stations import FAN_IN
+from cellworth.runtime import dask_rounds
+from cellworth.runtime.dask_rounds import FAN_IN
+from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.shard_algorithm import Resolved
 from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.shard_plans import ShardPlan, told_bytes, told_hours
 from cellworth.valuers.shard_trials import Trial
@@ -136,7 +136,7 @@ class Submitted:
 
     def __init__(self):
         self.n_tasks = 0
-        one, many = cluster._Tasks.one, cluster._Tasks.for_shards
+        one, many = dask_rounds.Sender.one, dask_rounds.Sender.for_shards
 
         def counted_one(tasks, *given):
             self.n_tasks += 1
@@ -146,7 +146,7 @@ class Submitted:
             self.n_tasks += len(given[-1])
             return many(tasks, *given, **named)
 
-        cluster._Tasks.one, cluster._Tasks.for_shards = counted_one, counted_many
+        dask_rounds.Sender.one, dask_rounds.Sender.for_shards = counted_one, counted_many
 
 
 def bytes_moved(client):

@@ -32,8 +32,8 @@ from cellworth import (
     value_game,
     verify,
 )
-from cellworth.execution import merge
 from cellworth.files import is_address, local_path, remove_stale_temporaries, written_atomically
+from cellworth.runtime import merge
 
 HERE = socket.gethostname()
 DAY = 86_400.0

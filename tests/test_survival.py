@@ -20,7 +20,7 @@ from cellworth import (
     Threads,
     load,
 )
-from cellworth.execution.crews import AHEAD
+from cellworth.runtime.workers import AHEAD
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 
 pytest.importorskip("distributed")

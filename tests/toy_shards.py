@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import survivor
-from cellworth.sharded.phases import Resolved
-from cellworth.sharded.running import run_rounds
+from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.shard_algorithm import Resolved
 
 N_BINS = 16
 N_NEAREST = 12

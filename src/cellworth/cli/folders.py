@@ -15,13 +15,13 @@ from cellworth import storage
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.valuing import KNN, Question
 from cellworth.diagnostics.cells import without_groups
-from cellworth.execution import checkpoints
 from cellworth.files import read_json
 from cellworth.loading import load
 from cellworth.payouts import bundle
+from cellworth.runtime import checkpoint
 from cellworth.valuation import Valuation
 
-VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoints.FORMAT, bundle.FORMAT
+VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
 
 _MANIFEST = "manifest.json"
 _RUN = "run"

@@ -22,7 +22,7 @@ from cellworth.cli.printing import print_result, shown
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.running import summary_of
 from cellworth.cli.valuing import KNN
-from cellworth.execution import merge as merge_shards
+from cellworth.runtime import merge as merge_shards
 from cellworth.valuation import Valuation
 
 

@@ -22,10 +22,10 @@ from cellworth.cli.program import BrokenOffError
 from cellworth.cli.requests import FILE, Request, refuse_other_request
 from cellworth.cli.valuing import KNN, Question, refuse_what_was_not_agreed
 from cellworth.column_info import ColumnTable
-from cellworth.execution import Dask, Processes, Progress, Serial, Threads
 from cellworth.listing import ValueList
 from cellworth.loading import load
 from cellworth.report import round_line
+from cellworth.runtime import Dask, Processes, Progress, Serial, Threads
 from cellworth.valuation import Valuation
 
 _SHOWN = 5

@@ -20,11 +20,11 @@ import narwhals.stable.v2 as nw
 from cellworth.cli.faults import refuse_one_number, refuse_other_columns, refuse_small_classes
 from cellworth.cli.reading import Delivery
 from cellworth.cli.requests import Request
-from cellworth.execution import AfterSeconds, AfterUtilities, StandardErrorBelow, StoppingRule
 from cellworth.games.knn import checked_scoring
 from cellworth.owners import Owners
 from cellworth.payouts import Agreement
 from cellworth.problem import read_target
+from cellworth.runtime import AfterSeconds, AfterUtilities, StandardErrorBelow, StoppingRule
 from cellworth.tables import Table
 from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer
 

@@ -27,10 +27,10 @@ from cellworth.diagnostics.held_out import (
     split_kinds,
 )
 from cellworth.diagnostics.seeds import generator_of
-from cellworth.execution import steps_bar
 from cellworth.games.base import one_line
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
 from cellworth.listing import frame, table_lines
+from cellworth.runtime import steps_bar
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]

@@ -17,11 +17,11 @@ from cellworth.diagnostics.cells import scores_of_cells
 from cellworth.diagnostics.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
 from cellworth.diagnostics.repair import drawn, emptied, known_cells
 from cellworth.diagnostics.seeds import checked_seed
-from cellworth.execution import steps_bar
 from cellworth.games.fitting import seeded
 from cellworth.games.flattened import Fillings
 from cellworth.games.model import ModelGame, checked_model
 from cellworth.listing import frame, table_lines
+from cellworth.runtime import steps_bar
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 

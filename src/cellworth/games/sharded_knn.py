@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cellworth.blocks import Axis, Blocks, Groups
 from cellworth.column_info import ColumnInfo, ColumnTable, TakenFor
 from cellworth.counts import checked_count
-from cellworth.execution import Executor
 from cellworth.games.base import EmptyPolicy, checked_policy
 from cellworth.games.knn import (
     KNNScoring,
@@ -26,6 +25,7 @@ from cellworth.neighbours.distances import Rulers
 from cellworth.neighbours.summaries import Categories
 from cellworth.problem import Problem
 from cellworth.provenance import described
+from cellworth.runtime import Executor
 from cellworth.sharded.layouts import Layout, Queries
 from cellworth.sharded.preparing import summary_of
 from cellworth.sharded.summaries import TableSummary

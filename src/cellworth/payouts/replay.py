@@ -9,10 +9,10 @@ import numpy as np
 
 from cellworth.absent import AbsentTable
 from cellworth.blocks import LABEL
-from cellworth.execution import in_threads
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.owners import Holdings, Owners
 from cellworth.payouts.bundle import DifferenceError, same
+from cellworth.runtime import in_threads
 from cellworth.valuation import Strip, Valuation
 
 

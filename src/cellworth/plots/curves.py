@@ -10,7 +10,6 @@ import numpy as np
 
 from cellworth.certainty import widening
 from cellworth.diagnostics.removal import Band
-from cellworth.execution import Progress
 from cellworth.plots.style import (
     DASHES,
     GREY,
@@ -27,6 +26,7 @@ from cellworth.plots.style import (
     text_of,
     with_minus,
 )
+from cellworth.runtime import Progress
 
 _SIZE = (5.6, 3.8)
 _DOTS_UP_TO = 40

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.execution import Progress
 from cellworth.moments import Moments
+from cellworth.runtime import Progress
 
 _KEYS = ("tasks", "seconds", "error", "total")
 

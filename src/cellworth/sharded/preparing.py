@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.execution.bars import steps_bar
-from cellworth.execution.executors import Executor
-from cellworth.execution.signals import Interrupts
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.neighbours.distances import Columns, Wholes
-from cellworth.sharded.hands import Hands
+from cellworth.runtime.executors import Executor
+from cellworth.runtime.progress import steps_bar
+from cellworth.runtime.shard_algorithm import require_folder
+from cellworth.runtime.workers import Hands, Interrupts, give_back
 from cellworth.sharded.layouts import Layout
-from cellworth.sharded.memory import give_back
 from cellworth.sharded.shards import ShardRows, load, sampled
-from cellworth.sharded.states import require_folder
 from cellworth.sharded.summaries import TableSummary, summarise
 from cellworth.sharded.tables import ShardedTable
 

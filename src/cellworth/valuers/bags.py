@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
-from cellworth.execution import TaskBook, leave_if_cancelled
 from cellworth.games.adapting import for_columns
 from cellworth.games.base import described_model, one_line
 from cellworth.games.fitting import seeded
 from cellworth.moments import Contribution, Moments, Tally
 from cellworth.neighbours.columns import GAP, CategoricalColumn, NumericColumn, read_column
 from cellworth.problem import Problem, target_groups
+from cellworth.runtime import TaskBook, leave_if_cancelled
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]

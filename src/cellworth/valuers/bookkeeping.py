@@ -15,12 +15,12 @@ from cellworth.blocks import Mask
 from cellworth.caches import Cache
 from cellworth.designs import Design
 from cellworth.estimates.looks import Estimate, Looks, fewer
-from cellworth.execution import Loader, Ready, StoppingRule, leave_if_cancelled
-from cellworth.execution.stopping import LOOKS_PER_UTILITY
 from cellworth.games import FailedUtility, Game
 from cellworth.games.base import checked_utility
 from cellworth.moments import Deviations, JudgedUtility, Tally
 from cellworth.packing import Plain, packed, prefixed, unpacked, unprefixed
+from cellworth.runtime import Loader, Ready, StoppingRule, leave_if_cancelled
+from cellworth.runtime.stopping import LOOKS_PER_UTILITY
 
 # A request is about this much work, so that little is lost where a worker is, and little is waited
 # for where a run ends. It is cut by this and by a number, never by the number of workers.

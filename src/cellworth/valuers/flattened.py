@@ -10,11 +10,11 @@ import numpy as np
 
 from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
-from cellworth.execution import AfterTasks, Progress, StoppingRule
 from cellworth.games import ErrorPolicy
 from cellworth.games.flattened import FlattenedGame
 from cellworth.moments import Floats, Moments, Sums, with_margins
 from cellworth.owners import Holdings
+from cellworth.runtime import AfterTasks, Progress, StoppingRule
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
 from cellworth.valuers.methods import Method, corners, value_blocks

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from cellworth.blocks import Blocks
-from cellworth.execution import Progress, StoppingRule
 from cellworth.games import Game
+from cellworth.runtime import Progress, StoppingRule
 from cellworth.semivalues import Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.exact import MOST_UTILITIES, exact_valuation

@@ -21,17 +21,6 @@ from cellworth.checks import (
     warn,
 )
 from cellworth.counts import checked_count
-from cellworth.execution import (
-    AfterTasks,
-    Dask,
-    Executor,
-    Outcome,
-    Progress,
-    StoppingRule,
-    TaskBook,
-    Work,
-    in_threads,
-)
 from cellworth.files import local_path
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
@@ -43,10 +32,21 @@ from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Floats, Kind, Scale
 from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
+from cellworth.runtime import (
+    AfterTasks,
+    Dask,
+    Executor,
+    Outcome,
+    Progress,
+    StoppingRule,
+    TaskBook,
+    Work,
+    in_threads,
+)
+from cellworth.runtime.rounds import workers_of
 from cellworth.scores import Scores
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.sharded.layouts import refuse_without_judges
-from cellworth.sharded.running import workers_of
 from cellworth.sharded.tables import ShardedTable
 from cellworth.subsets import (
     MOST_COALITIONS_OF_ALL_SUBSETS,

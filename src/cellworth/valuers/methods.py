@@ -19,17 +19,6 @@ from cellworth.certainty import widening
 from cellworth.designs import Design, FiniteDesign
 from cellworth.estimates.looks import Estimate, Looks
 from cellworth.estimates.validation import Judged
-from cellworth.execution import (
-    AfterTasks,
-    Bookkeeper,
-    DirectoryJournal,
-    Outcome,
-    Progress,
-    StoppingRule,
-    Work,
-    count_tasks,
-    in_processes,
-)
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import judged_utilities
 from cellworth.moments import Addition, Contribution, Floats, Moments, Shares, Tally
@@ -42,6 +31,17 @@ from cellworth.provenance import (
     described,
     environment,
     fingerprint,
+)
+from cellworth.runtime import (
+    AfterTasks,
+    Bookkeeper,
+    DirectoryJournal,
+    Outcome,
+    Progress,
+    StoppingRule,
+    Work,
+    count_tasks,
+    in_processes,
 )
 from cellworth.shrinkage import errors_of_shares
 from cellworth.sums import OwnerSums

@@ -12,11 +12,11 @@ from cellworth.blocks import Blocks
 from cellworth.designs import ThenAll, n_utilities
 from cellworth.estimates import Estimator, checked_estimator
 from cellworth.estimates.looks import Estimate
-from cellworth.execution import AfterTasks, AfterUtilities, Progress, StoppingRule
-from cellworth.execution.journal import AnotherRunError
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.moments import Floats, Moments, Sums
 from cellworth.owners import Holdings
+from cellworth.runtime import AfterTasks, AfterUtilities, Progress, StoppingRule
+from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.semivalues import LeaveOneOut, Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer

@@ -15,11 +15,11 @@ from threadpoolctl import threadpool_limits
 from cellworth.blocks import Blocks
 from cellworth.checks import Ways
 from cellworth.counts import checked_count
-from cellworth.execution import AfterTasks, Progress
 from cellworth.games.base import Game, one_line
 from cellworth.games.model import checked_model
 from cellworth.moments import Tally
 from cellworth.problem import Problem
+from cellworth.runtime import AfterTasks, Progress
 from cellworth.valuation import Valuation
 from cellworth.valuers.bags import (
     Bags,

@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 from cellworth.blocks import Mask
 from cellworth.column_info import ColumnTable
 from cellworth.designs import Design, generator
-from cellworth.execution import StoppingRule
 from cellworth.games import Game
 from cellworth.games.base import checked_utility
+from cellworth.runtime import StoppingRule
 from cellworth.scores import Scores
 
 _TIMED_UTILITIES = 20

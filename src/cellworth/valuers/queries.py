@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Mask
-from cellworth.execution import leave_if_cancelled
 from cellworth.fixed import UNITS, as_floats
 from cellworth.games import KNNGame
 from cellworth.moments import Tally, with_margins
@@ -22,6 +21,7 @@ from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import Plan, Query, Training
 from cellworth.neighbours.votes import votes_of_rows, votes_of_summary
 from cellworth.owners import Holdings
+from cellworth.runtime import leave_if_cancelled
 from cellworth.semivalues import Semivalue, inside_chances
 from cellworth.subsets import SubsetDesign
 from cellworth.sweeps import Sweeps

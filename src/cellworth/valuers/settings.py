@@ -13,7 +13,9 @@ import numpy as np
 
 from cellworth.caches import Cache
 from cellworth.counts import is_whole
-from cellworth.execution import (
+from cellworth.games import Game
+from cellworth.provenance import content_hash, described
+from cellworth.runtime import (
     Bookkeeper,
     DirectoryJournal,
     Executor,
@@ -24,8 +26,6 @@ from cellworth.execution import (
     run,
     run_shard,
 )
-from cellworth.games import Game
-from cellworth.provenance import content_hash, described
 from cellworth.semivalues import Semivalue, Shapley
 
 

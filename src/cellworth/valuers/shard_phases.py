@@ -16,7 +16,7 @@ from cellworth.fixed import as_floats
 from cellworth.moments import Moments
 from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
 from cellworth.neighbours.votes import votes_of_summary
-from cellworth.sharded.phases import Resolved, State
+from cellworth.runtime.shard_algorithm import Resolved, State
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.value_files import GROUP_ROWS, write_groups
 from cellworth.valuers.questions import Questions, Task, judged
@@ -40,7 +40,7 @@ class NumberedRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardPhases:
-    """What a run over shards does; see :class:`cellworth.sharded.phases.Phases`.
+    """What a run over shards does; see :class:`cellworth.runtime.shard_algorithm.Phases`.
 
     A shard's state holds whole-number sums of the sweep that goes on; of finished sweeps means and
     spreads of its cells and rows, and the sums of its columns.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
 from cellworth.neighbours.summaries import MOST_KEYS
-from cellworth.sharded.stations import FAN_IN, in_groups
+from cellworth.runtime.dask_rounds import FAN_IN, in_groups
 
 _NUMBER = 8
 # What travels with every message besides what it holds.

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cellworth.execution import Dask, Executor, Threads
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest, sample_places
 from cellworth.neighbours.chances import chances_at_ranks
 from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.neighbours.rounds import Near, Prepared, Ranker, Summary
+from cellworth.runtime import Dask, Executor, Threads
 from cellworth.semivalues import Shapley
 from cellworth.sharded.layouts import Layout, Queries
 from cellworth.sharded.shards import ShardRows, load

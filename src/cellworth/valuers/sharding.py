@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from cellworth.blocks import Axis
-from cellworth.execution import Executor
-from cellworth.execution.checkpoints import DirectoryJournal
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.moments import Tally
 from cellworth.neighbours.bins import RankBins, sample_places
 from cellworth.neighbours.rounds import Ranker
 from cellworth.provenance import Provenance, Session, environment
+from cellworth.runtime import Executor
+from cellworth.runtime.checkpoint import DirectoryJournal
+from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.shard_algorithm import Finished
 from cellworth.semivalues import Semivalue
-from cellworth.sharded.phases import Finished
 from cellworth.sharded.preparing import PreparedShards
-from cellworth.sharded.running import run_rounds
 from cellworth.sharded_valuation import ShardedValuation, finish
 from cellworth.sweeps import Spread, Sweeps
 from cellworth.valuers.questions import Questions

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from threadpoolctl import threadpool_limits
 
-from cellworth.execution import StoppingRule
+from cellworth.runtime import StoppingRule
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.queries import QueryTasks
 

@@ -1,20 +1,79 @@
-"""What the driver of a run knows and writes down: what rounds told, how far shards are."""
+"""The course of a run over shards: which round comes next, and what is noted on the way."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellworth.execution.checkpoints import DirectoryJournal
 from cellworth.packing import Plain, prefixed, unprefixed
 from cellworth.provenance import fingerprint
-from cellworth.sharded.states import States
+from cellworth.runtime.checkpoint import DirectoryJournal
+from cellworth.runtime.shard_algorithm import Phases, States
+from cellworth.runtime.workers import Interrupts
 
+# Asked with what all rounds so far told; True ends the run after these rounds.
+Enough = Callable[[Sequence[Plain]], bool]
 _TOLD = "told"
 _SECONDS = "seconds"
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """One attempt at a run, until it is done, broken off, or something is found to be lost.
+
+    Parameters
+    ----------
+    phases : Phases
+    n_rounds : int
+    enough : callable or None
+    ledger : Ledger
+    standing : Standing
+        How far the shards are.
+    bar : tqdm
+        Counts phases of shards.
+    interrupts : Interrupts
+        Signals are let in while others work.
+    title : str
+    """
+
+    phases: Phases
+    n_rounds: int
+    enough: Enough | None
+    ledger: Ledger
+    standing: Standing
+    bar: Any
+    interrupts: Interrupts
+    title: str
+
+    def goes_on(self, number: int) -> bool:
+        """Whether a round is to be done, once those before it have told."""
+        if number < self.standing.earliest:
+            return True
+        if number >= self.n_rounds:
+            return False
+        return not (number and self.enough and self.enough(self.ledger.told(number)))
+
+    def may_go_on(self, number: int) -> bool:
+        """Whether a round may come, as far as is known before others have told."""
+        return number < max(self.standing.earliest, self.n_rounds)
+
+    def begin(self) -> None:
+        """Let the bar know how much there is to do."""
+        n_rounds = max(self.n_rounds, self.standing.earliest) - self.standing.complete
+        self.bar.total = self.bar.n + 2 * max(n_rounds, 0) * self.phases.n_shards
+
+    def note_look(self) -> None:
+        """Note that a shard has been looked at."""
+        self.bar.update(1)
+
+    def note_settled(self, shard: int, number: int) -> None:
+        """Note that a shard has settled a round."""
+        self.standing.settle(shard, number)
+        self.bar.update(1)
 
 
 class Ledger:

@@ -7,7 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from cellworth.execution import (
+from cellworth.moments import Contribution, Moments, Tally, with_margins
+from cellworth.packing import packed
+from cellworth.runtime import (
     AfterSeconds,
     AfterTasks,
     MemoryJournal,
@@ -16,11 +18,9 @@ from cellworth.execution import (
     State,
     TaskBook,
     Threads,
-    diaries,
+    engine,
     run,
 )
-from cellworth.moments import Contribution, Moments, Tally, with_margins
-from cellworth.packing import packed
 
 
 def noise(task):
@@ -92,7 +92,7 @@ def test_a_stopped_run_starts_no_further_task(executor):
 @pytest.mark.parametrize(("n_tasks", "entries"), [(19, [8, 16, 19]), (16, [8, 16])])
 def test_the_journal_is_written_after_every_round_and_at_the_end(n_tasks, entries, monkeypatch):
     # However long a write takes: that they keep to a share of the time is another matter.
-    monkeypatch.setattr(diaries, "_SHARE_OF_TIME", math.inf)
+    monkeypatch.setattr(engine, "_SHARE_OF_TIME", math.inf)
     written = []
 
     class Diary(MemoryJournal):

@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from cellworth.sharded.stations import assigned, in_groups, stations
+from cellworth.runtime.dask_rounds import assigned, in_groups, stations
 
 
 def test_workers_get_shards_by_their_threads():

@@ -1,16 +1,20 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
-from cellworth.execution.bars import count_tasks, steps_bar
-from cellworth.execution.books import Bookkeeper, Ready, TaskBook, Work
-from cellworth.execution.checkpoints import DirectoryJournal, merge
-from cellworth.execution.cluster import Dask
-from cellworth.execution.crews import leave_if_cancelled
-from cellworth.execution.engine import Outcome, run, run_shard
-from cellworth.execution.executors import Executor, Serial, Threads
-from cellworth.execution.journal import Journal, Loader, MemoryJournal, State
-from cellworth.execution.places import in_processes, in_threads
-from cellworth.execution.processes import Processes
-from cellworth.execution.stopping import (
+from cellworth.runtime.checkpoint import (
+    DirectoryJournal,
+    Journal,
+    Loader,
+    MemoryJournal,
+    State,
+    merge,
+)
+from cellworth.runtime.dask_executor import Dask
+from cellworth.runtime.engine import Bookkeeper, Outcome, Ready, TaskBook, Work, run, run_shard
+from cellworth.runtime.executors import Executor, Serial, Threads
+from cellworth.runtime.places import in_processes, in_threads
+from cellworth.runtime.processes import Processes
+from cellworth.runtime.progress import count_tasks, steps_bar
+from cellworth.runtime.stopping import (
     AfterSeconds,
     AfterTasks,
     AfterUtilities,
@@ -19,6 +23,7 @@ from cellworth.execution.stopping import (
     StandardErrorBelow,
     StoppingRule,
 )
+from cellworth.runtime.workers import leave_if_cancelled
 
 __all__ = [
     "AfterSeconds",

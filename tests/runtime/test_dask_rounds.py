@@ -12,9 +12,8 @@ import pytest
 import survivor
 import toy_shards
 from cellworth import Dask, Serial, Threads
-from cellworth.execution import cluster as clusters
-from cellworth.sharded import benches, running
-from cellworth.sharded.benches import Bench
+from cellworth.runtime import dask_executor, rounds, shard_algorithm
+from cellworth.runtime.shard_algorithm import Bench
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
 
@@ -99,16 +98,16 @@ def test_rows_stay_with_their_workers(cluster, tmp_path):
 
 
 def test_a_bench_that_comes_again_is_the_one_that_came_before(monkeypatch):
-    monkeypatch.setattr(benches, "_SECONDS_TO_KEEP", 0.05)
+    monkeypatch.setattr(shard_algorithm, "_SECONDS_TO_KEEP", 0.05)
     sent = pickle.dumps(Bench(Toy(2), None, 1))
     first = pickle.loads(sent)  # noqa: S301 (made a line before)
     with first.hold(1):
         time.sleep(0.3)
         assert pickle.loads(sent) is first  # noqa: S301
     deadline = time.monotonic() + 10
-    while benches._held and time.monotonic() < deadline:
+    while shard_algorithm._held and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not benches._held
+    assert not shard_algorithm._held
     assert pickle.loads(sent) is not first  # noqa: S301
 
 
@@ -199,7 +198,7 @@ def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
 
 @pytest.mark.alone
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
-    monkeypatch.setattr(running, "_MOST_IN_VAIN", 1)
+    monkeypatch.setattr(rounds, "_MOST_IN_VAIN", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(RuntimeError, match="no round could be done in 2 attempts"):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
@@ -215,7 +214,7 @@ def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path)
 
 
 def test_workers_of_shards_that_may_not_begin_end_the_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(clusters, "_SECONDS_BETWEEN_LOOKS", 0.3)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_LOOKS", 0.3)
     with (
         distributed.Client(
             processes=False, n_workers=1, dashboard_address=None, memory_limit="20 MiB"

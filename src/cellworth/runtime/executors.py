@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from cellworth.counts import checked_count
-from cellworth.execution.crews import Alone, Crew, FutureCrew, attempt, cancel_here_by
+from cellworth.runtime.workers import Alone, Crew, FutureCrew, attempt, cancel_here_by
 
 
 @runtime_checkable

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import logging
 import pickle
 import queue
+import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cloudpickle
 
 Answers = list[tuple[int, Any]]
-
 # Requests in flight for each worker: one runs, one waits.
 AHEAD = 2
 # Losses without any answer in between: then it is the work that kills the workers.
 _MOST_LOSSES_IN_A_ROW = 5
-
 _log = logging.getLogger(__name__)
 _here = threading.local()
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+# Someone who presses again and again wants out at any price.
+_PATIENCE = 3
 
 
 @dataclass(frozen=True)
@@ -222,3 +230,134 @@ def taken(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
     while not ready.empty():
         found.append(ready.get_nowait())
     return found
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Has requests answered side by side; no more are sent than can be, so that none pile up.
+
+    Parameters
+    ----------
+    crew : Crew
+    interrupts : Interrupts
+        Signals are let in while answers are waited for.
+    """
+
+    crew: Crew
+    interrupts: Interrupts
+
+    def each(self, requests: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Places of requests and their answers, as they come; what is lost is asked for again."""
+        coming, flying = enumerate(requests), dict[int, Any]()
+        while True:
+            while len(flying) < self.crew.capacity:
+                place, request = next(coming, (None, None))
+                if place is None:
+                    break
+                self._send(place, request, flying)
+            if not flying:
+                return
+            with self.interrupts.allowed():
+                done = self.crew.completed()
+            for place, answer in done:
+                request = flying.pop(place)
+                here = answer.load() if isinstance(answer, Later) else answer
+                if isinstance(here, Lost):
+                    self._send(place, request, flying)
+                else:
+                    yield place, sound(here)
+
+    def one(self, request: Any) -> Any:
+        """Return the answer to a single request."""
+        ((_, answer),) = self.each([request])
+        return answer
+
+    def _send(self, place: int, request: Any, flying: dict[int, Any]) -> None:
+        self.crew.submit(place, request)
+        flying[place] = request
+
+
+class Interrupts:
+    """Signals to end a run, held back until it can be ended.
+
+    Handlers that a program has put in place of the usual ones are left alone, and outside the main
+    thread there are none: there, Ctrl-C comes as it does without us.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a signal."""
+        self._came: list[int] = []
+        self._raised = False
+        self._allowed = False
+        self._n_spared = 0
+
+    @property
+    def came(self) -> bool:
+        """Whether there was a signal."""
+        return bool(self._came)
+
+    def wait_for_the_end(self) -> None:
+        """From now on the first signal changes nothing, because the end is near; the next does."""
+        self._n_spared = max(len(self._came), 1)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Take the signals for as long as a run goes on."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) == usual]
+        for number in ours:
+            signal.signal(number, self._note)
+        try:
+            yield
+        finally:
+            for number in ours:
+                signal.signal(number, _USUAL[number])
+            if self._is_pressing and not self._raised:
+                # It came after the last moment at which the run could be ended.
+                signal.raise_signal(self._came[-1])
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Let a signal, also one that came before, raise KeyboardInterrupt in here."""
+        self._allowed = True
+        try:
+            if self._is_pressing:
+                self._raise()
+            yield
+        finally:
+            self._allowed = False
+
+    def check(self) -> None:
+        """Let a signal that came before raise KeyboardInterrupt."""
+        with self.allowed():
+            pass
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._came.append(number)
+        if (self._allowed and self._is_pressing) or len(self._came) >= _PATIENCE:
+            self._raise()
+
+    @property
+    def _is_pressing(self) -> bool:
+        return len(self._came) > self._n_spared
+
+    def _raise(self) -> None:
+        self._raised = True
+        raise KeyboardInterrupt
+
+
+def give_back() -> None:
+    """Give freed memory back, where the C library can be asked to.
+
+    It keeps what was freed for the next need, and a pass over many small batches leaves a hundred
+    megabytes behind that the shards of the next pass, which are large, never use.
+    """
+    gc.collect()
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, TypeError, AttributeError):
+        # Other systems do not have it, or no library without a name.
+        return
+    trim(0)

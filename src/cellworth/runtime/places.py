@@ -9,9 +9,8 @@ from typing import Any
 import joblib
 from joblib.parallel import get_active_backend
 
-from cellworth.execution.executors import Executor, Serial, Threads
-from cellworth.execution.parcels import pickled
-from cellworth.execution.processes import Processes
+from cellworth.runtime.executors import Executor, Serial, Threads
+from cellworth.runtime.processes import Processes, pickled
 
 # Starting processes takes a second or two; shorter work is done by the time they are there.
 _SECONDS_WORTH_PROCESSES = 10.0

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import TqdmWarning
+
+from cellworth.runtime.stopping import Progress
 
 with warnings.catch_warnings():
     # In a notebook without widgets the bar is text, which needs no word of warning.
     warnings.simplefilter("ignore", TqdmWarning)
     from tqdm.auto import tqdm
-
-from cellworth.execution.pacing import Pace
-from cellworth.execution.stopping import Progress
-
 _SECONDS_BEFORE_BAR = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.2
 # Errors of some estimates take seconds; looking at them may take this share of the time.
@@ -112,3 +111,24 @@ class Bar:
         with self._pace.taken():
             error = self._latest.largest_standard_error
         self._errors = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
+
+
+class Pace:
+    """Says when something may be done again, so that it takes no more than a share of the time."""
+
+    def __init__(self, share_of_time: float) -> None:
+        """Begin with something that is due."""
+        self._share_of_time = share_of_time
+        self._next = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has gone since it was last done."""
+        return time.monotonic() >= self._next
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Do it in here; what it takes decides when it is due again."""
+        began = time.monotonic()
+        yield
+        self._next = began + (time.monotonic() - began) / self._share_of_time

@@ -14,7 +14,6 @@ from cellworth.moments import Addition, Moments
 
 # A budget of utilities is used up by this many looks at each, be they known or new.
 LOOKS_PER_UTILITY = 10
-
 # Spreads of fewer observations say little about the standard error.
 _LEAST_OBSERVATIONS = 10
 

@@ -14,9 +14,8 @@ import pytest
 
 import toy_shards
 from cellworth import Processes, Serial, Threads
-from cellworth.sharded import running
-from cellworth.sharded.benches import Bench
-from cellworth.sharded.states import States
+from cellworth.runtime import rounds
+from cellworth.runtime.shard_algorithm import Bench, States
 from toy_shards import Toy
 
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7
@@ -384,7 +383,7 @@ def test_the_bar_counts_phases_of_shards(monkeypatch, tmp_path):
         bars[-1].update = lambda n: setattr(bars[-1], "n", bars[-1].n + n)
         return bars[-1]
 
-    monkeypatch.setattr(running, "steps_bar", bar)
+    monkeypatch.setattr(rounds, "steps_bar", bar)
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, show_progress=True)
     assert bars[0].shown
     assert bars[0].n == bars[0].total == 2 * 3 * N_SHARDS
@@ -401,6 +400,6 @@ def test_a_bench_publishes_again_what_was_changed_on_the_way(truth, tmp_path):
 
 
 def test_nothing_is_left_of_a_run_without_checkpoint(monkeypatch, tmp_path):
-    monkeypatch.setattr(running.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(rounds.tempfile, "tempdir", str(tmp_path))
     toy_shards.run(Toy(2), 1, Serial(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["results"]

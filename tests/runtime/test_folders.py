@@ -18,9 +18,9 @@ from cellworth import (
     Threads,
     value_game,
 )
-from cellworth.execution import DirectoryJournal, State, TaskBook, parts, run, run_shard
 from cellworth.moments import Contribution, Moments, Tally, with_margins
 from cellworth.packing import packed, unpacked
+from cellworth.runtime import DirectoryJournal, State, TaskBook, checkpoint, run, run_shard
 
 IDENTITY = {"name": "this run"}
 
@@ -72,7 +72,7 @@ def names(folder, pattern="*"):
 @pytest.fixture
 def hasty(monkeypatch):
     """Every answer is written at once, into a file of its own."""
-    monkeypatch.setattr(parts, "_SHARE_OF_TIME", float("inf"))
+    monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", float("inf"))
 
 
 def opened(folder):
@@ -124,7 +124,7 @@ def test_answers_that_come_fast_share_a_file(tmp_path):
 
 
 def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
-    monkeypatch.setattr(parts, "_MANY_PARTS", 10)
+    monkeypatch.setattr(checkpoint, "_MANY_PARTS", 10)
     start_shard(tmp_path, 37)
     # Three times ten became one; seven are left.
     assert len(names(tmp_path, "part-*")) == 3 + 7
@@ -139,7 +139,7 @@ def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
 
 
 def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, monkeypatch, hasty):
-    monkeypatch.setattr(parts, "_MANY_PARTS", 5)
+    monkeypatch.setattr(checkpoint, "_MANY_PARTS", 5)
     journal = opened(tmp_path)
     for task in range(4):
         journal.keep(task, packed(noise(task)))
@@ -182,7 +182,7 @@ def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
 
 
 def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_SHARE_OF_TIME", 1e-9)
+    monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
     # The first answer is written at once, and all others wait for each other.
     start_shard(tmp_path, 6)
     _, part = sorted(tmp_path.glob("part-*"))
@@ -289,12 +289,12 @@ def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
 
 
 def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_SHARE_OF_TIME", 1e-9)
+    monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
     start_shard(tmp_path, 200)
     opened_files = []
-    read = parts.PlainFile.read
+    read = checkpoint.PlainFile.read
     monkeypatch.setattr(
-        parts.PlainFile,
+        checkpoint.PlainFile,
         "read",
         lambda file, *names: opened_files.append(file.path) or read(file, *names),
     )
@@ -303,7 +303,7 @@ def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
 
 
 def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_LARGE", 1)
+    monkeypatch.setattr(checkpoint, "_LARGE", 1)
     start_shard(tmp_path, 30)
     alive, most = [], []
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import cloudpickle
 from threadpoolctl import threadpool_limits
 
-from cellworth.execution.crews import Answers, Crew, Failure, FutureCrew, Later, Lost, portable
+from cellworth.runtime.workers import Answers, Crew, Failure, FutureCrew, Later, Lost, portable
 
 # The scheduler warns of larger messages.
 _BYTES_PER_MESSAGE = 8 * 2**20

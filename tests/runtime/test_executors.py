@@ -17,9 +17,8 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from cellworth import Dask, Processes, Serial, Threads
-from cellworth.execution import Executor, in_processes, in_threads, processes
-from cellworth.execution import cluster as clusters
-from cellworth.execution.crews import Cancelled, Failure, Later, leave_if_cancelled
+from cellworth.runtime import Executor, dask_executor, in_processes, in_threads, processes
+from cellworth.runtime.workers import Cancelled, Failure, Later, leave_if_cancelled
 
 
 @pytest.fixture(scope="module")
@@ -237,13 +236,13 @@ def full():
 
 
 def test_workers_that_may_not_begin_a_task_end_the_run(full, monkeypatch):
-    monkeypatch.setattr(clusters, "_SECONDS_BETWEEN_LOOKS", 0.3)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_LOOKS", 0.3)
     with pytest.raises(MemoryError, match=r"near their memory limit: one uses .* of 20.00 MiB"):
         answers(Dask(full), str, range(1))
 
 
 def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(clusters, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_LOOKS", 0.1)
     distributed = pytest.importorskip("distributed")
     with (
         distributed.Client(processes=False, n_workers=0, dashboard_address=None) as client,
@@ -251,7 +250,7 @@ def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
     ):
         crew.submit(0, 5)
         with pytest.warns(UserWarning, match="has no workers; the run waits until"):
-            assert not any(crew.completed(0.2) for _ in range(clusters._LOOKS_AT_NONE))
+            assert not any(crew.completed(0.2) for _ in range(dask_executor._LOOKS_AT_NONE))
         # Warnings are errors here: a second one would end this.
         assert crew.completed(0.2) == []
         client.cluster.scale(1)
@@ -374,7 +373,7 @@ def test_a_forked_process_does_not_take_the_pool_of_its_parent():
 
 
 def test_idle_processes_end_after_a_while(monkeypatch):
-    monkeypatch.setattr("cellworth.execution.processes._SECONDS_TO_LIVE_IDLE", 0.3)
+    monkeypatch.setattr("cellworth.runtime.processes._SECONDS_TO_LIVE_IDLE", 0.3)
     (pid,) = set(answers(Processes(1), lambda task: os.getpid(), range(3)).values())
     deadline = time.monotonic() + 20
     while psutil.pid_exists(pid) and time.monotonic() < deadline:

@@ -3,14 +3,14 @@ import math
 import numpy as np
 import pytest
 
-from cellworth.execution import (
+from cellworth.moments import Contribution, Moments, with_margins
+from cellworth.runtime import (
     AfterSeconds,
     AfterTasks,
     Progress,
     RankingStable,
     StandardErrorBelow,
 )
-from cellworth.moments import Contribution, Moments, with_margins
 
 
 def progress(observations, seconds=1.0):

@@ -1,0 +1,578 @@
+"""The one loop: run tasks by number, fold what they add in order, stop between tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, ClassVar, Protocol, Self
+
+from cellworth.moments import Addition
+from cellworth.packing import Plain, n_bytes, packed, unpacked
+from cellworth.runtime.checkpoint import Journal, Loader, State
+from cellworth.runtime.executors import Executor
+from cellworth.runtime.progress import Bar, Pace, count_tasks
+from cellworth.runtime.stopping import Progress, StoppingRule
+from cellworth.runtime.workers import AHEAD, Crew, Failure, Interrupts, Later, Lost, sound
+
+_SECONDS_BETWEEN_STATES = 10.0
+_SHARE_OF_TIME = 0.05
+# Requests beyond the one whose turn it is, for each that may be in flight: where one takes long,
+# the others need not wait, but what they brought must be kept somewhere.
+_UNFOLDED = 4
+_HEAVY = 16 * 2**20
+_SECONDS_TO_FLUSH = 1.0
+_ENDLESS = 2**62
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A request whose answer is there already, or Later: no worker is needed."""
+
+    request: Any
+    answer: Any
+
+
+def kept_elsewhere(load: Loader, answer: Callable[[Plain], Any]) -> Later:
+    """An answer that a journal keeps; lost if it cannot be read any more."""
+
+    def read() -> Any:
+        part = load()
+        return Lost(None) if part is None else answer(part)
+
+    return Later(read)
+
+
+class Bookkeeper(Protocol):
+    """Turns numbers of tasks into requests and answers into what tasks add.
+
+    It lives in the process that folds. It knows what earlier tasks taught, so that a task asks
+    workers only for what is missing, and it may split a task into several requests.
+    """
+
+    # Whether workers look at the clock themselves, so that the engine need not.
+    keeps_deadlines: ClassVar[bool]
+    # Whether it can tell, before any answer, at which task a budget of utilities ends.
+    counts_utilities: ClassVar[bool]
+
+    def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Addition | None:
+        """Take in what earlier sessions taught: folded tasks, and answers of others."""
+        ...
+
+    def ask(self, number: int) -> Iterable[Any] | None:
+        """Requests that workers must answer for a task; None ends the run before it."""
+        ...
+
+    def share(self, number: int, mine: bool) -> Iterable[Any] | None:
+        """Requests of a task for one shard, where others answer those of other tasks."""
+        ...
+
+    def book(self, request: Any, answer: Any) -> Addition | None:
+        """Take in an answer; the one that completes a task gives what the task adds."""
+        ...
+
+    def state(self, contribution: Any) -> Plain:
+        """Write down what finished tasks added."""
+        ...
+
+    def part(self, request: Any, answer: Any) -> tuple[int, Plain]:
+        """Number of a task, and an answer for it, to be written down."""
+        ...
+
+    def answer(self, part: Plain) -> Any:
+        """Read an answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task from its number to what it adds; this is what travels to the workers."""
+
+    task: Callable[[int], Any]
+    contribution: Callable[[Any], Any]
+
+    def __call__(self, number: int) -> Any:
+        """Do the task of this number."""
+        return self.contribution(self.task(number))
+
+
+class TaskBook:
+    """The simplest bookkeeper: a task is one request.
+
+    Parameters
+    ----------
+    kind : dataclass
+        What a task adds.
+    answer : dataclass, default=None
+        What a worker answers with; None: what the task adds.
+    added : callable, default=None
+        From an answer to what the task adds, where the two differ.
+    """
+
+    keeps_deadlines: ClassVar[bool] = False
+    counts_utilities: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        kind: type[Any],
+        answer: type[Any] | None = None,
+        added: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Begin without answers."""
+        self._kind, self._answer_kind, self._added = kind, answer or kind, added
+        self._kept: dict[int, Loader] = {}
+
+    def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Any:
+        """Remember where answers are; they are read when their turn comes."""
+        self._kept = dict(answers)
+        return None if state is None else unpacked(self._kind, state)
+
+    def ask(self, number: int) -> Iterable[Any]:
+        """Ask for a task, unless its answer is kept."""
+        load = self._kept.pop(number, None)
+        return [number] if load is None else [Ready(number, kept_elsewhere(load, self.answer))]
+
+    def share(self, number: int, mine: bool) -> Iterable[Any]:
+        """Ask for a task of this shard, unless its answer is kept."""
+        return [number] if mine and number not in self._kept else []
+
+    def book(self, request: int, answer: Any) -> Any:
+        """Return what a task adds."""
+        return answer if self._added is None else self._added(answer)
+
+    def state(self, contribution: Any) -> Plain:
+        """Write down what finished tasks added."""
+        return packed(contribution)
+
+    def part(self, request: int, answer: Any) -> tuple[int, Plain]:
+        """Write down an answer."""
+        return request, packed(answer)
+
+    def answer(self, part: Plain) -> Any:
+        """Read an answer."""
+        return unpacked(self._answer_kind, part)
+
+
+class Diary:
+    """Reads a journal, if there is one, at the start of a session, and writes to it until the end.
+
+    Parameters
+    ----------
+    journal : Journal or None
+    bookkeeper : Bookkeeper
+        Takes in what the journal holds, and spells out what is to be written.
+    identity : mapping
+        Names the run; a journal that holds another one is refused.
+    """
+
+    def __init__(
+        self, journal: Journal | None, bookkeeper: Bookkeeper, identity: Mapping[str, Any]
+    ) -> None:
+        """Read how far earlier sessions came."""
+        self._journal, self._bookkeeper = journal, bookkeeper
+        self.seconds_before = 0.0
+        self.latest = Progress(0, 0.0, None)
+        if journal is not None:
+            journal.open(identity)
+            state = journal.read()
+            folded = bookkeeper.resume(None if state is None else state.content, journal.answers())
+            if state is not None:
+                self.seconds_before = state.seconds
+                self.latest = Progress(state.tasks, 0.0, folded)
+        # Numbers only: what was written may be large, and is not needed again.
+        self._tasks_written, self._seconds_written = self.latest.tasks, 0.0
+        self._pace = Pace(_SHARE_OF_TIME)
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is a journal that keeps single answers."""
+        return self._journal is not None and self._journal.keeps_answers
+
+    def kept(self, request: Any, answer: Any) -> Any:
+        """Write an answer down; return it, or where it can be read Later."""
+        if self._journal is None or isinstance(answer, Failure | Lost):
+            return answer
+        load = self._journal.keep(*self._bookkeeper.part(request, answer))
+        return answer if load is None else kept_elsewhere(load, self._bookkeeper.answer)
+
+    def flush(self) -> None:
+        """Have everything on disk that was kept so far."""
+        if self._journal is not None:
+            self._journal.flush()
+
+    def note(self, progress: Progress, round_ends: bool) -> None:
+        """Remember how far the run is, and write it down where that is due."""
+        self.latest = progress
+        old = progress.seconds - self._seconds_written >= _SECONDS_BETWEEN_STATES
+        if (round_ends or old) and self._pace.due:
+            self._write()
+
+    def __enter__(self) -> Self:
+        """Be open until the session ends."""
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Write down the end, be it an error."""
+        if self._journal is None:
+            return
+        try:
+            self._write()
+            self._journal.flush()
+        except OSError:
+            # Where the disk is full, the first error tells it best.
+            if error is None:
+                raise
+
+    def _write(self) -> None:
+        latest = self.latest
+        if self._journal is None or latest.contribution is None:
+            return
+        if latest.tasks == self._tasks_written:
+            return
+        with self._pace.taken():
+            content = self._bookkeeper.state(latest.contribution)
+            self._journal.write(State(latest.tasks, self.seconds_before + latest.seconds, content))
+        self._tasks_written, self._seconds_written = latest.tasks, latest.seconds
+
+
+class Line:
+    """Requests on their way to a crew and back.
+
+    Parameters
+    ----------
+    crew : Crew
+    requests : iterable
+        There may be no end to them; they are asked for as there is room.
+    diary : Diary
+        Gets every answer before anything else is done with it.
+    interrupts : Interrupts
+        Signals are let in while answers are waited for.
+    """
+
+    def __init__(
+        self, crew: Crew, requests: Iterable[Any], diary: Diary, interrupts: Interrupts
+    ) -> None:
+        """Begin with nothing sent."""
+        self._crew, self._diary, self._interrupts = crew, diary, interrupts
+        self._coming = enumerate(requests)
+        self._asked: dict[int, Any] = {}
+        self._answers: dict[int, Any] = {}
+        self._flying: set[int] = set()
+        self._heavy = False
+
+    def in_order(
+        self, seconds_left: Callable[[], float | None] = lambda: None
+    ) -> Iterator[tuple[Any, Any]]:
+        """Requests with their answers, in the order of requests, until no time is left.
+
+        An error is raised in its turn, so that it does not matter which later requests were begun.
+        """
+        turn = 0
+        while self._fill():
+            self._interrupts.check()
+            if turn not in self._answers:
+                left = seconds_left()
+                if left is not None and left <= 0:
+                    return
+                self._wait(left)
+                continue
+            answer = self._loaded(self._answers.pop(turn))
+            if isinstance(answer, Lost):
+                self._send(turn, self._asked[turn])
+                continue
+            yield self._asked.pop(turn), sound(answer)
+            # Let go of it before the next one is loaded: it may be large.
+            del answer
+            turn += 1
+
+    def as_they_come(
+        self, seconds_left: Callable[[], float | None] = lambda: None
+    ) -> Iterator[Any]:
+        """Requests whose answers are in the diary, in any order, until no time is left."""
+        while self._fill():
+            left = seconds_left()
+            if left is not None and left <= 0:
+                return
+            self._wait(left)
+            for place in list(self._answers):
+                answer = self._answers.pop(place)
+                if isinstance(answer, Lost):
+                    self._send(place, self._asked[place])
+                else:
+                    sound(answer)
+                    yield self._asked.pop(place)
+
+    def _fill(self) -> bool:
+        """Send as much as may be on its way; tell whether anything is."""
+        capacity = self._crew.capacity
+        most = capacity // AHEAD + 1 if self._heavy else _UNFOLDED * capacity
+        while len(self._flying) < capacity and len(self._asked) < most:
+            place, request = next(self._coming, (None, None))
+            if place is None:
+                break
+            if isinstance(request, Ready):
+                self._asked[place], self._answers[place] = request.request, request.answer
+            else:
+                self._send(place, request)
+        return bool(self._asked)
+
+    def _send(self, place: int, request: Any) -> None:
+        self._asked[place] = request
+        self._flying.add(place)
+        self._crew.submit(place, request)
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._diary.writes:
+            # What waits to share a file with others must not wait for hours.
+            seconds = _SECONDS_TO_FLUSH if seconds is None else min(seconds, _SECONDS_TO_FLUSH)
+        with self._interrupts.allowed():
+            done = self._crew.completed(seconds)
+        if not done:
+            self._diary.flush()
+        for place, answer in done:
+            self._flying.discard(place)
+            self._heavy = self._heavy or _is_heavy(answer)
+            if self._diary.writes:
+                self._answers[place] = self._diary.kept(self._asked[place], self._loaded(answer))
+            else:
+                self._answers[place] = answer
+
+    def _loaded(self, answer: Any) -> Any:
+        if not isinstance(answer, Later):
+            return answer
+        # From a worker of a cluster, it may take long.
+        with self._interrupts.allowed():
+            return answer.load()
+
+
+def _is_heavy(answer: Any) -> bool:
+    """Whether answers like this should not pile up in memory before their turn comes."""
+    return dataclasses.is_dataclass(answer) and n_bytes(packed(answer)) >= _HEAVY
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Parameters
+    ----------
+    tasks : int
+        Tasks 0..tasks - 1 are done, those of earlier sessions included.
+    contribution : Addition or None
+        What they added; None if the budget ended before the first.
+    interrupted : bool
+        Whether the user broke the run off before its stopping rule was met.
+    seconds : float
+        Time spent, earlier sessions included.
+    """
+
+    tasks: int
+    contribution: Addition | None
+    interrupted: bool
+    seconds: float
+
+
+def run(
+    work: Callable[[Any], Any],
+    *,
+    bookkeeper: Bookkeeper,
+    stop: StoppingRule,
+    executor: Executor,
+    tasks_per_round: int,
+    journal: Journal | None = None,
+    identity: Mapping[str, Any],
+    title: str = "tasks",
+    show_progress: bool = False,
+    seconds_per_task: float = 0.0,
+    describe: Callable[[Progress], str] = count_tasks,
+    errors_from: int | None = 2,
+    on_round: Callable[[Progress], Any] | None = None,
+) -> Outcome:
+    """Run tasks 0, 1, 2, ... until the rule is met; the result does not depend on the executor.
+
+    Parameters
+    ----------
+    work : callable
+        What workers do: from a request to its answer. A pure function of its argument, but for
+        deadlines.
+    bookkeeper : Bookkeeper
+        Turns numbers into requests and answers into what a task adds.
+    stop : StoppingRule
+        Asked after every round. Limits of tasks and seconds also hold within a round.
+    executor : Executor
+        Where tasks run.
+    tasks_per_round : int
+        Comes from the problem, never from the number of workers.
+    journal : Journal or None
+        Read once at the start; gets every answer as it comes, and a state after rounds, every ten
+        seconds and at the end, be it an error.
+    identity : mapping
+        Names the run; a journal that holds another one is refused.
+    title : str
+        Stands before the progress bar, and names tasks on a cluster.
+    show_progress : bool
+        Whether a bar with the time left appears once the run has taken two seconds.
+    seconds_per_task : float
+        A guess; a bar whose first task will take long is shown at once, and says so.
+    describe : callable
+        What stands behind the bar.
+    errors_from : int or None
+        Tasks from which on the largest standard error stands there as well.
+    on_round : callable or None
+        Called with the Progress after every round.
+    """
+    diary, interrupts = Diary(journal, bookkeeper, identity), Interrupts()
+    progress, interrupted = diary.latest, False
+    bar = Bar(
+        stop.share_done,
+        progress,
+        title=title,
+        shown=show_progress,
+        seconds_per_task=seconds_per_task,
+        describe=describe,
+        errors_from=errors_from,
+    )
+    _log.info("%s: %d tasks are done; the run ends with %r", title, progress.tasks, stop)
+    crew = executor.start(work, title)
+    folded = _folded(
+        crew, bookkeeper, diary, interrupts, stop=stop, tasks_per_round=tasks_per_round
+    )
+    with interrupts.watched(), closing(bar), diary, closing(folded):
+        try:
+            for progress in folded:
+                bar.show(progress)
+                round_ends = progress.tasks % tasks_per_round == 0
+                diary.note(progress, round_ends)
+                if round_ends:
+                    _log.info("%s: %d tasks, %.1f s", title, progress.tasks, progress.seconds)
+                    if on_round is not None:
+                        on_round(progress)
+        except KeyboardInterrupt:
+            interrupted = True
+            _log.warning("%s: broken off after %d tasks", title, progress.tasks)
+    if progress.contribution is None and interrupted:
+        raise KeyboardInterrupt("the run was broken off before its first task was done")
+    seconds = diary.seconds_before + progress.seconds
+    return Outcome(progress.tasks, progress.contribution, interrupted, seconds)
+
+
+def run_shard(
+    work: Callable[[Any], Any],
+    *,
+    shard: tuple[int, int],
+    bookkeeper: Bookkeeper,
+    stop: StoppingRule,
+    executor: Executor,
+    journal: Journal,
+    identity: Mapping[str, Any],
+    title: str = "tasks",
+    show_progress: bool = False,
+) -> int:
+    """Answer one shard's share of all requests and leave the answers in the journal.
+
+    Shard (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
+    folded: :func:`run` with the same journal does that, once all shards are there.
+
+    Returns
+    -------
+    int
+        How many requests were answered now.
+    """
+    place, n_shards = shard
+    diary, interrupts = Diary(journal, bookkeeper, identity), Interrupts()
+    tasks = range(diary.latest.tasks, int(min(stop.most_tasks, _ENDLESS)))
+    shares = (bookkeeper.share(task, task % n_shards == place) for task in tasks)
+    requests = [request for share in takewhile(_is_there, shares) for request in share or ()]
+    _log.info("%s: shard %d of %d has %d requests", title, place, n_shards, len(requests))
+    bar = Bar(
+        lambda progress: progress.tasks / max(len(requests), 1),
+        Progress(0, 0.0, None),
+        title=f"{title}, shard {place} of {n_shards}",
+        shown=show_progress,
+        describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
+    )
+    began, n_done = time.perf_counter(), 0
+    seconds_left = _Countdown(began, stop, bookkeeper)
+    with interrupts.watched(), closing(bar), diary, executor.start(work, title) as crew:
+        for _ in Line(crew, requests, diary, interrupts).as_they_come(seconds_left):
+            n_done += 1
+            bar.show(Progress(n_done, time.perf_counter() - began, None))
+    return n_done
+
+
+def _is_there(requests: Iterable[Any] | None) -> bool:
+    return requests is not None
+
+
+def _folded(
+    start: AbstractContextManager[Crew],
+    bookkeeper: Bookkeeper,
+    diary: Diary,
+    interrupts: Interrupts,
+    *,
+    stop: StoppingRule,
+    tasks_per_round: int,
+) -> Generator[Progress, None, None]:
+    """Progress after each task, in the order of task numbers."""
+    progress = diary.latest
+    if _long_enough(progress, stop, tasks_per_round):
+        return
+    began = time.perf_counter()
+    countdown = _Countdown(began, stop, bookkeeper)
+
+    def seconds_left() -> float | None:
+        # Something must be told, however long the first task takes.
+        return None if progress.contribution is None else countdown()
+
+    # Workers go on while a round is judged; what they did beyond the last one is dropped.
+    tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
+    requests = _requests(bookkeeper, tasks)
+    with start as crew:
+        # Fold in task order: float addition is not associative, and the bits of a result must not
+        # tell which worker was faster.
+        for request, answer in Line(crew, requests, diary, interrupts).in_order(seconds_left):
+            contribution = bookkeeper.book(request, answer)
+            if contribution is None:
+                continue
+            progress = progress.after(contribution, time.perf_counter() - began)
+            del answer, contribution
+            yield progress
+            late = progress.seconds >= stop.most_seconds
+            if late or _long_enough(progress, stop, tasks_per_round):
+                return
+
+
+@dataclass(frozen=True)
+class _Countdown:
+    """Seconds until a deadline that workers do not keep themselves; None: for ever."""
+
+    began: float
+    stop: StoppingRule
+    bookkeeper: Bookkeeper
+
+    def __call__(self) -> float | None:
+        if self.bookkeeper.keeps_deadlines or math.isinf(self.stop.most_seconds):
+            return None
+        return self.stop.most_seconds - (time.perf_counter() - self.began)
+
+
+def _requests(bookkeeper: Bookkeeper, tasks: Iterable[int]) -> Iterator[Any]:
+    for task in tasks:
+        requests = bookkeeper.ask(task)
+        if requests is None:
+            return
+        yield from requests
+
+
+def _long_enough(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
+    # Errors are looked at where rounds end, even if an earlier session ended elsewhere: a run in
+    # parts must stop at the task at which a run in one would.
+    at_round_end = progress.tasks % tasks_per_round == 0
+    spent = progress.tasks >= stop.most_tasks or progress.utilities >= stop.most_utilities
+    return spent or (at_round_end and stop.share_done(progress) >= 1)
