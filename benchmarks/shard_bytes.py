@@ -130,20 +130,15 @@ def compare(client, counting, table, n_queries, design):
     print(f"{n_queries} queries, {n_rounds} rounds, {plan.n_workers} workers")
     print(f"{'MB':<32}{'planned':>10}{'counted':>10}{'ratio':>8}")
     line("between workers", plan.network_bytes, sum(between.values()))
-    for kind in {**plan.network, **between}:
-        line(f"  {kind}", plan.network.get(kind, 0.0), between[kind])
-    line("to the driver", sum(to_sum(plan.driver_bytes)), sum(to_driver.values()))
+    for kind in between:
+        line(f"  {kind}", 0.0, between[kind])
+    line("to the driver", plan.driver_bytes, sum(to_driver.values()))
     for kind in to_driver:
-        line(f"  {kind}", plan.driver_bytes.get(kind, 0.0), to_driver[kind])
+        line(f"  {kind}", 0.0, to_driver[kind])
     both = sum(between.values()) + sum(to_driver.values())
     line("workers' sockets", both, sockets)
     for name, size in driver.most_common(4):
         line(f"driver writes: {name[:16]}", 0.0, size)
-
-
-def to_sum(planned):
-    """What goes to the driver; what it sends itself is counted elsewhere."""
-    return [size for kind, size in planned.items() if kind != "run"]
 
 
 def line(name, planned, size):

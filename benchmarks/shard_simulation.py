@@ -1,52 +1,47 @@
 """Up to 1,000 shards on two processes: messages of the true size, without rows behind them.
 
     python benchmarks/shard_simulation.py                # 10, 100 and 1,000 shards of 1e6 rows
-    python benchmarks/shard_simulation.py --table        # what runs cost, as Markdown
+    python benchmarks/shard_simulation.py --table        # what runs of all sizes cost
     python benchmarks/shard_simulation.py --table --columns 10 100
 
 Rounds run through the same code as real ones, on a Dask cluster of two processes. Shards make up
 counts and lists of nearest rows instead of computing them; merging and resolving is real. Rounds
-are short. Two sizes of them tell apart what a task costs and what a byte costs, from which follows
-what a full round costs the scheduler, the tree and the worker that resolves, in comparison with the
-passes over the rows that all workers make at the same time. Times of the driver and of steps are
-those of processors.
+are short. Two sizes of them tell apart what a task costs and what a byte costs. Times of the driver
+and of steps are those of processors.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import math
 import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellworth import Dask, Permutations, RankBins, Shapley, ShardedTable
-from cellworth.games.knn import query_weights
+from cellworth import Dask, Permutations, RankBins, Serial, Shapley, ShardedTable
+from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.neighbours.bins import edge_places, n_nearest, sample_places
 from cellworth.neighbours.chances import ShapleyChances
 from cellworth.neighbours.rounds import Near, Ranker, Summary
 from cellworth.runtime import dask_rounds
-from cellworth.runtime.dask_rounds import FAN_IN
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import Resolved
+from cellworth.valuers.plans import SERIAL
 from cellworth.valuers.questions import Judges, Questions
-from cellworth.valuers.shard_plans import ShardPlan, told_bytes, told_hours
-from cellworth.valuers.shard_trials import Trial
+from cellworth.valuers.trials import plan_of_shards
 
 ROWS_PER_SHARD = 10**6
 N_NEIGHBORS = 5
 N_ROUNDS = 3
 STEPS = ("prepare", "look", "merge", "resolve")
-# What a machine of a cluster sends in a second: ten gigabits.
-BYTES_PER_SECOND = 1.25e9
 
 
 def timed(method):
@@ -173,7 +168,7 @@ def per_round(client, submitted, phases):
 
 
 def simulate(counts, sizes):
-    """Print what rounds cost; return it by number of shards and of pairs."""
+    """Print what rounds cost."""
     from distributed import Client, LocalCluster
 
     print("per round of few pairs, two workers; the scheduler lives in the driver's process")
@@ -181,7 +176,6 @@ def simulate(counts, sizes):
         f"{'shards':>7}{'pairs':>6}{'tasks':>7}{'clock':>8}{'driver':>8}{'prepare':>9}"
         f"{'look':>8}{'merge':>8}{'resolve':>9}{'MB':>9}"
     )
-    found = {}
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=0,
@@ -194,7 +188,6 @@ def simulate(counts, sizes):
         for n_shards in counts:
             for n_pairs in sizes:
                 counted = per_round(client, submitted, Messages(n_shards, n_pairs))
-                found[n_shards, n_pairs] = counted
                 clock, driver, moved, n_tasks = counted[:4]
                 spent = dict(zip(STEPS, counted[4:], strict=True))
                 print(
@@ -203,130 +196,60 @@ def simulate(counts, sizes):
                     f"{spent['resolve']:>9.3f}{moved / 1e6:>9.2f}",
                     flush=True,
                 )
-    return found
 
 
-def conclude(found, counts, sizes, rates):
-    """Print what a full round costs whom, with a worker for every shard."""
-    (small, large), n_columns, n_queries = sizes, 100, 1000
-    print(f"\na full round of {n_columns} columns, a worker for every shard; seconds")
-    print(
-        f"{'shards':>7}{'pairs':>7}{'passes':>8}{'driver':>8}{'tree':>8}{'prepare':>9}"
-        f"{'resolve':>9}{'home sends':>11}  slowest beside the passes, of their time"
-    )
-    for n_shards in counts:
-        messages = Messages(n_shards, 1)
-        questions = asked(messages.n_rows, n_columns, n_queries)
-        n_pairs = -(-n_queries // len(questions.parts)) * n_columns
-        one, many = found[n_shards, small], found[n_shards, large]
-        slope = (many - one) / (large - small)
-        merged = 4 + STEPS.index("merge")
-        # With a worker for every shard, the last merge of each level is waited for.
-        bytes_counts = 8 * (len(messages._edges()) + 1) * n_pairs
-        listed = 8 * messages._n_nearest() * n_pairs
-        levels = math.ceil(math.log(max(n_shards, 2), FAN_IN))
-        adds = levels * (FAN_IN - 1)
-        tree = adds * slope[merged] / max(n_shards - 1, 1) * n_pairs
-        tree += (adds * bytes_counts + listed) / BYTES_PER_SECOND
-        scaled = len(sample_places(messages.n_rows)) / len(sample_places(10**7))
-        spent = {
-            "driver": float(one[1]),
-            "tree": float(tree),
-            # Three rounds at a time, each at a worker of its own.
-            "prepare": n_pairs * rates.prepare * max(scaled, 1.0) / 3,
-            "resolve": float(slope[4 + STEPS.index("resolve")]) * n_pairs / 3,
-            "home sends": (2 * bytes_counts * min(n_shards, 10) + listed) / BYTES_PER_SECOND / 3,
-        }
-        passes = n_pairs * ROWS_PER_SHARD * (rates.look + rates.settle)
-        worst = max(spent, key=lambda name: spent[name])
-        print(
-            f"{n_shards:>7}{n_pairs:>7}{passes:>8.1f}{spent['driver']:>8.2f}{spent['tree']:>8.2f}"
-            f"{spent['prepare']:>9.2f}{spent['resolve']:>9.2f}{spent['home sends']:>11.2f}"
-            f"  {worst} {spent[worst] / passes:.0%}"
-        )
-
-
-def asked(n_rows, n_columns, n_queries):
-    """Questions of one order of the columns each."""
-    labels = [np.zeros(n_queries)]
-    judges = Judges((None,), labels, query_weights(labels, "neighbor_agreement"))
-    return _questions(judges, n_rows, n_columns)
-
-
-def _questions(judges, n_rows, n_columns):
-    return Questions(
-        judges, (n_rows, n_columns), design=Permutations(1), column_semivalue=Shapley(),
-        with_label=False, empty="prior", seed=0,
-    )  # fmt: skip
-
-
-def trial_of(n_columns, folder, n_queries=1000):
-    """A trial on rows of plain numbers, as plan() makes it."""
-    n_rows = max(2**22 // n_columns, 8192)
-    rng = np.random.default_rng(0)
-
-    def rows(n):
-        return {f"x{j}": rng.normal(size=n).astype(np.float32) for j in range(n_columns)}
-
-    cells = rows(n_rows)
+def table_of(n_columns, folder):
+    """Rows of plain numbers, in one shard."""
+    n_rows, rng = max(2**22 // n_columns, 8192), np.random.default_rng(0)
+    cells = {f"x{j}": rng.normal(size=n_rows).astype(np.float32) for j in range(n_columns)}
     label = np.where(cells["x0"] + rng.normal(size=n_rows) > 0, "yes", "no")
     path = Path(folder) / f"{n_columns}.parquet"
     pq.write_table(pa.table({**cells, "label": label}), path)
-    table = ShardedTable.from_parquet(path, target="label", shards=1)
-    return Trial(
-        table, pa.table(rows(n_queries)), rng.choice(["yes", "no"], n_queries).tolist(),
-        kinds=None, scale="robust", classification=True,
-    )  # fmt: skip
+    return ShardedTable.from_parquet(path, target="label", shards=1)
 
 
-def planned(trial, rates, n_rows, n_columns, n_queries=1000):
-    """A plan as plan() makes it, for so many rows; what a sample costs grows with it."""
-    judges = trial.judges("neighbor_agreement")
-    questions = _questions(judges, n_rows, n_columns)
+def planned(table, n_rows, n_queries=1000):
+    """A plan as plan() makes it, for so many rows; beyond ten million, serial steps are scaled."""
+    n_columns, most = table.shape[1], min(n_rows, 10**7)
+    validation = table.take(range(n_queries))
+
+    def game():
+        return ShardedKNNGame.of(
+            table, validation.drop_columns(["label"]), validation.column("label").to_pylist(),
+            n_neighbors=N_NEIGHBORS, scoring=None, scale="robust", kinds=None, empty="prior",
+            column_groups=None, executor=Serial(), show_progress=False,
+        )  # fmt: skip
+
+    def ask(game):
+        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
+        questions = Questions(
+            judges, (most, n_columns), design=Permutations(1), column_semivalue=Shapley(),
+            with_label=False, empty="prior", seed=0,
+        )  # fmt: skip
+        return questions, 1
+
     n_shards = max(1, n_rows // ROWS_PER_SHARD)
-    return ShardPlan(
-        (n_rows, n_columns), n_columns, n_shards=n_shards, n_workers=min(n_shards, 100),
-        n_queries=n_queries, n_coalitions=n_columns, sweeps=1,
-        pairs_per_round=-(-n_queries // len(questions.parts)) * n_columns,
-        n_neighbors=N_NEIGHBORS, bins=RankBins(), rates=rates,
-        cell_bytes=trial.layout.dtype.itemsize, n_designs=len(questions.drawn(0)),
-        summary_bytes=trial.summary_bytes,
+    found = plan_of_shards(
+        SimpleNamespace(shape=(n_rows, n_columns), n_shards=n_shards), game, ask,
+        bins=RankBins(), semivalue=Shapley(), executor=Serial(),
     )  # fmt: skip
-
-
-def rates_at(trial, n_rows, n_columns):
-    """Rates for so many rows: measured up to ten million, the sample scaled beyond."""
-    most = min(n_rows, 10**7)
-    questions = _questions(trial.judges("neighbor_agreement"), most, n_columns)
-    rates = trial.rates(questions, RankBins(), N_NEIGHBORS)
     grown = len(sample_places(n_rows)) / len(sample_places(most))
-    listed = n_nearest(RankBins(), n_rows, N_NEIGHBORS) / n_nearest(RankBins(), most, N_NEIGHBORS)
-    return replace(rates, prepare=rates.prepare * grown, resolve=rates.resolve * listed)
+    spent = found.core_seconds | {SERIAL: found.core_seconds[SERIAL] * grown}
+    n_workers = min(n_shards, 100)
+    return replace(
+        found, core_seconds=spent, run_bytes=found.run_bytes * grown, n_workers=n_workers,
+        base_bytes=found.base_bytes + found.run_bytes * (grown - 1),
+        on_cluster=n_workers > 1,
+    )  # fmt: skip
 
 
 def print_table(columns):
-    """Print what runs of all sizes cost, as Markdown."""
-    print(
-        "| rows | columns | shards | workers | core time | time | network | through the driver ",
-        end="",
-    )
-    print("| memory per worker | disk | mostly |")
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|")
+    """Print what runs of all sizes cost, line by line."""
     with tempfile.TemporaryDirectory() as folder:
         for n_columns in columns:
-            trial = trial_of(n_columns, folder)
+            table = table_of(n_columns, folder)
             for power in range(4, 10):
-                n_rows = 10**power
-                plan = planned(trial, rates_at(trial, n_rows, n_columns), n_rows, n_columns)
-                network = told_bytes(plan.network_bytes) if plan.n_workers > 1 else "none"
-                cells = [
-                    f"10^{power}", f"{n_columns:,}", f"{plan.n_shards:,}", str(plan.n_workers),
-                    told_hours(plan.core_hours), told_hours(plan.hours), network,
-                    told_bytes(sum(plan.driver_bytes.values())),
-                    told_bytes(plan.memory_per_worker), told_bytes(plan.disk_bytes),
-                    plan.bottleneck,
-                ]  # fmt: skip
-                print(f"| {' | '.join(cells)} |", flush=True)
+                print(planned(table, 10**power), flush=True)
 
 
 def main():
@@ -339,10 +262,7 @@ def main():
     if given.table:
         print_table(given.columns)
         return
-    found = simulate(given.shards, given.pairs)
-    with tempfile.TemporaryDirectory() as folder:
-        trial = trial_of(100, folder)
-        conclude(found, given.shards, given.pairs, rates_at(trial, 10**7, 100))
+    simulate(given.shards, given.pairs)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from cellworth.neighbours import kernels
 from cellworth.neighbours.distances import Distances
-from cellworth.neighbours.training import Plan, Query
+from cellworth.neighbours.training import CoalitionBatches, Query
 from cellworth.subsets import AllSubsets, Coalitions, Shapley
 from cellworth.tables import Table
 
@@ -235,7 +235,7 @@ def mixed():
 
 def kernel_distances(distances, coalitions, query):
     """Sums over coalitions of columns, by the kernel."""
-    steps = Plan.of(coalitions, 1000).batches[0][1]
+    steps = CoalitionBatches.of(coalitions, 1000).batches[0][1]
     asked = Query.of(distances.queries[0], distances.rulers, query, 0.0)
     n_rows = distances.rows.numbers.shape[1]
     keys = np.empty((len(coalitions.members), n_rows), dtype=np.int64)

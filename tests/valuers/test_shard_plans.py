@@ -1,16 +1,14 @@
 """Plans of runs over shards: their arithmetic, and what real runs need in comparison."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
 import mixture
 from cellworth import KNNValuer, Permutations, RankBins, Serial, ShardedTable, Threads
-from cellworth.valuers.shard_plans import Rates, ShardPlan, told_bytes, told_hours
+from cellworth.valuers.plans import SERIAL, ShardPlan
 
 N_ROWS, N_QUERIES = 8000, 256
-RATES = Rates(read=1e-7, look=3e-9, settle=4e-9, prepare=2e-4, resolve=3e-4, publish=5e-8)
 
 
 @pytest.fixture(scope="module")
@@ -40,67 +38,47 @@ def valuer(**settings):
 def plan(**settings):
     settings = {
         "n_shards": 100, "n_workers": 10, "n_queries": 1000, "n_coalitions": 50, "sweeps": 2,
-        "pairs_per_round": 6400, "n_neighbors": 5, "bins": RankBins(), "rates": RATES, **settings,
+        "n_rounds": 16, "core_seconds": {"passes over the rows": 7e4, SERIAL: 50.0},
+        "pair_bytes": 1e4, "near_bytes": 0.0, "run_bytes": 1e7, "summary_bytes": 1e6,
+        "row_bytes": 800, "base_bytes": 5e8, "disk_bytes": 1e11, "on_cluster": True, **settings,
     }  # fmt: skip
-    return ShardPlan((10**8, 50), 50, **settings)
-
-
-def test_pairs_and_rounds_are_counted():
-    assert plan().n_pairs == 1000 * 50 * 2
-    # 50,000 pairs of a sweep in rounds of 6,400.
-    assert plan().n_rounds == 2 * 8
-
-
-def test_seconds_are_rates_times_what_there_is():
-    spent = plan().core_seconds
-    assert spent["reading"] == pytest.approx(10**8 * 50 * 1e-7)
-    assert spent["passes over the rows"] == pytest.approx(10**5 * 10**8 * 7e-9)
-    assert spent["bins and merged ranks"] == pytest.approx(10**5 * 5e-4)
-    assert plan().core_hours == pytest.approx(sum(spent.values()) / 3600)
+    return ShardPlan((10**8, 50), **settings)
 
 
 def test_what_one_worker_does_for_a_round_becomes_the_bottleneck_of_many():
-    slow = replace(RATES, resolve=1e-2)
-    assert plan(rates=slow).bottleneck == "passes over the rows"
-    many = plan(rates=slow, n_shards=100_000, n_workers=100_000)
-    assert many.bottleneck == "bins and merged ranks"
+    assert plan().bottleneck == "passes over the rows"
+    many = plan(n_shards=100_000, n_workers=100_000)
+    assert many.bottleneck == SERIAL
+    assert many.hours < plan().hours
 
 
 def test_one_process_sends_nothing_and_each_further_worker_gets_every_message_once():
-    assert plan(n_workers=1).network_bytes == 0
-    two, three = (plan(n_workers=n).network for n in (2, 3))
-    for kind in ("bins", "worths by bin"):
-        assert three[kind] == pytest.approx(2 * two[kind])
-
-
-def test_the_nearest_rows_move_up_a_tree_of_workers():
-    # Of eight workers seven send to the first; of 64, seven of each eight, and then seven eighths.
-    assert plan(n_workers=8)._times_moved == 7 / 8
-    assert plan(n_workers=64)._times_moved == 7 / 8 + 7 / 8
+    assert plan(n_workers=1).network_bytes == plan(on_cluster=False).network_bytes == 0
+    assert plan(n_workers=3).network_bytes == 2 * plan(n_workers=2).network_bytes
+    assert plan(n_workers=2).network_bytes == 10**5 * 1e4 + 2 * 1e7
 
 
 def test_more_workers_are_faster_and_need_more_network():
     few, many = plan(), plan().with_workers(100)
     assert many.hours < few.hours
     assert many.network_bytes > few.network_bytes
-    assert plan().with_workers(500).n_shards == 500
+    more = plan().with_workers(500)
+    assert more.n_shards == 500
+    assert few.memory_per_worker - more.memory_per_worker == (10**6 - 2 * 10**5) * 800
 
 
 def test_it_is_told_line_by_line():
     told = repr(plan())
-    for part in ("100,000,000 x 50 in 100 shards", "16 rounds", "through the driver", "per worker"):
+    for part in (
+        "100,000,000 x 50 in 100 shards",
+        "16 rounds",
+        "19.5 h of one core",
+        "1.95 h",
+        "9.18 GB between workers, 120 MB through the driver",
+        "1.3 GB per worker",
+        "100 GB",
+    ):
         assert part in told
-
-
-@pytest.mark.parametrize(
-    ("hours", "told"), [(2.5, "2.5 h"), (0.5, "30 min"), (1e-3, "3.6 s"), (123456.0, "123,456 h")]
-)
-def test_hours_are_told_shortly(hours, told):
-    assert told_hours(hours) == told
-
-
-def test_bytes_are_told_shortly():
-    assert [told_bytes(n) for n in (12, 2e3, 3.5e6, 4e12)] == ["12 B", "2 KB", "3.5 MB", "4 TB"]
 
 
 def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
@@ -164,8 +142,6 @@ def test_bytes_between_workers_are_as_planned(folder):
             client, Counting(client), table(folder), N_QUERIES, design=Permutations(1)
         )
     assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
-    for kind in ("bins", "summaries", "worths by bin", "worths of the nearest"):
-        assert between[kind] == pytest.approx(found.network[kind], rel=0.15)
     # Neither rows nor states, nor all worths at once.
-    assert set(between) <= set(found.network)
-    assert sum(to_driver.values()) < sum(found.driver_bytes.values()) * 1.2
+    assert set(between) <= {"bins", "summaries", "worths by bin", "worths of the nearest", "run"}
+    assert sum(to_driver.values()) < found.driver_bytes * 1.2

@@ -9,7 +9,7 @@ from scipy.linalg.blas import dgemm
 
 from cellworth.neighbours.columns import Floats
 from cellworth.neighbours.distances import Wholes
-from cellworth.neighbours.training import Plan, Query, Training
+from cellworth.neighbours.training import CoalitionBatches, Query, Training
 from cellworth.neighbours.votes import vote_of_sorted
 
 # Keys that are sorted together; about what the cache of a core holds.
@@ -34,7 +34,7 @@ class SortedRows:
     def add(
         self,
         query: Query,
-        plan: Plan,
+        plan: CoalitionBatches,
         *,
         order: Wholes,
         weights: Floats,
@@ -50,7 +50,7 @@ class SortedRows:
         Parameters
         ----------
         query : Query
-        plan : Plan
+        plan : CoalitionBatches
         order : array of shape (n_players,)
             Player that stands for each name in the plan.
         weights : array of shape (n_coalitions + 1, n_results)

@@ -122,7 +122,7 @@ Steps = tuple[Wholes, Wholes, Wholes]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class CoalitionBatches:
     """Coalitions in the order and the form in which a query is ranked on them.
 
     Parameters
@@ -141,7 +141,7 @@ class Plan:
         return max(len(steps[0]) for _, steps in self.batches)
 
     @classmethod
-    def of(cls, coalitions: Coalitions, at_once: int) -> Plan:
+    def of(cls, coalitions: Coalitions, at_once: int) -> CoalitionBatches:
         """Cut coalitions into batches of this many."""
         starts = range(0, len(coalitions.members), at_once)
         parts = [slice(start, start + at_once) for start in starts]

@@ -7,8 +7,7 @@ from cellworth.valuers.game import value_game
 from cellworth.valuers.knn import KNNValuer
 from cellworth.valuers.monte_carlo import MonteCarloValuer
 from cellworth.valuers.out_of_bag import OutOfBagValuer
-from cellworth.valuers.plans import Plan
-from cellworth.valuers.shard_plans import ShardPlan
+from cellworth.valuers.plans import Plan, ShardPlan
 
 __all__ = [
     "ExactValuer",

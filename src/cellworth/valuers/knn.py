@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -24,7 +25,7 @@ from cellworth.counts import checked_count
 from cellworth.files import local_path
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
-from cellworth.games.knn import KNNScoring, wants_classes
+from cellworth.games.knn import KNNScoring
 from cellworth.games.sharded_knn import ShardedKNNGame, some_rows
 from cellworth.inputs import cells_of
 from cellworth.moments import Moments
@@ -34,10 +35,10 @@ from cellworth.owners import Holdings, Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.runtime import (
     AfterTasks,
-    Dask,
     Executor,
     Outcome,
     Progress,
+    Serial,
     StoppingRule,
     TaskBook,
     Work,
@@ -60,15 +61,13 @@ from cellworth.sweeps import Sweeps
 from cellworth.valuation import Status, Valuation
 from cellworth.valuers.base import Valuer
 from cellworth.valuers.methods import run_identity
-from cellworth.valuers.plans import Plan
+from cellworth.valuers.plans import Plan, ShardPlan
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.scoring import scores_of_game, scores_of_queries
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop, refuse_other_seed
-from cellworth.valuers.shard_plans import ShardPlan
-from cellworth.valuers.shard_trials import Trial, n_workers_of, trial_part
 from cellworth.valuers.sharding import ShardedRun, warn_if_broken_off
-from cellworth.valuers.trials import plan_of_sweeps
+from cellworth.valuers.trials import first_rows, plan_of_shards, plan_of_sweeps
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
@@ -356,19 +355,30 @@ class KNNValuer(Valuer):
     def _sharded_run(self, given: _InShards) -> tuple[ShardedRun, Axis]:
         folder = _checked_folder(self.checkpoint)
         settings, executor = self._checked_for_shards(given)
-        game = ShardedKNNGame.of(
-            given.table, given.X_val, given.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, kinds=self.kinds, empty=self.empty,
-            column_groups=given.column_groups, executor=executor, show_progress=self.progress,
-        )  # fmt: skip
-        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
-        questions = self._questions(judges, game.shape, settings)
-        sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
+        game = self._sharded_game(given, executor, show_progress=self.progress)
+        questions, sweeps = self._asked_of(game, n_rows=game.shape[0], settings=settings)
         columns = _with_label(game.columns) if questions.with_label else game.columns
         run = ShardedRun(
             game, questions, settings.row_semivalue, self._bins(), sweeps, executor, folder
         )
         return run, columns
+
+    def _sharded_game(
+        self, given: _InShards, executor: Executor, *, show_progress: bool
+    ) -> ShardedKNNGame:
+        return ShardedKNNGame.of(
+            given.table, given.X_val, given.y_val, n_neighbors=self.n_neighbors,
+            scoring=self.scoring, scale=self.scale, kinds=self.kinds, empty=self.empty,
+            column_groups=given.column_groups, executor=executor, show_progress=show_progress,
+        )  # fmt: skip
+
+    def _asked_of(
+        self, game: ShardedKNNGame, *, n_rows: int, settings: Settings
+    ) -> tuple[Questions, int]:
+        """Questions about a table of ``n_rows`` rows, and how many sweeps."""
+        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
+        questions = self._questions(judges, (n_rows, len(game.columns)), settings)
+        return questions, _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
 
     def _questions(self, judges: Judges, shape: tuple[int, int], settings: Settings) -> Questions:
         with_label = _checked_flag(self.value_labels, "value_labels")
@@ -446,32 +456,14 @@ class KNNValuer(Valuer):
     def _shard_plan(self, given: _InShards) -> ShardPlan:
         settings, executor = self._checked_for_shards(given)
         table = given.table
-        trial = Trial(
-            trial_part(table), given.X_val, given.y_val, kinds=self.kinds, scale=self.scale,
-            classification=wants_classes(self.scoring),
-        )  # fmt: skip
-        n_players = len(Axis.of_groups(table.names, given.column_groups, what="column"))
-        judges = trial.judges(self.scoring or "neighbor_agreement")
-        questions = self._questions(judges, (table.shape[0], n_players), settings)
-        bins = self._bins()
-        sweeps = _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
-        n_coalitions = questions.n_coalitions
-        return ShardPlan(
-            table.shape,
-            questions.n_results,
-            n_shards=table.n_shards,
-            n_workers=n_workers_of(executor),
-            on_cluster=isinstance(executor, Dask),
-            n_queries=judges.n_queries,
-            n_coalitions=n_coalitions,
-            sweeps=sweeps,
-            pairs_per_round=-(-judges.n_queries // len(questions.parts)) * n_coalitions,
-            n_neighbors=checked_count(self.n_neighbors, "n_neighbors"),
-            bins=bins,
-            rates=trial.rates(questions, bins, self.n_neighbors),
-            cell_bytes=trial.layout.dtype.itemsize,
-            n_designs=len(questions.drawn(0)),
-            summary_bytes=trial.summary_bytes,
+        some = given._replace(table=first_rows(table))
+        return plan_of_shards(
+            table,
+            partial(self._sharded_game, some, Serial(), show_progress=False),
+            partial(self._asked_of, n_rows=table.shape[0], settings=settings),
+            bins=self._bins(),
+            semivalue=settings.row_semivalue,
+            executor=executor,
         )
 
     def _game(self, **given: Any) -> KNNGame:

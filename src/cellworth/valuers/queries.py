@@ -18,7 +18,7 @@ from cellworth.neighbours.bins import RankBins, sample_places
 from cellworth.neighbours.chances import RankChances
 from cellworth.neighbours.rounds import Ranker, Shard
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
-from cellworth.neighbours.training import Plan, Query, Training
+from cellworth.neighbours.training import CoalitionBatches, Query, Training
 from cellworth.neighbours.votes import votes_of_rows, votes_of_summary
 from cellworth.owners import Holdings
 from cellworth.runtime import leave_if_cancelled
@@ -75,7 +75,7 @@ class QueryTasks:
         self.row_semivalue = row_semivalue
         self.ranking = ranking
         self.holdings = holdings
-        self._plans: dict[int, list[tuple[Plan, Floats]]] = {}
+        self._plans: dict[int, list[tuple[CoalitionBatches, Floats]]] = {}
         self._trainings: dict[int, Training] = {}
         self._rankers: dict[int, tuple[Ranker, Shard]] = {}
         self._owned: dict[int, Owned] = {}
@@ -228,11 +228,11 @@ class QueryTasks:
             votes = votes_of_rows(ranker, asked, shard)
         return cells, judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
 
-    def _planned(self, sweep: int) -> list[tuple[Plan, Floats]]:
+    def _planned(self, sweep: int) -> list[tuple[CoalitionBatches, Floats]]:
         """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
         at_once = coalitions_at_once(len(self.game.labels))
         return [
-            (Plan.of(coalitions, at_once), weights)
+            (CoalitionBatches.of(coalitions, at_once), weights)
             for coalitions, weights in self.questions.drawn(sweep)
         ]
 
