@@ -1,9 +1,9 @@
 """
-What every cell of a table is worth
-===================================
+Values of all cells of a table
+==============================
 
-178 wines, 13 measurements, three growers. A nearest-neighbour model tells the grower from the
-measurements; every cell gets its share of how well it does so.
+The Wine table has 178 wines, 13 measurements and three growers. A nearest-neighbor model predicts
+the grower from the measurements, and every cell gets its share of the score.
 """
 
 from sklearn.datasets import load_wine
@@ -15,20 +15,19 @@ valuation = KNNValuer(n_neighbors=5, progress=False).fit(X, y).valuation_
 print(valuation)
 
 # %%
-# All cells at once. Wines are sorted by grower. Blue cells help, orange ones hurt, and pale ones
-# cannot be told from zero: other wines to be judged on might turn their sign.
+# The heat map shows all cells, with wines sorted by grower. Blue cells help, orange cells hurt,
+# and pale cells are indistinguishable from zero: other validation rows could change their sign.
 
 plots.heatmap(valuation)
 
 # %%
-# One point for each cell, coloured by what stands in it. In ``proline`` both low and high numbers
-# are worth much; those in between help less.
+# The beeswarm has one point per cell, colored by its content. In ``proline`` both low and high
+# numbers have high values; those in between help less.
 
 plots.beeswarm(valuation, X=X)
 
 # %%
-# The columns add up to the score above its baseline, which is the share of right labels among rows
-# that are drawn at random.
+# The columns add up to the score minus its baseline, the share of right labels among random rows.
 
 print(valuation.columns().highest(13))
 print(f"together {valuation.total:.3f}; {valuation.unearned:.3f} is there without any cell")

@@ -1,9 +1,9 @@
 """
-How errors shrink: blocks and a model of yours
-==============================================
+Convergence of estimates
+========================
 
-Six groups of rows, five groups of columns and a naive Bayes model make 30 blocks. Exact values take
-2,048 fits. What do estimates know after fewer, and by which design?
+Six groups of rows and five groups of columns make 30 blocks, valued with a naive Bayes model.
+Exact values take 2,048 fits. How good are estimates with fewer fits, and with which sampler?
 """
 
 import numpy as np
@@ -27,12 +27,12 @@ data |= {"row_groups": np.arange(89) % 6, "column_groups": np.arange(13) % 5}
 shared = {"cache": MemoryCache(), "executor": Serial(), "progress": False}
 
 # %%
-# What would it cost? ``plan`` times a few fits and tells.
+# ``plan`` times a few fits and estimates the cost.
 
 print(ExactValuer(GaussianNB(), **shared).plan(**data))
 
 # %%
-# An estimate reports after every round of 16 tasks.
+# A run reports its progress after every 16 tasks.
 
 history = []
 valuer = MonteCarloValuer(GaussianNB(), stop=AfterTasks(160), random_state=0, **shared)
@@ -41,8 +41,8 @@ print(valuation)
 plots.convergence(history)
 
 # %%
-# The same number of tasks with the random orders of the 2D-Shapley paper. The cache knows most fits
-# by now.
+# The same number of tasks with the random orders of the 2D-Shapley paper. The cache already has
+# most of the fits.
 
 paper = []
 valuer.set_params(design=PlainGrids(), on_round=paper.append).fit(**data)
@@ -52,7 +52,7 @@ for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain gr
     ax.set_title(title)
 
 # %%
-# Exact values, from the same cache: how far off was each?
+# Compare both estimates with the exact values, from the same cache.
 
 exact = ExactValuer(GaussianNB(), **shared).fit(**data).valuation_
 for name, estimate in (("centred", valuation), ("plain", valuer.valuation_)):
@@ -60,6 +60,6 @@ for name, estimate in (("centred", valuation), ("plain", valuer.valuation_)):
     print(f"{name:8} grids: off by {off:.4f}, values spread by {exact.values.std():.4f}")
 
 # %%
-# What the blocks are worth.
+# The values of the blocks.
 
 plots.heatmap(exact)

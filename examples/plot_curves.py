@@ -2,8 +2,8 @@
 Compare methods by removal and by detection
 ===========================================
 
-Four ways to rank the cells of one table, and two questions. Which cells can a model not do without?
-And which cells are wrong, where some were made wrong on purpose?
+This example compares four rankings of the cells of one table. Which ranking finds the cells that
+a model needs? And which one finds cells that were altered on purpose?
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ X_val, X_test, y_val, y_test = train_test_split(X_rest, y_rest, train_size=40, r
 
 # %%
 # Remove the cells of highest value first; a removed cell becomes a random draw from its column. A
-# good ranking falls below the grey line of random removal. Test rows have judged nothing before.
+# good ranking falls below the gray line of random removal. The test rows were not used before.
 
 quiet = {"progress": False}
 valuers = {
@@ -53,8 +53,8 @@ curves = [
 plots.removal(*curves, labels=list(valuers))
 
 # %%
-# Now 3 % of the cells get what a row of another class has there: ordinary numbers, at the wrong
-# place. Low values, or high suspicion, should point at them.
+# Now 3% of the cells get the value of the same column in a row of another class: ordinary numbers
+# in the wrong row. Low values, or high anomaly scores, should find them.
 
 rng = np.random.default_rng(0)
 wrong = rng.random(X.shape) < 0.03
@@ -69,8 +69,8 @@ ax = pyplot.subplots(figsize=(5.6, 4.4), layout="constrained")[1]
 plots.detection(*rankings.values(), labels=list(rankings), ax=ax)
 
 # %%
-# One table and one seed show how it is done, not which method is better; for that see the
-# experiments of the repository, with many tables and seeds.
+# One table and one seed do not show which method is better. For that, see the experiments of the
+# repository, with many tables and seeds.
 
 for name, curve in rankings.items():
     print(f"{name:10}  area {curve.area:.3f}, average precision {curve.average_precision:.3f}")

@@ -1,10 +1,10 @@
 """
-Two banks and two shops share what a table earns
-================================================
+Split revenue among two banks and two shops
+===========================================
 
-The first example of the 2D-Shapley paper (Liu et al., ICML 2023), built from the census table
-"Adult": two banks hold some columns and two shops the others, each for the people of its region.
-Named a folder, it keeps the audit and the pictures there::
+This is the first example of the 2D-Shapley paper (Liu et al., ICML 2023), built from the census
+table "Adult". Two banks hold some columns and two shops the others, each for the people of its
+region. Pass a folder to keep the audit and the plots::
 
     python examples/plot_institutions.py here
 """
@@ -18,7 +18,7 @@ from cellworth import Agreement, KNNValuer, Owners, Policy, datasets, plots, ver
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 
 # %%
-# From the table to a saved audit.
+# From the table to a saved audit:
 census, income = datasets.load_adult(backend="pandas")
 people = census.assign(income=income).sample(1200, random_state=0).reset_index(drop=True)
 banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
@@ -40,21 +40,21 @@ payout = agreement.split(valuation, data["X"], amount="100000.00")
 seal = payout.save(folder / "audit")
 
 # %%
-# What came out. The ranking of some owners may be undecided, and that is said.
+# The payout. It says if the ranking of some owners is undecided.
 print(payout)
 
 # %%
-# What one owner is shown: totals, and its own cells only.
+# The statement of one owner: totals, and only its own cells.
 print(payout.statement("shop 2"))
 
 # %%
-# Years later, whoever has the seal and the data can have it all computed anew.
+# Later, anyone with the digest and the data can recompute and verify everything.
 print(verify(folder / "audit", data=data, valuer=valuer, seal=seal))
 
 # %%
-# What each owner is worth and gets, with intervals.
+# Values and amounts of the owners, with intervals.
 plots.owners(payout).figure.savefig(folder / "payout.png", bbox_inches="tight")
 
 # %%
-# What every cell is worth: people from top to bottom, owners framed.
+# Values of all cells: people from top to bottom, with a frame per owner.
 plots.heatmap(valuation, owners=owners).figure.savefig(folder / "cells.png", bbox_inches="tight")

@@ -1,9 +1,9 @@
 """
-Find wrong cells, repair them, and ask whether it helped
-========================================================
+Find wrong cells, repair them and measure the effect
+====================================================
 
-The census table, in which some ages were typed backwards: 71 instead of 17. Which cells deserve a
-look? And does it matter once they are right again? Rows that nobody touched give the answer.
+In this census table some ages are reversed: 71 instead of 17. Which cells need checking? And does
+fixing them matter? Untouched rows give the answer.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from cellworth import (
 from cellworth.datasets import load_adult
 
 people, income = load_adult("train", backend="pandas")
-# People who are alike in everything must not be on both sides of a test.
+# Duplicate people must not be in both the training and the test set.
 people = people.drop(columns="fnlwgt").assign(income=income).drop_duplicates()
 people = people.sample(3000, random_state=0)
 income = people.pop("income")
@@ -32,7 +32,7 @@ X, y = people[:1500], income[:1500]
 X_test, y_test = people[1500:], income[1500:]
 
 # %%
-# Ten of the youngest get their digits exchanged.
+# Reverse the digits of ten of the youngest.
 
 young = X.index[X["age"] < 20][:10]
 wrong = X.copy()
@@ -40,8 +40,8 @@ wrong.loc[young, "age"] = [int(str(age)[::-1]) for age in X.loc[young, "age"]]
 print(wrong.loc[young, "age"].tolist())
 
 # %%
-# Each suspect comes with a reason and with its worth for a nearest-neighbour model, judged by 200
-# rows of the other half.
+# Each suspect comes with a reason and with its value for a nearest-neighbor model, validated on
+# 200 rows of the other half.
 
 judges = {"X_val": X_test[:200], "y_val": y_test[:200]}
 valuer = KNNValuer(scoring="balanced_neighbor_agreement", sweeps=2, random_state=0, progress=False)
@@ -51,8 +51,8 @@ for reason in suspects["reason"]:
     print("-", reason)
 
 # %%
-# How many cells must be looked at? Suspicion needs few; worth is not made for this, and shows it:
-# it says what a cell does for the model, and these ages do little harm.
+# How many cells must be checked? The anomaly score needs few. Values are not made for this: they
+# measure the effect of a cell on the model, and these ages do little harm.
 
 typos = np.zeros(X.shape, dtype=bool)
 typos[X.index.isin(young), X.columns.get_loc("age")] = True
@@ -63,9 +63,9 @@ ax.legend(loc="lower right")
 print(f"{by_suspicion.cells_to_find(8)} of {typos.size:,} cells to find 8 of 10")
 
 # %%
-# A person looks at the ages among the first hundred and corrects those that are wrong. Nothing else
-# changes. Then a model is trained on both tables and judged on rows that were set aside, other than
-# those that judged the cells.
+# A person checks the ages among the first hundred suspects and corrects the wrong ones. Nothing
+# else changes. Then a model is trained on both tables and scored on held-out rows, other than the
+# validation rows.
 
 looked_at = suspect_cells(wrong, y, valuation, k=100)
 ages = looked_at[(looked_at["column"] == "age") & looked_at["row"].isin(young)]

@@ -1,9 +1,9 @@
 """
-Why a row is worth what it is
-=============================
+Explain the value of a row
+==========================
 
-The cells of a row add up to what the row is worth. Two rows of the same worth may owe it to quite
-different cells; a waterfall shows them one by one.
+The values of a row's cells add up to the value of the row. Two rows with the same value may owe
+it to different cells; a waterfall plot shows them one by one.
 """
 
 from sklearn.datasets import load_wine
@@ -17,24 +17,24 @@ valuation = KNNValuer(n_neighbors=5, progress=False).fit(X, y).valuation_
 print(valuation.rows().lowest(3))
 
 # %%
-# The wine of lowest value, cell by cell, beside wines of like value that are most like it.
+# The wine with the lowest value, cell by cell, beside the most similar wines of similar value.
 
 lowest = int(valuation.rows().lowest(1).labels["row"][0])
 explanation = explain_row(valuation, lowest, X=X)
 print(explanation)
 
 # %%
-# Whiskers are 95 % intervals: how far other wines to be judged on might move a bar.
+# Whiskers are 95% intervals: the uncertainty due to the choice of validation rows.
 
 plots.waterfall(explanation)
 
 # %%
-# And the most valuable wine.
+# The wine with the highest value.
 
 highest = int(valuation.rows().highest(1).labels["row"][0])
 plots.waterfall(explain_row(valuation, highest, X=X))
 
 # %%
-# A column can be taken apart in the same way, into the cells of its rows.
+# A column can be broken down in the same way, into the cells of its rows.
 
 plots.waterfall(explain_column(valuation, "proline"), max_bars=8)
