@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cellworth import Agreement, KNNValuer, Owners, Policy, datasets, plots, verify
+from cellworth import Agreement, KNNValuer, Owners, Policy, datasets, plots, verify_audit
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 
@@ -49,7 +49,7 @@ print(payout.statement("shop 2"))
 
 # %%
 # Later, anyone with the digest and the data can recompute and verify everything.
-print(verify(folder / "audit", data=data, valuer=valuer, seal=seal))
+print(verify_audit(folder / "audit", data=data, valuer=valuer, seal=seal))
 
 # %%
 # Values and amounts of the owners, with intervals.

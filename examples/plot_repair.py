@@ -18,7 +18,7 @@ from cellworth import (
     cell_suspicion,
     detection_curve,
     plots,
-    repair,
+    repair_cells,
     suspect_cells,
 )
 from cellworth.datasets import load_adult
@@ -46,7 +46,7 @@ print(wrong.loc[young, "age"].tolist())
 judges = {"X_val": X_test[:200], "y_val": y_test[:200]}
 valuer = KNNValuer(scoring="balanced_neighbor_agreement", sweeps=2, random_state=0, progress=False)
 valuation = valuer.fit(wrong, y, **judges).valuation_
-suspects = suspect_cells(wrong, y, valuation, k=5)
+suspects = suspect_cells(wrong, y, valuation=valuation, k=5)
 for reason in suspects["reason"]:
     print("-", reason)
 
@@ -67,10 +67,10 @@ print(f"{by_suspicion.cells_to_find(8)} of {typos.size:,} cells to find 8 of 10"
 # else changes. Then a model is trained on both tables and scored on held-out rows, other than the
 # validation rows.
 
-looked_at = suspect_cells(wrong, y, valuation, k=100)
+looked_at = suspect_cells(wrong, y, valuation=valuation, k=100)
 ages = looked_at[(looked_at["column"] == "age") & looked_at["row"].isin(young)]
 print(f"{len(ages)} of the 10 are among the first hundred")
-corrected = repair(wrong, ages, how="values", values=X.loc[ages["row"], "age"].tolist())
+corrected = repair_cells(wrong, ages, how="values", values=X.loc[ages["row"], "age"].tolist())
 model = make_pipeline(
     make_column_transformer(
         (

@@ -41,7 +41,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import tables
 from cellworth import KNNValuer, OutOfBagValuer, cell_suspicion
-from cellworth.diagnostics.cells import relative_worth
+from cellworth.diagnostics.cells import standardize_values
 
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
 # Tables that were not looked at before the method was fixed.
@@ -155,7 +155,7 @@ def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str,
     )
     return {
         "suspicion (suspect_cells)": cell_suspicion(X, y),
-        f"KNN worth, K = {n_neighbours}, normalised": -relative_worth(knn.values_, y),
+        f"KNN worth, K = {n_neighbours}, normalised": -standardize_values(knn.values_, y),
         f"KNN worth, K = {n_neighbours}": -knn.values_,
         f"2D-OOB, {n_trees} trees": -both.fit(X, y).values_,
         "2D-OOB without its distance": -accuracy.fit(X, y).values_,

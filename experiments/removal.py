@@ -34,7 +34,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import KNNValuer, LeverageSubsets, Valuation, removal_curve, repair
+from cellworth import KNNValuer, LeverageSubsets, Valuation, removal_curve, repair_cells
 from tables import Table, drawn, load
 
 SETS = ("breast original", "wine", "breast 30", "heart", "credit", "adult")
@@ -141,7 +141,7 @@ def all_leaks(split: Split, seed: int) -> list[dict[str, Any]]:
     tables = {
         "nothing removed": split.train.X,
         "mean": averaged(split.train.X, mask),
-        "draw": repair(split.train.X, mask, how="draw", random_state=seed),
+        "draw": repair_cells(split.train.X, mask, how="draw", random_state=seed),
     }
     y, scorer = split.train.y, get_scorer("balanced_accuracy")
     told = cross_val_score(LogisticRegression(), mask, y, scoring="roc_auc_ovr").mean()

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import get_scorer
 
-from cellworth import detection_curve, repair
+from cellworth import detection_curve, repair_cells
 from removal import MODELS, SCORES, Split, arguments, encoded, split_rows, valued
 from tables import Table, load
 
@@ -52,8 +52,8 @@ def mended(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
     looked_at = looked_at.reshape(values.shape)
     tables = {
         "by hand": spoilt.where(~(looked_at & wrong), train.X),
-        "neighbours": repair(spoilt, looked_at, how="neighbours"),
-        "draw": repair(spoilt, looked_at, how="draw", random_state=seed),
+        "neighbours": repair_cells(spoilt, looked_at, how="neighbours"),
+        "draw": repair_cells(spoilt, looked_at, how="draw", random_state=seed),
         "all true again": train.X,
     }
     before = scores(split, spoilt)

@@ -37,7 +37,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 from cellworth import before_and_after
-from cellworth.diagnostics.held_out import half_width, of_training
+from cellworth.diagnostics.held_out import compute_half_width, estimate_training_variance
 from tables import Table, drawn, load
 
 # Training and held-out rows of each table.
@@ -109,7 +109,9 @@ def false_verdict(shared: float, n_splits: int, rng: np.random.Generator) -> boo
     own = np.sqrt(1 - shared) * rng.normal(size=(2, n_splits))
     mean, half = common + own[0], contrast + own[1]
     differences = np.column_stack([mean + half, mean - half])
-    return bool(abs(differences.mean()) > half_width([of_training(differences)]))
+    return bool(
+        abs(differences.mean()) > compute_half_width([estimate_training_variance(differences)])
+    )
 
 
 def verdicts(args: argparse.Namespace, kinds: dict[str, Kind]) -> list[dict[str, Any]]:

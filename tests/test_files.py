@@ -28,9 +28,9 @@ from cellworth import (
     datasets,
     load,
     report,
-    split,
+    split_revenue,
     value_game,
-    verify,
+    verify_audit,
 )
 from cellworth.files import is_address, local_path, remove_stale_temporaries, written_atomically
 from cellworth.runtime import merge
@@ -318,7 +318,7 @@ ENTRIES = {
         MODEL, checkpoint=at, random_state=0
     ).fit(**DATA),
     "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
-    "Payout.save": lambda at, here: split(valued(), owners(), amount="1.00").save(at),
+    "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
     "ShardedValuation.merge": lambda at, here: merged_in_shards(here, at),
     "ShardedValuation.save": lambda at, here: sharded(here).valuation_.save(at),
     "load": lambda at, here: load(at),
@@ -331,13 +331,13 @@ ENTRIES = {
     "value_game.checkpoint": lambda at, here: value_game(
         TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), checkpoint=at, random_state=0
     ),
-    "verify": lambda at, here: verify(at),
-    "verify agreement": lambda at, here: verify(_audit(here), agreement=at),
+    "verify": lambda at, here: verify_audit(at),
+    "verify agreement": lambda at, here: verify_audit(_audit(here), agreement=at),
 }
 
 
 def _audit(here):
-    split(valued(), owners(), amount="1.00").save(here / "audit")
+    split_revenue(valued(), owners(), amount="1.00").save(here / "audit")
     return here / "audit"
 
 

@@ -100,12 +100,12 @@ def test_the_public_names_are_these():
         "merge",
         "plots",
         "removal_curve",
-        "repair",
+        "repair_cells",
         "report",
-        "split",
+        "split_revenue",
         "suspect_cells",
         "value_game",
-        "verify",
+        "verify_audit",
     ]
 
 

@@ -69,12 +69,12 @@ def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
 
     rng = np.random.default_rng(1)
     X, y = pd.DataFrame(rng.normal(size=(50, 4)), columns=called()), np.arange(50) % 2
-    one, other = (suspect_cells(X, y, v, k=5) for v in both)
+    one, other = (suspect_cells(X, y, valuation=v, k=5) for v in both)
     pd.testing.assert_frame_equal(one, other)
     told = [report.summarize(v, X, y, k=5)["cells"] for v in both]
     assert told[0] == told[1]
     with pytest.raises(ValueError, match="rows"):
-        suspect_cells(X[:20], y[:20], both[1], k=5)
+        suspect_cells(X[:20], y[:20], valuation=both[1], k=5)
 
 
 def test_a_heat_map_has_the_same_bins(both):
@@ -115,7 +115,7 @@ def test_check_holds_values_in_shards_against_limits(both, tmp_path):
         ("suspects {V}", "valuation.lowest(k) and table.take(rows)"),
         ("explain {V} --row 3", "explain_row(valuation, row)"),
         ("merge {V} {V} -o {V}-both", "valuation.merge(other, folder)"),
-        ("split {V} --amount 10 --owners {V}.toml", "split(valuation, owners, amount=...)"),
+        ("split {V} --amount 10 --owners {V}.toml", "split_revenue(valuation, owners, amount=...)"),
     ],
 )
 def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command, function):

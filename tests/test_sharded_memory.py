@@ -23,7 +23,7 @@ import json, resource, sys
 # Without threads' stacks, which count too.
 resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))
 import pyarrow.parquet
-from cellworth import Owners, load, report, split
+from cellworth import Owners, Policy, load, report, split_revenue
 
 def peak():
     lines = open("/proc/self/status").read().splitlines()
@@ -40,7 +40,9 @@ class Table:
 n = valuation.shape[0]
 owners = Owners(Table()).assign("ann", rows=slice(0, n // 3))
 owners = owners.assign("bob", rows=slice(n // 3, n), columns=["c0", "c7"])
-payout = split(valuation, owners, amount="1000.00", gate="off")
+payout = split_revenue(
+    valuation, owners, amount="1000.00", policy=Policy(gate="off")
+)
 lowest = valuation.lowest(100)
 told = report.summarize(valuation, None, cells=False)
 print(json.dumps({

@@ -72,11 +72,11 @@ _MODULES = {
     "load": "loading",
     "merge": "runtime",
     "removal_curve": "diagnostics",
-    "repair": "diagnostics",
-    "split": "payouts",
+    "repair_cells": "diagnostics",
+    "split_revenue": "payouts",
     "suspect_cells": "diagnostics",
     "value_game": "valuers",
-    "verify": "payouts",
+    "verify_audit": "payouts",
 }
 _SUBPACKAGES = ("datasets", "plots", "report")
 

@@ -15,7 +15,7 @@ from cellworth.diagnostics import detection_curve as detection_curve
 from cellworth.diagnostics import explain_column as explain_column
 from cellworth.diagnostics import explain_row as explain_row
 from cellworth.diagnostics import removal_curve as removal_curve
-from cellworth.diagnostics import repair as repair
+from cellworth.diagnostics import repair_cells as repair_cells
 from cellworth.diagnostics import suspect_cells as suspect_cells
 from cellworth.estimates import CentredGrids as CentredGrids
 from cellworth.estimates import GaussianProcess as GaussianProcess
@@ -36,8 +36,8 @@ from cellworth.payouts import Payout as Payout
 from cellworth.payouts import Policy as Policy
 from cellworth.payouts import Verdict as Verdict
 from cellworth.payouts import check_owners as check_owners
-from cellworth.payouts import split as split
-from cellworth.payouts import verify as verify
+from cellworth.payouts import split_revenue as split_revenue
+from cellworth.payouts import verify_audit as verify_audit
 from cellworth.runtime import AfterSeconds as AfterSeconds
 from cellworth.runtime import AfterTasks as AfterTasks
 from cellworth.runtime import AfterUtilities as AfterUtilities
@@ -137,10 +137,10 @@ __all__ = [
     "merge",
     "plots",
     "removal_curve",
-    "repair",
+    "repair_cells",
     "report",
-    "split",
+    "split_revenue",
     "suspect_cells",
     "value_game",
-    "verify",
+    "verify_audit",
 ]

@@ -229,7 +229,8 @@ class Valuation:
     def owners(self) -> ValueList:
         """Value of each owner: the sum of its cells, with errors of its own.
 
-        Known where ``fit`` was given owners; :func:`cellworth.split` also serves other valuations.
+        Known where ``fit`` was given owners; :func:`cellworth.split_revenue` also serves
+        other valuations.
 
         Examples
         --------
@@ -742,6 +743,7 @@ def _next_step(valuation: Valuation) -> str:
     if noise > signal / 4:
         return "sampling errors are large beside the values; fit with a larger budget."
     return (
-        "suspect_cells(X, y, valuation) lists cells that look wrong, explain_row(valuation, row) "
+        "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, "
+        "explain_row(valuation, row) "
         "says why a row is worth what it is, report.save(path, valuation, X, y) shows everything."
     )

@@ -26,7 +26,7 @@ def read(home):
 
 def test_suspects_are_those_of_the_library(home, read):
     valuation = load(home.values)
-    again = suspect_cells(read.X, read.y, valuation, k=7, backend="pyarrow").to_pylist()
+    again = suspect_cells(read.X, read.y, valuation=valuation, k=7, backend="pyarrow").to_pylist()
     found = json.loads(fine("suspects", home.values, "-k", 7, "--json"))["cells"]
     assert found == again
     text = fine("suspects", home.values, "-k", 7)

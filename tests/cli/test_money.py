@@ -6,15 +6,15 @@ from decimal import Decimal
 
 import pytest
 
-from cellworth import Agreement, Owners, load, split
+from cellworth import Agreement, Owners, Policy, load, split_revenue
 from cellworth.cli.reading import read_delivery
 from shell import TABLE, cellworth, fine
 
 
-def payout_of(home, **given):
+def payout_of(home, *, amount, **policy):
     X = read_delivery(home.table, target="label", row_id="name").X
     owners = Owners.from_toml(home.owners, X)
-    return split(load(home.values), owners, **given)
+    return split_revenue(load(home.values), owners, amount=amount, policy=Policy(**policy))
 
 
 def test_the_payout_is_that_of_the_library(home):

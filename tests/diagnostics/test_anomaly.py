@@ -9,8 +9,8 @@ import pytest
 
 from cellworth import cell_suspicion
 from cellworth.diagnostics import anomaly, features
-from cellworth.diagnostics.anomaly import level_scores, log_densities, residuals
-from cellworth.diagnostics.features import Column, Features
+from cellworth.diagnostics.anomaly import compute_log_densities, compute_residuals, score_levels
+from cellworth.diagnostics.features import FeatureColumn, Features
 from cellworth.problem import target_groups
 
 
@@ -36,7 +36,7 @@ def mixed_table(n_rows=60, seed=0, gaps=True):
 
 def columns_and_features(table, y):
     columns = features.read_columns(features.Table.of(table, called="X"), None)
-    label = features.label_column(y, np.unique(y))
+    label = features.read_labels(y, np.unique(y))
     return columns, Features.of([*columns, label])
 
 
@@ -52,8 +52,8 @@ def kernel_twin(numbers, groups, row):
 
     alike = groups == groups[row]
     others = np.arange(len(numbers)) != row
-    own = density(numbers[alike & others], anomaly.bandwidth(numbers[alike], spread))
-    overall = density(numbers[others], anomaly.bandwidth(numbers, spread)) / others.sum()
+    own = density(numbers[alike & others], anomaly.compute_bandwidth(numbers[alike], spread))
+    overall = density(numbers[others], anomaly.compute_bandwidth(numbers, spread)) / others.sum()
     prior = anomaly.PRIOR_ROWS
     return (own + prior * overall) / ((alike & others).sum() + prior)
 
@@ -62,7 +62,7 @@ def test_a_density_is_that_of_the_other_rows_of_the_class():
     rng = np.random.default_rng(1)
     numbers = np.concatenate([rng.normal(size=40).round(1), [1e4, -700.0, 3.0]])
     groups = rng.integers(0, 3, len(numbers))
-    found = log_densities(Column.of_numbers(numbers), groups)
+    found = compute_log_densities(FeatureColumn.of_numbers(numbers), groups)
     twin = np.log([kernel_twin(numbers, groups, row) for row in range(len(numbers))])
     np.testing.assert_allclose(found, twin, rtol=1e-9, atol=1e-9)
 
@@ -71,8 +71,8 @@ def test_a_density_holds_where_numbers_are_farther_apart_than_powers_can_tell():
     numbers = np.concatenate([np.linspace(0, 1, 3000), [40.0, 40.1, 3e3, 3e3 + 0.5]])
     groups = np.zeros(len(numbers), dtype=np.intp)
     spread = np.std(numbers)
-    assert (numbers.max() - numbers.min()) / anomaly.bandwidth(numbers, spread) > 1000
-    found = log_densities(Column.of_numbers(numbers), groups)
+    assert (numbers.max() - numbers.min()) / anomaly.compute_bandwidth(numbers, spread) > 1000
+    found = compute_log_densities(FeatureColumn.of_numbers(numbers), groups)
     for row in (0, 1500, 2999, 3000, 3001, 3002, 3003):
         twin = np.log(kernel_twin(numbers, groups, row))
         np.testing.assert_allclose(found[row], twin, rtol=1e-9, atol=1e-9)
@@ -83,9 +83,11 @@ def test_gaps_among_numbers_have_the_share_of_gaps_in_the_class():
     numbers, groups = rng.normal(size=30), rng.integers(0, 2, 30)
     numbers[rng.choice(30, 8, replace=False)] = np.nan
     gap = np.isnan(numbers)
-    found = log_densities(Column.of_numbers(numbers), groups)
-    shares = log_densities(Column.of_levels(gap), groups)
-    densities_of_known = log_densities(Column.of_numbers(numbers[~gap]), groups[~gap])
+    found = compute_log_densities(FeatureColumn.of_numbers(numbers), groups)
+    shares = compute_log_densities(FeatureColumn.of_levels(gap), groups)
+    densities_of_known = compute_log_densities(
+        FeatureColumn.of_numbers(numbers[~gap]), groups[~gap]
+    )
     np.testing.assert_allclose(found[gap], shares[gap])
     # A column without gaps has one level, whose share is 1.
     np.testing.assert_allclose(found[~gap], shares[~gap] + densities_of_known)
@@ -96,14 +98,16 @@ def test_a_share_is_that_of_the_other_rows_of_the_class():
     prior = anomaly.PRIOR_ROWS
     overall = (np.array([1, 1, 2, 2, 2, 0]) + 1 / 3) / 6
     expected = (np.array([1, 1, 0, 1, 1, 0]) + prior * overall) / (2 + prior)
-    np.testing.assert_allclose(np.exp(log_densities(Column.of_levels(levels), groups)), expected)
+    np.testing.assert_allclose(
+        np.exp(compute_log_densities(FeatureColumn.of_levels(levels), groups)), expected
+    )
 
 
 def refitted(A, target, known, row):
     """Ridge prediction of one row by all other known rows."""
     teaching = known.copy()
     teaching[row] = False
-    gram = A[teaching].T @ A[teaching] + np.diag(anomaly.penalties(A.shape[1]))
+    gram = A[teaching].T @ A[teaching] + np.diag(anomaly.make_penalties(A.shape[1]))
     return A[row] @ np.linalg.solve(gram, A[teaching].T @ target[teaching])
 
 
@@ -115,11 +119,11 @@ def without(made, place):
 def test_residuals_are_those_of_regressions_refitted_without_the_row():
     table, y = mixed_table()
     columns, made = columns_and_features(table, y)
-    found = residuals(made, columns)
+    found = compute_residuals(made, columns)
     assert sorted(found) == [0, 1, 4, 5]
     for place, residual in found.items():
         A, known = without(made, place), columns[place].known
-        scores = features.uniform_scores(columns[place].numbers)
+        scores = features.compute_uniform_scores(columns[place].numbers)
         for row in range(len(table)):
             twin = abs(scores[row] - refitted(A, scores, known, row)) if known[row] else np.nan
             np.testing.assert_allclose(residual[row], twin, rtol=1e-9, atol=1e-9)
@@ -129,7 +133,7 @@ def test_scores_of_levels_are_those_of_regressions_refitted_without_the_row():
     table, y = mixed_table()
     table.loc[[3, 11], "colour"] = ["mauve", "teal"]
     columns, made = columns_and_features(table, y)
-    found = level_scores(made, columns)
+    found = score_levels(made, columns)
     assert sorted(found) == [1, 2, 3, 4]
     everyone = np.ones(len(table), dtype=bool)
     for place, scores in found.items():
@@ -349,7 +353,9 @@ def test_tables_that_tell_next_to_nothing_are_read(X, y):
 def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch):
     monkeypatch.setattr(features, "MOST_LEVELS", 4)
     levels = np.repeat([0, 1, 2, 3, 4], [30, 20, 10, 8, 8])
-    made = Features.of([Column.of_levels(levels), Column.of_levels(np.zeros(76, dtype=int))])
+    made = Features.of(
+        [FeatureColumn.of_levels(levels), FeatureColumn.of_levels(np.zeros(76, dtype=int))]
+    )
     # Of five and one levels, the two of eight rows would be one too many.
     assert made.own == [slice(0, 3), slice(3, 4)]
 

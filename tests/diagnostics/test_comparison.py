@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import before_and_after, repair
+from cellworth import before_and_after, repair_cells
 
 
 class Sure(ClassifierMixin, BaseEstimator):
@@ -379,7 +379,7 @@ def test_the_training_rows_cannot_judge(same):
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
 def test_the_rows_of_a_table_with_one_repaired_cell_cannot_judge(library):
     table = library({name: X[:, place] for place, name in enumerate("abc")})
-    repaired = repair(table, [(3, "b")], how="values", values=[0.25])
+    repaired = repair_cells(table, [(3, "b")], how="values", values=[0.25])
     for rows in (table, repaired):
         for test in (rows, rows[["c", "a", "b"]]):
             with pytest.raises(ValueError, match="looks good to itself"):

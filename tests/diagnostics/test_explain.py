@@ -213,7 +213,7 @@ def test_columns_are_compared_by_position_where_row_ids_repeat():
 @pytest.mark.parametrize("valuation", [KNNValuer(), None])
 def test_what_is_no_valuation_gets_a_sentence(valuation):
     for explain in (explain_row, explain_column):
-        with pytest.raises(TypeError, match="give the valuation_ of a fitted valuer"):
+        with pytest.raises(TypeError, match="pass the valuation_ attribute of a fitted valuer"):
             explain(valuation, 0)
 
 

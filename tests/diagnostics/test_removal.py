@@ -13,7 +13,7 @@ from sklearn.metrics import get_scorer
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import Blocks, KNNValuer, RemovalCurve, removal_curve, value_game
-from cellworth.diagnostics.removal import _refiller
+from cellworth.diagnostics.removal import _make_filler
 from cellworth.tables import Table
 
 SEEN = []
@@ -345,7 +345,7 @@ def test_means_leave_gaps_and_whole_columns_as_they_are():
         pl.DataFrame({"a": [1, 2, 3, None], "b": [4, 5, 6, 7], "c": ["x", None, "x", "y"]}),
         called="X",
     )
-    refill = _refiller("mean", table, np.random.default_rng(0))
+    refill = _make_filler("mean", table, np.random.default_rng(0))
     nothing = np.zeros((4, 3), dtype=bool)
     assert refill(nothing).native.equals(table.native, null_equal=True)
     mask = nothing.copy()

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import repair, suspect_cells
+from cellworth import repair_cells, suspect_cells
 from cellworth.blocks import is_missing
 from cellworth.listing import ValueList
 
@@ -60,7 +60,7 @@ def bytes_of(table):
 def test_the_original_keeps_every_byte_and_all_other_cells_are_kept(library, how):
     table = TABLES[library]()
     before = bytes_of(table)
-    repaired = repair(table, WRONG, how=how)
+    repaired = repair_cells(table, WRONG, how=how)
     assert type(repaired) is type(table)
     assert bytes_of(table) == before
     named = set(WRONG)
@@ -73,11 +73,11 @@ def test_the_original_keeps_every_byte_and_all_other_cells_are_kept(library, how
 
 def test_writing_into_the_copy_does_not_reach_the_original():
     table = TABLES["pandas"]()
-    repaired = repair(table, [], how="missing")
+    repaired = repair_cells(table, [], how="missing")
     for name in ("age", "pay"):
         assert not np.shares_memory(repaired[name].to_numpy(), table[name].to_numpy())
     array = np.ones((2, 2))
-    repair(array, [], how="missing")[:] = 0
+    repair_cells(array, [], how="missing")[:] = 0
     assert array.all()
 
 
@@ -86,21 +86,23 @@ def test_writing_into_the_copy_does_not_reach_the_original():
 def test_types_are_kept_where_no_gap_comes(library, how):
     table = TABLES[library]()
     values = [41, "m", dt.datetime(2021, 1, 1)] if how == "values" else None
-    repaired = repair(table, WRONG, how=how, values=values)
+    repaired = repair_cells(table, WRONG, how=how, values=values)
     types = (lambda t: t.schema) if library != "pandas" else (lambda t: t.dtypes.to_dict())
     assert types(repaired) == types(table)
 
 
 def test_gaps_are_what_the_library_makes_of_them():
     every = [(0, name) for name in pandas_table().columns]
-    repaired = repair(pandas_table(), every, how="missing")
+    repaired = repair_cells(pandas_table(), every, how="missing")
     assert repaired.iloc[0].isna().all()
     assert repaired.iloc[1:].notna().all(axis=None)
     kinds = repaired.dtypes.astype(str).to_dict()
     assert kinds["age"] == "float64"
     assert (kinds["rank"], kinds["town"], kinds["small"]) == ("Int64", "category", "float32")
-    assert repair(TABLES["polars"](), WRONG, how="missing").schema == TABLES["polars"]().schema
-    assert repair(TABLES["pyarrow"](), WRONG, how="missing")["age"].null_count == 1
+    assert (
+        repair_cells(TABLES["polars"](), WRONG, how="missing").schema == TABLES["polars"]().schema
+    )
+    assert repair_cells(TABLES["pyarrow"](), WRONG, how="missing")["age"].null_count == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_gaps_are_what_the_library_makes_of_them():
 )
 def test_arrays_of_any_kind_get_gaps(array, kind):
     before = array.tolist()
-    repaired = repair(array, [(1, "x0")], how="missing")
+    repaired = repair_cells(array, [(1, "x0")], how="missing")
     assert repaired.dtype.kind == kind
     assert pd.isna(repaired).tolist() == [[False, False], [True, False], [False, False]]
     assert array.tolist() == before
@@ -133,38 +135,38 @@ def test_cells_are_named_by_pairs_a_frame_a_mask_or_a_list_of_values(library):
         {name: np.array(labels) for name, labels in named.items()},
         np.zeros(2), np.zeros(2), np.ones(2, dtype=int),
     )  # fmt: skip
-    expected = bytes_of(repair(table, pairs, how="draw", random_state=3))
+    expected = bytes_of(repair_cells(table, pairs, how="draw", random_state=3))
     for cells in (mask, pd.DataFrame(named), pl.DataFrame(named), pa.table(named), listing):
-        assert bytes_of(repair(table, cells, how="draw", random_state=3)) == expected
+        assert bytes_of(repair_cells(table, cells, how="draw", random_state=3)) == expected
 
 
 def test_a_mask_may_be_a_frame_with_the_columns_of_the_table():
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     mask = pd.DataFrame({"a": [True, False], "b": [False, False]})
-    assert repair(table, mask, how="missing").isna().equals(mask)
+    assert repair_cells(table, mask, how="missing").isna().equals(mask)
     for other in (mask[["b", "a"]], mask[::-1]):
         with pytest.raises(ValueError, match="in the same order, or an array"):
-            repair(table, other, how="missing")
-    array = repair(table.to_numpy(), mask, how="missing")
+            repair_cells(table, other, how="missing")
+    array = repair_cells(table.to_numpy(), mask, how="missing")
     np.testing.assert_array_equal(np.isnan(array), mask)
 
 
 def test_a_mask_may_be_a_list_of_rows():
     table = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]])
     mask = [[False, True], [False, False]]
-    assert repair(table, mask, how="missing").isna().to_numpy().tolist() == mask
+    assert repair_cells(table, mask, how="missing").isna().to_numpy().tolist() == mask
     with pytest.raises(ValueError, match="give one entry per cell"):
-        repair(table, mask[:1], how="missing")
+        repair_cells(table, mask[:1], how="missing")
 
 
 def test_a_draw_is_a_cell_that_the_column_has_and_nobody_named():
     table = pd.DataFrame({"a": np.arange(50.0), "b": [None, *range(49)]})
     mask = np.zeros((50, 2), dtype=bool)
     mask[:20] = True
-    repaired = repair(table, mask, how="draw", random_state=0)
+    repaired = repair_cells(table, mask, how="draw", random_state=0)
     assert repaired.iloc[:20].isin({"a": range(20, 50), "b": range(19, 49)}).all(axis=None)
-    assert repair(table, mask, how="draw", random_state=0).equals(repaired)
-    assert not repair(table, mask, how="draw", random_state=1).equals(repaired)
+    assert repair_cells(table, mask, how="draw", random_state=0).equals(repaired)
+    assert not repair_cells(table, mask, how="draw", random_state=1).equals(repaired)
 
 
 def test_near_rows_tell_the_median_and_the_most_frequent():
@@ -179,12 +181,12 @@ def test_near_rows_tell_the_median_and_the_most_frequent():
     table.loc[0, ["size", "kind"]] = [999.0, "z"]
     table.loc[23, ["size", "kind"]] = [999.0, "z"]
     cells = [(0, "size"), (0, "kind"), (23, "size"), (23, "kind")]
-    repaired = repair(table, cells, how="neighbours")
+    repaired = repair_cells(table, cells, how="neighbours")
     # All eleven others of the cluster are equally near, whatever they are called.
     assert repaired.loc[0, ["size", "kind"]].tolist() == [6.0, "a"]
     assert repaired.loc[23, ["size", "kind"]].tolist() == [55.0, "b"]
     shuffled = table.sample(frac=1, random_state=1)
-    assert repair(shuffled, cells, how="neighbours").loc[table.index].equals(repaired)
+    assert repair_cells(shuffled, cells, how="neighbours").loc[table.index].equals(repaired)
 
 
 def test_a_cell_in_doubt_does_not_say_which_rows_are_near():
@@ -193,18 +195,18 @@ def test_a_cell_in_doubt_does_not_say_which_rows_are_near():
     wild = table.copy()
     wild.loc[4, "b"] = 1e9
     cells = [(4, "a"), (4, "b")]
-    one, other = (repair(X, cells, how="neighbours") for X in (table, wild))
+    one, other = (repair_cells(X, cells, how="neighbours") for X in (table, wild))
     pd.testing.assert_frame_equal(one, other)
 
 
 def test_values_come_from_a_list_or_from_a_column_of_the_frame():
     table = TABLES["pandas"]()
     cells = pd.DataFrame({"row": [3, 0], "column": ["age", "pay"], "right": [30.0, 9.5]})
-    repaired = repair(table, cells, how="values", values="right")
+    repaired = repair_cells(table, cells, how="values", values="right")
     assert (repaired.loc[3, "age"], repaired.loc[0, "pay"]) == (30, 9.5)
     assert repaired["age"].dtype == table["age"].dtype
-    assert repair(table, cells, how="values", values=[30, 9.5]).equals(repaired)
-    gap = repair(table, cells, how="values", values=[None, 9.5])
+    assert repair_cells(table, cells, how="values", values=[30, 9.5]).equals(repaired)
+    gap = repair_cells(table, cells, how="values", values=[None, 9.5])
     assert np.isnan(gap.loc[3, "age"])
     assert gap.loc[0, "pay"] == 9.5
 
@@ -213,13 +215,13 @@ def test_values_come_from_a_list_or_from_a_column_of_the_frame():
 def test_every_library_takes_values_of_the_columns_type(library):
     cells = [(0, name) for name in COLUMNS]
     values = [21, 9, "x", dt.datetime(2022, 2, 2), False]
-    repaired = repair(TABLES[library](), cells, how="values", values=values)
+    repaired = repair_cells(TABLES[library](), cells, how="values", values=values)
     assert [cells_of(repaired, name)[0] for name in COLUMNS] == values
 
 
 def test_a_longer_text_is_not_cut_to_the_width_of_an_array():
     array = np.array([["a", "b"], ["c", "d"]])
-    assert repair(array, [(0, "x1")], how="values", values=["beta"])[0, 1] == "beta"
+    assert repair_cells(array, [(0, "x1")], how="values", values=["beta"])[0, 1] == "beta"
 
 
 @pytest.mark.parametrize(
@@ -234,17 +236,17 @@ def test_a_longer_text_is_not_cut_to_the_width_of_an_array():
 @pytest.mark.parametrize("value", [2.5, "two"])
 def test_a_value_that_does_not_fit_its_column_is_refused(table, value):
     with pytest.raises(ValueError, match="give values of its type, or change the type"):
-        repair(table, [(0, "x0")], how="values", values=[value])
+        repair_cells(table, [(0, "x0")], how="values", values=[value])
 
 
 def test_row_ids_are_the_index():
     table = pd.DataFrame({"a": [1.0, 2.0]}, index=["ann", "bob"])
-    assert repair(table, [("bob", "a")], how="missing")["a"].isna().to_dict() == {
+    assert repair_cells(table, [("bob", "a")], how="missing")["a"].isna().to_dict() == {
         "ann": False,
         "bob": True,
     }
     dated = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.to_datetime(["2020-01-01", "2020-01-02"]))
-    assert repair(dated, [(dated.index[1], "a")], how="missing")["a"].isna().tolist() == [
+    assert repair_cells(dated, [(dated.index[1], "a")], how="missing")["a"].isna().tolist() == [
         False,
         True,
     ]
@@ -252,9 +254,13 @@ def test_row_ids_are_the_index():
 
 def test_ids_that_stand_twice_do_not_matter_where_they_are_not_named():
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=[7, 7, 8])
-    assert repair(table, [(8, "a")], how="missing")["a"].isna().tolist() == [False, False, True]
+    assert repair_cells(table, [(8, "a")], how="missing")["a"].isna().tolist() == [
+        False,
+        False,
+        True,
+    ]
     with pytest.raises(ValueError, match="names the row 7, which X has 2 times"):
-        repair(table, [(7, "a")], how="missing")
+        repair_cells(table, [(7, "a")], how="missing")
 
 
 SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
@@ -279,24 +285,24 @@ SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
 )  # fmt: skip
 def test_each_mistake_gets_one_sentence(cells, settings, sentence):
     with pytest.raises(ValueError, match=sentence):
-        repair(SMALL, cells, **settings)
+        repair_cells(SMALL, cells, **settings)
 
 
 @pytest.mark.parametrize("cells", [7, "age", [1, 2, 3], None])
 def test_what_names_no_cells_is_refused(cells):
     with pytest.raises(TypeError, match="give a data frame with columns 'row' and 'column'"):
-        repair(SMALL, cells, how="draw")
+        repair_cells(SMALL, cells, how="draw")
 
 
 def test_values_must_be_many():
     with pytest.raises(TypeError, match="values is 7; give a list with one value per cell"):
-        repair(SMALL, [(0, "a")], how="values", values=7)
+        repair_cells(SMALL, [(0, "a")], how="values", values=7)
 
 
 def test_nothing_is_done_unasked():
     with pytest.raises(TypeError, match="how"):
-        repair(SMALL, [(0, "a")])
-    assert repair(SMALL, [], how="neighbours").equals(SMALL)
+        repair_cells(SMALL, [(0, "a")])
+    assert repair_cells(SMALL, [], how="neighbours").equals(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +315,7 @@ def test_nothing_is_done_unasked():
     ],
 )
 def test_arrow_keeps_its_own_types(column, value):
-    repaired = repair(pa.table({"a": column}), [(1, "a")], how="values", values=[value])
+    repaired = repair_cells(pa.table({"a": column}), [(1, "a")], how="values", values=[value])
     old = column.to_pylist()
     assert repaired["a"].to_pylist() == [old[0], value, old[2]]
     assert repaired["a"].type == column.type
@@ -318,7 +324,7 @@ def test_arrow_keeps_its_own_types(column, value):
 def test_dates_of_python_are_filled_from_neighbours():
     days = [dt.date(2020, 1, day) for day in range(1, 15)]
     table = pd.DataFrame({"day": days, "size": np.arange(14.0)})
-    repaired = repair(table, [(0, "day")], how="neighbours")
+    repaired = repair_cells(table, [(0, "day")], how="neighbours")
     assert repaired["day"].tolist() == [days[5], *days[1:]]
 
 
@@ -347,7 +353,7 @@ def test_a_list_of_suspects_that_was_saved_and_edited_is_read_back(library, tmp_
     named = list(zip(seen["row"], seen["column"], strict=True))
     assert {column for _, column in named} >= {"size", "count"}
     by_hand, by_rule = (
-        repair(table, fixed, how="values", values=values) for values in ("fix", "typical")
+        repair_cells(table, fixed, how="values", values=values) for values in ("fix", "typical")
     )
     for row, column in named:
         given = cells_of(by_hand, column)[row]
@@ -364,12 +370,12 @@ def test_a_list_of_suspects_that_was_saved_and_edited_is_read_back(library, tmp_
 def test_only_text_that_is_exactly_a_number_is_a_number(table, value):
     name = "a" if hasattr(table, "columns") else "x0"
     with pytest.raises(ValueError, match=f"for column '{name}'"):
-        repair(table, [(0, name)], how="values", values=[value])
+        repair_cells(table, [(0, name)], how="values", values=[value])
     for text, number in (("9", 9), ("-31.5", -31.5), ("2e3", 2000)):
-        repaired = repair(table, [(0, name)], how="values", values=[text])
+        repaired = repair_cells(table, [(0, name)], how="values", values=[text])
         assert np.asarray(repaired)[0, 0] == number
 
 
 def test_a_seed_that_is_none_gets_a_sentence():
     with pytest.raises(ValueError, match="random_state is 'x'; give a whole number"):
-        repair(SMALL, [(0, "a")], how="draw", random_state="x")
+        repair_cells(SMALL, [(0, "a")], how="draw", random_state="x")

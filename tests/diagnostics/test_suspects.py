@@ -22,9 +22,9 @@ from cellworth import (
     suspect_cells,
     value_game,
 )
-from cellworth.diagnostics.anomaly import log_densities
-from cellworth.diagnostics.cells import relative_worth
-from cellworth.diagnostics.features import Column
+from cellworth.diagnostics.anomaly import compute_log_densities
+from cellworth.diagnostics.cells import standardize_values
+from cellworth.diagnostics.features import FeatureColumn
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -65,7 +65,7 @@ COLUMNS = ["rank", "row", "column", "cell", "typical", "suspicion"]
 
 def test_the_list_says_where_what_and_why(valued):
     X, y, wrong, valuation = valued
-    cells = suspect_cells(X, y, valuation, k=7)
+    cells = suspect_cells(X, y, valuation=valuation, k=7)
     assert list(cells.columns) == [
         *COLUMNS, "worth", "standard_error", "validation_error", "reason",
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def test_the_list_says_where_what_and_why(valued):
 
 def test_cells_are_in_the_order_of_suspicion(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation, k=10_000)
+    cells = suspect_cells(X, y, valuation=valuation, k=10_000)
     assert len(cells) == X.size
     suspicion = cell_suspicion(X, y)
     assert cells["suspicion"].tolist() == sorted(suspicion.ravel(), reverse=True)
@@ -104,15 +104,15 @@ def test_without_a_valuation_there_is_no_worth():
 def test_errors_are_listed_as_far_as_the_valuation_knows_them():
     X, y, _ = people()
     valuer = OutOfBagValuer(n_trees=30, random_state=0, progress=False).fit(X, y)
-    listed = suspect_cells(X, y, valuer.valuation_).columns
+    listed = suspect_cells(X, y, valuation=valuer.valuation_).columns
     assert "validation_error" not in listed
     assert "standard_error" in listed
 
 
 def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation, by="worth", k=5)
-    relative = relative_worth(valuation.values, y)
+    cells = suspect_cells(X, y, valuation=valuation, by="worth", k=5)
+    relative = standardize_values(valuation.values, y)
     np.testing.assert_allclose(
         cells["worth"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
     )
@@ -123,7 +123,7 @@ def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
 
 def test_relative_worth_is_told_within_class_and_column():
     worths = np.array([[1.0, 5.0], [3.0, 5.0], [8.0, 5.0], [np.nan, 2.0], [4.0, np.nan]])
-    relative = relative_worth(worths, np.array(["a", "a", "a", "b", "b"]))
+    relative = standardize_values(worths, np.array(["a", "a", "a", "b", "b"]))
     spread = np.std([1, 3, 8])
     np.testing.assert_allclose(relative[:3, 0], np.array([-2, 0, 5]) / spread)
     np.testing.assert_array_equal(relative[:3, 1], 0)
@@ -134,14 +134,14 @@ def test_rounding_is_no_difference_in_worth():
     worths = np.full((6, 2), 0.1)
     worths[2, 0] += 1e-17 * 2
     worths[:, 1] = 3.0, 1.0, 2.0, 5.0, 4.0, 6.0
-    relative = relative_worth(worths, np.zeros(6))
+    relative = standardize_values(worths, np.zeros(6))
     np.testing.assert_array_equal(relative[:, 0], 0)
     assert relative[:, 1].argmax() == 5
 
 
 def test_a_worth_that_is_not_low_is_not_called_low(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation, by="worth", k=X.size)
+    cells = suspect_cells(X, y, valuation=valuation, by="worth", k=X.size)
     assert "standard deviations above the median" in cells["reason"].iloc[-1]
     assert not cells["reason"].str.contains(" -").any()
 
@@ -151,7 +151,7 @@ def test_blocks_that_nobody_visited_are_not_listed_by_worth():
     valuer = OutOfBagValuer(n_trees=2, random_state=0, progress=False).fit(X, y)
     visited = int((~np.isnan(valuer.values_)).sum())
     assert 0 < visited < X.size
-    assert len(suspect_cells(X, y, valuer.valuation_, by="worth", k=X.size)) == visited
+    assert len(suspect_cells(X, y, valuation=valuer.valuation_, by="worth", k=X.size)) == visited
 
 
 def test_a_cell_of_a_group_has_the_worth_of_its_block():
@@ -161,12 +161,12 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
     blocks = Blocks.cut(X.index, X.columns, row_groups=row_groups, column_groups=parts)
     game = TableGame(np.random.default_rng(1).normal(size=(8, 4)))
     valuation = value_game(game, blocks, stop=AfterTasks(9), random_state=0)
-    cells = suspect_cells(X, y, valuation, k=X.size)
+    cells = suspect_cells(X, y, valuation=valuation, k=X.size)
     groups = dict(zip(X.index, row_groups, strict=True))
     for _, cell in cells.iterrows():
         column = "p" if cell["column"] == "pay" else "who"
         assert cell["worth"] == valuation.loc[groups[cell["row"]], column]
-    by_worth = suspect_cells(X, y, valuation, k=X.size, by="worth")
+    by_worth = suspect_cells(X, y, valuation=valuation, k=X.size, by="worth")
     assert sorted(by_worth["worth"]) == sorted(cells["worth"])
 
 
@@ -174,7 +174,7 @@ def test_the_worth_of_labels_is_passed_over():
     X, y, _ = people(20)
     X.columns = [1, 2, 3]
     valuation = KNNValuer(value_labels=True, progress=False, random_state=0).fit(X, y).valuation_
-    cells = suspect_cells(X, y, valuation, k=X.size)
+    cells = suspect_cells(X, y, valuation=valuation, k=X.size)
     assert set(cells["column"]) == {1, 2, 3}
     at = cells.iloc[0]
     assert at["worth"] == valuation.loc[at["row"], str(at["column"])]
@@ -182,8 +182,8 @@ def test_the_worth_of_labels_is_passed_over():
 
 def test_columns_are_matched_by_name(valued):
     X, y, _, valuation = valued
-    ordered = suspect_cells(X, y, valuation, k=20)
-    mixed_up = suspect_cells(X[["pay", "age", "job"]], y, valuation, k=20)
+    ordered = suspect_cells(X, y, valuation=valuation, k=20)
+    mixed_up = suspect_cells(X[["pay", "age", "job"]], y, valuation=valuation, k=20)
     wanted = ["row", "column", "worth", "suspicion"]
     pd.testing.assert_frame_equal(
         *(cells[wanted].sort_values(wanted[:2], ignore_index=True) for cells in (ordered, mixed_up))
@@ -235,11 +235,13 @@ def test_dates_stay_dates_where_there_is_nothing_else():
 
 def test_worth_is_read_strip_by_strip(valued, monkeypatch):
     X, y, _, valuation = valued
-    expected = {by: suspect_cells(X, y, valuation, by=by) for by in ("suspicion", "worth")}
+    expected = {
+        by: suspect_cells(X, y, valuation=valuation, by=by) for by in ("suspicion", "worth")
+    }
     strips = valuation.strips
     monkeypatch.setattr(type(valuation), "strips", lambda self: strips(7))
     for by, cells in expected.items():
-        pd.testing.assert_frame_equal(suspect_cells(X, y, valuation, by=by), cells)
+        pd.testing.assert_frame_equal(suspect_cells(X, y, valuation=valuation, by=by), cells)
 
 
 def test_reasons_tell_gaps_targets_and_lone_rows():
@@ -293,7 +295,9 @@ def test_reasons_count_other_cells():
         counts[row] = 0 if told[1] == "none" else int(told[1])
         assert told[2] == ("are" if counts[row] > 1 else "is")
         assert ("as rare or rarer for" in reason) == (counts[row] > 0)
-    densities = log_densities(Column.of_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)).round(9)
+    densities = compute_log_densities(
+        FeatureColumn.of_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)
+    ).round(9)
     for row, count in counts.items():
         assert count == (densities <= densities[row]).sum() - 1
     assert {0, 1} < set(counts.values())
@@ -323,7 +327,7 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
         ({"k": 0}, "k is 0; give a whole number of at least 1"),
         ({"by": "price"}, "by is 'price'; give 'suspicion' or 'worth'"),
         ({"valuation": None, "by": "worth"}, "by is 'worth', but no valuation came"),
-        ({"valuation": "best"}, "valuation is of type str"),
+        ({"valuation": "best"}, "valuation must be a Valuation, got str"),
         ({"backend": "excel"}, "no data frame could be made with backend 'excel'"),
         ({"y": ["a"]}, "y has 1 labels but X has 80 rows"),
     ],
@@ -332,7 +336,7 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
     X, y, _, valuation = valued
     given = {"valuation": valuation, "X": X, "y": y} | changed
     with pytest.raises((ValueError, TypeError), match=sentence):
-        suspect_cells(given.pop("X"), given.pop("y"), given.pop("valuation"), **given)
+        suspect_cells(given.pop("X"), given.pop("y"), **given)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +355,7 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
 def test_a_table_that_was_not_valued_is_refused(valued, change, sentence):
     X, y, _, valuation = valued
     with pytest.raises(ValueError, match=sentence):
-        suspect_cells(change(X), y, valuation)
+        suspect_cells(change(X), y, valuation=valuation)
 
 
 # What it finds: small versions of the tables in docs/explanation/suspects.md.
@@ -386,7 +390,7 @@ def test_worth_alone_finds_less():
     case = detection.case("breast original", "A", 0, DATA)
     valuer = KNNValuer(10, random_state=0, progress=False)
     valuer.fit(case.X, case.y, X_val=case.X_val, y_val=case.y_val)
-    worth, _ = detection.figures(case.wrong, -relative_worth(valuer.values_, case.y))
+    worth, _ = detection.figures(case.wrong, -standardize_values(valuer.values_, case.y))
     suspicion, _ = detection.figures(case.wrong, cell_suspicion(case.X, case.y))
     assert 0.75 < worth < suspicion
 
@@ -426,19 +430,21 @@ def test_the_whole_census_table_takes_seconds():
 
 def test_arguments_in_another_order_get_a_sentence(valued):
     X, y, _, valuation = valued
-    order = r"is a Valuation; the order is suspect_cells\(X, y, valuation\)"
-    for given in ((valuation, X, y), (X, valuation, y), (valuation, y)):
+    order = r"got a Valuation; call suspect_cells\(X, y, valuation=valuation\)"
+    for given in ((valuation, X), (X, valuation), (valuation, y)):
         with pytest.raises(TypeError, match=order):
             suspect_cells(*given)
-    with pytest.raises(TypeError, match="valuation is of type KNNValuer; give the valuation_"):
-        suspect_cells(X, y, KNNValuer())
+    with pytest.raises(
+        TypeError, match="valuation must be a Valuation, got KNNValuer; pass the valuation_"
+    ):
+        suspect_cells(X, y, valuation=KNNValuer())
 
 
 def test_the_column_that_named_groups_of_rows_is_left_out(valued):
     X, y, _, _ = valued
     grouped = X.assign(team=[f"team {i % 7}" for i in range(len(X))])
     valuer = KNNValuer(progress=False).fit(grouped, y, row_groups="team")
-    cells = suspect_cells(grouped, y, valuer.valuation_, k=9)
-    pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuer.valuation_, k=9))
+    cells = suspect_cells(grouped, y, valuation=valuer.valuation_, k=9)
+    pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuation=valuer.valuation_, k=9))
     with pytest.raises(ValueError, match="X has a column 'team' beyond the valuation"):
-        suspect_cells(grouped.assign(team="other"), y, valuer.valuation_)
+        suspect_cells(grouped.assign(team="other"), y, valuation=valuer.valuation_)

@@ -6,7 +6,7 @@ import pytest
 
 from cellworth.diagnostics import suspects
 from cellworth.diagnostics.anomaly import Evidence
-from cellworth.diagnostics.suspects import NOBODY, typical_rows
+from cellworth.diagnostics.suspects import NO_ROW, find_typical_rows
 from cellworth.tables import Table
 
 
@@ -38,7 +38,7 @@ def test_typical_is_the_middle_number_or_the_most_frequent_level_of_like_rows(mo
     evidence = evidence_of(X, rng.integers(0, 2, 60))
     rows, columns = all_cells(X.shape)
     for row, column, found in zip(
-        rows, columns, typical_rows(evidence, rows, columns), strict=True
+        rows, columns, find_typical_rows(evidence, rows, columns), strict=True
     ):
         cells = X.iloc[like_rows(evidence, row, column), column]
         if column == 1:
@@ -52,7 +52,7 @@ def test_a_gap_is_typical_where_most_like_rows_have_one():
     X = pd.DataFrame({"n": [1.0, None, None, 2.0, None], "m": [1.0, 2.0, 3.0, 4.0, 5.0]})
     evidence = evidence_of(X, [0] * 5)
     rows = np.array([0, 1])
-    typical = X["n"].iloc[typical_rows(evidence, rows, np.array([0, 0]))]
+    typical = X["n"].iloc[find_typical_rows(evidence, rows, np.array([0, 0]))]
     assert typical.isna().iloc[0]
     # Of four other rows, two have a gap: the nearer kind decides.
     assert not typical.isna().iloc[1]
@@ -61,17 +61,21 @@ def test_a_gap_is_typical_where_most_like_rows_have_one():
 def test_among_equally_frequent_levels_the_nearest_is_typical():
     X = pd.DataFrame({"c": ["a", "b", "a", "b", "x"], "m": [1.0, 2.5, 7.0, 9.0, 2.5]})
     evidence = evidence_of(X, [0] * 5)
-    assert typical_rows(evidence, np.array([4]), np.array([0])).tolist() == [1]
+    assert find_typical_rows(evidence, np.array([4]), np.array([0])).tolist() == [1]
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3]])
 def test_among_equally_near_levels_content_decides_and_not_the_order_of_rows(order):
     cells = np.array(["m", "b", "a", "b", "a"])[order]
     X = pd.DataFrame({"c": cells, "m": [1.0] * 5})
-    like = typical_rows(evidence_of(X, [0] * 5), np.flatnonzero(cells == "m"), np.array([0]))
+    like = find_typical_rows(evidence_of(X, [0] * 5), np.flatnonzero(cells == "m"), np.array([0]))
     assert cells[like[0]] == "a"
 
 
 def test_a_row_alone_in_its_class_is_like_nobody():
     evidence = evidence_of([[1.0], [2.0], [3.0]], ["a", "a", "b"])
-    assert typical_rows(evidence, np.arange(3), np.zeros(3, dtype=int)).tolist() == [1, 0, NOBODY]
+    assert find_typical_rows(evidence, np.arange(3), np.zeros(3, dtype=int)).tolist() == [
+        1,
+        0,
+        NO_ROW,
+    ]

@@ -23,8 +23,8 @@ from cellworth import (
     Policy,
     RandomValuer,
     Serial,
-    split,
-    verify,
+    split_revenue,
+    verify_audit,
 )
 
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -54,11 +54,18 @@ def test_a_draft_is_saved_read_and_kept(tmp_path):
     valuation = valued()
     assert again.difference(valuation) is None
     payout = again.split(valuation, X[:60], amount="100.00")
-    alone = split(valuation, OWNERS, amount="100.00", negative="signed", minimum="5")
+    alone = split_revenue(
+        valuation, OWNERS, amount="100.00", policy=Policy(negative="signed", minimum="5")
+    )
     assert payout.amounts == alone.amounts
     assert (payout.currency, payout.agreement) == ("CHF", agreement.text)
     payout.save(tmp_path / "audit")
-    assert verify(tmp_path / "audit", data=DATA).checked == ("files", "split", "agreement", "data")
+    assert verify_audit(tmp_path / "audit", data=DATA).checked == (
+        "files",
+        "split",
+        "agreement",
+        "data",
+    )
 
 
 def test_rows_may_be_delivered_after_the_agreement():
@@ -191,7 +198,7 @@ def test_holdings_of_every_shape_survive_the_file(tmp_path):
     assert np.array_equal(again.codes, owners.codes)
     valuation = valuer.fit(**data).valuation_
     agreement.split(valuation, table, amount="10").save(tmp_path / "audit")
-    assert verify(tmp_path / "audit", data=data, valuer=valuer)
+    assert verify_audit(tmp_path / "audit", data=data, valuer=valuer)
 
 
 SMALL = {name: part[:12] if name in ("X", "y") else part for name, part in DATA.items()}

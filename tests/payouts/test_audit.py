@@ -29,8 +29,8 @@ from cellworth import (
     Permutations,
     Policy,
     load,
-    split,
-    verify,
+    split_revenue,
+    verify_audit,
 )
 
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -94,7 +94,7 @@ def changed(folder, name, change):
 
 def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
     for folder in (bundle[0], copy):
-        verdict = verify(folder, data=DATA, valuer=VALUER, seal=bundle[1])
+        verdict = verify_audit(folder, data=DATA, valuer=VALUER, seal=bundle[1])
         assert verdict, verdict
         assert verdict.checked == ALL
         assert repr(verdict) == "yes: files, split, agreement, data, values agree"
@@ -104,17 +104,18 @@ def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
 def test_the_library_of_the_data_does_not_matter(bundle, kind):
     data = DATA | {"X": kind(DATA["X"]), "X_val": kind(DATA["X_val"].reset_index(drop=True))}
     data["y_val"] = y[60:].to_numpy()
-    assert verify(bundle[0], data=data, valuer=VALUER)
+    assert verify_audit(bundle[0], data=data, valuer=VALUER)
 
 
 def test_without_data_the_verdict_says_what_was_left_out(bundle):
-    verdict = verify(bundle[0])
+    verdict = verify_audit(bundle[0])
     assert verdict.checked == ALL[:3]
     assert repr(verdict).endswith("values were not computed anew")
 
 
 def test_another_process_gives_the_same_verdict(bundle):
-    code = f"from cellworth import verify; print(verify({str(bundle[0])!r}, seal={bundle[1]!r}))"
+    call = f"verify_audit({str(bundle[0])!r}, seal={bundle[1]!r})"
+    code = f"from cellworth import verify_audit; print({call})"
     done = subprocess.run(  # noqa: S603 (our own line)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -145,7 +146,7 @@ def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, 
             else:
                 other = names[place - 1]
                 shutil.copy(bundle[0] / other, folder / name)
-            verdict = verify(folder)
+            verdict = verify_audit(folder)
             assert not verdict, (name, tampering)
             # A bit of the manifest is the name or the hash of some other file.
             named = names if (name, tampering) == ("manifest.json", "changed") else [name]
@@ -156,7 +157,7 @@ def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, 
 @pytest.mark.parametrize("name", ["more.txt", "valuation/rows-0.parquet", ".hidden"])
 def test_a_file_that_is_added_is_named(copy, name):
     (copy / name).write_bytes(b"x")
-    assert name in repr(verify(copy))
+    assert name in repr(verify_audit(copy))
 
 
 def set_amounts(plain):
@@ -207,7 +208,7 @@ def set_policy(key, value):
 )
 def test_numbers_that_are_changed_with_their_hashes_do_not_add_up(copy, change, where):
     changed(copy, "payout.json", change)
-    verdict = verify(copy)
+    verdict = verify_audit(copy)
     assert not verdict
     assert where in verdict.difference
 
@@ -216,7 +217,7 @@ def test_a_name_that_stands_twice_in_a_file_is_found(copy):
     text = (copy / "payout.json").read_text()
     (copy / "payout.json").write_text(text.replace('{\n "owners"', '{\n "nobody": 1,\n "owners"'))
     rehashed(copy)
-    assert "payout.json is not as it was written" in verify(copy).difference
+    assert "payout.json is not as it was written" in verify_audit(copy).difference
 
 
 def test_holdings_that_are_changed_with_all_that_follows_break_the_agreement(tmp_path):
@@ -227,10 +228,12 @@ def test_holdings_that_are_changed_with_all_that_follows_break_the_agreement(tmp
         .assign("eve", columns=NAMES[2])
     )
     honest = paid()
-    forged = split(honest.valuation, stolen, amount="1000.00", negative="carry")
+    forged = split_revenue(
+        honest.valuation, stolen, amount="1000.00", policy=Policy(negative="carry")
+    )
     replace(forged, agreement=honest.agreement).save(tmp_path / "a")
-    assert verify(tmp_path / "a")
-    verdict = verify(tmp_path / "a", data=DATA)
+    assert verify_audit(tmp_path / "a")
+    verdict = verify_audit(tmp_path / "a", data=DATA)
     assert verdict.difference == "ann does not hold what the agreement gives to ann."
 
 
@@ -240,10 +243,10 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
     mean = moments.mean.copy()
     mean[3, 1] += 0.01
     other = replace(honest.valuation, moments=replace(moments, mean=mean), owned=None)
-    forged = split(other, OWNERS, amount="1000.00", negative="carry")
+    forged = split_revenue(other, OWNERS, amount="1000.00", policy=Policy(negative="carry"))
     seal = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
-    assert verify(tmp_path / "a", data=DATA, seal=seal)
-    verdict = verify(tmp_path / "a", data=DATA, valuer=VALUER)
+    assert verify_audit(tmp_path / "a", data=DATA, seal=seal)
+    verdict = verify_audit(tmp_path / "a", data=DATA, valuer=VALUER)
     assert "1 values differ when they are computed anew, the first at (3, flavanoids)" in repr(
         verdict
     )
@@ -262,9 +265,9 @@ def test_errors_and_what_nobody_earned_are_computed_anew_too(tmp_path, figure):
         "status": {"status": "interrupted"},
     }
     forged = replace(valuation, **changes[figure])
-    split(forged, OWNERS, amount="1000.00").save(tmp_path / "a")
-    assert verify(tmp_path / "a", data=DATA)
-    verdict = verify(tmp_path / "a", data=DATA, valuer=VALUER)
+    split_revenue(forged, OWNERS, amount="1000.00").save(tmp_path / "a")
+    assert verify_audit(tmp_path / "a", data=DATA)
+    verdict = verify_audit(tmp_path / "a", data=DATA, valuer=VALUER)
     where = {"validation": "validation errors", "spread": "sampling errors"}.get(figure, figure)
     assert where in verdict.difference
 
@@ -274,7 +277,7 @@ def test_an_older_valid_valuation_in_place_of_the_valuation_is_found(copy, tmp_p
     shutil.rmtree(copy / "valuation")
     other.save(copy / "valuation")
     rehashed(copy)
-    assert "ann should get " in verify(copy).difference
+    assert "ann should get " in verify_audit(copy).difference
 
 
 def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
@@ -284,51 +287,53 @@ def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
     owners = Owners(rows).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, None))
     valuation = KNNValuer(3).fit(**data).valuation_
     with pytest.warns(UserWarning, match=r"100.0% of the rows"):
-        payout = split(valuation, owners, amount="10.00")
+        payout = split_revenue(valuation, owners, amount="10.00")
     payout.save(tmp_path / "a")
-    assert verify(tmp_path / "a", data=data)
+    assert verify_audit(tmp_path / "a", data=data)
     changed(tmp_path / "a", "payout.json", set_key("findings", []))
-    assert verify(tmp_path / "a")
-    assert "what the gate found" in verify(tmp_path / "a", data=data).difference
+    assert verify_audit(tmp_path / "a")
+    assert "what the gate found" in verify_audit(tmp_path / "a", data=data).difference
 
 
 def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundle, tmp_path):
     own = tmp_path / "mine.toml"
     text = (bundle[0] / "agreement.toml").read_bytes()
     own.write_bytes(text)
-    assert verify(bundle[0], agreement=own)
+    assert verify_audit(bundle[0], agreement=own)
     own.write_bytes(text.replace(b"carry", b"floor"))
     expected = "the agreement of the audit is not the one that was given."
-    assert verify(bundle[0], agreement=own).difference == expected
-    split(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
+    assert verify_audit(bundle[0], agreement=own).difference == expected
+    split_revenue(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
     expected = "the audit holds no agreement, but one was given."
-    assert verify(tmp_path / "bare", agreement=own).difference == expected
-    with pytest.raises(FileNotFoundError, match="which is no file; give the path of your copy"):
-        verify(bundle[0], agreement=tmp_path / "nope.toml")
+    assert verify_audit(tmp_path / "bare", agreement=own).difference == expected
+    with pytest.raises(
+        FileNotFoundError, match=r"agreement must be a file, got .*; pass the path of your copy"
+    ):
+        verify_audit(bundle[0], agreement=tmp_path / "nope.toml")
     with pytest.raises(TypeError, match="agreement must be a path, got 5"):
-        verify(bundle[0], agreement=5)
+        verify_audit(bundle[0], agreement=5)
 
 
 def test_an_agreement_that_is_taken_away_leaves_its_trace(copy):
     (copy / "agreement.toml").unlink()
     rehashed(copy)
-    assert "agreement_sha256" in verify(copy).difference
+    assert "agreement_sha256" in verify_audit(copy).difference
 
 
 def test_an_agreement_that_is_changed_leaves_its_trace(copy):
     text = (copy / "agreement.toml").read_text()
     (copy / "agreement.toml").write_text(text.replace('"carry"', '"floor"'))
     rehashed(copy)
-    assert "agreement_sha256" in verify(copy).difference
+    assert "agreement_sha256" in verify_audit(copy).difference
 
 
 def test_what_no_replay_can_tell_the_seal_tells(bundle, tmp_path):
     payout = paid()
     seal = replace(payout, agreement=None).save(tmp_path / "a")
     assert seal != bundle[1]
-    assert verify(tmp_path / "a", data=DATA, valuer=VALUER, seal=seal)
-    assert "agreement" not in verify(tmp_path / "a").checked
-    assert "the seal is" in verify(tmp_path / "a", seal=bundle[1]).difference
+    assert verify_audit(tmp_path / "a", data=DATA, valuer=VALUER, seal=seal)
+    assert "agreement" not in verify_audit(tmp_path / "a").checked
+    assert "the seal is" in verify_audit(tmp_path / "a", seal=bundle[1]).difference
 
 
 @pytest.mark.parametrize("name", ["X", "y", "X_val", "y_val"])
@@ -339,14 +344,14 @@ def test_other_data_is_named(bundle, name):
     else:
         table.iloc[0] = 2 - table.iloc[0] // 2
     where = "validation" if name.endswith("val") else name
-    verdict = verify(bundle[0], data=DATA | {name: table})
+    verdict = verify_audit(bundle[0], data=DATA | {name: table})
     assert verdict.difference.startswith(f"{where} is not the data that was valued")
 
 
 def test_rows_under_other_ids_are_found(bundle):
     renamed = DATA["X"].set_axis(range(100, 160))
     labels = DATA["y"].set_axis(range(100, 160))
-    verdict = verify(bundle[0], data=DATA | {"X": renamed, "y": labels})
+    verdict = verify_audit(bundle[0], data=DATA | {"X": renamed, "y": labels})
     assert "other ids" in verdict.difference
 
 
@@ -360,7 +365,7 @@ def test_rows_under_other_ids_are_found(bundle):
 )
 def test_a_valuer_with_other_settings_is_named(bundle, settings, where):
     valuer = KNNValuer(**({"n_neighbors": 3} | SETTINGS | settings))
-    assert where in verify(bundle[0], data=DATA, valuer=valuer).difference
+    assert where in verify_audit(bundle[0], data=DATA, valuer=valuer).difference
 
 
 def small_model_bundle(folder, cache):
@@ -372,22 +377,22 @@ def small_model_bundle(folder, cache):
         stop=AfterTasks(2), random_state=0, cache=cache, progress=False,
     )  # fmt: skip
     valuation = valuer.fit(**data).valuation_
-    split(valuation, owners, amount="10.00", gate="off", negative="floor").save(
-        folder, utilities=cache
-    )
+    split_revenue(
+        valuation, owners, amount="10.00", policy=Policy(gate="off", negative="floor")
+    ).save(folder, utilities=cache)
     return data, valuer
 
 
 def test_the_log_of_utilities_is_computed_anew(tmp_path):
     cache = FileCache(tmp_path / "cache.sqlite")
     data, valuer = small_model_bundle(tmp_path / "a", cache)
-    assert verify(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
+    assert verify_audit(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
     file = tmp_path / "a" / "utilities.parquet"
     log = pq.read_table(file).to_pydict()
     log["utility"][0] += 0.01
     pq.write_table(pa.table(log), file)
     rehashed(tmp_path / "a")
-    assert "a utility is" in verify(tmp_path / "a", data=data, valuer=valuer).difference
+    assert "a utility is" in verify_audit(tmp_path / "a", data=data, valuer=valuer).difference
 
 
 def test_a_replay_takes_nothing_from_a_cache(tmp_path):
@@ -396,7 +401,7 @@ def test_a_replay_takes_nothing_from_a_cache(tmp_path):
     for game, coalition, _ in valuer.cache.entries():
         poisoned.keep(game, {coalition: 99.0})
     valuer = valuer.set_params(cache=poisoned, checkpoint=tmp_path / "nowhere")
-    assert verify(tmp_path / "a", data=data, valuer=valuer)
+    assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -407,10 +412,10 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
     data = {"X": table, "y": target, "row_groups": "c"}
     valuer = ExactValuer(LinearRegression(), cv=4)
     valuation = valuer.fit(**data).valuation_
-    split(valuation, owners, amount="10", game="blocks", gate="off", negative="signed").save(
-        tmp_path / "a"
-    )
-    verdict = verify(tmp_path / "a", data=data, valuer=valuer)
+    split_revenue(
+        valuation, owners, amount="10", policy=Policy(game="blocks", gate="off", negative="signed")
+    ).save(tmp_path / "a")
+    verdict = verify_audit(tmp_path / "a", data=data, valuer=valuer)
     assert verdict, verdict
 
 
@@ -420,10 +425,13 @@ def test_whole_number_targets_that_the_training_rows_lack_are_no_difference(tmp_
     data = {"X": table[:8], "y": np.arange(8), "X_val": table[8:], "y_val": np.arange(8, 12)}
     owners = Owners(data["X"]).assign("ann", columns="a").assign("bob", columns="b")
     valuer = ExactValuer(LinearRegression())
-    split(
-        valuer.fit(**data).valuation_, owners, amount="10", gate="off", negative="signed"
-    ).save(tmp_path / "a")  # fmt: skip
-    assert verify(tmp_path / "a", data=data, valuer=valuer)
+    split_revenue(
+        valuer.fit(**data).valuation_,
+        owners,
+        amount="10",
+        policy=Policy(gate="off", negative="signed"),
+    ).save(tmp_path / "a")
+    assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
 
 
 EVIL = {
@@ -471,7 +479,7 @@ EVIL = {
 @pytest.mark.parametrize("what", EVIL)
 def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
     changed(copy, *EVIL[what])
-    verdict = verify(copy, data=DATA)
+    verdict = verify_audit(copy, data=DATA)
     assert not verdict
     assert len(verdict.difference) < 1000
     if what.startswith("codes"):
@@ -487,34 +495,34 @@ def test_json_that_is_none_is_a_difference(copy, name, content):
     (copy / name).write_bytes(content)
     if name != "manifest.json":
         rehashed(copy)
-    assert not verify(copy)
+    assert not verify_audit(copy)
 
 
 def test_a_link_out_of_the_folder_is_not_followed(copy, tmp_path):
     outside = tmp_path / "payout.json"
     shutil.move(copy / "payout.json", outside)
     (copy / "payout.json").symlink_to(outside)
-    assert verify(copy).difference == "payout.json is no file but a link or a device."
+    assert verify_audit(copy).difference == "payout.json is no file but a link or a device."
 
 
 def test_names_that_lead_out_of_the_folder_are_only_names(copy):
     manifest = json.loads((copy / "manifest.json").read_bytes())
     manifest["files"]["../../secret"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest, indent=1))
-    assert verify(copy).difference == "../../secret is missing."
+    assert verify_audit(copy).difference == "../../secret is missing."
 
 
 def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no manifest.json; give a folder that save"):
-        verify(tmp_path)
+        verify_audit(tmp_path)
     with pytest.raises(ValueError, match="a valuer came without data; give data="):
-        verify(bundle[0], valuer=VALUER)
+        verify_audit(bundle[0], valuer=VALUER)
     with pytest.raises(TypeError, match="data is of type DataFrame; give"):
-        verify(bundle[0], data=X)
+        verify_audit(bundle[0], data=X)
     with pytest.raises(ValueError, match="data has X, z; give what fit was given"):
-        verify(bundle[0], data={"X": X, "z": y})
+        verify_audit(bundle[0], data={"X": X, "z": y})
     with pytest.raises(TypeError, match=r"valuer is <class .*>; give one with the settings"):
-        verify(bundle[0], data=DATA, valuer=KNNValuer)
+        verify_audit(bundle[0], data=DATA, valuer=KNNValuer)
     with pytest.raises(FileExistsError, match="is not empty; give a new folder"):
         paid().save(copy)
     with pytest.raises(TypeError, match="utilities is 'log'; give the FileCache"):

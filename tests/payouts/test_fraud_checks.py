@@ -20,14 +20,15 @@ from cellworth import (
     ExactValuer,
     KNNValuer,
     Owners,
+    Policy,
     TableGame,
     check_owners,
-    repair,
-    split,
+    repair_cells,
+    split_revenue,
     value_game,
 )
-from cellworth.payouts.copies import _rank_correlations
-from cellworth.payouts.fraud_checks import _shuffled
+from cellworth.payouts.copies import _correlate_ranks
+from cellworth.payouts.fraud_checks import _shuffle_cells
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
@@ -179,9 +180,9 @@ def test_an_owner_below_zero_is_named_with_its_value():
     assert finding.figure == pytest.approx(valuation.owners().values[0], rel=1e-9)
     assert "(surely)" in finding.sentence
     with pytest.raises(ValueError, match=r"nothing is split: the cells of bad .* pass gate='warn'"):
-        split(valuation, owners, amount="1.00", gate="refuse")
+        split_revenue(valuation, owners, amount="1.00", policy=Policy(gate="refuse"))
     with pytest.warns(UserWarning, match="the cells of bad are worth -"):
-        split(valuation, owners, amount="1.00")
+        split_revenue(valuation, owners, amount="1.00")
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3])
@@ -212,10 +213,10 @@ def test_the_correlation_of_ranks_leaves_gaps_out_in_pairs():
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 4))
     known = rng.random(numbers.shape) > 0.1
-    found = _rank_correlations(numbers, known)
+    found = _correlate_ranks(numbers, known)
     expected = pd.DataFrame(np.where(known, numbers, np.nan)).corr("spearman").abs()
     assert np.allclose(found, expected, atol=0.02)
-    whole = _rank_correlations(numbers, np.ones(numbers.shape, dtype=bool))
+    whole = _correlate_ranks(numbers, np.ones(numbers.shape, dtype=bool))
     assert np.allclose(whole, pd.DataFrame(numbers).corr("spearman").abs(), atol=1e-12)
 
 
@@ -236,10 +237,10 @@ def test_rounding_is_worth_nothing_to_anybody():
     assert 0 < np.abs(valuation.values).max() < 1e-15
     assert kinds(check_owners(owners, valuation)) == ["within noise"]
     with pytest.raises(ValueError, match="every owner is worth nothing or less"):
-        split(valuation, owners, amount="100", gate="off")
+        split_revenue(valuation, owners, amount="100", policy=Policy(gate="off"))
     owners, valuation = judged(np.ones((50, 2)), np.arange(50) % 2)
     with pytest.raises(ValueError, match="nothing to share by"):
-        split(valuation, owners, amount="100", negative="signed", gate="off")
+        split_revenue(valuation, owners, amount="100", policy=Policy(negative="signed", gate="off"))
 
 
 def test_values_that_are_small_because_the_score_is_count_as_they_are():
@@ -247,7 +248,7 @@ def test_values_that_are_small_because_the_score_is_count_as_they_are():
     sizes = np.array([0, 1, 1, 2])
     game = TableGame(1e-9 * np.outer(sizes, sizes))
     valuation = value_game(game, shape=Blocks.cut([0, 1], ["x0", "x1"]))
-    payout = split(valuation, owners, amount="100", gate="off")
+    payout = split_revenue(valuation, owners, amount="100", policy=Policy(gate="off"))
     assert list(map(str, payout.amounts)) == ["50.00", "50.00"]
 
 
@@ -258,7 +259,7 @@ def test_a_total_that_may_be_nothing_is_found_and_refused():
     assert (finding.kind, finding.owners) == ("within noise", ("a", "b"))
     assert abs(finding.figure) < 1.96 * noise.total_error
     with pytest.raises(ValueError, match=r"nothing is split: .* shares of it are noise"):
-        split(noise, owners, amount="1000", gate="refuse")
+        split_revenue(noise, owners, amount="1000", policy=Policy(gate="refuse"))
     rows = rng.normal(size=(100, 2))
     owners = Owners(rows).assign("a", columns="x0").assign("b", columns="x1")
     labels = (rows.sum(axis=1) > 0).astype(int)
@@ -271,13 +272,17 @@ def test_the_gate_cannot_be_shown_another_table():
     other = WINE[:120].assign(alcohol=1.0)
     valuation = KNNValuer(3, sweeps=1, random_state=0).fit(**data).valuation_
     for refused in (
-        lambda: split(valuation, Owners(other).assign("a"), amount="1", gate="off"),
+        lambda: split_revenue(
+            valuation, Owners(other).assign("a"), amount="1", policy=Policy(gate="off")
+        ),
         lambda: check_owners(Owners(other).assign("a"), valuation),
         lambda: KNNValuer(3, sweeps=1).fit(**data, owners=Owners(other).assign("a")),
     ):
         with pytest.raises(ValueError, match="other cells than the one that is valued"):
             refused()
-    assert split(valuation, Owners(pl.from_pandas(WINE[:120])).assign("a"), amount="1").amounts
+    assert split_revenue(
+        valuation, Owners(pl.from_pandas(WINE[:120])).assign("a"), amount="1"
+    ).amounts
 
 
 def test_a_column_of_row_groups_is_no_cell_of_the_owners_table():
@@ -286,7 +291,7 @@ def test_a_column_of_row_groups_is_no_cell_of_the_owners_table():
     owners = Owners(table.drop(columns="region")).assign("n", rows=slice(0, None, 2))
     owners = owners.assign("s", rows=slice(1, None, 2))
     valuer = KNNValuer(3).fit(table, **data, row_groups="region", owners=owners)
-    assert split(valuer.valuation_, owners, amount="1").owners == ("n", "s")
+    assert split_revenue(valuer.valuation_, owners, amount="1").owners == ("n", "s")
 
 
 def poisoned():
@@ -317,7 +322,7 @@ def test_an_owner_without_whom_the_model_is_better_is_found():
 def test_shuffled_cells_are_the_owners_own_column_by_column():
     table = pl.DataFrame({"n": [1, 2, None, 4, 5, 6], "t": list("abcdef"), "z": [0.5] * 6})
     mine = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0]], bool)
-    seen = repair(table, mine, how="values", values=_shuffled(Owners(table).table, mine))
+    seen = repair_cells(table, mine, how="values", values=_shuffle_cells(Owners(table).table, mine))
     assert seen.schema == table.schema
     for place, name in enumerate(table.columns):
         was, now = table[name].to_list(), seen[name].to_list()
@@ -343,7 +348,10 @@ def test_a_model_comes_with_rows_to_judge_on():
     ("given", "sentence"),
     [
         ((WINE,), r"owners is of type DataFrame; give Owners\(X\)"),
-        ((rows_of(WINE, [0] * len(WINE)), WINE), "valuation is of type DataFrame; give what a"),
+        (
+            (rows_of(WINE, [0] * len(WINE)), WINE),
+            "valuation must be a Valuation, got DataFrame; pass",
+        ),
     ],
 )
 def test_what_is_no_owners_and_no_valuation_gets_one_sentence(given, sentence):

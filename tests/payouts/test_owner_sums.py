@@ -9,10 +9,11 @@ from cellworth import (
     MemoryJournal,
     Owners,
     Permutations,
+    Policy,
     Processes,
     Serial,
     load,
-    split,
+    split_revenue,
 )
 from cellworth.certainty import widening
 
@@ -127,8 +128,10 @@ def test_owners_that_are_none_are_refused():
 
 
 def test_without_owners_in_fit_a_split_has_bounds_that_hold():
-    watched = split(fitted(), OWNERS, amount="1", gate="off")
-    bounded = split(KNNValuer(3).fit(X, y).valuation_, OWNERS, amount="1", gate="off")
+    watched = split_revenue(fitted(), OWNERS, amount="1", policy=Policy(gate="off"))
+    bounded = split_revenue(
+        KNNValuer(3).fit(X, y).valuation_, OWNERS, amount="1", policy=Policy(gate="off")
+    )
     assert bounded.errors.bounded
     assert not watched.errors.bounded
     assert (bounded.errors.together >= watched.errors.together).all()

@@ -23,11 +23,11 @@ from cellworth import (
     Permutations,
     Policy,
     TableGame,
-    split,
+    split_revenue,
     value_game,
 )
 from cellworth.moments import Moments, Tally, with_margins
-from cellworth.payouts.allocation import owner_values
+from cellworth.payouts.allocation import sum_owner_values
 from cellworth.provenance import Provenance, Session
 from cellworth.valuation import Valuation
 
@@ -89,8 +89,11 @@ def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negati
     worth = {code: value for code, value in sums(cells, whose).items() if code >= 0}
     counted = worth if negative == "signed" else {c: max(v, 0) for c, v in worth.items()}
     assume(sum(counted.values()) > 0)
-    payout = split(
-        valued(cells), owned(whose, cells.shape), amount=cents * CENT, negative=negative, gate="off"
+    payout = split_revenue(
+        valued(cells),
+        owned(whose, cells.shape),
+        amount=cents * CENT,
+        policy=Policy(negative=negative, gate="off"),
     )
     assert sum(payout.amounts) == cents * CENT
     for code, value in worth.items():
@@ -109,17 +112,19 @@ def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negati
 def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, random, cents):
     cells, whose = table
     assume(sum(v for c, v in sums(cells, whose).items() if c >= 0) > 0)
-    given_out = {"amount": cents * CENT, "negative": "signed", "gate": "off"}
-    first = split(valued(cells), owned(whose, cells.shape), **given_out)
+    given_out = {"amount": cents * CENT, "policy": Policy(negative="signed", gate="off")}
+    first = split_revenue(valued(cells), owned(whose, cells.shape), **given_out)
     codes = [code for code in np.unique(whose).tolist() if code >= 0]
     order = random.sample(range(len(codes)), len(codes))
     names = ["zoe", "amy", "kim", "bea"]
-    second = split(valued(cells), owned(whose, cells.shape, names, order), **given_out)
+    second = split_revenue(valued(cells), owned(whose, cells.shape, names, order), **given_out)
     expected = {names[c]: amounts_of(first)[f"owner {c}"] for c in codes}
     assert amounts_of(second) == expected
     # Rows in another order have other fingerprints, by which equal remainders go.
     rows = random.sample(range(len(cells)), len(cells))
-    third = amounts_of(split(valued(cells[rows]), owned(whose[rows], cells.shape), **given_out))
+    third = amounts_of(
+        split_revenue(valued(cells[rows]), owned(whose[rows], cells.shape), **given_out)
+    )
     worth = sums(cells, whose)
     total = sum(worth[c] for c in codes)
     rest = [Fraction(cents) * worth[c] / total % 1 for c in codes]
@@ -139,9 +144,9 @@ def test_an_owner_who_splits_itself_moves_no_share_of_others(table, data, cents)
     moved = data.draw(st.lists(st.booleans(), min_size=len(mine), max_size=len(mine)))
     in_two = whose.copy()
     in_two[tuple(mine[moved].T)] = 9
-    given_out = {"amount": cents * CENT, "negative": "signed", "gate": "off"}
-    before = split(valued(cells), owned(whose, cells.shape), **given_out)
-    after = split(valued(cells), owned(in_two, cells.shape), **given_out)
+    given_out = {"amount": cents * CENT, "policy": Policy(negative="signed", gate="off")}
+    before = split_revenue(valued(cells), owned(whose, cells.shape), **given_out)
+    after = split_revenue(valued(cells), owned(in_two, cells.shape), **given_out)
     others = [f"owner {c}" for c in np.unique(whose) if 0 <= c < whose.max()]
     for name in others:
         places = before.owners.index(name), after.owners.index(name)
@@ -155,7 +160,7 @@ def test_sums_of_cells_are_exact_whatever_the_order():
     cells = rng.normal(size=(50, 7)) * 10.0 ** rng.integers(-12, 3, (50, 7))
     rows = rng.permutation(50)
     one, other = (
-        owner_values(v, owned(np.zeros((50, 7)), (50, 7)).on(v.blocks))[0]
+        sum_owner_values(v, owned(np.zeros((50, 7)), (50, 7)).on(v.blocks))[0]
         for v in (valued(cells), valued(cells[rows]))
     )
     assert one == other
@@ -166,19 +171,27 @@ TWO = owned([[0, 1]], (1, 2))
 
 
 def test_a_minimum_is_for_every_owner():
-    payout = split(
-        valued([[9.0, 1.0]]), TWO, amount="100", minimum="20", gate="off", currency="JPY", unit="1"
+    payout = split_revenue(
+        valued([[9.0, 1.0]]),
+        TWO,
+        amount="100",
+        policy=Policy(minimum="20", gate="off", currency="JPY", unit="1"),
     )
     assert list(map(str, payout.amounts)) == ["80", "20"]
     assert payout.shares.tolist() == [0.8, 0.2]
-    signed = split(
-        valued([[9.0, -1.0]]), TWO, amount="100", minimum="20", negative="signed", gate="off"
+    signed = split_revenue(
+        valued([[9.0, -1.0]]),
+        TWO,
+        amount="100",
+        policy=Policy(minimum="20", negative="signed", gate="off"),
     )
     assert list(map(str, signed.amounts)) == ["80.00", "20.00"]
 
 
 def test_who_is_worth_less_than_nothing_pays_and_its_statement_says_so():
-    payout = split(valued([[3.0, -1.0]]), TWO, amount="100", negative="signed", gate="off")
+    payout = split_revenue(
+        valued([[3.0, -1.0]]), TWO, amount="100", policy=Policy(negative="signed", gate="off")
+    )
     assert str(payout.statement("owner 1")).startswith("owner 1 pays 50.00 EUR, -50.00% of 100")
     assert str(payout.statement("owner 0")).startswith("owner 0 gets 150.00 EUR")
 
@@ -187,8 +200,12 @@ def test_a_shortfall_is_carried_until_it_is_made_good():
     periods = [[3.0, -2.0], [3.0, 1.0], [3.0, 1.5]]
     carried, seen = None, []
     for cells in periods:
-        payout = split(
-            valued([cells]), TWO, amount="90", negative="carry", carried=carried, gate="off"
+        payout = split_revenue(
+            valued([cells]),
+            TWO,
+            amount="90",
+            carried=carried,
+            policy=Policy(negative="carry", gate="off"),
         )
         carried = payout.carried
         seen.append((list(map(str, payout.amounts)), dict(carried)))
@@ -200,14 +217,16 @@ def test_a_shortfall_is_carried_until_it_is_made_good():
 
 
 def test_nothing_and_one_owner_and_all_cells():
-    nothing = split(valued([[9.0, 1.0]]), TWO, amount=0, gate="off")
+    nothing = split_revenue(valued([[9.0, 1.0]]), TWO, amount=0, policy=Policy(gate="off"))
     assert list(map(str, nothing.amounts)) == ["0.00", "0.00"]
     assert nothing.shares.tolist() == [0, 0]
     one = Owners(np.zeros((2, 2))).assign("all")
-    payout = split(valued([[1.0, 2.0], [3.0, -1.0]]), one, amount=Decimal("0.01"), gate="off")
+    payout = split_revenue(
+        valued([[1.0, 2.0], [3.0, -1.0]]), one, amount=Decimal("0.01"), policy=Policy(gate="off")
+    )
     assert (payout.amounts, payout.undecided) == ((CENT,), ())
     assert payout.nobody == 0
-    huge = split(valued([[2.0, 1.0]]), TWO, amount="9" * 20, gate="off")
+    huge = split_revenue(valued([[2.0, 1.0]]), TWO, amount="9" * 20, policy=Policy(gate="off"))
     assert sum(map(Fraction, huge.amounts)) == Fraction("9" * 20)
 
 
@@ -215,7 +234,7 @@ def test_shared_cells_are_paid_alike_and_first_come_first_served():
     cells = valued([[6.0, 3.0]])
     for overlaps, expected in (("equal", [3, 6]), ("first", [6, 3])):
         owners = Owners(np.zeros((1, 2)), overlaps=overlaps).assign("ann", columns="x0")
-        payout = split(cells, owners.assign("bob"), amount="9", gate="off")
+        payout = split_revenue(cells, owners.assign("bob"), amount="9", policy=Policy(gate="off"))
         assert list(map(int, payout.amounts)) == expected
     shares = payout_of_shared().statement("ann").to_frame("pandas")["share"]
     assert shares.tolist() == [0.5]
@@ -223,18 +242,22 @@ def test_shared_cells_are_paid_alike_and_first_come_first_served():
 
 def payout_of_shared():
     owners = Owners(np.zeros((1, 2)), overlaps="equal").assign("ann", columns="x0").assign("bob")
-    return split(valued([[6.0, 3.0]]), owners, amount="9", gate="off")
+    return split_revenue(valued([[6.0, 3.0]]), owners, amount="9", policy=Policy(gate="off"))
 
 
 def test_two_who_share_all_their_cells_get_the_same():
     owners = Owners(np.zeros((1, 2)), overlaps="equal").assign("ann").assign("bob")
-    payout = split(valued([[6.0, 3.0]]), owners, amount="0.03", gate="off")
+    payout = split_revenue(valued([[6.0, 3.0]]), owners, amount="0.03", policy=Policy(gate="off"))
     assert sorted(payout.amounts) == [CENT, 2 * CENT]
 
 
 def test_intervals_join_both_errors_and_undecided_rankings_are_named():
-    payout = split(valued([[1.0, 0.9, 0.1]], errors=0.1), owned([[0, 1, 2]], (1, 3)), amount="1",
-                   gate="off")  # fmt: skip
+    payout = split_revenue(
+        valued([[1.0, 0.9, 0.1]], errors=0.1),
+        owned([[0, 1, 2]], (1, 3)),
+        amount="1",
+        policy=Policy(gate="off"),
+    )
     half = 1.959963984540054 * 0.1
     assert np.allclose(payout.intervals, [[v - half, v + half] for v in (1.0, 0.9, 0.1)])
     assert payout.undecided == (("owner 0", "owner 1"),)
@@ -243,14 +266,23 @@ def test_intervals_join_both_errors_and_undecided_rankings_are_named():
 
 
 def test_errors_of_sums_without_owners_in_fit_are_bounds():
-    payout = split(valued([[1.0, 0.9]], errors=0.1), owned([[0, 0]], (1, 2)), amount="1",
-                   gate="off")  # fmt: skip
+    payout = split_revenue(
+        valued([[1.0, 0.9]], errors=0.1),
+        owned([[0, 0]], (1, 2)),
+        amount="1",
+        policy=Policy(gate="off"),
+    )
     assert payout.errors.bounded
     assert payout.errors.together.tolist() == pytest.approx([0.2])
 
 
 def test_an_error_that_is_not_known_decides_nothing():
-    payout = split(replace(valued([[1.0, 0.1]]), status="interrupted"), TWO, amount="1", gate="off")
+    payout = split_revenue(
+        replace(valued([[1.0, 0.1]]), status="interrupted"),
+        TWO,
+        amount="1",
+        policy=Policy(gate="off"),
+    )
     assert np.isnan(payout.errors.together).all()
     assert payout.undecided == (("owner 0", "owner 1"),)
     assert "not known" in repr(payout)
@@ -259,16 +291,22 @@ def test_an_error_that_is_not_known_decides_nothing():
 
 
 def test_what_nobody_earned_and_nobody_owns_is_shown():
-    shown = repr(split(valued([[1.0, 0.5]]), owned([[0, -1]], (1, 2)), amount="1", gate="off"))
-    assert "Cells that nobody owns are worth 0.5000; nobody is paid for them." in shown
+    shown = repr(
+        split_revenue(
+            valued([[1.0, 0.5]]), owned([[0, -1]], (1, 2)), amount="1", policy=Policy(gate="off")
+        )
+    )
+    assert "Cells without an owner have a value of 0.5000, which is not paid out." in shown
     assert "The baseline of the score, 0.2500 (empty='prior'), is not allocated to any" in shown
 
 
 def test_many_owners_are_printed_in_few_lines():
-    payout = split(
-        valued(np.ones((100, 1)), errors=1.0), owned(np.arange(100), (100, 1)), amount="1",
-        gate="off",
-    )  # fmt: skip
+    payout = split_revenue(
+        valued(np.ones((100, 1)), errors=1.0),
+        owned(np.arange(100), (100, 1)),
+        amount="1",
+        policy=Policy(gate="off"),
+    )
     assert len(repr(payout).splitlines()) < 30
     assert "... and 80 more, in to_frame()" in repr(payout)
     # The head, the names of columns, 20 owners, and how many more there are.
@@ -290,10 +328,10 @@ def test_any_table_gives_the_same_payout(make):
     names = [f"x{j}" for j in range(4)] if isinstance(table, np.ndarray) else NAMES
     owners = Owners(table).assign("ann", columns=names[:2]).assign("bob", columns=names[2:])
     valuation = KNNValuer(3).fit(table, LABELS.to_numpy(), owners=owners).valuation_
-    payout = split(valuation, owners, amount="1000")
+    payout = split_revenue(valuation, owners, amount="1000")
     assert type(payout.to_frame()).__module__.split(".")[0] in ("pandas", "polars", "pyarrow")
     reference = Owners(WINE).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
-    expected = split(KNNValuer(3).fit(WINE, LABELS).valuation_, reference, amount="1000")
+    expected = split_revenue(KNNValuer(3).fit(WINE, LABELS).valuation_, reference, amount="1000")
     assert payout.amounts == expected.amounts
 
 
@@ -304,7 +342,7 @@ def test_text_ids_ids_that_occur_twice_and_numbers_as_names_work():
     owners = Owners(table).assign("ann", rows=[f"patient {i}" for i in range(10)])
     owners = owners.assign("bob", rows=[f"patient {i}" for i in range(10, 30)], columns=[1, 2])
     valuation = KNNValuer(3, value_labels=True).fit(table, labels, owners=owners).valuation_
-    payout = split(valuation, owners, amount="1000", label_owner="lab")
+    payout = split_revenue(valuation, owners, amount="1000", policy=Policy(label_owner="lab"))
     assert payout.owners == ("ann", "bob", "lab")
     assert payout.values[2] == pytest.approx(valuation.columns().values[-1], rel=1e-12)
     frame = payout.statement("ann").to_frame("pandas")
@@ -316,14 +354,19 @@ def test_text_ids_ids_that_occur_twice_and_numbers_as_names_work():
 
 
 def test_an_agreed_share_for_labels_where_they_are_no_players():
-    payout = split(
-        valued([[3.0, 1.0]]), TWO, amount="100", label_owner="lab", label_share="0.10", gate="off"
+    payout = split_revenue(
+        valued([[3.0, 1.0]]),
+        TWO,
+        amount="100",
+        policy=Policy(label_owner="lab", label_share="0.10", gate="off"),
     )
     assert list(map(str, payout.amounts)) == ["67.50", "22.50", "10.00"]
     both = Owners(np.zeros((3, 1))).assign("ann", rows=[0]).assign("bob", rows=[1, 2])
     both = both.assign("ann", rows=[0], columns="(label)")
     both = both.assign("bob", rows=[1, 2], columns="(label)")
-    payout = split(valued(np.ones((3, 1))), both, amount="90", label_share="0.5", gate="off")
+    payout = split_revenue(
+        valued(np.ones((3, 1))), both, amount="90", policy=Policy(label_share="0.5", gate="off")
+    )
     assert list(map(str, payout.amounts)) == ["30.00", "60.00"]
 
 
@@ -332,7 +375,9 @@ def test_groups_of_rows_that_are_sums_of_cells_split_as_cells_do():
     owners = Owners(WINE).assign("ann", rows=slice(0, 20)).assign("bob", rows=slice(20, None))
     grouped = KNNValuer(3).fit(WINE, LABELS, row_groups=groups).valuation_
     single = KNNValuer(3).fit(WINE, LABELS).valuation_
-    one, other = (split(v, owners, amount="100", gate="off") for v in (grouped, single))
+    one, other = (
+        split_revenue(v, owners, amount="100", policy=Policy(gate="off")) for v in (grouped, single)
+    )
     assert one.amounts == other.amounts
 
 
@@ -344,12 +389,14 @@ def test_games_of_blocks_must_be_asked_for_and_explain_themselves():
         Owners(np.zeros((4, 1))).assign("ann", rows=slice(0, 2)).assign("bob", rows=slice(2, 4))
     )
     with pytest.raises(ValueError, match=r"is of groups.*per head.*pass game='blocks'"):
-        split(valuation, owners, amount="1", gate="off", negative="signed")
+        split_revenue(valuation, owners, amount="1", policy=Policy(gate="off", negative="signed"))
     with pytest.raises(ValueError, match="game is 'blocks', but this valuation is of single cells"):
-        split(valued([[1.0, 1.0]]), TWO, amount="1", game="blocks", gate="off")
+        split_revenue(
+            valued([[1.0, 1.0]]), TWO, amount="1", policy=Policy(game="blocks", gate="off")
+        )
     moments = Moments.of(with_margins(np.array([[3.0], [1.0]])))
     valuation = replace(valuation, moments=moments)
-    payout = split(valuation, owners, amount="4", game="blocks", gate="off")
+    payout = split_revenue(valuation, owners, amount="4", policy=Policy(game="blocks", gate="off"))
     assert list(map(int, payout.amounts)) == [3, 1]
     assert "pays more per head" in repr(payout)
 
@@ -359,7 +406,7 @@ def test_a_statement_holds_totals_and_own_cells_and_nothing_else():
     labels = LABELS.set_axis(secret.index)
     owners = Owners(secret).assign("ann", rows=slice(0, 20)).assign("bob", rows=slice(20, None))
     valuation = KNNValuer(3).fit(secret, labels, owners=owners).valuation_
-    payout = split(valuation, owners, amount="100", gate="off")
+    payout = split_revenue(valuation, owners, amount="100", policy=Policy(gate="off"))
     statement = payout.statement("ann")
     frame = statement.to_frame()
     assert len(frame) == 80
@@ -388,9 +435,17 @@ def test_amounts_are_text_in_a_frame_exact_to_the_cent():
     assert frame.columns == ["owner", "value", "low", "high", "share", "amount"]
 
 
+def pay(**given):
+    policy = {name: given.pop(name) for name in vars(Policy()) if name in given}
+    return split_revenue(**given, policy=Policy(**policy))
+
+
 GOOD = {"valuation": valued([[2.0, 1.0]]), "owners": TWO, "amount": "1.00", "gate": "off"}
 WRONG = [
-    ({"valuation": np.ones((1, 2))}, "valuation is of type ndarray; give what a valuer's fit left"),
+    (
+        {"valuation": np.ones((1, 2))},
+        "valuation must be a Valuation, got ndarray; pass the valuation_",
+    ),
     ({"owners": {"ann": ["x0"]}}, r"owners is of type dict; give Owners\(X\)"),
     ({"owners": Owners(np.zeros((1, 2)))}, "owners names nobody; give cells to somebody"),
     ({"owners": owned([[0, 1, 1]], (1, 3))}, "columns 'x0', 'x1', 'x2', but the valuation has"),
@@ -428,32 +483,39 @@ WRONG = [
 @pytest.mark.parametrize(("changed", "sentence"), WRONG)
 def test_a_mistake_gets_one_sentence(changed, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
-        split(**(GOOD | changed))
+        pay(**(GOOD | changed))
 
 
 def test_an_amount_is_a_whole_number_of_any_type_and_shown_in_full():
-    assert split(**(GOOD | {"amount": np.int64(100)})).amount == 100
-    assert str(split(**(GOOD | {"amount": "1e5"}))).startswith("Payout of 100,000 EUR")
+    assert pay(**(GOOD | {"amount": np.int64(100)})).amount == 100
+    assert str(pay(**(GOOD | {"amount": "1e5"}))).startswith("Payout of 100,000 EUR")
 
 
 def test_a_payout_is_saved_in_a_folder_alone():
     with pytest.raises(TypeError, match="folder must be a path, got None; give text"):
-        split(**GOOD).save(None)
+        pay(**GOOD).save(None)
 
 
 def test_labels_that_play_need_no_agreed_share():
     valuation = KNNValuer(3, value_labels=True).fit(WINE, LABELS).valuation_
     owners = Owners(WINE).assign("ann")
     with pytest.raises(ValueError, match="label_share came, but labels were players"):
-        split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
-    unowned = split(valuation, owners, amount="1", gate="off")
+        split_revenue(
+            valuation,
+            owners,
+            amount="1",
+            policy=Policy(label_owner="lab", label_share="0.1", gate="off"),
+        )
+    unowned = split_revenue(valuation, owners, amount="1", policy=Policy(gate="off"))
     assert unowned.nobody == pytest.approx(valuation.columns().values[-1], rel=1e-12)
-    assert "\nLabels that nobody owns are worth" in repr(unowned)
+    assert "\nLabels without an owner have a value of" in repr(unowned)
     some = Owners(WINE).assign("ann", columns=WINE.columns[1:])
-    both = repr(split(valuation, some, amount="1", gate="off"))
-    assert "\nCells and labels that nobody owns are worth" in both
-    named = repr(split(valuation, some, amount="1", label_owner="lab", gate="off"))
-    assert "\nCells that nobody owns are worth" in named
+    both = repr(split_revenue(valuation, some, amount="1", policy=Policy(gate="off")))
+    assert "\nCells and labels without an owner have a value of" in both
+    named = repr(
+        split_revenue(valuation, some, amount="1", policy=Policy(label_owner="lab", gate="off"))
+    )
+    assert "\nCells without an owner have a value of" in named
 
 
 def test_who_holds_labels_alone_takes_no_known_errors_away():
@@ -461,8 +523,13 @@ def test_who_holds_labels_alone_takes_no_known_errors_away():
     owners = owners.assign("bob", columns=WINE.columns[1:])
     settings = {"design": Permutations(2), "sweeps": 3, "random_state": 0}
     valuation = KNNValuer(3, **settings).fit(WINE, LABELS, owners=owners).valuation_
-    plain = split(valuation, owners, amount="1", gate="off")
-    shared = split(valuation, owners, amount="1", label_owner="lab", label_share="0.1", gate="off")
+    plain = split_revenue(valuation, owners, amount="1", policy=Policy(gate="off"))
+    shared = split_revenue(
+        valuation,
+        owners,
+        amount="1",
+        policy=Policy(label_owner="lab", label_share="0.1", gate="off"),
+    )
     assert shared.owners == ("ann", "bob", "lab")
     assert not shared.errors.bounded
     for name in ("sampling", "validation"):
@@ -484,7 +551,9 @@ def test_a_hundred_owners_are_paid_in_seconds(n_rows, n_columns):
     begin = time.perf_counter()
     for owner in range(100):
         owners = owners.assign(f"owner {owner}", rows=slice(owner, None, 100))
-    payout = split(valued(cells), owners, amount="1000000.00", negative="signed")
+    payout = split_revenue(
+        valued(cells), owners, amount="1000000.00", policy=Policy(negative="signed")
+    )
     took = time.perf_counter() - begin
     assert isinstance(payout, Payout)
     assert sum(payout.amounts) == 1_000_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cellworth.payouts.policy import checked_money, in_units, quotas, weights
+from cellworth.payouts.policy import compute_quotas, compute_weights, parse_money, round_to_units
 
 CENT = Decimal("0.01")
 # Shares are ratios: whole numbers are as good as any values.
@@ -19,8 +19,8 @@ hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 
 def shared(worth, amount, unit=CENT, negative="floor", minimum=0):
-    shares = quotas(Fraction(amount), weights(worth, negative), Fraction(minimum))
-    return shares, in_units(shares, unit, range(len(worth)))
+    shares = compute_quotas(Fraction(amount), compute_weights(worth, negative), Fraction(minimum))
+    return shares, round_to_units(shares, unit, range(len(worth)))
 
 
 @pytest.mark.slow
@@ -110,32 +110,32 @@ def test_a_minimum_that_takes_from_one_owner_may_bring_another_below_it():
 
 
 def test_largest_remainders_get_the_cents_that_are_left():
-    amounts = in_units([Fraction(1, 3)] * 3, CENT, "cab")
+    amounts = round_to_units([Fraction(1, 3)] * 3, CENT, "cab")
     assert list(map(str, amounts)) == ["0.33", "0.34", "0.33"]
-    amounts = in_units([Fraction(5, 1000), Fraction(6, 1000), Fraction(9, 1000)], CENT, "abc")
+    amounts = round_to_units([Fraction(5, 1000), Fraction(6, 1000), Fraction(9, 1000)], CENT, "abc")
     assert list(map(str, amounts)) == ["0.00", "0.01", "0.01"]
 
 
 def test_remainders_of_those_who_pay_count_from_below():
-    amounts = in_units([Fraction(-1, 3), Fraction(4, 3)], CENT, "ab")
+    amounts = round_to_units([Fraction(-1, 3), Fraction(4, 3)], CENT, "ab")
     assert list(map(str, amounts)) == ["-0.33", "1.33"]
 
 
 def test_large_units_are_written_in_full():
-    assert list(map(str, in_units([Fraction(5000)], Decimal("1E+3"), "a"))) == ["5000"]
-    assert list(map(str, in_units([Fraction(5)], Decimal("2.50"), "a"))) == ["5.00"]
+    assert list(map(str, round_to_units([Fraction(5000)], Decimal("1E+3"), "a"))) == ["5000"]
+    assert list(map(str, round_to_units([Fraction(5)], Decimal("2.50"), "a"))) == ["5.00"]
 
 
 def test_the_callers_precision_changes_no_amount():
     with localcontext() as context:
         context.prec = 3
-        amounts = in_units([Fraction(1234567890, 100), Fraction(1, 100)], CENT, "ab")
-        assert checked_money("12345678.91", "amount", CENT) == Decimal("12345678.91")
+        amounts = round_to_units([Fraction(1234567890, 100), Fraction(1, 100)], CENT, "ab")
+        assert parse_money("12345678.91", "amount", CENT) == Decimal("12345678.91")
     assert amounts == [Decimal("12345678.90"), Decimal("0.01")]
 
 
 def test_huge_amounts_are_exact():
-    amount = checked_money("9" * 21 + ".99", "amount", CENT)
+    amount = parse_money("9" * 21 + ".99", "amount", CENT)
     _, amounts = shared([Fraction(1), Fraction(2), Fraction(4)], amount)
     assert sum(map(Fraction, amounts)) == Fraction(amount)
 
@@ -144,13 +144,13 @@ def test_huge_amounts_are_exact():
 def test_nothing_cannot_be_shared_by(negative):
     for worth in ([Fraction(0)], [Fraction(-1), Fraction(-2)], [Fraction(0), Fraction(0)]):
         with pytest.raises(ValueError, match=r"worth nothing or less, so that .*look at the model"):
-            weights(worth, negative)
+            compute_weights(worth, negative)
 
 
 def test_a_sum_that_is_rounding_is_nothing():
     worth = [Fraction(1), Fraction(-1) + Fraction(1, 2**52)]
     with pytest.raises(ValueError, match="all owners together are worth nothing"):
-        weights(worth, "signed")
+        compute_weights(worth, "signed")
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_a_sum_that_is_rounding_is_nothing():
 )
 def test_what_is_no_amount_gets_one_sentence(given, error, sentence):
     with pytest.raises(error, match=sentence):
-        checked_money(given, "amount", CENT)
+        parse_money(given, "amount", CENT)
 
 
 def test_a_minimum_for_all_must_be_there():
     with pytest.raises(
         ValueError, match=r"minimum of 60.00 for each of 2 owners is more than .*100"
     ):
-        quotas(Fraction(100), [Fraction(1), Fraction(1)], Fraction(60))
+        compute_quotas(Fraction(100), [Fraction(1), Fraction(1)], Fraction(60))

@@ -11,11 +11,11 @@ from cellworth import (
     Owners,
     Policy,
     ShardedTable,
-    split,
+    split_revenue,
     stored_moments,
-    verify,
+    verify_audit,
 )
-from cellworth.payouts.replay import owners_in_stretches
+from cellworth.payouts.replay import restore_sharded_owners
 from sharded_tables import write
 
 VALUER = KNNValuer(5, random_state=0, sweeps=2)
@@ -68,9 +68,11 @@ def test_a_sharded_table_is_asked_for_its_question(audit):
 
 def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
     folder, seal, data = audit
-    verdict = verify(folder, data=data, valuer=VALUER, seal=seal)
+    verdict = verify_audit(folder, data=data, valuer=VALUER, seal=seal)
     assert repr(verdict) == "yes: files, split, agreement, data, values agree"
-    assert repr(verify(folder, data=data)).endswith("data agree; values were not computed anew")
+    assert repr(verify_audit(folder, data=data)).endswith(
+        "data agree; values were not computed anew"
+    )
 
 
 def test_a_replay_never_holds_all_values(audit, monkeypatch):
@@ -78,7 +80,7 @@ def test_a_replay_never_holds_all_values(audit, monkeypatch):
     monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
     with pytest.raises(MemoryError):
         VALUER.fit(**data).valuation_.line("column", 0)
-    assert verify(folder, data=data, valuer=VALUER, seal=seal)
+    assert verify_audit(folder, data=data, valuer=VALUER, seal=seal)
 
 
 def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):
@@ -87,7 +89,7 @@ def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):
     column = table["b"].to_numpy().copy()
     column[450] += 1e-9
     other = in_files(tmp_path / "table", table.set_column(1, "b", pa.array(column)))
-    verdict = verify(folder, data={**data, "X": other}, valuer=VALUER)
+    verdict = verify_audit(folder, data={**data, "X": other}, valuer=VALUER)
     assert not verdict
     assert "X is not the table that was valued" in verdict.difference
 
@@ -99,16 +101,18 @@ def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    assert "is not the file that was saved" in verify(copy, data=data, seal=seal).difference
+    assert "is not the file that was saved" in verify_audit(copy, data=data, seal=seal).difference
 
 
 def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):
     *_, data = audit
     mine, other = (KNNValuer(k, random_state=0, sweeps=2).fit(**data).valuation_ for k in (5, 4))
     forged = replace(other, provenance=mine.provenance)
-    split(forged, four_banks(data["X"]), amount="9.00", gate="off").save(tmp_path / "audit")
-    assert verify(tmp_path / "audit", data=data)
-    verdict = verify(tmp_path / "audit", data=data, valuer=VALUER)
+    split_revenue(forged, four_banks(data["X"]), amount="9.00", policy=Policy(gate="off")).save(
+        tmp_path / "audit"
+    )
+    assert verify_audit(tmp_path / "audit", data=data)
+    verdict = verify_audit(tmp_path / "audit", data=data, valuer=VALUER)
     assert "values differ when they are computed anew, the first at (0, a)" in verdict.difference
 
 
@@ -122,14 +126,14 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tm
 def test_what_shards_do_without_is_refused(audit, change, words):
     folder, _, data = audit
     with pytest.raises(ValueError, match=words):
-        verify(folder, data=data | change)
+        verify_audit(folder, data=data | change)
 
 
 def test_a_table_in_memory_is_not_the_one_in_shards(audit):
     folder, _, data = audit
     table = cells()
     memory = data | {"X": table.drop_columns("y"), "y": table["y"].to_pylist()}
-    assert "one in shards was valued" in verify(folder, data=memory).difference
+    assert "one in shards was valued" in verify_audit(folder, data=memory).difference
 
 
 def test_owners_come_back_from_what_they_hold(audit):
@@ -138,7 +142,9 @@ def test_owners_come_back_from_what_they_hold(audit):
     owners = Owners(data["X"], overlaps="equal").assign("ann", rows=[1, 2, 9], columns=["a", "c"])
     owners = owners.assign("bob", columns="a").assign("ann", rows=slice(5, 900), columns="b")
     owners = owners.assign("eve", columns=["(label)"])
-    again = owners_in_stretches(owners.table, owners.on(valuation.blocks), valuation)
+    again = restore_sharded_owners(owners.table, owners.on(valuation.blocks), valuation)
     assert again.names == owners.names
     np.testing.assert_array_equal(again.codes, owners.codes)
-    assert split(valuation, owners, amount="9.00", gate="off", label_share="0.1")
+    assert split_revenue(
+        valuation, owners, amount="9.00", policy=Policy(gate="off", label_share="0.1")
+    )

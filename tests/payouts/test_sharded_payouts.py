@@ -7,10 +7,11 @@ import pytest
 from cellworth import (
     KNNValuer,
     Owners,
+    Policy,
     ShardedTable,
     check_owners,
     load,
-    split,
+    split_revenue,
     stored_moments,
     value_files,
 )
@@ -76,9 +77,9 @@ X_NAMES = np.array(["x0", "x1", "x2", "x3"], dtype=object)
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7])
 def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
-    plain = split(of_array(), held(X), amount="1000.00", gate="off")
+    plain = split_revenue(of_array(), held(X), amount="1000.00", policy=Policy(gate="off"))
     in_shards(whole(), tmp_path, n_shards)
-    stored = split(load(tmp_path), held(TABLE), amount="1000.00", gate="off")
+    stored = split_revenue(load(tmp_path), held(TABLE), amount="1000.00", policy=Policy(gate="off"))
     assert stored.amounts == plain.amounts
     np.testing.assert_array_equal(stored.values, plain.values)
     np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
@@ -98,29 +99,29 @@ def test_the_gate_says_what_it_did_not_look_for(tmp_path):
     assert [finding.kind for finding in check_owners(owners, stored)] == ["not looked for"]
     assert "below zero" in [finding.kind for finding in check_owners(held(TABLE), stored)]
     with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
-        split(stored, owners, amount="10.00")
+        split_revenue(stored, owners, amount="10.00")
 
 
 def test_what_was_not_looked_for_is_no_reason_to_refuse_but_what_was_found_is(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
     with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
-        payout = split(stored, owners, amount="10.00", gate="refuse")
+        payout = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="refuse"))
     assert "copies among the 50 rows were not looked for" in payout.notes[-1]
     with pytest.raises(ValueError, match="nothing is split: the cells of eve are worth -"):
-        split(stored, held(TABLE), amount="10.00", gate="refuse")
+        split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="refuse"))
 
 
 def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
     judged = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     stored = in_shards(whole(), tmp_path, validation=judged)
     owners = Owners(TABLE, overlaps="equal").assign("ann", columns="c2").assign("bob", columns="c0")
-    errors = split(stored, owners, amount="10.00", gate="off").errors
+    errors = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="off")).errors
     columns = stored.columns().standard_errors
     np.testing.assert_array_equal(errors.sampling, columns[[2, 0]])
     np.testing.assert_array_equal(errors.validation, judged[[2, 0]])
     assert not errors.bounded
     shared = owners.assign("eve", columns=["c0", "c1"])
-    errors = split(stored, shared, amount="10.00", gate="off").errors
+    errors = split_revenue(stored, shared, amount="10.00", policy=Policy(gate="off")).errors
     wanted = [columns[2], columns[0] / 2, columns[0] / 2 + columns[1]]
     np.testing.assert_allclose(errors.sampling, wanted, rtol=1e-15)
     assert errors.bounded
@@ -134,10 +135,10 @@ def test_owners_of_a_sharded_valuation_are_refused_with_a_sentence(tmp_path):
 def test_owners_of_another_table_are_refused(tmp_path):
     question = SHAPLEY | {"data_sha256": {"X": "abc"}}
     stored = in_shards(whole(question=question), tmp_path)
-    split(stored, held(TABLE), amount="10.00", gate="off")
+    split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
     other = held(Elsewhere((50, 4), "other"))
     with pytest.raises(ValueError, match="sha256"):
-        split(stored, other, amount="10.00", gate="off")
+        split_revenue(stored, other, amount="10.00", policy=Policy(gate="off"))
     with pytest.raises(ValueError, match=r"51 rows \(0, 1, 2, ...\), but the valuation has 50"):
         Owners(Elsewhere((51, 4))).assign("ann").on(stored.blocks)
 
@@ -177,7 +178,7 @@ def test_holdings_come_back_from_plain_text():
 
 def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
     stored = in_shards(whole(), tmp_path / "values")
-    payout = split(stored, held(TABLE), amount="10.00", gate="off")
+    payout = split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
     payout.save(tmp_path / "audit")
     kept = load(tmp_path / "audit" / "valuation")
     np.testing.assert_array_equal(kept.values, whole().values)
@@ -195,7 +196,7 @@ def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     valuer = KNNValuer(5, random_state=0, sweeps=2)
     valuation = valuer.fit(table, X_val=X_val, y_val=y[:40]).valuation_
     owners = Owners(table).assign("ann", rows=slice(0, 100)).assign("bob", rows=slice(100, 700))
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     rows = valuation.rows().values
     np.testing.assert_allclose(payout.values, [rows[:100].sum(), rows[100:].sum()], atol=1e-12)
     assert sum(payout.amounts) == 100

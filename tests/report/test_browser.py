@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, Owners, repair, report
+from cellworth import KNNValuer, Owners, repair_cells, report
 from cellworth.report.figures import visible
 from report_tables import DATA, census, flowers, hostile, quirks
 
@@ -522,7 +522,7 @@ def test_exported_marks_can_be_repaired(open_page, files):
     page.click("#chosen >> text=wrong")
     cells = pd.read_csv(io.StringIO(exported(page)), dtype={"row": str})
     assert cells["mark"].tolist() == ["wrong", "right", "wrong"]
-    repaired = repair(X, cells[cells["mark"] == "wrong"], how="missing")
+    repaired = repair_cells(X, cells[cells["mark"] == "wrong"], how="missing")
     changed = repaired.isna() & ~X.isna()
     assert changed.to_numpy().sum() == 2
 
@@ -539,7 +539,7 @@ def test_the_lines_on_the_page_read_marks_of_ids_and_names_like_formulas(
         page.keyboard.press("ArrowDown")
     (tmp_path / "marks.csv").write_text(exported(page), encoding="utf-8")
     lines = page.locator("#marks .help code").all_inner_texts()
-    here = {"pandas": pd, "repair": repair, "X": X}
+    here = {"pandas": pd, "repair": repair_cells, "X": X}
     for line in lines[:-1]:
         exec(line.replace("marks.csv", str(tmp_path / "marks.csv")), here)  # noqa: S102 (the page's own)
     repaired = eval(lines[-1], here)  # noqa: S307 (the page's own)

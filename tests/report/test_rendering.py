@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cellworth import load, report, split
+from cellworth import Policy, load, report, split_revenue
 from cellworth.report.figures import Unit, isolated_parts, moment, number, percentage, visible
 from report_tables import HOSTILE, flowers, hostile
 
@@ -52,7 +52,7 @@ class Reader(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def pages():
     valuation, X, y, owners = hostile()
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     summary = report.summarize(valuation, X, y, payout=payout, title=HOSTILE[0])
     return {"plain": report.render(report.summarize(*flowers())), "hostile": report.render(summary)}
 

@@ -12,7 +12,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import KNNValuer, Owners, TableGame, report, split, suspect_cells, value_game
+from cellworth import (
+    KNNValuer,
+    Owners,
+    Policy,
+    TableGame,
+    report,
+    split_revenue,
+    suspect_cells,
+    value_game,
+)
 from cellworth.certainty import WIDTH_95
 from cellworth.report import heatmaps
 from report_tables import flowers, hostile, quirks
@@ -51,7 +60,7 @@ def test_columns_stand_highest_first(summary):
 
 def test_cells_are_the_suspects_with_their_reasons(summary):
     valuation, X, y = flowers()
-    suspects = suspect_cells(X, y, valuation, k=100)
+    suspects = suspect_cells(X, y, valuation=valuation, k=100)
     lines = summary["cells"]["cells"]
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     assert [line["worth"] for line in lines] == suspects["worth"].tolist()
@@ -185,7 +194,7 @@ def test_cells_are_ranked_by_the_kinds_that_were_given():
     kinds = {"size": "categorical"}
     valuation = KNNValuer(cv=3, kinds=kinds, progress=False).fit(codes, y).valuation_
     lines = report.summarize(valuation, codes, y, k=72, kinds=kinds)["cells"]["cells"]
-    suspects = suspect_cells(codes, y, valuation, k=72, kinds=kinds)
+    suspects = suspect_cells(codes, y, valuation=valuation, k=72, kinds=kinds)
     assert [line["suspicion"] for line in lines] == suspects["suspicion"].tolist()
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]
@@ -250,7 +259,7 @@ def test_too_many_bytes_leave_rows_out(monkeypatch):
 
 def test_a_summary_without_cells_holds_none():
     valuation, X, y, owners = hostile()
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     plain = report.summarize(valuation, X, y, payout=payout, cells=False)
     assert plain["cells"] is plain["rows"] is plain["heatmap"] is None
     assert plain["owners"]["amount"] == "100.00"
@@ -279,7 +288,7 @@ def without_cells(valuation, X, y, **given):
 def test_without_cells_there_is_no_hash_to_try_guesses_on():
     valuation, X, y = flowers()
     owners = Owners(X).assign("one", columns=["size"]).assign("two", columns=["leaf", "seen"])
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     with_cells = report.render(report.summarize(valuation, X, y))
     assert re.search(r"[0-9a-fA-F]{64}", with_cells)
     for text in without_cells(valuation, X, y, payout=payout):
@@ -326,7 +335,7 @@ def test_without_cells_no_row_label_content_or_single_worth_is_left():
     owners = Owners(X).assign("east", rows=ids[:5]).assign("west", rows=ids[5:])
     valuer = KNNValuer(n_neighbors=1, cv=3, kinds={"town": "categorical"}, progress=False)
     valuation = valuer.fit(X, y, owners=owners).valuation_
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     texts = without_cells(valuation, X, y, payout=payout)
     hidden = [*ids, *map(str, X["pay"]), *X["town"], "healthy", '"ill"', ">ill<"]
     worths = [repr(worth) for worth in valuation.values.ravel().tolist()]
@@ -338,7 +347,7 @@ def test_without_cells_no_row_label_content_or_single_worth_is_left():
 
 def test_owners_get_what_the_payout_says():
     valuation, X, y, owners = hostile()
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     listed = report.summarize(valuation, X, y, payout=payout)["owners"]
     assert [line["owner"] for line in listed["lines"]] == list(payout.owners)
     assert [line["amount"] for line in listed["lines"]] == [str(a) for a in payout.amounts]
@@ -353,7 +362,7 @@ def test_notes_of_many_owners_are_notes_alone():
     for row in range(25):
         owners = owners.assign(f"owner {row}", rows=[row])
     valuation = KNNValuer(cv=2, progress=False).fit(X, y, owners=owners).valuation_
-    payout = split(valuation, owners, amount="100.00", gate="off")
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     notes = report.summarize(valuation, X, y, payout=payout)["owners"]["notes"]
     assert "... and 5 more, in to_frame()" in repr(payout)
     assert not [note for note in notes if note.startswith("...")]

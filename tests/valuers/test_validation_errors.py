@@ -25,10 +25,11 @@ from cellworth import (
     MonteCarloValuer,
     Owners,
     PlainGrids,
+    Policy,
     Processes,
     Serial,
     TableGame,
-    split,
+    split_revenue,
     value_game,
 )
 from cellworth.certainty import widening
@@ -359,7 +360,9 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(design):
 def test_payouts_of_model_games_have_intervals_of_validation_errors():
     owners = halves()
     valuation = ExactValuer(GaussianNB(), executor=Serial()).fit(**DATA, owners=owners).valuation_
-    payout = split(valuation, owners, amount="100.00", game="blocks", gate="off")
+    payout = split_revenue(
+        valuation, owners, amount="100.00", policy=Policy(game="blocks", gate="off")
+    )
     np.testing.assert_allclose(
         payout.errors.together, valuation.owners().validation_errors, rtol=1e-12
     )

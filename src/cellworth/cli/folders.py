@@ -14,7 +14,7 @@ import click
 from cellworth import storage
 from cellworth.cli.requests import FILE, Request
 from cellworth.cli.valuing import KNN, Question
-from cellworth.diagnostics.cells import without_groups
+from cellworth.diagnostics.cells import drop_group_column
 from cellworth.files import read_json
 from cellworth.loading import load
 from cellworth.payouts import bundle
@@ -30,7 +30,7 @@ _IN_PYTHON = {
     "check": "valuation.lowest(k) and table.take(rows) show cells to look at",
     "suspects": "valuation.lowest(k) and table.take(rows) show cells to look at",
     "explain": "explain_row(valuation, row) or explain_column(valuation, column)",
-    "split": "split(valuation, owners, amount=...)",
+    "split": "split_revenue(valuation, owners, amount=...)",
     "merge": "valuation.merge(other, folder)",
     "report": "report.save(path, valuation, None, cells=False)",
 }
@@ -71,7 +71,7 @@ class Result:
         """The question with its files read; one that these values do not answer is refused."""
         question = Question.of(self.request)
         valued = self.valuation.provenance.question.get("data_sha256", {}).get("X")
-        given = without_groups(question.data()["X"], self.valuation)
+        given = drop_group_column(question.data()["X"], self.valuation)
         if valued not in (None, given.sha256()):
             raise ValueError(
                 f"the values are not of {self.request.table}, which {FILE} beside them names (the "

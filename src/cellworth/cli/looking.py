@@ -62,7 +62,7 @@ def suspects(
     found = suspect_cells(
         question.data()["X"],
         question.y,
-        result.valuation,
+        valuation=result.valuation,
         k=n_cells,
         by=by,
         kinds=question.kinds,

@@ -19,11 +19,9 @@ from cellworth.cli.printing import note, print_result, progress_is_shown, shown
 from cellworth.cli.program import NO
 from cellworth.cli.valuing import Question, agreement_of, refuse_code_unasked, toml_of
 from cellworth.owners import Owners
-from cellworth.payouts import Agreement, Payout, Policy, Verdict
-from cellworth.payouts import split as split_amount
-from cellworth.payouts import verify as replayed
+from cellworth.payouts import Agreement, Payout, Policy, Verdict, split_revenue, verify_audit
 from cellworth.payouts.bundle import AGREEMENT, PAYOUT
-from cellworth.payouts.policy import Game, Gate, Negative
+from cellworth.payouts.policy import CheckPolicy, Negative, Players
 
 _USUAL = Policy()
 
@@ -38,11 +36,11 @@ policy_options = options.joined(
     click.option("--label-owner", metavar="NAME", help="Who holds the labels."),
     click.option("--label-share", help="Share for labels that do not play, such as 0.10."),
     click.option(
-        "--game", type=click.Choice(get_args(Game)), default=_USUAL.game, show_default=True,
+        "--game", type=click.Choice(get_args(Players)), default=_USUAL.game, show_default=True,
         help="Single cells are the players, or whole blocks.",
     ),
     click.option(
-        "--gate", type=click.Choice(get_args(Gate)), default=_USUAL.gate, show_default=True,
+        "--gate", type=click.Choice(get_args(CheckPolicy)), default=_USUAL.gate, show_default=True,
         help="What happens if copies or harmful owners are found.",
     ),
 )  # fmt: skip
@@ -173,7 +171,7 @@ def verify(
             "--table, --val and --model go with --values, which says what was asked."
         )
     _refuse_no_audit(folder)
-    verdict = replayed(folder, seal=seal, agreement=agreement, **anew)
+    verdict = verify_audit(folder, seal=seal, agreement=agreement, **anew)
     if verdict and result is not None:
         difference = _other_agreement(folder, result.request.agreement)
         verdict = Verdict(verdict.checked, difference)
@@ -287,8 +285,8 @@ def _payout(result: Result, given: dict[str, Any]) -> Payout:
         if named is None:
             raise click.UsageError("nobody is named; give --owners or --agreement.")
         owners = named
-    policy = {name: given[name] for name in _POLICY}
-    return split_amount(result.valuation, owners, amount=given["amount"], **policy)
+    policy = Policy(**{name: given[name] for name in _POLICY})
+    return split_revenue(result.valuation, owners, amount=given["amount"], policy=policy)
 
 
 def _payout_document(payout: Payout, output: Path | None, seal: str | None) -> dict[str, Any]:

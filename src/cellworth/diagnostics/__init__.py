@@ -5,7 +5,7 @@ from cellworth.diagnostics.comparison import Comparison, before_and_after
 from cellworth.diagnostics.detection import DetectionCurve, detection_curve
 from cellworth.diagnostics.explain import Explanation, explain_column, explain_row
 from cellworth.diagnostics.removal import RemovalCurve, removal_curve
-from cellworth.diagnostics.repair import repair
+from cellworth.diagnostics.repair import repair_cells
 from cellworth.diagnostics.suspects import suspect_cells
 
 __all__ = [
@@ -19,6 +19,6 @@ __all__ = [
     "explain_column",
     "explain_row",
     "removal_curve",
-    "repair",
+    "repair_cells",
     "suspect_cells",
 ]

@@ -12,7 +12,13 @@ from scipy import sparse
 from scipy.stats import rankdata
 
 from cellworth.blocks import Mask
-from cellworth.diagnostics.features import Column, Features, Levels, label_column, read_columns
+from cellworth.diagnostics.features import (
+    FeatureColumn,
+    Features,
+    Levels,
+    read_columns,
+    read_labels,
+)
 from cellworth.neighbours.columns import Distance, Floats, Kind, quantile_spread
 from cellworth.problem import read_target, target_groups
 from cellworth.tables import Table
@@ -108,7 +114,7 @@ class Evidence:
         Spreads to the nearest other number of the column.
     """
 
-    columns: list[Column]
+    columns: list[FeatureColumn]
     target: NDArray[Any]
     groups: Levels
     is_class: bool
@@ -122,12 +128,12 @@ class Evidence:
         """Look at all cells of a table."""
         target, classes = read_target(y, table)
         columns = read_columns(table, kinds)
-        label = label_column(target, classes)
+        label = read_labels(target, classes)
         groups = target_groups(target) if classes is None else label.levels
         features = Features.of([*columns, label])
-        rare = _counted([log_densities(column, groups) for column in columns])
-        misfit = _counted(_fits(features, columns))
-        apart: Floats = np.stack([isolation(column) for column in columns], axis=1)
+        rare = _count_columns([compute_log_densities(column, groups) for column in columns])
+        misfit = _count_columns(_score_fits(features, columns))
+        apart: Floats = np.stack([measure_isolation(column) for column in columns], axis=1)
         return cls(columns, target, groups, classes is not None, features, rare, misfit, apart)
 
     @property
@@ -135,7 +141,7 @@ class Evidence:
         """High where a cell is rare, a misfit, or far from all others."""
         n_rows = len(self.groups)
         suspicion: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
-        return suspicion + isolation_terms(self.isolation)
+        return suspicion + score_isolation(self.isolation)
 
     def nearest(self, row: int, column: int) -> int | None:
         """Row whose number is nearest to that of a cell which stands apart; None for others."""
@@ -148,45 +154,45 @@ class Evidence:
         return int(np.nanargmin(away))
 
 
-def _fits(features: Features, columns: list[Column]) -> list[Floats]:
+def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats]:
     """How well each cell fits the other cells of its row; comparable within a column."""
-    far, scores = residuals(features, columns), level_scores(features, columns)
+    far, scores = compute_residuals(features, columns), score_levels(features, columns)
     fits = []
     for place, column in enumerate(columns):
         fit = scores.get(place, np.ones(features.n_rows))
         if place in far:
             # The share of numbers that are as far off, times the score of there being a number.
             known = column.known
-            tail = _at_least_as_low(-far[place][known]) / known.sum()
+            tail = _count_at_most(-far[place][known]) / known.sum()
             fit[known] = np.maximum(fit[known], _LEAST_SCORE) * tail
         fits.append(fit)
     return fits
 
 
-def _counted(scores: list[Floats]) -> Counts:
-    return np.stack([_at_least_as_low(score) for score in scores], axis=1)
+def _count_columns(scores: list[Floats]) -> Counts:
+    return np.stack([_count_at_most(score) for score in scores], axis=1)
 
 
-def _at_least_as_low(scores: Floats) -> Counts:
+def _count_at_most(scores: Floats) -> Counts:
     counts: Counts = rankdata(np.round(scores, DIGITS), method="max").astype(np.int32)
     return counts
 
 
-def log_densities(column: Column, groups: Levels) -> Floats:
+def compute_log_densities(column: FeatureColumn, groups: Levels) -> Floats:
     """Logarithm of how common each cell is in its group of rows, leaving the cell out.
 
     The share of its level, or for numbers a density in units of the column's spread, times the
     share of cells that are no gap. The density of the whole column counts a little too, so that
     small groups know what is possible.
     """
-    density = _shares(column.levels, groups)
+    density = _compute_shares(column.levels, groups)
     if column.numbers is not None and column.known.any():
         known = column.known
-        density[known] *= _kernel_densities(column.numbers[known], groups[known])
+        density[known] *= _estimate_densities(column.numbers[known], groups[known])
     return np.log(density)
 
 
-def _shares(levels: Levels, groups: Levels) -> Floats:
+def _compute_shares(levels: Levels, groups: Levels) -> Floats:
     n_rows, n_levels = len(levels), int(levels.max()) + 1
     # One more row, spread over all levels: a level that occurs once is rare, not impossible.
     overall = (np.bincount(levels)[levels] - 1 + 1 / n_levels) / n_rows
@@ -197,23 +203,23 @@ def _shares(levels: Levels, groups: Levels) -> Floats:
     return shares
 
 
-def _kernel_densities(numbers: Floats, groups: Levels) -> Floats:
+def _estimate_densities(numbers: Floats, groups: Levels) -> Floats:
     if numbers.min() == numbers.max():
         return np.ones(len(numbers))
-    numbers = _centred(at_most_one(numbers))
+    numbers = _center(scale_to_one(numbers))
     spread = float(np.std(numbers)) or 1.0
-    overall = _sums_of_others(numbers, spread) / max(len(numbers) - 1, 1)
+    overall = _sum_kernels(numbers, spread) / max(len(numbers) - 1, 1)
     # What is farther from everything than numbers can tell is still not impossible.
     overall = np.maximum(overall, np.finfo(float).tiny)
     density = np.empty(len(numbers))
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        alike = _sums_of_others(numbers[rows], spread)
+        alike = _sum_kernels(numbers[rows], spread)
         density[rows] = (alike + PRIOR_ROWS * overall[rows]) / (len(rows) - 1 + PRIOR_ROWS)
     return density
 
 
-def _centred(numbers: Floats) -> Floats:
+def _center(numbers: Floats) -> Floats:
     """Numbers less the one in their middle: a large offset would take digits off all sums.
 
     Moments in seconds since 1970 that lie microseconds apart are alike in their first ten digits.
@@ -223,20 +229,20 @@ def _centred(numbers: Floats) -> Floats:
     return centred
 
 
-def _sums_of_others(numbers: Floats, spread: float) -> Floats:
+def _sum_kernels(numbers: Floats, spread: float) -> Floats:
     """Sum of the other numbers' kernels at each number, in units of the column's spread.
 
     The kernel is exp(-distance / width): it reaches far, and its sums follow from sorted numbers.
     """
-    width = bandwidth(numbers, spread)
+    width = compute_bandwidth(numbers, spread)
     order = np.argsort(numbers, kind="stable")
     steps = numbers[order] / width
     sums = np.empty(len(numbers))
-    sums[order] = _sums_below(steps) + _sums_below(-steps[::-1])[::-1]
+    sums[order] = _sum_below(steps) + _sum_below(-steps[::-1])[::-1]
     return sums * spread / (2.0 * width)
 
 
-def bandwidth(numbers: Floats, spread: float) -> float:
+def compute_bandwidth(numbers: Floats, spread: float) -> float:
     """Width of the kernel: Silverman's rule, times WIDTH."""
     low, high = np.percentile(numbers, (25, 75)).tolist()
     own = float(np.std(numbers))
@@ -244,7 +250,7 @@ def bandwidth(numbers: Floats, spread: float) -> float:
     return float(WIDTH * max(narrow, _NARROWEST * spread) * len(numbers) ** -0.2)
 
 
-def _sums_below(ascending: Floats) -> Floats:
+def _sum_below(ascending: Floats) -> Floats:
     """Sum over all earlier entries of exp(-distance)."""
     sums = np.empty(len(ascending))
     start, carried = 0, 0.0
@@ -278,7 +284,7 @@ class Response:
     heights: Floats
 
     @classmethod
-    def of_levels(cls, place: int, column: Column) -> Response:
+    def of_levels(cls, place: int, column: FeatureColumn) -> Response:
         """One regression per level, which should give 1 for its own rows.
 
         A level of one row has no witnesses left without it, and so a score of 0: all of these share
@@ -294,7 +300,7 @@ class Response:
         return cls(place, np.zeros(len(scores), dtype=np.intp), scores)
 
 
-def residuals(features: Features, columns: Sequence[Column]) -> dict[int, Floats]:
+def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
     """How far each number is from what the other cells of its row make of it.
 
     By column, for columns of numbers: the distance of the cell's uniform score from what a
@@ -310,12 +316,14 @@ def residuals(features: Features, columns: Sequence[Column]) -> dict[int, Floats
     for places in sharing.values():
         known = columns[places[0]].known
         asked = [Response.of_numbers(j, features.parts[j].numbers[:, 0]) for j in places]
-        for response, expected in zip(asked, _expected(features, known, asked), strict=True):
+        for response, expected in zip(
+            asked, _predict_left_out(features, known, asked), strict=True
+        ):
             found[response.place] = np.abs(response.heights - expected)
     return found
 
 
-def level_scores(features: Features, columns: Sequence[Column]) -> dict[int, Floats]:
+def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
     """How much the other cells of its row speak for each cell's level, 1 meaning it is certain.
 
     By column, for categories and for numbers with gaps, whose levels are: a number, a gap.
@@ -326,13 +334,13 @@ def level_scores(features: Features, columns: Sequence[Column]) -> dict[int, Flo
         if column.numbers is None or column.levels.any()
     ]
     everyone = np.ones(features.n_rows, dtype=bool)
-    scores = _expected(features, everyone, asked) if asked else []
+    scores = _predict_left_out(features, everyone, asked) if asked else []
     return {response.place: score for response, score in zip(asked, scores, strict=True)}
 
 
-def _expected(features: Features, known: Mask, asked: Sequence[Response]) -> list[Floats]:
+def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]) -> list[Floats]:
     """What regressions expect of each known row, had they been fitted without it; else NaN."""
-    inverse, sums = _taught(features, known, asked)
+    inverse, sums = _accumulate(features, known, asked)
     fits = [_Fit.of(inverse, features.own[r.place], s) for r, s in zip(asked, sums, strict=True)]
     expected = [np.full(features.n_rows, np.nan) for _ in asked]
     for rows, strip in features.strips():
@@ -347,32 +355,32 @@ def _expected(features: Features, known: Mask, asked: Sequence[Response]) -> lis
     return expected
 
 
-def _taught(
+def _accumulate(
     features: Features, known: Mask, asked: Sequence[Response]
 ) -> tuple[Floats, list[Floats]]:
     """Inverse of the penalised Gram matrix, and sums of features times responses."""
-    gram = np.diag(penalties(len(features)))
+    gram = np.diag(make_penalties(len(features)))
     sums: list[Floats] = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
     for rows, strip in features.strips():
         teaching = strip * known[rows][:, None]
         gram += teaching.T @ teaching
         for response, total in zip(asked, sums, strict=True):
-            total[:] += _sums_by_level(response, rows, teaching, len(total))
-    return _inverse(gram), sums
+            total[:] += _sum_by_level(response, rows, teaching, len(total))
+    return _invert(gram), sums
 
 
-def penalties(n_features: int) -> Floats:
+def make_penalties(n_features: int) -> Floats:
     """Penalty of each feature; the constant comes last."""
     return np.append(np.full(n_features - 1, PENALTY), _PENALTY_OF_CONSTANT)
 
 
-def _sums_by_level(response: Response, rows: slice, strip: Floats, n_levels: int) -> Floats:
+def _sum_by_level(response: Response, rows: slice, strip: Floats, n_levels: int) -> Floats:
     places = (response.levels[rows], np.arange(len(strip)))
     shape = (n_levels, len(strip))
     return np.asarray(sparse.csr_matrix((response.heights[rows], places), shape=shape) @ strip)
 
 
-def _inverse(matrix: Floats) -> Floats:
+def _invert(matrix: Floats) -> Floats:
     return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
@@ -390,7 +398,7 @@ class _Fit:
 
     @classmethod
     def of(cls, inverse: Floats, own: slice, sums: Floats) -> _Fit:
-        own_inverse = _inverse(inverse[own, own])
+        own_inverse = _invert(inverse[own, own])
         projected = sums @ inverse
         taken_off = projected[:, own] @ own_inverse @ inverse[own]
         return cls(own, own_inverse, projected - taken_off)
@@ -402,7 +410,7 @@ class _Fit:
         return leverages
 
 
-def isolation(column: Column) -> Floats:
+def measure_isolation(column: FeatureColumn) -> Floats:
     """Distance of each number from the nearest other one, in spreads of the column.
 
     0 for categories and gaps, for a number that occurs twice, and where quantiles tell no spread.
@@ -410,21 +418,21 @@ def isolation(column: Column) -> Floats:
     away = np.zeros(len(column.levels))
     if column.numbers is None or column.known.sum() < 2:
         return away
-    numbers = at_most_one(column.numbers[column.known])
+    numbers = scale_to_one(column.numbers[column.known])
     spread = quantile_spread(numbers)
     if spread > 0:
-        nearest = np.minimum(_nearest(numbers), FARTHEST * spread)
+        nearest = np.minimum(_measure_nearest(numbers), FARTHEST * spread)
         away[column.known] = np.round(nearest / spread, _DIGITS)
     return away
 
 
-def isolation_terms(away: Floats) -> Floats:
+def score_isolation(away: Floats) -> Floats:
     """What isolation adds to suspicion: 0 for all but numbers that stand apart."""
     terms: Floats = WEIGHT * np.log(np.maximum(away / APART, 1.0))
     return terms
 
 
-def at_most_one(numbers: Floats) -> Floats:
+def scale_to_one(numbers: Floats) -> Floats:
     """Scale numbers by a power of two, which leaves all digits alone, so that squares have an end.
 
     Numbers as large as they get would be endless when squared.
@@ -432,7 +440,7 @@ def at_most_one(numbers: Floats) -> Floats:
     return np.ldexp(numbers, -int(np.frexp(np.abs(numbers).max())[1]))
 
 
-def _nearest(numbers: Floats) -> Floats:
+def _measure_nearest(numbers: Floats) -> Floats:
     order = np.argsort(numbers, kind="stable")
     steps = np.diff(numbers[order])
     nearest = np.empty(len(numbers))

@@ -38,21 +38,21 @@ class NamedCells:
     def of(cls, cells: Any, table: Table) -> NamedCells:
         """Read a mask, a data frame with columns ``row`` and ``column``, or a list of pairs."""
         if _is_mask(cells):
-            return cls.of_mask(as_mask(cells, table.shape, called="cells"))
-        frame = _frame(cells)
+            return cls.of_mask(check_mask(cells, table.shape, called="cells"))
+        frame = _read_frame(cells)
         if frame is None:
-            rows, columns = _pairs(cells)
-            return cls(*_places(rows, columns, table))
+            rows, columns = _read_pairs(cells)
+            return cls(*_find_positions(rows, columns, table))
         if all(isinstance(dtype, nw.Boolean) for dtype in frame.schema.values()):
-            mask = entries(cells, table, called="cells")
-            return cls.of_mask(as_mask(mask, table.shape, called="cells"))
+            mask = read_entries(cells, table, called="cells")
+            return cls.of_mask(check_mask(mask, table.shape, called="cells"))
         if not {"row", "column"} <= set(frame.columns):
             raise ValueError(
                 f"cells has the columns {some(frame.columns)}; give a data frame with columns "
                 "'row' and 'column', a boolean mask of X's shape, or pairs (row, column)."
             )
         rows, columns = (series_array(frame[name]).tolist() for name in ("row", "column"))
-        return cls(*_places(rows, columns, table), frame)
+        return cls(*_find_positions(rows, columns, table), frame)
 
     @classmethod
     def of_mask(cls, mask: Mask) -> NamedCells:
@@ -71,7 +71,7 @@ class NamedCells:
         return mask
 
 
-def as_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
+def check_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
     """Check that this is True or False for every cell."""
     array = np.asarray(mask)
     if array.dtype != bool:
@@ -84,9 +84,9 @@ def as_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
     return array
 
 
-def entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
+def read_entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
     """One entry per cell of a table, by its names and row ids where it has any."""
-    frame = _frame(given) if not isinstance(given, np.ndarray) else None
+    frame = _read_frame(given) if not isinstance(given, np.ndarray) else None
     if frame is None:
         return np.asarray(given)
     if table.backend is None:
@@ -94,19 +94,19 @@ def entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
     return entries_per_cell(frame.to_native(), table.names, table.row_ids, called=called)
 
 
-def scores_of_cells(ranking: Any, table: Table) -> Floats:
+def read_cell_scores(ranking: Any, table: Table) -> Floats:
     """Score every cell of a table: an array as it is, a Valuation by the worth of its cells."""
     if isinstance(ranking, Valuation):
-        return CellWorths.of(ranking, table).all()
-    return as_scores(ranking, table)
+        return CellValues.of(ranking, table).all()
+    return check_scores(ranking, table)
 
 
-def as_scores(ranking: Any, table: Table | None = None) -> Floats:
+def check_scores(ranking: Any, table: Table | None = None) -> Floats:
     """Check that this is a number for every cell (of a table), NaN where none is known."""
     shape = None if table is None else table.shape
     if table is not None:
-        ranking = entries(ranking, table, called="ranking")
-    frame = _frame(ranking) if not isinstance(ranking, np.ndarray) else None
+        ranking = read_entries(ranking, table, called="ranking")
+    frame = _read_frame(ranking) if not isinstance(ranking, np.ndarray) else None
     try:
         scores = np.asarray(ranking if frame is None else frame.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -134,7 +134,7 @@ def _is_mask(cells: Any) -> bool:
     return isinstance(cells, np.ndarray) and cells.dtype == bool
 
 
-def _frame(cells: Any) -> nw.DataFrame[Any] | None:
+def _read_frame(cells: Any) -> nw.DataFrame[Any] | None:
     """A data frame, or what turns into one, such as a list of values."""
     frame = nw.from_native(cells, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame) and hasattr(cells, "to_frame"):
@@ -142,7 +142,7 @@ def _frame(cells: Any) -> nw.DataFrame[Any] | None:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def _pairs(cells: Any) -> tuple[list[Any], list[Any]]:
+def _read_pairs(cells: Any) -> tuple[list[Any], list[Any]]:
     try:
         pairs = [(row, column) for row, column in cells]
     except (TypeError, ValueError) as error:
@@ -153,16 +153,16 @@ def _pairs(cells: Any) -> tuple[list[Any], list[Any]]:
     return [row for row, _ in pairs], [column for _, column in pairs]
 
 
-def _places(
+def _find_positions(
     rows: Sequence[Any], columns: Sequence[Any], table: Table
 ) -> tuple[Positions, Positions]:
     return (
-        _found(rows, table.row_ids, "row"),
-        _found(columns, table.names, "column"),
+        _look_up(rows, table.row_ids, "row"),
+        _look_up(columns, table.names, "column"),
     )
 
 
-def _found(named: Sequence[Any], labels: Labels, what: str) -> Positions:
+def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:
     places: dict[Any, list[int]] = {}
     for place, label in enumerate(labels.tolist()):
         places.setdefault(label, []).append(place)
@@ -181,7 +181,7 @@ def _found(named: Sequence[Any], labels: Labels, what: str) -> Positions:
     return np.array([places[key][0] for key in keys], dtype=np.intp)
 
 
-def contents(table: Table, rows: Positions, columns: Positions) -> list[Any]:
+def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
     """Cells as Python objects, None for gaps."""
     found: list[Any] = [None] * len(rows)
     for column in np.unique(columns):
@@ -195,19 +195,19 @@ def contents(table: Table, rows: Positions, columns: Positions) -> list[Any]:
     return found
 
 
-def lister(table: Table, backend: str) -> Callable[[list[Any]], Any]:
+def get_cell_lister(table: Table, backend: str) -> Callable[[list[Any]], Any]:
     """How cells of several columns become one column of a data frame."""
-    return _as_objects if backend == "pandas" else _of_one_type(table)
+    return _list_objects if backend == "pandas" else _get_caster(table)
 
 
-def _as_objects(cells: list[Any]) -> NDArray[Any]:
+def _list_objects(cells: list[Any]) -> NDArray[Any]:
     """Cells as they are, side by side: pandas would make floats of whole numbers and gaps."""
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array
 
 
-def _of_one_type(table: Table) -> Callable[[list[Any]], list[Any]]:
+def _get_caster(table: Table) -> Callable[[list[Any]], list[Any]]:
     """How cells of this table become a column of one type; text where columns differ too much."""
     kinds = {table.column(place).dtype.kind for place in range(table.shape[1])}
     if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
@@ -218,7 +218,7 @@ def _of_one_type(table: Table) -> Callable[[list[Any]], list[Any]]:
 
 
 @dataclass(frozen=True, eq=False)
-class CellWorths:
+class CellValues:
     """A valuation, and the block that each cell of a table belongs to.
 
     Parameters
@@ -234,11 +234,11 @@ class CellWorths:
     column_blocks: Positions
 
     @classmethod
-    def of(cls, valuation: Valuation, table: Table) -> CellWorths:
+    def of(cls, valuation: Valuation, table: Table) -> CellValues:
         """Match by row ids and column names; refuse a table that was not the one valued."""
-        refuse_no_valuation(valuation)
-        refuse_other_rows(valuation, table)
-        return cls(valuation, valuation.blocks.rows.codes, _column_blocks(valuation, table))
+        check_valuation(valuation)
+        check_rows(valuation, table)
+        return cls(valuation, valuation.blocks.rows.codes, _find_column_blocks(valuation, table))
 
     def at(self, rows: Positions, columns: Positions) -> dict[str, list[float]]:
         """Worth of some cells, with its errors as far as these are known."""
@@ -265,16 +265,16 @@ class CellWorths:
         return worths
 
 
-def refuse_no_valuation(valuation: Any) -> None:
-    """Refuse what is no Valuation, such as the valuer itself or arguments in another order."""
+def check_valuation(valuation: Any) -> None:
+    """Raise TypeError unless this is a Valuation, and not the valuer itself, say."""
     if not isinstance(valuation, Valuation):
         raise TypeError(
-            f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
-            "valuer as the first argument."
+            f"valuation must be a Valuation, got {type(valuation).__name__}; pass the valuation_ "
+            "attribute of a fitted valuer."
         )
 
 
-def refuse_other_rows(valuation: Valuation, table: Table) -> None:
+def check_rows(valuation: Valuation, table: Table) -> None:
     """Refuse a table that has other rows than the one that was valued."""
     ids = valuation.blocks.rows.ids
     if not np.array_equal(ids, table.row_ids):
@@ -284,13 +284,13 @@ def refuse_other_rows(valuation: Valuation, table: Table) -> None:
         )
 
 
-def refuse_other_cells(valuation: Valuation, table: Table) -> None:
+def check_cells(valuation: Valuation, table: Table) -> None:
     """Refuse a table with other contents, where the valuation knows the sha256 of its own."""
     known = valuation.provenance.question.get("data_sha256", {}).get("X")
     if known is None:
         return
     # Refuses other columns.
-    _column_blocks(valuation, table)
+    _find_column_blocks(valuation, table)
     names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
     if ids[-1] == LABEL and LABEL not in names:
         # Where labels were valued, all names are text.
@@ -304,7 +304,7 @@ def refuse_other_cells(valuation: Valuation, table: Table) -> None:
         )
 
 
-def without_groups(table: Table, valuation: Valuation) -> Table:
+def drop_group_column(table: Table, valuation: Valuation) -> Table:
     """Leave the column out that named the groups of rows: it has no cells that were valued."""
     names, rows = table.names.tolist(), valuation.blocks.rows
     known = set(map(str, valuation.blocks.columns.ids.tolist()))
@@ -317,7 +317,7 @@ def without_groups(table: Table, valuation: Valuation) -> Table:
     return table.only(np.delete(np.arange(len(names)), new))
 
 
-def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:
+def standardize_values(worths: Floats, groups: NDArray[Any]) -> Floats:
     """Worth above the median of its column and group of rows, in standard deviations there.
 
     Columns and classes differ in what they matter to a model; this tells the cells apart that are
@@ -336,7 +336,7 @@ def relative_worth(worths: Floats, groups: NDArray[Any]) -> Floats:
     return relative
 
 
-def _column_blocks(valuation: Valuation, table: Table) -> Positions:
+def _find_column_blocks(valuation: Valuation, table: Table) -> Positions:
     names, columns = table.names.tolist(), valuation.blocks.columns
     ids = columns.ids.tolist()
     if ids[-1] == LABEL and LABEL not in names:

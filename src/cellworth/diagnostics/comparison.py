@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from cellworth.blocks import Mask, Positions, is_missing
 from cellworth.counts import checked_count
 from cellworth.diagnostics.held_out import (
-    Judges,
-    Keep,
-    Lookup,
-    cause_of,
-    half_width,
-    halves,
-    held_out_game,
-    judges_of,
-    named_scoring,
-    of_training,
-    refuse_own_rows,
-    split_kinds,
+    HeldOutRows,
+    PredictionLookup,
+    PredictionRecorder,
+    check_held_out_rows,
+    compute_half_width,
+    describe_cause,
+    estimate_training_variance,
+    find_strata,
+    make_held_out_game,
+    make_held_out_rows,
+    name_scoring,
+    split_in_halves,
 )
 from cellworth.diagnostics.seeds import generator_of
 from cellworth.games.base import one_line
@@ -34,7 +34,7 @@ from cellworth.runtime import steps_bar
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
-Verdict = Literal["helped", "hurt", "not distinguishable"]
+Effect = Literal["helped", "hurt", "not distinguishable"]
 # A class with fewer held-out rows tells little of how its rows differ.
 FEW_ROWS = 20
 
@@ -101,7 +101,7 @@ class Comparison:
         return self.interval[0] <= 0.0 <= self.interval[1]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Effect:
         """Whether the change helped, hurt, or cannot be distinguished from no effect."""
         if self.within_noise:
             return "not distinguishable"
@@ -232,27 +232,27 @@ def before_and_after(
     n_repeats = checked_count(n_repeats, "n_repeats")
     rng = generator_of(random_state)
     scorer = checked_scorer(scoring, checked_model(model))
-    kept = Keep()
-    game = held_out_game(model, X, y, X_test, y_test, scoring=kept)
+    kept = PredictionRecorder()
+    game = make_held_out_game(model, X, y, X_test, y_test, scoring=kept)
     table, classes = game.problem.table, game.problem.classes
     target, labels = game.problem.target, game.problem.folds[0].target
-    repaired = _checked_repaired(X_repaired, table)
-    refuse_own_rows(X_test, {"X": X, "X_repaired": X_repaired}, labels, target)
-    changed = _changed_cells(table, repaired)
+    repaired = _read_repaired(X_repaired, table)
+    check_held_out_rows(X_test, {"X": X, "X_repaired": X_repaired}, labels, target)
+    changed = _find_changed_cells(table, repaired)
     training = _Training(game, repaired, kept)
-    strata = _strata(labels, classes)
+    strata = _find_strata(labels, classes)
     rows_changed = np.flatnonzero(changed.any(axis=1))
-    kinds = split_kinds(_codes(target, classes), rows_changed)
+    kinds = find_strata(_encode_target(target, classes), rows_changed)
     with steps_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
-        with _told_where("the table"):
+        with _name_failed_rows("the table"):
             whole = training.pair(np.ones(len(target), dtype=bool), 0)
-            judges = judges_of(scorer, labels, strata, whole[0], rng)
+            judges = make_held_out_rows(scorer, labels, strata, whole[0], rng)
             on_all_rows = judges.score(whole[0]), judges.score(whole[1])
         bar.update(2)
-        sides = [[*halves(kinds, rng)] for _ in range(n_repeats)]
-        scores, told = _scored(training, sides, judges, bar.update)
+        sides = [[*split_in_halves(kinds, rng)] for _ in range(n_repeats)]
+        scores, told = _score_splits(training, sides, judges, bar.update)
     differences = scores[..., 1] - scores[..., 0]
-    half = half_width([of_training(differences), *judges.noise(told)])
+    half = compute_half_width([estimate_training_variance(differences), *judges.noise(told)])
     before, after = (float(side) for side in scores.mean(axis=(0, 1)))
     change = after - before
     return Comparison(
@@ -260,7 +260,7 @@ def before_and_after(
         after,
         (change - half, change + half),
         on_all_rows,
-        named_scoring(scoring, game),
+        name_scoring(scoring, game),
         len(labels),
         len(target),
         n_repeats,
@@ -276,35 +276,35 @@ class _Training:
 
     game: ModelGame
     repaired: Table
-    kept: Keep
+    kept: PredictionRecorder
 
-    def pair(self, rows: Mask, repeat: int) -> tuple[Lookup, Lookup]:
+    def pair(self, rows: Mask, repeat: int) -> tuple[PredictionLookup, PredictionLookup]:
         """Predictions before and after the change, with the seeds of this repeat."""
         game = self.game.with_seeds(repeat)
         return self._trained(game, rows), self._trained(game.on(self.repaired), rows)
 
-    def _trained(self, game: ModelGame, rows: Mask) -> Lookup:
+    def _trained(self, game: ModelGame, rows: Mask) -> PredictionLookup:
         self.kept.seen.clear()
         game.value(rows, np.ones(game.shape[1], dtype=bool))
-        trained: Lookup = self.kept.seen.pop()
+        trained: PredictionLookup = self.kept.seen.pop()
         return trained
 
 
 @contextmanager
-def _told_where(rows: str) -> Iterator[None]:
+def _name_failed_rows(rows: str) -> Iterator[None]:
     """Say on which rows a model failed, in training or when it is asked, and why."""
     try:
         yield
     except Exception as error:
-        why = cause_of(error) if isinstance(error, RuntimeError) else one_line(error)
+        why = describe_cause(error) if isinstance(error, RuntimeError) else one_line(error)
         raise RuntimeError(
             f"the model failed on {rows} ({why}); give a model that can be trained and scored on "
             "both tables and on half of their rows."
         ) from error
 
 
-def _scored(
-    training: _Training, splits: list[list[Mask]], judges: Judges, tick: Callable[[int], Any]
+def _score_splits(
+    training: _Training, splits: list[list[Mask]], judges: HeldOutRows, tick: Callable[[int], Any]
 ) -> tuple[Floats, Floats]:
     """Scores by split, half and table, and the mean difference of what held-out rows tell."""
     scores = np.empty((len(splits), 2, 2))
@@ -312,7 +312,7 @@ def _scored(
     for split, sides in enumerate(splits):
         for side, rows in enumerate(sides):
             # Other rows come with other seeds, as they would for someone else.
-            with _told_where("half of its rows"):
+            with _name_failed_rows("half of its rows"):
                 before, after = training.pair(rows, 2 * split + side)
                 scores[split, side] = judges.score(before), judges.score(after)
                 told.append(judges.told(after) - judges.told(before))
@@ -320,20 +320,20 @@ def _scored(
     return scores, np.mean(told, axis=0)
 
 
-def _strata(labels: NDArray[Any], classes: NDArray[Any] | None) -> list[Positions]:
+def _find_strata(labels: NDArray[Any], classes: NDArray[Any] | None) -> list[Positions]:
     """Held-out rows of each class, which vary apart; all rows for numeric targets."""
     if classes is None:
         return [np.arange(len(labels))]
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def _codes(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[np.int64]:
+def _encode_target(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[np.int64]:
     if classes is None:
         return np.zeros(len(target), dtype=np.int64)
     return np.searchsorted(classes, target)
 
 
-def _changed_cells(table: Table, repaired: Table) -> Mask:
+def _find_changed_cells(table: Table, repaired: Table) -> Mask:
     """Mark the cells in which two tables differ; gaps are alike."""
     changed = np.zeros(table.shape, dtype=bool)
     for place in range(table.shape[1]):
@@ -345,7 +345,7 @@ def _changed_cells(table: Table, repaired: Table) -> Mask:
     return changed
 
 
-def _checked_repaired(X_repaired: Any, table: Table) -> Table:
+def _read_repaired(X_repaired: Any, table: Table) -> Table:
     repaired = Table.of(X_repaired, called="X_repaired").aligned_to(table, called="X_repaired")
     if repaired.shape[0] != table.shape[0]:
         raise ValueError(

@@ -14,14 +14,14 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth.blocks import LABEL, Labels, Mask
 from cellworth.counts import is_whole
-from cellworth.diagnostics.cells import as_mask, as_scores
+from cellworth.diagnostics.cells import check_mask, check_scores
 from cellworth.diagnostics.removal import Band
 from cellworth.listing import frame, table_lines
 from cellworth.tables import Table, entries_per_cell
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
-Side = Literal["lowest", "highest"]
+First = Literal["lowest", "highest"]
 _POINTS_BY_CHANCE = 200
 _SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
@@ -119,7 +119,7 @@ class DetectionCurve:
 
 
 def detection_curve(
-    ranking: Any, wrong: Any, *, most_suspicious: Side | None = None
+    ranking: Any, wrong: Any, *, most_suspicious: First | None = None
 ) -> DetectionCurve:
     """Compare a ranking with the cells that are known to be wrong.
 
@@ -147,17 +147,17 @@ def detection_curve(
     >>> curve.area, curve.cells_to_find(1)
     (1.0, 1)
     """
-    scores, mask = _compared(ranking, wrong)
+    scores, mask = _align(ranking, wrong)
     first = most_suspicious or ("lowest" if isinstance(ranking, Valuation) else "highest")
-    if first not in get_args(Side):
+    if first not in get_args(First):
         raise ValueError(f"most_suspicious is {first!r}; give 'lowest' or 'highest'.")
-    suspicion = _without_gaps(scores if first == "highest" else -scores).ravel()
+    suspicion = _rank(scores if first == "highest" else -scores).ravel()
     backend = ranking.backend if isinstance(ranking, Valuation) else None
-    inspected, found = _points(suspicion, mask.ravel())
+    inspected, found = _compute_points(suspicion, mask.ravel())
     return DetectionCurve(
         inspected / mask.size,
         found / mask.sum(),
-        _by_chance(inspected, mask.size, int(mask.sum())),
+        _compute_random_band(inspected, mask.size, int(mask.sum())),
         float(roc_auc_score(mask.ravel(), suspicion)),
         float(average_precision_score(mask.ravel(), suspicion)),
         int(mask.size),
@@ -166,48 +166,48 @@ def detection_curve(
     )
 
 
-def _compared(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
+def _align(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
     """Scores and which cells are wrong, of the same cells."""
-    scores, labels = _scored(ranking)
+    scores, labels = _read_scores(ranking)
     if (
         labels is not None
         and labels[0].tolist()[-1] == LABEL
-        and _width(wrong) == len(labels[0]) - 1
+        and _count_columns(wrong) == len(labels[0]) - 1
     ):
         # Labels that were valued have scores, but a mask of X does not speak of them.
         scores, labels = scores[:, :-1], (labels[0][:-1], labels[1])
-    if labels is not None and not _is_of_an_array(ranking):
+    if labels is not None and not _has_made_up_names(ranking):
         wrong = entries_per_cell(wrong, *labels, called="wrong")
-    return scores, _checked_wrong(wrong, scores.shape)
+    return scores, _check_wrong(wrong, scores.shape)
 
 
-def _scored(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
+def _read_scores(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
     """Scores of all cells, with names of columns and row ids where these are known."""
     if isinstance(ranking, Valuation):
         blocks = ranking.blocks
-        scores = as_scores(ranking.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
+        scores = check_scores(ranking.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
         return scores, (blocks.columns.ids, blocks.rows.ids)
-    scores = as_scores(ranking)
+    scores = check_scores(ranking)
     if not isinstance(nw.from_native(ranking, eager_only=True, pass_through=True), nw.DataFrame):
         return scores, None
     table = Table.of(ranking, called="ranking")
     return scores, (table.names, table.row_ids)
 
 
-def _is_of_an_array(ranking: Any) -> bool:
+def _has_made_up_names(ranking: Any) -> bool:
     # Arrays have no names: those of their valuation are made up.
     return isinstance(ranking, Valuation) and ranking.backend is None
 
 
-def _width(wrong: Any) -> int:
+def _count_columns(wrong: Any) -> int:
     columns = getattr(wrong, "columns", None)
     return len(columns) if columns is not None else int(np.shape(wrong)[-1])
 
 
-def _checked_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
+def _check_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
     table = nw.from_native(wrong, eager_only=True, pass_through=True)
     cells = table.to_numpy() if isinstance(table, nw.DataFrame) else wrong
-    mask = as_mask(cells, (shape[0], shape[1]), called="wrong")
+    mask = check_mask(cells, (shape[0], shape[1]), called="wrong")
     if mask.all() or not mask.any():
         raise ValueError(
             f"wrong is {bool(mask.all())} for every cell, so that there is nothing to tell apart; "
@@ -216,13 +216,13 @@ def _checked_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _without_gaps(suspicion: Floats) -> Floats:
+def _rank(suspicion: Floats) -> Floats:
     """Put cells without a score below all others, by ranks: scores may be infinite."""
     ranks = stats.rankdata(suspicion, nan_policy="omit").reshape(suspicion.shape)
     return np.where(np.isnan(suspicion), 0.0, ranks)
 
 
-def _points(suspicion: Floats, wrong: Mask) -> tuple[Floats, Floats]:
+def _compute_points(suspicion: Floats, wrong: Mask) -> tuple[Floats, Floats]:
     """Cells looked at and wrong cells found after each distinct score, from none to all."""
     _, codes, sizes = np.unique(-suspicion, return_inverse=True, return_counts=True)
     hits = np.bincount(codes, weights=wrong)
@@ -230,7 +230,7 @@ def _points(suspicion: Floats, wrong: Mask) -> tuple[Floats, Floats]:
     return np.append(start, np.cumsum(sizes)), np.append(start, np.cumsum(hits))
 
 
-def _by_chance(inspected: Floats, n_cells: int, n_wrong: int) -> Band:
+def _compute_random_band(inspected: Floats, n_cells: int, n_wrong: int) -> Band:
     few = np.linspace(0, len(inspected) - 1, min(len(inspected), _POINTS_BY_CHANCE)).astype(np.intp)
     law = stats.hypergeom(n_cells, n_wrong, inspected[few].astype(np.int64))
     low, high = (

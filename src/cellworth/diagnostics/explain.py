@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from cellworth.blocks import LABEL, Positions
 from cellworth.counts import is_whole
 from cellworth.diagnostics.cells import (
-    contents,
-    refuse_no_valuation,
-    refuse_other_cells,
-    refuse_other_rows,
+    check_cells,
+    check_rows,
+    check_valuation,
+    read_cells,
 )
-from cellworth.diagnostics.suspects import shown
+from cellworth.diagnostics.suspects import format_cell
 from cellworth.listing import ValueList, default_backend
 from cellworth.neighbours.distances import Distances
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
-Side = Literal["row", "column"]
+ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
 # Rows that count as of like value: a twentieth of all, but some at least.
 _SHARE_OF_LIKE_VALUE = 0.05
@@ -72,7 +72,7 @@ class Explanation:
     True
     """
 
-    side: Side
+    side: ExplainedAxis
     label: Any
     value: float
     standard_error: float
@@ -96,24 +96,24 @@ class Explanation:
     @property
     def differences(self) -> tuple[str, ...]:
         """Where each of the similar ones differs the most, one sentence each."""
-        return tuple(_difference(self, other) for other in self.similar)
+        return tuple(_describe_difference(self, other) for other in self.similar)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame of the parts, with the content of each ``cell`` if X came along."""
         if self.cells is None:
             return self.parts.to_frame(backend)
         name = backend or self.parts.backend or default_backend()
-        cells = self.cells if name == "pandas" else _of_one_type(self.cells)
-        return _with_cells(self.parts, cells).to_frame(name)
+        cells = self.cells if name == "pandas" else _cast_to_one_type(self.cells)
+        return _add_cells(self.parts, cells).to_frame(name)
 
     def __repr__(self) -> str:
         """The largest parts, sums of the rest, and what similar ones are worth."""
         parts = self.parts
         if self.cells is not None:
-            parts = _with_cells(parts, tuple(map(shown, self.cells)))
+            parts = _add_cells(parts, tuple(map(format_cell, self.cells)))
         lines = [f"{self.side} {self.label!r} is worth {self.value:.4g}{self._error()}, of which"]
-        lines += ["  " + line for line in repr(_first(parts)).split("\n")]
-        lines += ["  " + line for line in _rest(parts)]
+        lines += ["  " + line for line in repr(_take_first(parts)).split("\n")]
+        lines += ["  " + line for line in _summarize_rest(parts)]
         if not self.adds_up:
             lines.append(f"  the parts miss the value by {self.residual:.2g}")
         return "\n".join([*lines, *self.differences])
@@ -161,15 +161,15 @@ def explain_row(
            1  -1.000
     row 1, worth 2, differs most in column 0: 0.5, not 3.
     """
-    refuse_no_valuation(valuation)
+    check_valuation(valuation)
     place = valuation.blocks.rows.position(row, what="row")
-    alike = _nearest_in_value(valuation.rows().values, place)
+    alike = _sort_by_value(valuation.rows().values, place)
     if X is None:
-        return _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
-    table = _checked_table(X, valuation)
-    alike = _nearest_in_table(table, place, alike)
-    explained = _explained(valuation, "row", place, alike[: _checked_number(n_similar)])
-    return replace(explained, cells=_cells(table, place, explained.parts))
+        return _explain(valuation, "row", place, alike[: _check_number(n_similar)])
+    table = _check_table(X, valuation)
+    alike = _sort_by_distance(table, place, alike)
+    explained = _explain(valuation, "row", place, alike[: _check_number(n_similar)])
+    return replace(explained, cells=_read_cells(table, place, explained.parts))
 
 
 def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
@@ -201,20 +201,22 @@ def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> 
         1   1.500
         0  -1.000
     """
-    refuse_no_valuation(valuation)
+    check_valuation(valuation)
     place = valuation.blocks.columns.position(column, what="column")
-    alike = _nearest_in_value(valuation.columns().values, place)
-    return _explained(valuation, "column", place, alike[: _checked_number(n_similar)])
+    alike = _sort_by_value(valuation.columns().values, place)
+    return _explain(valuation, "column", place, alike[: _check_number(n_similar)])
 
 
-def _explained(valuation: Valuation, side: Side, place: int, similar: Positions) -> Explanation:
+def _explain(
+    valuation: Valuation, side: ExplainedAxis, place: int, similar: Positions
+) -> Explanation:
     return replace(
-        _taken_apart(valuation, side, place),
-        similar=tuple(_taken_apart(valuation, side, int(other)) for other in similar),
+        _decompose(valuation, side, place),
+        similar=tuple(_decompose(valuation, side, int(other)) for other in similar),
     )
 
 
-def _taken_apart(valuation: Valuation, side: Side, place: int) -> Explanation:
+def _decompose(valuation: Valuation, side: ExplainedAxis, place: int) -> Explanation:
     sums = valuation.rows() if side == "row" else valuation.columns()
     whole = sums.part(np.array([place]))
     judged = whole.validation_errors
@@ -224,11 +226,13 @@ def _taken_apart(valuation: Valuation, side: Side, place: int) -> Explanation:
         float(whole.values[0]),
         float(whole.standard_errors[0]),
         None if judged is None else float(judged[0]),
-        *_parts(valuation, side, place),
+        *_sort_parts(valuation, side, place),
     )
 
 
-def _parts(valuation: Valuation, side: Side, place: int) -> tuple[ValueList, Positions]:
+def _sort_parts(
+    valuation: Valuation, side: ExplainedAxis, place: int
+) -> tuple[ValueList, Positions]:
     """The parts, and where each of them stands in its line."""
     parts = valuation.line(side, place)
     # NaN sorts last; equal sizes stay in the table's order.
@@ -236,38 +240,38 @@ def _parts(valuation: Valuation, side: Side, place: int) -> tuple[ValueList, Pos
     return parts.part(places), places
 
 
-def _cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:
+def _read_cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:
     """What stands in the cells behind the parts of a row; None where these are groups of cells."""
     names = [str(name) for name in table.names.tolist()]
     asked = [str(name) for name in parts.labels["column"].tolist()]
     # A label that was valued is no cell of the table.
     if not set(asked) - {LABEL} <= set(names):
         return None
-    found = contents(table, np.full(len(names), row), np.arange(len(names)))
+    found = read_cells(table, np.full(len(names), row), np.arange(len(names)))
     by_name = dict(zip(names, found, strict=True))
     return tuple(by_name.get(name) for name in asked)
 
 
-def _with_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
+def _add_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return replace(parts, labels=dict(parts.labels) | {"cell": array})
 
 
-def _of_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+def _cast_to_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
     """Cells as they are if they are of one type, else as text."""
     if len({type(cell) for cell in cells if cell is not None}) <= 1:
         return cells
     return tuple(None if cell is None else str(cell) for cell in cells)
 
 
-def _nearest_in_value(values: Floats, place: int) -> Positions:
+def _sort_by_value(values: Floats, place: int) -> Positions:
     order = np.argsort(np.abs(values - values[place]), kind="stable")
     others: Positions = order[(order != place) & ~np.isnan(values[order])]
     return others
 
 
-def _nearest_in_table(table: Table, place: int, order: Positions) -> Positions:
+def _sort_by_distance(table: Table, place: int, order: Positions) -> Positions:
     """Rows of like value, from the most similar one to the least."""
     n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
     own = Table.of(table.take(np.array([place]), np.arange(table.shape[1])), called="X")
@@ -278,29 +282,29 @@ def _nearest_in_table(table: Table, place: int, order: Positions) -> Positions:
     return nearest
 
 
-def _checked_table(X: Any, valuation: Valuation) -> Table:
+def _check_table(X: Any, valuation: Valuation) -> Table:
     table = Table.of(X, called="X")
     if valuation.blocks.rows.grouped:
         raise ValueError(
             "X came, but the rows of this valuation are groups, which have no distance; leave it "
             "out."
         )
-    refuse_other_rows(valuation, table)
-    refuse_other_cells(valuation, table)
+    check_rows(valuation, table)
+    check_cells(valuation, table)
     return table
 
 
-def _checked_number(n_similar: Any) -> int:
+def _check_number(n_similar: Any) -> int:
     if not is_whole(n_similar) or n_similar < 0:
         raise ValueError(f"n_similar is {n_similar!r}; give a whole number of at least 0.")
     return int(n_similar)
 
 
-def _first(parts: ValueList) -> ValueList:
+def _take_first(parts: ValueList) -> ValueList:
     return parts.part(np.arange(min(len(parts), _PARTS_PRINTED)))
 
 
-def _rest(parts: ValueList) -> list[str]:
+def _summarize_rest(parts: ValueList) -> list[str]:
     """Sums of the parts that are too many to show, by sign."""
     largest = np.abs(parts.values[~np.isnan(parts.values)]).max(initial=0.0)
     rest = parts.values[_PARTS_PRINTED:]
@@ -315,7 +319,7 @@ def _rest(parts: ValueList) -> list[str]:
     return lines + ([f"{unvisited:,} {verb} never visited"] if unvisited else [])
 
 
-def _difference(own: Explanation, other: Explanation) -> str:
+def _describe_difference(own: Explanation, other: Explanation) -> str:
     """Say in which part another differs the most; parts are matched by position, not by name."""
     name = "column" if own.side == "row" else "row"
     theirs = np.empty(len(other.parts))

@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class FeatureColumn:
     """One column: levels of a category, or numbers.
 
     Parameters
@@ -49,12 +49,12 @@ class Column:
     squared: bool = False
 
     @classmethod
-    def of_numbers(cls, numbers: Floats, *, squared: bool = False) -> Column:
+    def of_numbers(cls, numbers: Floats, *, squared: bool = False) -> FeatureColumn:
         """Read numbers with gaps."""
         return cls(np.isnan(numbers).astype(np.intp), numbers, squared)
 
     @classmethod
-    def of_levels(cls, codes: NDArray[Any]) -> Column:
+    def of_levels(cls, codes: NDArray[Any]) -> FeatureColumn:
         """Read codes of levels, whichever whole numbers these are."""
         return cls(np.unique(codes, return_inverse=True)[1].reshape(-1))
 
@@ -69,20 +69,23 @@ class Column:
         return np.bincount(self.levels)
 
 
-def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> list[Column]:
+def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> list[FeatureColumn]:
     """Read all columns of a table."""
     named = checked_kinds(kinds, table.names)
-    return [_read(table, place, named.get(name)) for place, name in enumerate(table.names.tolist())]
+    return [
+        _read_column(table, place, named.get(name))
+        for place, name in enumerate(table.names.tolist())
+    ]
 
 
-def label_column(target: NDArray[Any], classes: NDArray[Any] | None) -> Column:
+def read_labels(target: NDArray[Any], classes: NDArray[Any] | None) -> FeatureColumn:
     """Read labels as one more column: classes are levels, a numeric target counts squared too."""
     if classes is None:
-        return Column.of_numbers(target, squared=True)
-    return Column.of_levels(np.searchsorted(classes, target))
+        return FeatureColumn.of_numbers(target, squared=True)
+    return FeatureColumn.of_levels(np.searchsorted(classes, target))
 
 
-def uniform_scores(numbers: Floats) -> Floats:
+def compute_uniform_scores(numbers: Floats) -> Floats:
     """Ranks of numbers, spread evenly around 0 with variance 1; 0 for gaps."""
     scores = np.zeros(len(numbers))
     known = ~np.isnan(numbers)
@@ -107,14 +110,14 @@ class Features:
         Which features are those of each column.
     """
 
-    parts: list[Part]
+    parts: list[ColumnFeatures]
     own: list[slice]
 
     @classmethod
-    def of(cls, columns: Sequence[Column]) -> Features:
+    def of(cls, columns: Sequence[FeatureColumn]) -> Features:
         """Make features of columns."""
-        fewest = _fewest_rows(columns)
-        parts = [Part.of(column, fewest) for column in columns]
+        fewest = _compute_min_rows(columns)
+        parts = [ColumnFeatures.of(column, fewest) for column in columns]
         ends = np.cumsum([part.width for part in parts]).tolist()
         return cls(parts, [slice(end - p.width, end) for end, p in zip(ends, parts, strict=True)])
 
@@ -143,7 +146,7 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ColumnFeatures:
     """Features of one column: some that hold numbers, then some of which at most one is 1.
 
     Parameters
@@ -159,13 +162,13 @@ class Part:
     n_marks: int
 
     @classmethod
-    def of(cls, column: Column, fewest: int) -> Part:
+    def of(cls, column: FeatureColumn, fewest: int) -> ColumnFeatures:
         """Make features of a column; levels with fewer rows than this have none."""
         if column.numbers is None:
             frequent = column.counts >= fewest
             marks = np.where(frequent, np.cumsum(frequent) - 1, -1)[column.levels]
             return cls(np.zeros((len(marks), 0)), marks, int(frequent.sum()))
-        scores = uniform_scores(column.numbers)
+        scores = compute_uniform_scores(column.numbers)
         numbers = np.stack([scores, scores**2 - 1.0] if column.squared else [scores], axis=1)
         return cls(numbers, column.levels - 1, int(column.levels.any()))
 
@@ -183,14 +186,14 @@ class Part:
         out[marked, n_numbers + marks[marked]] = 1.0
 
 
-def _read(table: Table, place: int, kind: Kind | Distance | None) -> Column:
+def _read_column(table: Table, place: int, kind: Kind | Distance | None) -> FeatureColumn:
     column = read_column(place, [table], kind, "robust")
     if isinstance(column, NumericColumn):
-        return Column.of_numbers(column.cells[0])
-    return Column.of_levels(_in_order_of_content(column.cells[0], table.column(place)))
+        return FeatureColumn.of_numbers(column.cells[0])
+    return FeatureColumn.of_levels(_order_levels(column.cells[0], table.column(place)))
 
 
-def _in_order_of_content(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
+def _order_levels(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
     """Number levels by what they are, not by where they first occur; gaps come last."""
     _, first, levels = np.unique(codes, return_index=True, return_inverse=True)
     keys = [(is_missing(cell), type(cell).__name__, str(cell)) for cell in cells[first].tolist()]
@@ -199,7 +202,7 @@ def _in_order_of_content(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
     return ranks[levels.reshape(-1)]
 
 
-def _fewest_rows(columns: Sequence[Column]) -> int:
+def _compute_min_rows(columns: Sequence[FeatureColumn]) -> int:
     """Rows that a level must have to be a feature: so many that features do not get too many."""
     counts = np.concatenate([[0], *(c.counts for c in columns if c.numbers is None)])
     descending = np.sort(counts)[::-1]

@@ -45,7 +45,7 @@ FEWEST_GROUPS = 5
 SAFETY = 0.15
 
 
-def held_out_game(
+def make_held_out_game(
     model: Any, X: Any, y: Any, X_test: Any, y_test: Any, *, scoring: Any, n_repeats: int = 1
 ) -> ModelGame:
     """State the game in which all rows and columns are trained on and held-out rows judge.
@@ -67,18 +67,18 @@ def held_out_game(
         raise type(error)(message) from error
 
 
-def cause_of(error: RuntimeError) -> str:
+def describe_cause(error: RuntimeError) -> str:
     """What the model itself complained of, where it raised, else what was wrong with its score."""
     cause = error.__cause__
     return one_line(cause if isinstance(cause, Exception) else error)
 
 
-def named_scoring(scoring: Any, game: ModelGame) -> str:
+def name_scoring(scoring: Any, game: ModelGame) -> str:
     """Name a scoring for a caption."""
     return scoring_name(scoring, game.problem.classes is not None)
 
 
-def refuse_own_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any) -> None:
+def check_held_out_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any) -> None:
     """Refuse held-out rows that are the rows of a training table; warn of some that are.
 
     Parameters
@@ -93,8 +93,8 @@ def refuse_own_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any
     shared = {}
     for called, given in tables.items():
         table = Table.of(given, called=called)
-        asked = Counter(_rows(test.aligned_to(table, called="X_test"), label))
-        trained = Counter(_rows(table, labels))
+        asked = Counter(_iter_rows(test.aligned_to(table, called="X_test"), label))
+        trained = Counter(_iter_rows(table, labels))
         if X_test is given or asked == trained:
             raise ValueError(
                 f"X_test has the rows of {called}; give rows that were set aside before anything "
@@ -110,13 +110,13 @@ def refuse_own_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any
         )
 
 
-def _rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:
+def _iter_rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:
     columns = [table.column(place).tolist() for place in range(table.shape[1])]
     for *row, label in zip(*columns, labels.tolist(), strict=True):
         yield (*(None if is_missing(cell) else cell for cell in row), label)
 
 
-class Keep:
+class PredictionRecorder:
     """A scorer that keeps what it is asked to score."""
 
     def __init__(self) -> None:
@@ -124,12 +124,12 @@ class Keep:
 
     def __call__(self, fitted: Any, X: Any, y: Any) -> float:
         """Keep a fitted model with the rows that it is to predict; score nothing yet."""
-        kind = ClassLookup if hasattr(fitted, "classes_") else NumberLookup
+        kind = ClassifierLookup if hasattr(fitted, "classes_") else RegressorLookup
         self.seen.append(kind(fitted, X))
         return 0.0
 
 
-class Lookup(BaseEstimator):  # type: ignore[misc]
+class PredictionLookup(BaseEstimator):  # type: ignore[misc]
     """A fitted model that knows the held-out rows: asked for some of them, it looks answers up."""
 
     def __init__(self, fitted: Any, X: Any) -> None:
@@ -150,11 +150,11 @@ class Lookup(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.fitted.predict(self.X))
 
 
-class NumberLookup(RegressorMixin, Lookup):  # type: ignore[misc]
+class RegressorLookup(RegressorMixin, PredictionLookup):  # type: ignore[misc]
     """Of a regressor."""
 
 
-class ClassLookup(ClassifierMixin, Lookup):  # type: ignore[misc]
+class ClassifierLookup(ClassifierMixin, PredictionLookup):  # type: ignore[misc]
     """Of a classifier, with what it says besides the class."""
 
     @property
@@ -181,14 +181,14 @@ class ClassLookup(ClassifierMixin, Lookup):  # type: ignore[misc]
         return np.asarray(self.fitted.decision_function(self.X))
 
 
-class Noise(NamedTuple):
+class VarianceComponent(NamedTuple):
     """A part of the variance of a difference, and how many degrees of freedom tell it."""
 
     variance: float
     freedom: int
 
 
-def half_width(noise: Sequence[Noise]) -> float:
+def compute_half_width(noise: Sequence[VarianceComponent]) -> float:
     """Half of Student's 95 % interval, with Satterthwaite's degrees of freedom."""
     variance = sum(part.variance for part in noise)
     if variance == 0:
@@ -198,7 +198,7 @@ def half_width(noise: Sequence[Noise]) -> float:
     return float(stdtrit(freedom, 0.975)) * math.sqrt(variance)
 
 
-def split_kinds(codes: NDArray[np.int64], changed: Positions) -> NDArray[np.int64]:
+def find_strata(codes: NDArray[np.int64], changed: Positions) -> NDArray[np.int64]:
     """Number the kinds of rows (class, changed or not); -1 for rows that both halves get.
 
     Those are the changed rows where they are few, and the only row of a kind.
@@ -210,7 +210,7 @@ def split_kinds(codes: NDArray[np.int64], changed: Positions) -> NDArray[np.int6
     return np.where((is_changed == 1) & few | (counts[kinds] == 1), -1, kinds)
 
 
-def halves(kinds: NDArray[np.int64], rng: np.random.Generator) -> tuple[Mask, Mask]:
+def split_in_halves(kinds: NDArray[np.int64], rng: np.random.Generator) -> tuple[Mask, Mask]:
     """Split rows into random halves, each with half of every kind."""
     both = kinds < 0
     first = both.copy()
@@ -221,7 +221,7 @@ def halves(kinds: NDArray[np.int64], rng: np.random.Generator) -> tuple[Mask, Ma
     return first, ~first | both
 
 
-def of_training(differences: Floats) -> Noise:
+def estimate_training_variance(differences: Floats) -> VarianceComponent:
     """Noise of the mean difference over splits, as if training rows and seeds were drawn anew.
 
     Parameters
@@ -233,61 +233,61 @@ def of_training(differences: Floats) -> Noise:
     n_splits = len(differences)
     of_halves = float(np.mean((differences[:, 0] - differences[:, 1]) ** 2)) / 4
     if n_splits == 1:
-        return Noise(of_halves, 1)
+        return VarianceComponent(of_halves, 1)
     of_splits = float(np.var(differences.mean(axis=1), ddof=1))
     shared = max(of_halves - of_splits, 0.0)
-    return Noise(
+    return VarianceComponent(
         shared + of_splits / n_splits + SAFETY * (of_halves + of_splits),
         n_splits,
     )
 
 
-class Judges(Protocol):
+class HeldOutRows(Protocol):
     """Held-out rows, and how their choice moves a mean of scores."""
 
-    def score(self, model: Lookup) -> float:
+    def score(self, model: PredictionLookup) -> float:
         """Score of a model on all rows."""
         ...
 
-    def told(self, model: Lookup) -> Floats:
+    def told(self, model: PredictionLookup) -> Floats:
         """What held-out rows tell of a model, to be subtracted and averaged over models."""
         ...
 
-    def noise(self, told: Floats) -> list[Noise]:
+    def noise(self, told: Floats) -> list[VarianceComponent]:
         """Noise of a difference, from the same difference of what was told."""
         ...
 
 
-def judges_of(
-    scorer: Any, target: NDArray[Any], strata: list[Positions], model: Lookup,
+def make_held_out_rows(
+    scorer: Any, target: NDArray[Any], strata: list[Positions], model: PredictionLookup,
     rng: np.random.Generator,
-) -> Judges:  # fmt: skip
+) -> HeldOutRows:  # fmt: skip
     """Judge by single rows where the scorer has a closed form that holds, else by groups."""
-    groups = RowGroups(scorer, target, strata, rng)
+    groups = JackknifeGroups(scorer, target, strata, rng)
     read = row_scores(scorer)
     # It gives NaN, or another score, where it is not that of this problem.
     if read is None or not np.isclose(
         read(model, target).mean(), groups.score(model), rtol=1e-6, atol=1e-9
     ):
         return groups
-    return SingleRows(scorer, read, target, strata)
+    return RowwiseScores(scorer, read, target, strata)
 
 
-class _Rows:
+class _ScoredRows:
     """Held-out rows that score a model."""
 
     def __init__(self, scorer: Any, target: NDArray[Any]) -> None:
         self._scorer, self._target = scorer, target
 
-    def score(self, model: Lookup) -> float:
+    def score(self, model: PredictionLookup) -> float:
         """Score of a model on all rows."""
         return self._scored(model, np.arange(len(self._target)))
 
-    def _scored(self, model: Lookup, rows: Positions) -> float:
+    def _scored(self, model: PredictionLookup, rows: Positions) -> float:
         return float(self._scorer(model, rows[:, None], self._target[rows]))
 
 
-class SingleRows(_Rows):
+class RowwiseScores(_ScoredRows):
     """Held-out rows with a score of their own each, whose mean is the score."""
 
     def __init__(
@@ -297,22 +297,22 @@ class SingleRows(_Rows):
         super().__init__(scorer, target)
         self._read, self._strata = read, strata
 
-    def told(self, model: Lookup) -> Floats:
+    def told(self, model: PredictionLookup) -> Floats:
         """Scores of single rows."""
         return self._read(model, self._target)
 
-    def noise(self, told: Floats) -> list[Noise]:
+    def noise(self, told: Floats) -> list[VarianceComponent]:
         """Variance of the mean over the rows of each stratum, the others held fixed."""
         n_rows = len(told)
         parts = []
         for own in self._strata:
             squares = float(np.sum((told[own] - told[own].mean()) ** 2))
             variance = squares / (n_rows * max(n_rows - 1, 1))
-            parts.append(Noise(variance, max(len(own) - 1, 1)))
+            parts.append(VarianceComponent(variance, max(len(own) - 1, 1)))
         return parts
 
 
-class RowGroups(_Rows):
+class JackknifeGroups(_ScoredRows):
     """Held-out rows in groups, each left out in turn: the jackknife, for any scorer."""
 
     def __init__(
@@ -328,14 +328,17 @@ class RowGroups(_Rows):
             if len(own) > 1
         ]
 
-    def told(self, model: Lookup) -> Floats:
+    def told(self, model: PredictionLookup) -> Floats:
         """Scores without each group."""
         everyone = np.arange(len(self._target))
         without = [np.delete(everyone, group) for own in self._groups for group in own]
         return np.array([self._scored(model, rows) for rows in without])
 
-    def noise(self, told: Floats) -> list[Noise]:
+    def noise(self, told: Floats) -> list[VarianceComponent]:
         """Variance by the jackknife of each stratum, the others held fixed."""
         sizes = [len(own) for own in self._groups]
         parts = np.split(told, np.cumsum(sizes)[:-1]) if sizes else []
-        return [Noise(float(np.var(part)) * (len(part) - 1), len(part) - 1) for part in parts]
+        return [
+            VarianceComponent(float(np.var(part)) * (len(part) - 1), len(part) - 1)
+            for part in parts
+        ]

@@ -13,9 +13,14 @@ from scipy import stats
 
 from cellworth.blocks import Mask
 from cellworth.counts import checked_count
-from cellworth.diagnostics.cells import scores_of_cells
-from cellworth.diagnostics.held_out import cause_of, held_out_game, named_scoring, refuse_own_rows
-from cellworth.diagnostics.repair import drawn, emptied, known_cells
+from cellworth.diagnostics.cells import read_cell_scores
+from cellworth.diagnostics.held_out import (
+    check_held_out_rows,
+    describe_cause,
+    make_held_out_game,
+    name_scoring,
+)
+from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cells
 from cellworth.diagnostics.seeds import checked_seed
 from cellworth.games.fitting import seeded
 from cellworth.games.flattened import Fillings
@@ -27,8 +32,8 @@ from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
 Order = Literal["highest", "lowest"]
-Refill = Literal["draw", "mean", "missing"]
-Refiller = Callable[[Mask], Table]
+Fill = Literal["draw", "mean", "missing"]
+Filler = Callable[[Mask], Table]
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
@@ -70,7 +75,7 @@ class RemovalCurve:
     scores: Floats
     random_scores: Floats
     order: Order
-    refill: Refill
+    refill: Fill
     scoring: str
     backend: str | None = None
 
@@ -118,14 +123,14 @@ class RemovalCurve:
         ranked, random = self.band, self.random_band
         columns = {
             "removed": [f"{share:.0%}" for share in self.shares],
-            f"{self.order} first": _with_error(ranked),
-            "random": _with_error(random),
+            f"{self.order} first": _format_with_error(ranked),
+            "random": _format_with_error(random),
             "difference": [f"{gain:+.4f}" for gain in ranked.mean - random.mean],
         }
         seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
         lines = [f"{self.scoring} on held-out rows, {seeds}", *table_lines(columns)]
         if self.refill != "draw":
-            lines.append(_leak(self.refill))
+            lines.append(_describe_leak(self.refill))
         return "\n".join(lines)
 
 
@@ -139,7 +144,7 @@ def removal_curve(
     y_test: Any,
     order: Order = "highest",
     shares: Sequence[float] = SHARES,
-    refill: Refill = "draw",
+    refill: Fill = "draw",
     scoring: Any = None,
     n_seeds: int = 5,
     random_state: int = 0,
@@ -199,30 +204,32 @@ def removal_curve(
     """
     table = Table.of(X, called="X")
     checked_model(model)
-    scores = scores_of_cells(ranking, table)
-    _checked_choice(order, Order, "order")
-    _checked_choice(refill, Refill, "refill")
-    wanted = _checked_shares(shares)
+    scores = read_cell_scores(ranking, table)
+    _check_choice(order, Order, "order")
+    _check_choice(refill, Fill, "refill")
+    wanted = _check_shares(shares)
     if refill != "draw":
-        warnings.warn(_leak(refill), stacklevel=2)
+        warnings.warn(_describe_leak(refill), stacklevel=2)
     runs = []
     random_state = checked_seed(random_state)
     n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
     with steps_bar("removal curve", n_fits, shown=progress) as bar:
         for seed in range(n_seeds):
             rng = np.random.default_rng([random_state, seed])
-            game = held_out_game(seeded(model, seed), table, y, X_test, y_test, scoring=scoring)
+            game = make_held_out_game(
+                seeded(model, seed), table, y, X_test, y_test, scoring=scoring
+            )
             if seed == 0:
                 judges, problem = game.problem.folds[0], game.problem
-                refuse_own_rows(X_test, {"X": X}, judges.target, problem.target)
-                _warn_of_judges(ranking, game)
-            run = _Run(game, _refiller(refill, game.problem.table, rng), wanted, bar.update)
+                check_held_out_rows(X_test, {"X": X}, judges.target, problem.target)
+                _warn_of_validation_rows(ranking, game)
+            run = _Run(game, _make_filler(refill, game.problem.table, rng), wanted, bar.update)
             first = -scores if order == "highest" else scores
             runs.append(
-                [run.scores(_ordered(first, rng)), run.scores(rng.permutation(scores.size))]
+                [run.scores(_sort_cells(first, rng)), run.scores(rng.permutation(scores.size))]
             )
     ranked, random = np.moveaxis(np.array(runs), 1, 0)
-    named = named_scoring(scoring, game)
+    named = name_scoring(scoring, game)
     return RemovalCurve(wanted, ranked, random, order, refill, named, table.backend)
 
 
@@ -231,7 +238,7 @@ class _Run:
     """One seed: the same draws and the same model for every order of removal."""
 
     game: ModelGame
-    refiller: Refiller
+    refiller: Filler
     shares: Floats
     tick: Callable[[], Any]
 
@@ -249,14 +256,14 @@ class _Run:
             score = float(game.value(*everything))
         except RuntimeError as error:
             raise RuntimeError(
-                f"the model failed with {share:.0%} of the cells removed ({cause_of(error)}); give "
-                "a model that can be trained on such a table, or another refill."
+                f"the model failed with {share:.0%} of the cells removed ({describe_cause(error)});"
+                " give a model that can be trained on such a table, or another refill."
             ) from error
         self.tick()
         return score
 
 
-def _warn_of_judges(ranking: Any, game: ModelGame) -> None:
+def _warn_of_validation_rows(ranking: Any, game: ModelGame) -> None:
     """Warn where the rows that score are the rows that the values came from."""
     if not isinstance(ranking, Valuation):
         return
@@ -269,26 +276,26 @@ def _warn_of_judges(ranking: Any, game: ModelGame) -> None:
         )
 
 
-def _refiller(refill: Refill, table: Table, rng: np.random.Generator) -> Refiller:
+def _make_filler(refill: Fill, table: Table, rng: np.random.Generator) -> Filler:
     """Make a function from the mask of removed cells to a table."""
     if refill == "missing":
-        return lambda mask: emptied(table, mask)
+        return lambda mask: clear_cells(table, mask)
     if refill == "mean":
-        return _averager(table)
-    known, luck = known_cells(table), rng.random(table.shape)
-    return lambda mask: drawn(table, mask & known.any(axis=0), _source(known, mask), luck)
+        return _make_mean_filler(table)
+    known, luck = find_known_cells(table), rng.random(table.shape)
+    return lambda mask: draw_cells(table, mask & known.any(axis=0), _find_donors(known, mask), luck)
 
 
-def _averager(table: Table) -> Refiller:
+def _make_mean_filler(table: Table) -> Filler:
     """Fill removed cells with means; columns that keep all cells, and gaps, stay as they are."""
-    fillings, known = Fillings.of(table), known_cells(table)
+    fillings, known = Fillings.of(table), find_known_cells(table)
     everyone = np.ones(table.shape[0], dtype=bool)
 
     def averaged(mask: Mask) -> Table:
         if not mask.any():
             return table
         gaps = ~known & (~mask | ~known.any(axis=0))
-        filled = emptied(fillings.filled(~mask, everyone), gaps).data
+        filled = clear_cells(fillings.filled(~mask, everyone), gaps).data
         if isinstance(table.data, np.ndarray) or isinstance(filled, np.ndarray):
             return replace(table, data=filled)
         changed = [filled[:, place] for place in np.flatnonzero(mask.any(axis=0)).tolist()]
@@ -297,24 +304,24 @@ def _averager(table: Table) -> Refiller:
     return averaged
 
 
-def _source(known: Mask, mask: Mask) -> Mask:
+def _find_donors(known: Mask, mask: Mask) -> Mask:
     """Cells to draw from: known and kept, and all known ones of columns that keep none."""
     kept = known & ~mask
     return np.where(kept.any(axis=0), kept, known)
 
 
-def _ordered(scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
+def _sort_cells(scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
     """Cells from the lowest score to the highest, equal ones at random, NaN last."""
     return np.lexsort((rng.random(scores.size), scores.ravel()))
 
 
-def _checked_choice(choice: Any, choices: Any, called: str) -> None:
+def _check_choice(choice: Any, choices: Any, called: str) -> None:
     if choice not in get_args(choices):
         names = ", ".join(map(repr, get_args(choices)))
         raise ValueError(f"{called} is {choice!r}; give one of {names}.")
 
 
-def _checked_shares(shares: Any) -> Floats:
+def _check_shares(shares: Any) -> Floats:
     try:
         wanted = np.array([*shares], dtype=np.float64)
     except (TypeError, ValueError):
@@ -327,7 +334,7 @@ def _checked_shares(shares: Any) -> Floats:
     return wanted
 
 
-def _leak(refill: Refill) -> str:
+def _describe_leak(refill: Fill) -> str:
     trace = "the same number" if refill == "mean" else "a gap"
     return (
         f"refill={refill!r} leaves {trace} where a cell was removed: a model can see which cells "
@@ -336,7 +343,7 @@ def _leak(refill: Refill) -> str:
     )
 
 
-def _with_error(band: Band) -> list[str]:
+def _format_with_error(band: Band) -> list[str]:
     halves = band.high - band.mean
     return [
         f"{mean:.4f}" if np.isnan(half) else f"{mean:.4f} +- {half:.4f}"

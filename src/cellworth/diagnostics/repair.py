@@ -22,11 +22,11 @@ from cellworth.tables import Table
 
 Way = Literal["missing", "draw", "neighbours", "values"]
 Floats = NDArray[np.float64]
-N_NEIGHBOURS = 10
+N_NEIGHBORS = 10
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def repair(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: Any = 0) -> Any:
+def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: Any = 0) -> Any:
     """Return a copy of X in which the named cells, and only these, are changed.
 
     Parameters
@@ -61,7 +61,7 @@ def repair(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: An
 
     Examples
     --------
-    >>> repair([[20, 1], [30, 2], [300, 3]], [(2, "x0")], how="values", values=[30])
+    >>> repair_cells([[20, 1], [30, 2], [300, 3]], [(2, "x0")], how="values", values=[30])
     array([[20,  1],
            [30,  2],
            [30,  3]])
@@ -78,22 +78,22 @@ def repair(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: An
             "with how='values', and only with it."
         )
     if how == "missing":
-        changed = emptied(table, mask)
+        changed = clear_cells(table, mask)
     elif how == "values":
-        changed = given(table, named, _checked_values(values, named, mask))
+        changed = set_cells(table, named, _read_values(values, named, mask))
     else:
-        source = _source(table, mask)
+        source = _find_source(table, mask)
         if how == "draw":
             luck = generator_of(random_state).random(table.shape)
-            changed = drawn(table, mask, source, luck)
+            changed = draw_cells(table, mask, source, luck)
         else:
-            changed = from_neighbours(table, named, source) if len(named) else table
+            changed = fill_from_neighbors(table, named, source) if len(named) else table
     return _copy(changed.native)
 
 
-def _source(table: Table, mask: Mask) -> Mask:
+def _find_source(table: Table, mask: Mask) -> Mask:
     """Cells that others may be filled with: known, and not named themselves."""
-    source = known_cells(table) & ~mask
+    source = find_known_cells(table) & ~mask
     bare = np.flatnonzero(mask.any(axis=0) & ~source.any(axis=0))
     if len(bare):
         raise ValueError(
@@ -103,7 +103,7 @@ def _source(table: Table, mask: Mask) -> Mask:
     return source
 
 
-def _checked_values(values: Any, named: NamedCells, mask: Mask) -> list[Any]:
+def _read_values(values: Any, named: NamedCells, mask: Mask) -> list[Any]:
     if mask.sum() < len(named):
         raise ValueError(
             f"cells names {len(named)} cells, of which {mask.sum()} differ; with how='values' name "
@@ -131,28 +131,28 @@ def _copy(native: Any) -> Any:
     return native.copy() if hasattr(native, "copy") else native
 
 
-def emptied(table: Table, mask: Mask) -> Table:
+def clear_cells(table: Table, mask: Mask) -> Table:
     """Make gaps of these cells; columns that cannot hold gaps change type as their library does."""
     if isinstance(table.data, np.ndarray):
-        array = _with_room_for_gaps(table.data) if mask.any() else table.data.copy()
+        array = _make_nullable(table.data) if mask.any() else table.data.copy()
         if mask.any():
             # NumPy turns None into NaN among numbers and into NaT among dates.
             array[mask] = None
         return replace(table, data=array)
     data = table.data
     series = [
-        data.select(nw.when(_flags(~mask[:, place], data)).then(data[:, place]))[:, 0]
-        for place in _positions(mask.any(axis=0))
+        data.select(nw.when(_make_flags(~mask[:, place], data)).then(data[:, place]))[:, 0]
+        for place in _find_positions(mask.any(axis=0))
     ]
     return replace(table, data=data.with_columns(*series) if series else data)
 
 
-def known_cells(table: Table) -> Mask:
+def find_known_cells(table: Table) -> Mask:
     """Tell which cells are no gaps, shape (n_rows, n_columns)."""
-    return np.column_stack([_known(table.column(place)) for place in range(table.shape[1])])
+    return np.column_stack([_is_known(table.column(place)) for place in range(table.shape[1])])
 
 
-def drawn(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
+def draw_cells(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
     """Fill cells with random ones of their column, of which only those in ``source`` are drawn.
 
     ``luck`` holds a number between 0 and 1 for each cell, so that the same cells get alike draws in
@@ -163,57 +163,57 @@ def drawn(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
         pool = np.flatnonzero(source[:, place])
         asked = mask[:, place]
         origins[asked, place] = pool[(luck[asked, place] * len(pool)).astype(np.intp)]
-    return gathered(table, origins)
+    return take_cells(table, origins)
 
 
-def from_neighbours(table: Table, cells: NamedCells, source: Mask) -> Table:
+def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
     """Fill cells with what the nearest rows have; only cells in ``source`` are taken.
 
     Distances are over the other columns, and named cells count there as gaps: they are in doubt.
     The median of numbers is one that a row has, of two middle ones that of the nearer row.
     """
     mask = cells.mask(table.shape)
-    doubted = emptied(table, mask)
+    doubted = clear_cells(table, mask)
     asked = np.flatnonzero(mask.any(axis=1))
     queries = Table.of(doubted.take(asked, np.arange(table.shape[1])), called="X")
     distances = Distances.of(doubted, [replace(queries, names=table.names)])
-    columns = {place: _Middle.of(table, place) for place in _positions(mask.any(axis=0))}
+    columns = {place: _Middle.of(table, place) for place in _find_positions(mask.any(axis=0))}
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
     for query, row in enumerate(asked):
         measured = distances.measured(0, query)
         whole = measured.sum(axis=0)
-        for place in _positions(mask[row]):
+        for place in _find_positions(mask[row]):
             origins[row, place] = columns[place].among(
                 np.flatnonzero(source[:, place]), whole - measured[place]
             )
-    return gathered(table, origins)
+    return take_cells(table, origins)
 
 
-def gathered(table: Table, origins: Positions) -> Table:
+def take_cells(table: Table, origins: Positions) -> Table:
     """Take every cell from another row of its own column, so that types stay as they are."""
     data, own = table.data, np.arange(table.shape[0])
     if isinstance(data, np.ndarray):
         return replace(table, data=np.take_along_axis(data, origins, axis=0))
-    changed = _positions((origins != own[:, None]).any(axis=0))
+    changed = _find_positions((origins != own[:, None]).any(axis=0))
     series = [data[:, place][origins[:, place]] for place in changed]
     return replace(table, data=data.with_columns(*series) if series else data)
 
 
-def given(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
+def set_cells(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
     """Put the user's values into cells, one per cell; a missing value makes a gap."""
     gaps = np.array([is_missing(value) for value in values], dtype=bool)
     empty = NamedCells(cells.rows[gaps], cells.columns[gaps])
-    table = emptied(table, empty.mask(table.shape))
+    table = clear_cells(table, empty.mask(table.shape))
     data = table.data
     series = []
     for place in np.unique(cells.columns[~gaps]).tolist():
-        which = _positions((cells.columns == place) & ~gaps)
+        which = _find_positions((cells.columns == place) & ~gaps)
         rows, offered = cells.rows[which], [values[number] for number in which]
-        offered = [_read_as(value, _kind_of(table, place)) for value in offered]
+        offered = [_parse_cell(value, _get_cell_type(table, place)) for value in offered]
         if isinstance(data, np.ndarray):
-            data = _placed_in_array(data, rows, place, offered, table.names[place])
+            data = _place_in_array(data, rows, place, offered, table.names[place])
         else:
-            series.append(_placed(data[:, place], rows, offered))
+            series.append(_place_in_series(data[:, place], rows, offered))
     if not isinstance(data, np.ndarray) and series:
         data = data.with_columns(*series)
     return replace(table, data=data)
@@ -234,7 +234,7 @@ class _Middle:
     def among(self, rows: Positions, distances: Wholes) -> int:
         """Return the row whose cell it is; all rows as near as the tenth nearest take part."""
         away = distances[rows]
-        n_nearest = min(N_NEIGHBOURS, len(rows))
+        n_nearest = min(N_NEIGHBORS, len(rows))
         near = away <= np.partition(away, n_nearest - 1)[n_nearest - 1]
         rows, away = rows[near], away[near]
         return int(rows[self._median(rows, away) if self._numeric else self._mode(rows, away)])
@@ -251,12 +251,12 @@ class _Middle:
         return int(np.lexsort((away, -counts[codes]))[0])
 
 
-def _positions(mask: Any) -> list[int]:
+def _find_positions(mask: Any) -> list[int]:
     positions: list[int] = np.flatnonzero(mask).tolist()
     return positions
 
 
-def _known(cells: NDArray[Any]) -> Mask:
+def _is_known(cells: NDArray[Any]) -> Mask:
     if cells.dtype.kind in "iub":
         return np.ones(len(cells), dtype=bool)
     if cells.dtype.kind in "fMm":
@@ -264,17 +264,17 @@ def _known(cells: NDArray[Any]) -> Mask:
     return np.array([not is_missing(cell) for cell in cells.tolist()], dtype=bool)
 
 
-def _with_room_for_gaps(array: NDArray[Any]) -> NDArray[Any]:
+def _make_nullable(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in "iub":
         return array.astype(np.float64)
     return array.astype(object) if array.dtype.kind in "US" else array.copy()
 
 
-def _flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
+def _make_flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
     return nw.new_series("kept", mask, nw.Boolean(), backend=data.implementation)
 
 
-def _kind_of(table: Table, place: int) -> type | None:
+def _get_cell_type(table: Table, place: int) -> type | None:
     """What the cells of a column are where text may stand for them; None where text is text."""
     dtype = table.dtype(place)
     if dtype is None:
@@ -286,7 +286,7 @@ def _kind_of(table: Table, place: int) -> type | None:
     )
 
 
-def _read_as(value: Any, kind: type | None) -> Any:
+def _parse_cell(value: Any, kind: type | None) -> Any:
     """Read text that is exactly a number, a date or True; a list that was edited is all text."""
     if not isinstance(value, str) or kind is None:
         return value
@@ -302,11 +302,11 @@ def _read_as(value: Any, kind: type | None) -> Any:
         return value
 
 
-def _placed(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+def _place_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
     """Put values into a column, as they are or in its own type, if that keeps the type."""
-    _refuse_misfits(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
+    _check_values_fit(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
     arrow = series.implementation.is_pyarrow()
-    for place in (_scattered_in_arrow,) if arrow else (_scattered, _scattered_after_cast):
+    for place in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
         try:
             with warnings.catch_warnings():
                 # Some versions of pandas warn where others refuse.
@@ -318,23 +318,21 @@ def _placed(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Se
         kept = placed[rows].to_list() == values or series.dtype.is_float()
         if placed.dtype == series.dtype and kept:
             return placed
-    raise ValueError(_misfit(values, series.name, series.dtype))
+    raise ValueError(_describe_misfit(values, series.name, series.dtype))
 
 
-def _scattered(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+def _scatter(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
     return series.scatter(rows.tolist(), values)
 
 
-def _scattered_after_cast(
+def _scatter_after_cast(
     series: nw.Series[Any], rows: Positions, values: list[Any]
 ) -> nw.Series[Any]:
     made = nw.new_series("values", values, backend=series.implementation)
     return series.scatter(rows.tolist(), made.cast(series.dtype))
 
 
-def _scattered_in_arrow(
-    series: nw.Series[Any], rows: Positions, values: list[Any]
-) -> nw.Series[Any]:
+def _scatter_in_arrow(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
     """Put values behind the column, in its very own type, and take them from there."""
     import pyarrow as pa
 
@@ -347,11 +345,11 @@ def _scattered_in_arrow(
     return taken.alias(series.name)
 
 
-def _refuse_misfits(values: list[Any], name: Any, dtype: Any, *, numeric: bool) -> None:
+def _check_values_fit(values: list[Any], name: Any, dtype: Any, *, numeric: bool) -> None:
     """Refuse text among numbers, which some libraries would read as they like, and infinity."""
     for value in values if numeric else []:
         if isinstance(value, str):
-            raise ValueError(_misfit([value], name, dtype))
+            raise ValueError(_describe_misfit([value], name, dtype))
         if isinstance(value, float | np.floating) and np.isinf(value):
             raise ValueError(
                 f"values has {value!r} for column {name!r}, and infinity is at no distance from "
@@ -359,10 +357,10 @@ def _refuse_misfits(values: list[Any], name: Any, dtype: Any, *, numeric: bool) 
             )
 
 
-def _placed_in_array(
+def _place_in_array(
     array: NDArray[Any], rows: Positions, place: int, values: list[Any], name: Any
 ) -> NDArray[Any]:
-    _refuse_misfits(values, name, array.dtype, numeric=array.dtype.kind in "iuf")
+    _check_values_fit(values, name, array.dtype, numeric=array.dtype.kind in "iuf")
     try:
         made = np.array(values, dtype=None if array.dtype.kind == "U" else array.dtype)
         if array.dtype.kind == made.dtype.kind == "U":
@@ -371,13 +369,13 @@ def _placed_in_array(
         copy = array.copy()
         copy[rows, place] = made
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(_misfit(values, name, array.dtype)) from error
+        raise ValueError(_describe_misfit(values, name, array.dtype)) from error
     if copy.dtype.kind != "f" and copy[rows, place].tolist() != list(values):
-        raise ValueError(_misfit(values, name, array.dtype))
+        raise ValueError(_describe_misfit(values, name, array.dtype))
     return copy
 
 
-def _misfit(values: list[Any], name: Any, dtype: Any) -> str:
+def _describe_misfit(values: list[Any], name: Any, dtype: Any) -> str:
     shown = ", ".join(map(repr, values[:3]))
     return (
         f"values has {shown} for column {name!r}, which holds {dtype}; give values of its type, or "

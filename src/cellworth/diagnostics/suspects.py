@@ -14,22 +14,23 @@ from cellworth.blocks import Positions
 from cellworth.counts import checked_count
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
-    CellWorths,
-    contents,
-    lister,
-    refuse_other_cells,
-    relative_worth,
-    without_groups,
+    CellValues,
+    check_cells,
+    check_valuation,
+    drop_group_column,
+    get_cell_lister,
+    read_cells,
+    standardize_values,
 )
-from cellworth.diagnostics.features import Column, Features, Levels
+from cellworth.diagnostics.features import FeatureColumn, Features, Levels
 from cellworth.listing import default_backend, frame
 from cellworth.neighbours.columns import Distance, Floats, Kind
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
 By = Literal["suspicion", "worth"]
-N_NEIGHBOURS = 10
-NOBODY = -1
+N_NEIGHBORS = 10
+NO_ROW = -1
 _MOST_DISTANCES = 2**22
 _LONGEST = 60
 # Unicode's isolates keep the direction of what stands between them.
@@ -40,8 +41,8 @@ _LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
 def suspect_cells(
     X: Any,
     y: Any,
-    valuation: Valuation | None = None,
     *,
+    valuation: Valuation | None = None,
     k: int = 100,
     by: By = "suspicion",
     kinds: Mapping[Any, Kind | Distance] | None = None,
@@ -97,23 +98,23 @@ def suspect_cells(
     x1 is 105 where rows like it (label 'small') have about 35; of the 19 other cells of x1, none
     is as rare for its label and none fits its row as badly.
     """
-    _refuse_other_order(X, y, valuation)
+    _check_arguments(X, y, valuation)
     k = checked_count(k, "k")
-    _refuse_ranking(by, valuation)
+    _check_ranking(by, valuation)
     table = Table.of(X, called="X")
     worths = None
     if valuation is not None:
-        table = without_groups(table, valuation)
-        worths = CellWorths.of(valuation, table)
-        refuse_other_cells(valuation, table)
+        table = drop_group_column(table, valuation)
+        worths = CellValues.of(valuation, table)
+        check_cells(valuation, table)
     evidence = Evidence.of(table, y, kinds)
     relative = None
     if by == "worth" and worths is not None:
-        relative = relative_worth(worths.all(), evidence.groups)
-    rows, columns = cells = _first(evidence.suspicion if relative is None else -relative, k)
-    suspects = _suspects(table, evidence, cells)
+        relative = standardize_values(worths.all(), evidence.groups)
+    rows, columns = cells = _find_highest(evidence.suspicion if relative is None else -relative, k)
+    suspects = _make_suspects(table, evidence, cells)
     name = backend or table.backend or default_backend()
-    as_listed = lister(table, name)
+    as_listed = get_cell_lister(table, name)
     listed = {
         "rank": list(range(1, len(rows) + 1)),
         "row": table.row_ids[rows].tolist(),
@@ -131,27 +132,25 @@ def suspect_cells(
     return frame(listed, name)
 
 
-def _refuse_other_order(X: Any, y: Any, valuation: Any) -> None:
+def _check_arguments(X: Any, y: Any, valuation: Any) -> None:
     for called, given in {"X": X, "y": y}.items():
         if isinstance(given, Valuation):
             raise TypeError(
-                f"{called} is a Valuation; the order is suspect_cells(X, y, valuation)."
+                f"{called} must be a table or labels, got a Valuation; call suspect_cells(X, y, "
+                "valuation=valuation)."
             )
-    if valuation is not None and not isinstance(valuation, Valuation):
-        raise TypeError(
-            f"valuation is of type {type(valuation).__name__}; give the valuation_ of a fitted "
-            "valuer, as in suspect_cells(X, y, valuation)."
-        )
+    if valuation is not None:
+        check_valuation(valuation)
 
 
-def _refuse_ranking(by: By, valuation: Valuation | None) -> None:
+def _check_ranking(by: By, valuation: Valuation | None) -> None:
     if by not in get_args(By):
         raise ValueError(f"by is {by!r}; give 'suspicion' or 'worth'.")
     if by == "worth" and valuation is None:
         raise ValueError("by is 'worth', but no valuation came; pass one, or rank by 'suspicion'.")
 
 
-def _first(scores: Floats, k: int) -> tuple[Positions, Positions]:
+def _find_highest(scores: Floats, k: int) -> tuple[Positions, Positions]:
     """Rows and columns of the k highest scores, ties in the table's order, without NaN."""
     order = np.argsort(-scores, axis=None, kind="stable")
     order = order[~np.isnan(scores.ravel()[order])][:k]
@@ -159,15 +158,15 @@ def _first(scores: Floats, k: int) -> tuple[Positions, Positions]:
     return rows, columns
 
 
-def _suspects(
+def _make_suspects(
     table: Table, evidence: Evidence, cells: tuple[Positions, Positions]
 ) -> list[Suspect]:
     rows, columns = cells
-    like = typical_rows(evidence, rows, columns)
+    like = find_typical_rows(evidence, rows, columns)
     near = [evidence.nearest(row, column) for row, column in zip(*cells, strict=True)]
-    others = np.array([NOBODY if row is None else row for row in near], dtype=np.intp)
+    others = np.array([NO_ROW if row is None else row for row in near], dtype=np.intp)
     cell, typical, nearest = (
-        contents(table, np.where(asked == NOBODY, rows, asked), columns)
+        read_cells(table, np.where(asked == NO_ROW, rows, asked), columns)
         for asked in (rows, like, others)
     )
     return [
@@ -175,9 +174,9 @@ def _suspects(
             column=str(table.names[column]),
             is_number=evidence.columns[column].numbers is not None,
             cell=cell[i],
-            typical=None if like[i] == NOBODY else typical[i],
-            nearest=None if others[i] == NOBODY else nearest[i],
-            is_alone=bool(like[i] == NOBODY),
+            typical=None if like[i] == NO_ROW else typical[i],
+            nearest=None if others[i] == NO_ROW else nearest[i],
+            is_alone=bool(like[i] == NO_ROW),
             label=evidence.target[[row]].tolist()[0],
             has_class=evidence.is_class,
             n_others=len(evidence.groups) - 1,
@@ -188,39 +187,39 @@ def _suspects(
     ]
 
 
-def typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -> Positions:
+def find_typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -> Positions:
     """For each of some cells, a row whose cell in this column is typical of rows like its own.
 
     Rows like it are the ten nearest with the same label, by all other columns; more where several
     are equally near. Typical is their most frequent level, or the middle one of their numbers.
     NOBODY where no other row has the label.
     """
-    found = np.full(len(rows), NOBODY, dtype=np.intp)
-    for place, distances in _distances(evidence, rows, columns):
-        near = _nearest(distances)
+    found = np.full(len(rows), NO_ROW, dtype=np.intp)
+    for place, distances in _iter_distances(evidence, rows, columns):
+        near = _find_nearest(distances)
         if len(near):
             column = evidence.columns[columns[place]]
             # Of rows that are equally near, the content decides and not the place in the table.
             order = np.lexsort((column.levels[near], distances[near]))
-            found[place] = _typical(column, near[order])
+            found[place] = _choose_typical(column, near[order])
     return found
 
 
-def _distances(
+def _iter_distances(
     evidence: Evidence, rows: Positions, columns: Positions
 ) -> Iterator[tuple[int, Floats]]:
     """Squared distances of all rows from the row of each cell; infinite for other labels."""
     at_once = max(_MOST_DISTANCES // len(evidence.groups), 1)
     for start in range(0, len(rows), at_once):
         cells = slice(start, start + at_once)
-        distances = _squared(evidence.features, rows[cells], columns[cells])
+        distances = _compute_squares(evidence.features, rows[cells], columns[cells])
         for place, (row, squares) in enumerate(zip(rows[cells], distances, strict=True), start):
             squares[evidence.groups != evidence.groups[row]] = np.inf
             squares[row] = np.inf
             yield place, squares
 
 
-def _squared(features: Features, rows: Positions, columns: Positions) -> Floats:
+def _compute_squares(features: Features, rows: Positions, columns: Positions) -> Floats:
     asked = features.rows(rows)
     counts = np.ones(asked.shape)
     # The label is the same anyhow, or nearly so; its features and the constant come last.
@@ -234,17 +233,17 @@ def _squared(features: Features, rows: Positions, columns: Positions) -> Floats:
     return np.round(distances, DIGITS)
 
 
-def _nearest(distances: Floats) -> Positions:
+def _find_nearest(distances: Floats) -> Positions:
     candidates = np.flatnonzero(np.isfinite(distances))
-    if len(candidates) <= N_NEIGHBOURS:
+    if len(candidates) <= N_NEIGHBORS:
         return candidates
-    reach = np.partition(distances[candidates], N_NEIGHBOURS - 1)[N_NEIGHBOURS - 1]
+    reach = np.partition(distances[candidates], N_NEIGHBORS - 1)[N_NEIGHBORS - 1]
     return np.flatnonzero(distances <= reach)
 
 
-def _typical(column: Column, near: Positions) -> int:
+def _choose_typical(column: FeatureColumn, near: Positions) -> int:
     """Choose one of the rows that stand in order of distance."""
-    row = near[_most_frequent(column.levels[near])]
+    row = near[_find_most_frequent(column.levels[near])]
     if column.numbers is None or np.isnan(column.numbers[row]):
         return int(row)
     known = near[column.known[near]]
@@ -252,7 +251,7 @@ def _typical(column: Column, near: Positions) -> int:
     return int(ascending[(len(ascending) - 1) // 2])
 
 
-def _most_frequent(levels: Levels) -> int:
+def _find_most_frequent(levels: Levels) -> int:
     """First place of the most frequent level; among equally frequent ones, of the first to come."""
     counts = np.bincount(levels)[levels]
     return int(np.argmax(counts))
@@ -299,12 +298,14 @@ class Suspect:
         if self.n_others == 0:
             return f"{self._compared()}; there is no other cell of {self._name} to compare it with."
         label = "label" if self.has_class else "target"
-        rare = _counted(self.as_rare, ("is as rare", "are as rare"), " or rarer")
+        rare = _count_others(self.as_rare, ("is as rare", "are as rare"), " or rarer")
         whose = "its" if self.as_rare < 2 else "their"
         fits = ("fits its row as badly", "fit their row as badly")
-        misfit = _counted(self.as_misfit, fits, " or worse")
+        misfit = _count_others(self.as_misfit, fits, " or worse")
         others = f"{self.n_others:,} other cell{'s' if self.n_others > 1 else ''} of {self._name}"
-        apart = "" if self.nearest is None else f"; the nearest of them is {shown(self.nearest)}"
+        apart = (
+            "" if self.nearest is None else f"; the nearest of them is {format_cell(self.nearest)}"
+        )
         return (
             f"{self._compared()}; of the {others}, {rare} for {whose} {label} and {misfit}{apart}."
         )
@@ -318,52 +319,52 @@ class Suspect:
 
     @property
     def _name(self) -> str:
-        return isolated(shortened(self.column))
+        return isolate_text(shorten(self.column))
 
     def _compared(self) -> str:
-        here = f"{self._name} is {shown(self.cell)}"
-        label = f"{'label' if self.has_class else 'target'} {shown(self.label)}"
+        here = f"{self._name} is {format_cell(self.cell)}"
+        label = f"{'label' if self.has_class else 'target'} {format_cell(self.label)}"
         if self.is_alone:
             return f"{here}, and no other row has the {label}"
         like = f"rows like it ({'' if self.has_class else 'near '}{label})"
         if self.typical == self.cell:
             return f"{here}, as in {like}"
         about = "about " if self.is_number and self.typical is not None else ""
-        return f"{here} where {like} have {about}{shown(self.typical)}"
+        return f"{here} where {like} have {about}{format_cell(self.typical)}"
 
 
-def _counted(n: int, verbs: tuple[str, str], beyond: str) -> str:
+def _count_others(n: int, verbs: tuple[str, str], beyond: str) -> str:
     """Say how many do something, or go beyond it."""
     if n == 0:
         return f"none {verbs[0]}"
     return f"{n:,} {verbs[n > 1]}{beyond}"
 
 
-def shown(content: Any) -> str:
+def format_cell(content: Any) -> str:
     """Show the content of a cell in a sentence: the beginning of long text, dates without 00:00."""
     if content is None:
         return "a gap"
     if isinstance(content, float):
         return f"{content:.6g}"
     if isinstance(content, str):
-        return isolated(repr(shortened(content)))
-    return isolated(
-        shortened(date_text(content) if isinstance(content, datetime) else str(content))
+        return isolate_text(repr(shorten(content)))
+    return isolate_text(
+        shorten(format_timestamp(content) if isinstance(content, datetime) else str(content))
     )
 
 
-def date_text(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """Write a moment; one that is midnight sharp is a date."""
     is_date = moment.time() == datetime.min.time()
     return moment.date().isoformat() if is_date else str(moment)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Leave out the end of long text."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def isolated(text: str) -> str:
+def isolate_text(text: str) -> str:
     """Keep text that runs from right to left from turning the sentence around it."""
     turns = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
     return f"{_ISOLATE}{text}{_END}" if turns else text

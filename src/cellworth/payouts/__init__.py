@@ -1,11 +1,11 @@
 """Payouts: who gets how much, for which cells, and the audit that replays it."""
 
 from cellworth.payouts.agreement import Agreement
-from cellworth.payouts.audit import Verdict, verify
+from cellworth.payouts.audit import Verdict, verify_audit
 from cellworth.payouts.fraud_checks import Finding, check_owners
 from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy
-from cellworth.payouts.split import split
+from cellworth.payouts.split import split_revenue
 
 __all__ = [
     "Agreement",
@@ -14,6 +14,6 @@ __all__ = [
     "Policy",
     "Verdict",
     "check_owners",
-    "split",
-    "verify",
+    "split_revenue",
+    "verify_audit",
 ]

@@ -14,7 +14,7 @@ from cellworth.files import local_path, written_atomically
 from cellworth.owners import Owners, checked_entries, read_toml
 from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy
-from cellworth.payouts.split import split_by
+from cellworth.payouts.split import split_revenue
 from cellworth.valuation import Valuation
 
 FORMAT = "cellworth agreement"
@@ -79,15 +79,15 @@ class Agreement:
         **data
             What ``fit`` will be given: X, y, X_val, y_val; a ShardedTable as X has its own y.
         """
-        _refuse_other_kinds(valuer, owners, policy)
+        _check_types(valuer, owners, policy)
         seed = getattr(valuer, "random_state", None)
         if hasattr(valuer, "random_state") and not is_whole(seed):
             raise ValueError(
                 f"random_state of the valuer is {seed!r}; give a whole number, so that the "
                 "valuation can be replayed."
             )
-        _refuse_no_data(data)
-        terms = _terms(
+        _check_data(data)
+        terms = _make_terms(
             valuer.question(**data), valuer.described(), None if seed is None else int(seed)
         )
         plain = {
@@ -95,10 +95,10 @@ class Agreement:
             "version": VERSION,
             "overlaps": owners.overlaps,
             "valuation": terms,
-            "policy": _without_none(asdict(policy or Policy())),
+            "policy": _drop_none(asdict(policy or Policy())),
             "owners": owners.to_plain(),
         }
-        return cls.from_plain(plain, _toml(plain), called="the draft")
+        return cls.from_plain(plain, _write_toml(plain), called="the draft")
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
@@ -149,7 +149,7 @@ class Agreement:
         seeds = [session.seed for session in valuation.provenance.sessions]
         provenance = valuation.provenance
         valuer = provenance.method.get("valuer", {})
-        came = _terms(provenance.question, valuer, seeds[0] if len(seeds) == 1 else seeds)
+        came = _make_terms(provenance.question, valuer, seeds[0] if len(seeds) == 1 else seeds)
         for name in sorted(set(self.terms) | set(came)):
             if name == "valuer":
                 continue
@@ -158,7 +158,7 @@ class Agreement:
             # Exact values have no seed, whatever one was agreed on.
             if came.get(name) != self.terms[name] and not (name == "seed" and seeds == [None]):
                 return f"{name} is {came.get(name)!r}, but {self.terms[name]!r} was agreed on."
-        return _other_setting(valuer, self.terms.get("valuer", {}))
+        return _find_other_setting(valuer, self.terms.get("valuer", {}))
 
     def split(
         self,
@@ -175,17 +175,17 @@ class Agreement:
                 f"this valuation is not what was agreed: {difference} Value the table as agreed, "
                 "or agree anew."
             )
-        return split_by(
-            self.policy,
+        return split_revenue(
             valuation,
             self.owners_of(X),
             amount=amount,
+            policy=self.policy,
             carried=carried,
             agreement=self.text,
         )
 
 
-def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
+def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
     asked = ("question", "described")
     if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in asked):
         raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
@@ -197,7 +197,7 @@ def _refuse_other_kinds(valuer: Any, owners: Any, policy: Any) -> None:
         raise TypeError(f"policy is of type {type(policy).__name__}; give Policy(...) or None.")
 
 
-def _refuse_no_data(data: Mapping[str, Any]) -> None:
+def _check_data(data: Mapping[str, Any]) -> None:
     needed = ("X",) if is_absent(data.get("X")) else ("X", "y")
     missing = [name for name in needed if data.get(name) is None]
     if missing:
@@ -207,7 +207,7 @@ def _refuse_no_data(data: Mapping[str, Any]) -> None:
         )
 
 
-def _other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | None:
+def _find_other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | None:
     """First parameter of the valuer that is not as agreed, as a sentence."""
     for name in sorted(set(came) | set(agreed)):
         if came.get(name) != agreed.get(name):
@@ -216,7 +216,9 @@ def _other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | 
     return None
 
 
-def _terms(question: Mapping[str, Any], valuer: Mapping[str, str], seed: Any) -> dict[str, Any]:
+def _make_terms(
+    question: Mapping[str, Any], valuer: Mapping[str, str], seed: Any
+) -> dict[str, Any]:
     """What is agreed on of a question, in words that TOML has."""
     terms = {name: question[name] for name in question if name not in _LATER}
     terms = {name: "none" if term is None else term for name, term in terms.items()}
@@ -225,11 +227,11 @@ def _terms(question: Mapping[str, Any], valuer: Mapping[str, str], seed: Any) ->
     return terms | {"validation_sha256": validation, "seed": seed, "valuer": dict(valuer)}
 
 
-def _without_none(plain: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if value is not None}
 
 
-def _toml(plain: Mapping[str, Any]) -> str:
+def _write_toml(plain: Mapping[str, Any]) -> str:
     import tomli_w
 
     return tomli_w.dumps(plain)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.owners import Holdings, Owners
-from cellworth.payouts.policy import Policy, in_units, quotas, weights
+from cellworth.payouts.policy import Policy, compute_quotas, compute_weights, round_to_units
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation
 
@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
+class Allocation:
     """What follows from values, holdings and policy.
 
     Parameters
@@ -56,7 +56,7 @@ class Shared:
     nobody: float
 
 
-def shared_out(
+def allocate(
     policy: Policy,
     valuation: Valuation,
     holdings: Holdings,
@@ -64,39 +64,39 @@ def shared_out(
     *,
     amount: Decimal,
     brought: Mapping[str, float],
-) -> Shared:
+) -> Allocation:
     """Share an amount; a pure function of what an audit keeps."""
     names, keys = holdings.names, holdings.keys
-    exact, nobody = owner_values(valuation, holdings)
+    exact, nobody = sum_owner_values(valuation, holdings)
     exact = [
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
     values = np.array([float(value) for value in exact])
-    for_labels = _label_quotas(amount, policy, names, labels)
-    shares = quotas(
+    for_labels = _compute_label_quotas(amount, policy, names, labels)
+    shares = compute_quotas(
         Fraction(amount) - sum(for_labels),
-        weights(exact, policy.negative),
+        compute_weights(exact, policy.negative),
         Fraction(Decimal(policy.minimum)),
     )
     shares = [cells + label for cells, label in zip(shares, for_labels, strict=True)]
-    return Shared(
+    return Allocation(
         names,
         keys,
-        tuple(in_units(shares, Decimal(policy.unit), keys)),
+        tuple(round_to_units(shares, Decimal(policy.unit), keys)),
         values,
-        owner_errors(valuation, holdings),
-        _left_over(policy, names, values),
+        compute_owner_errors(valuation, holdings),
+        _find_shortfalls(policy, names, values),
         float(nobody),
     )
 
 
-def _left_over(policy: Policy, names: tuple[str, ...], values: Floats) -> dict[str, float]:
+def _find_shortfalls(policy: Policy, names: tuple[str, ...], values: Floats) -> dict[str, float]:
     if policy.negative != "carry":
         return {}
     return {name: float(v) for name, v in zip(names, values, strict=True) if v < 0}
 
 
-def _label_quotas(
+def _compute_label_quotas(
     money: Decimal, policy: Policy, names: tuple[str, ...], labels: Mapping[str, int]
 ) -> list[Fraction]:
     """What each owner gets for labels, before the rest is shared by cells."""
@@ -133,12 +133,12 @@ class OwnerErrors:
         return both
 
 
-def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
+def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
     """Sums over each owner's blocks, exact, and over the blocks that nobody owns.
 
     What is nothing but rounding of the scores is 0.
     """
-    largest = _largest(valuation)
+    largest = _find_largest(valuation)
     # Binary exponent of the last digit that is kept of every value.
     unit = math.frexp(largest)[1] - _DIGITS
     sums = [0] * len(holdings.claims)
@@ -158,32 +158,23 @@ def owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fractio
             Fraction(0))
         for mine in holdings.claims.T
     ]  # fmt: skip
-    nothing = Fraction(_rounding(valuation, largest))
+    nothing = Fraction(_estimate_rounding(valuation, largest))
     values = [Fraction(0) if abs(value) <= nothing else value for value in values]
     return values, Fraction(0) if abs(nobody) <= nothing else nobody
 
 
-def rounding(valuation: Valuation) -> float:
+def estimate_rounding(valuation: Valuation) -> float:
     """Up to where a value, or a sum of values, is nothing but rounding of the scores."""
-    return _rounding(valuation, _largest(valuation))
+    return _estimate_rounding(valuation, _find_largest(valuation))
 
 
-def refuse_no_owners(owners: Any) -> None:
+def check_owners_type(owners: Any) -> None:
     """Refuse anything but Owners, with a sentence."""
     if not isinstance(owners, Owners):
         raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
 
 
-def refuse_no_valuation(valuation: Any) -> None:
-    """Refuse anything but a Valuation, with a sentence."""
-    if not isinstance(valuation, Valuation):
-        raise TypeError(
-            f"valuation is of type {type(valuation).__name__}; give what a valuer's fit left in "
-            "valuation_."
-        )
-
-
-def refuse_other_table(owners: Owners, valuation: Valuation) -> None:
+def check_same_table(owners: Owners, valuation: Valuation) -> None:
     """Refuse owners of a table with other cells than those that were valued, where these are known.
 
     The gate looks at the owners' table, and must not be shown another one.
@@ -191,11 +182,11 @@ def refuse_other_table(owners: Owners, valuation: Valuation) -> None:
     owners.refuse_other_cells(valuation.provenance.question.get("data_sha256", {}).get("X"))
 
 
-def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
+def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     """Errors of the sums: as observed in the run, of single blocks, or bounds."""
-    seen = _seen_errors(valuation, holdings)
+    seen = _get_observed_errors(valuation, holdings)
     if seen is None and isinstance(valuation, ShardedValuation):
-        seen = _errors_of_columns(valuation, holdings)
+        seen = _get_column_errors(valuation, holdings)
     if seen is not None:
         return seen
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
@@ -203,10 +194,10 @@ def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     n_blocks = np.zeros(shares.shape[1])
     for strip in valuation.strips():
         codes = holdings.codes(strip.rows).ravel()
-        sampling += _weighted(codes, strip.standard_errors, shares)
-        n_blocks += _weighted(codes, np.ones(len(codes)), holdings.claims)
+        sampling += _sum_weighted(codes, strip.standard_errors, shares)
+        n_blocks += _sum_weighted(codes, np.ones(len(codes)), holdings.claims)
         if strip.validation_errors is not None:
-            validation += _weighted(codes, strip.validation_errors, shares)
+            validation += _sum_weighted(codes, strip.validation_errors, shares)
     known = valuation.validation_errors is not None
     # Errors of one block are its own; those of a sum are at most the sum of errors.
     inexact = bool(known or sampling.any() or np.isnan(sampling).any())
@@ -215,7 +206,7 @@ def owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
     )
 
 
-def _seen_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
+def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
     """Errors that the run observed, where it did so for all who hold blocks; others have none."""
     held = holdings.hold_blocks
     mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
@@ -231,7 +222,7 @@ def _seen_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None
     return OwnerErrors(sampling, validation, bounded=False)
 
 
-def _errors_of_columns(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
+def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
     """Errors where all rows are held alike: of whole columns, which shards know."""
     (used,) = np.nonzero(holdings.rows_of_lines)
     if len(used) > 1:
@@ -244,19 +235,19 @@ def _errors_of_columns(valuation: ShardedValuation, holdings: Holdings) -> Owner
     # Errors of several columns are at most the sum of errors.
     several = bool((claims.sum(axis=0) > 1).any())
     return OwnerErrors(
-        _weighted(places, sampling, shares),
-        None if judged is None else _weighted(places, judged, shares),
+        _sum_weighted(places, sampling, shares),
+        None if judged is None else _sum_weighted(places, judged, shares),
         bounded=several and (valuation.status != "exact" or judged is not None),
     )
 
 
-def _rounding(valuation: Valuation, largest: float) -> float:
+def _estimate_rounding(valuation: Valuation, largest: float) -> float:
     # A score of the whole table that is not known tells nothing of its size.
     sizes = [valuation.unearned, valuation.expected_total, largest]
     return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
 
 
-def _largest(valuation: Valuation) -> float:
+def _find_largest(valuation: Valuation) -> float:
     """Size of the largest value; all of them must be known."""
     if isinstance(valuation, ShardedValuation):
         # Of values in shards all are known, and what is written beside them tells the largest.
@@ -275,7 +266,7 @@ def _largest(valuation: Valuation) -> float:
     return largest
 
 
-def _weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:
+def _sum_weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:
     by_code = np.bincount(codes, weights=figures.ravel(), minlength=len(shares))
     # An error that is not known must not reach owners who have no share in it.
     return np.array([by_code[mine > 0] @ mine[mine > 0] for mine in shares.T])

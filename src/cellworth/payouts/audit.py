@@ -22,7 +22,7 @@ from cellworth.files import local_path, read_manifest
 from cellworth.loading import load
 from cellworth.owners import Holdings, Owners
 from cellworth.payouts.agreement import Agreement
-from cellworth.payouts.allocation import owner_errors, shared_out
+from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
     AGREEMENT,
     FORMAT,
@@ -32,20 +32,24 @@ from cellworth.payouts.bundle import (
     VALUATION,
     VERSION,
     DifferenceError,
-    fingerprints,
-    manifest_of,
-    plain_provenance,
-    plain_shared,
+    check_equal,
+    compute_seal,
+    hash_files,
+    make_manifest,
     read_holdings,
     read_json,
-    same,
-    seal_of,
-    short,
-    through_json,
+    round_trip_json,
+    serialize_allocation,
+    serialize_provenance,
+    shorten,
 )
 from cellworth.payouts.fraud_checks import check_owners
-from cellworth.payouts.policy import Policy, checked_carried, checked_money, with_label_owner
-from cellworth.payouts.replay import compare_sharded_data, compare_strips, owners_in_stretches
+from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money
+from cellworth.payouts.replay import (
+    compare_sharded_data,
+    compare_sharded_values,
+    restore_sharded_owners,
+)
 from cellworth.problem import Problem
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.storage import read_parquet
@@ -96,7 +100,7 @@ class Verdict:
         return f"yes: {', '.join(self.checked)} agree{left}"
 
 
-def verify(
+def verify_audit(
     folder: str | os.PathLike[str],
     *,
     data: Mapping[str, Any] | None = None,
@@ -131,49 +135,50 @@ def verify(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth import KNNValuer, split
+    >>> from cellworth import KNNValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> payout = split(valuer.fit(**data, owners=owners).valuation_, owners, amount="100.00")
+    >>> valuation = valuer.fit(**data, owners=owners).valuation_
+    >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> folder = Path(tempfile.mkdtemp()) / "audit"
     >>> seal = payout.save(folder)
-    >>> verify(folder, data=data, valuer=valuer, seal=seal)
+    >>> verify_audit(folder, data=data, valuer=valuer, seal=seal)
     yes: files, split, data, values agree
     >>> text = (folder / "payout.json").read_text()
     >>> _ = (folder / "payout.json").write_text(text.replace("75.00", "95.00"))
-    >>> verify(folder)
+    >>> verify_audit(folder)
     no: payout.json is not the file that was saved (its sha256 differs).
     """
     path = local_path(folder, "folder")
     if data is not None:
-        _refuse_other_data(data)
+        _check_data(data)
     if valuer is not None and data is None:
         raise ValueError("a valuer came without data; give data={'X': X, 'y': y, ...} as well.")
     if valuer is not None and (isinstance(valuer, type) or not hasattr(valuer, "fit")):
         raise TypeError(f"valuer is {valuer!r}; give one with the settings of then, not fitted.")
     if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
         raise FileNotFoundError(f"{path} holds no {MANIFEST}; give a folder that save wrote.")
-    own = None if agreement is None else _own_agreement(agreement)
+    own = None if agreement is None else _read_agreement(agreement)
     checked: list[str] = []
     try:
-        for step in _steps(path, data, valuer, seal, own):
+        for step in _iter_steps(path, data, valuer, seal, own):
             checked.append(step)
     except DifferenceError as difference:
         return Verdict(tuple(checked), str(difference))
     return Verdict(tuple(checked))
 
 
-def _own_agreement(agreement: Any) -> bytes:
+def _read_agreement(agreement: Any) -> bytes:
     path = local_path(agreement, "agreement")
     if not path.is_file():
         raise FileNotFoundError(
-            f"agreement is {short(repr(agreement))}, which is no file; give the path of your copy."
+            f"agreement must be a file, got {shorten(repr(agreement))}; pass the path of your copy."
         )
     return path.read_bytes()
 
 
-def _refuse_other_data(data: Any) -> None:
+def _check_data(data: Any) -> None:
     if not isinstance(data, Mapping):
         raise TypeError(f"data is of type {type(data).__name__}; give {{'X': X, 'y': y, ...}}.")
     came = ", ".join(map(str, data)) or "nothing"
@@ -187,7 +192,7 @@ def _refuse_other_data(data: Any) -> None:
         raise ValueError(f"data has {came}; give what fit was given: X, y, X_val, y_val.")
 
 
-def _steps(
+def _iter_steps(
     path: Path,
     data: Mapping[str, Any] | None,
     valuer: Any,
@@ -195,17 +200,17 @@ def _steps(
     own: bytes | None,
 ) -> Iterator[str]:
     """Look at one thing after the other; names what was found to agree."""
-    with _told("the files"):
+    with _ReportDamage("the files"):
         _compare_files(path, seal)
     yield "files"
-    with _told("the split"):
+    with _ReportDamage("the split"):
         valuation = load(path / VALUATION)
         holdings, labels = read_holdings(path, valuation)
         saved = read_json(path / PAYOUT)
         _compare_split(saved, valuation, holdings, labels)
     yield "split"
     agreement = None
-    with _told("the agreement"):
+    with _ReportDamage("the agreement"):
         _compare_same_agreement(path, saved, own)
         if (path / AGREEMENT).exists():
             agreement = Agreement.from_toml(path / AGREEMENT)
@@ -214,26 +219,26 @@ def _steps(
         yield "agreement"
     if data is None:
         return
-    with _told("the data"):
+    with _ReportDamage("the data"):
         table = _compare_data(data, valuation)
-        owners = _owners_again(table, holdings, valuation)
+        owners = _restore_owners(table, holdings, valuation)
         if agreement is not None:
             _compare_agreed_owners(agreement, table, holdings, labels, valuation)
         if saved["policy"]["gate"] != "off":
             found = [asdict(finding) for finding in check_owners(owners, valuation)]
-            _compare_findings(through_json(found), saved["findings"])
+            _compare_findings(round_trip_json(found), saved["findings"])
     yield "data"
     if valuer is not None:
-        again, utilities = _valued_again(valuer, data, owners, valuation)
+        again, utilities = _recompute(valuer, data, owners, valuation)
         _compare_values(valuation, again)
         _compare_errors(valuation, again, holdings)
-        with _told("the utilities"):
+        with _ReportDamage("the utilities"):
             if (path / UTILITIES).exists():
                 _compare_utilities(path / UTILITIES, utilities)
         yield "values"
 
 
-class _told:  # noqa: N801 (reads as a word in "with _told(...)")
+class _ReportDamage:
     """Turns what goes wrong with a damaged file into a difference."""
 
     def __init__(self, what: str) -> None:
@@ -245,7 +250,7 @@ class _told:  # noqa: N801 (reads as a word in "with _told(...)")
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         # A bundle may come from anyone, and hold anything: whatever goes wrong is its fault.
         if isinstance(error, Exception) and not isinstance(error, DifferenceError):
-            told = short(str(error) or type(error).__name__, 600)
+            told = shorten(str(error) or type(error).__name__, 600)
             raise DifferenceError(f"{self._what} cannot be read ({told}).") from error
 
 
@@ -253,7 +258,7 @@ def _compare_files(path: Path, seal: str | None) -> None:
     if not (path / MANIFEST).is_file():
         raise DifferenceError(f"{MANIFEST} is missing.")
     manifest = read_manifest(path / MANIFEST, FORMAT, VERSION)
-    named, there = manifest["files"], fingerprints(path)
+    named, there = manifest["files"], hash_files(path)
     for name in sorted(set(named) | set(there)):
         if name not in there:
             raise DifferenceError(f"{name} is missing.")
@@ -261,31 +266,31 @@ def _compare_files(path: Path, seal: str | None) -> None:
             raise DifferenceError(f"{name} is there, but was not saved with the others.")
         if named[name] != there[name]:
             raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
-    if (path / MANIFEST).read_bytes() != manifest_of(there):
+    if (path / MANIFEST).read_bytes() != make_manifest(there):
         raise DifferenceError(f"{MANIFEST} is not as it was written.")
-    if seal is not None and seal != seal_of(path):
-        raise DifferenceError(f"the seal is {seal_of(path)}, but {seal} was given out.")
+    if seal is not None and seal != compute_seal(path):
+        raise DifferenceError(f"the seal is {compute_seal(path)}, but {seal} was given out.")
 
 
 def _compare_split(
     saved: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
 ) -> None:
     policy = Policy(**saved["policy"])
-    amount = checked_money(saved["amount"], "amount", Decimal(policy.unit))
-    brought = checked_carried(saved["brought"], holdings.names, policy.negative)
-    shared = shared_out(policy, valuation, holdings, labels, amount=amount, brought=brought)
-    again = through_json(
-        plain_shared(shared, valuation)
-        | plain_provenance(valuation)
+    amount = parse_money(saved["amount"], "amount", Decimal(policy.unit))
+    brought = check_carried(saved["brought"], holdings.names, policy.negative)
+    shared = allocate(policy, valuation, holdings, labels, amount=amount, brought=brought)
+    again = round_trip_json(
+        serialize_allocation(shared, valuation)
+        | serialize_provenance(valuation)
         | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
     # The agreement and what the gate found are looked at on their own.
     others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
     _compare_owners(again["owners"], saved["owners"], policy.currency)
     for name in sorted(set(again) | set(saved)):
-        same((again | others).get(name), saved.get(name), f"{name} of the payout")
+        check_equal((again | others).get(name), saved.get(name), f"{name} of the payout")
     if policy.gate == "off":
-        same([], saved["findings"], "what the gate found")
+        check_equal([], saved["findings"], "what the gate found")
 
 
 def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
@@ -296,10 +301,10 @@ def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], curre
         if one["amount"] != other["amount"]:
             raise DifferenceError(
                 f"{one['name']} should get {one['amount']} {currency}, but the audit has "
-                f"{short(other['amount'])}."
+                f"{shorten(other['amount'])}."
             )
         for figure in one:
-            same(one[figure], other.get(figure), f"{figure} of {one['name']}")
+            check_equal(one[figure], other.get(figure), f"{figure} of {one['name']}")
 
 
 def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
@@ -310,13 +315,13 @@ def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | N
             raise DifferenceError("the agreement of the audit is not the one that was given.")
     file = path / AGREEMENT
     there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
-    same(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
+    check_equal(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
 
 
 def _compare_agreement(
     agreement: Agreement, saved: Mapping[str, Any], valuation: Valuation
 ) -> None:
-    same(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
+    check_equal(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
     difference = agreement.difference(valuation)
     if difference is not None:
         raise DifferenceError(f"the valuation is not what was agreed: {difference}")
@@ -346,7 +351,7 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     if came.blocks.rows != valuation.blocks.rows:
         raise DifferenceError("the rows of X have other ids, or other groups, than in the audit.")
     columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
-    same(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
+    check_equal(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
     return came.table
 
 
@@ -355,15 +360,15 @@ def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) 
     for now, then in zip_longest(found, saved):
         apart = now is None or then is None or now.keys() != then.keys()
         if apart or any(now[key] != then[key] for key in ("kind", "owners")):
-            same(now, then, "what the gate found")
+            check_equal(now, then, "what the gate found")
         if not math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9):
-            same(now, then, "what the gate found")
+            check_equal(now, then, "what the gate found")
 
 
-def _owners_again(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
+def _restore_owners(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
     """Owners of the table, from what was saved about its blocks."""
     if isinstance(X, AbsentTable):
-        return owners_in_stretches(X, holdings, valuation)
+        return restore_sharded_owners(X, holdings, valuation)
     owners = Owners(X, overlaps="equal")
     rows, columns = valuation.blocks.rows.codes, valuation.blocks.columns.codes
     codes = holdings.codes()[np.ix_(rows, columns)]
@@ -384,16 +389,16 @@ def _compare_agreed_owners(
     labels: Mapping[str, int],
     valuation: Valuation,
 ) -> None:
-    owners = with_label_owner(agreement.owners_of(table), agreement.policy, valuation)
+    owners = add_label_owner(agreement.owners_of(table), agreement.policy, valuation)
     agreed = owners.on(valuation.blocks)
-    same(list(agreed.names), list(holdings.names), "the owners of the agreement")
+    check_equal(list(agreed.names), list(holdings.names), "the owners of the agreement")
     for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
         if one != other:
             raise DifferenceError(f"{name} does not hold what the agreement gives to {name}.")
-    same(owners.share_of_labels(), dict(labels), "who holds how many labels")
+    check_equal(owners.share_of_labels(), dict(labels), "who holds how many labels")
 
 
-def _valued_again(
+def _recompute(
     valuer: Any, data: Mapping[str, Any], owners: Owners, valuation: Valuation
 ) -> tuple[Valuation, MemoryCache]:
     """Compute all values anew: nothing is taken from a cache or a checkpoint."""
@@ -407,7 +412,7 @@ def _valued_again(
     return fresh.fit(**data, **more).valuation_, utilities
 
 
-def _settings_of(valuation: Valuation) -> dict[str, Any]:
+def _get_settings(valuation: Valuation) -> dict[str, Any]:
     """What a valuation answers, its seeds, and what its valuer was told."""
     provenance = valuation.provenance
     question, told = provenance.question, provenance.method.get("valuer", {})
@@ -419,17 +424,17 @@ def _settings_of(valuation: Valuation) -> dict[str, Any]:
 
 
 def _compare_values(valuation: Valuation, again: Valuation) -> None:
-    now, then = (_settings_of(v) for v in (again, valuation))
+    now, then = (_get_settings(v) for v in (again, valuation))
     for name in dict.fromkeys([*now, *then]):
         if now.get(name) != then.get(name):
-            one, other = (short(side.get(name)) for side in (now, then))
+            one, other = (shorten(side.get(name)) for side in (now, then))
             raise DifferenceError(
                 f"the valuer has {name} {one}, but the audit was made with {other}."
             )
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
     if isinstance(again, ShardedValuation):
-        compare_strips(valuation, again)
+        compare_sharded_values(valuation, again)
         return
     scale = float(np.abs(valuation.values).max())
     apart = np.argwhere(~(np.abs(again.values - valuation.values) <= _CLOSE * scale))
@@ -445,19 +450,19 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
 def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
     """Compare what else is shown beside the amounts."""
     for name in ("status", "empty"):
-        same(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
+        check_equal(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
     if not np.isclose(again.unearned, valuation.unearned, rtol=_CLOSE, equal_nan=True):
-        same(again.unearned, valuation.unearned, "unearned of the valuation")
-    now, then = (owner_errors(v, holdings) for v in (again, valuation))
-    _same_errors(now.sampling, then.sampling, "sampling errors of the owners")
-    _same_errors(now.validation, then.validation, "validation errors of the owners")
+        check_equal(again.unearned, valuation.unearned, "unearned of the valuation")
+    now, then = (compute_owner_errors(v, holdings) for v in (again, valuation))
+    _compare_error_arrays(now.sampling, then.sampling, "sampling errors of the owners")
+    _compare_error_arrays(now.validation, then.validation, "validation errors of the owners")
 
 
-def _same_errors(now: Floats | None, then: Floats | None, what: str) -> None:
+def _compare_error_arrays(now: Floats | None, then: Floats | None, what: str) -> None:
     if now is None or then is None:
-        same(now is None, then is None, f"whether {what} are unknown")
+        check_equal(now is None, then is None, f"whether {what} are unknown")
     elif not np.allclose(now, then, rtol=_CLOSE_ERROR, atol=1e-12, equal_nan=True):
-        same(now.tolist(), then.tolist(), what)
+        check_equal(now.tolist(), then.tolist(), what)
 
 
 def _compare_utilities(file: Path, utilities: MemoryCache) -> None:

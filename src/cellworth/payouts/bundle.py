@@ -15,7 +15,7 @@ import numpy as np
 from cellworth.counts import is_whole
 from cellworth.files import local_path, written_atomically
 from cellworth.owners import Holdings
-from cellworth.payouts.allocation import Shared
+from cellworth.payouts.allocation import Allocation
 from cellworth.storage import read_parquet
 from cellworth.stretches import Codes
 from cellworth.valuation import Valuation
@@ -46,24 +46,24 @@ def write_bundle(
     utilities: Any,
 ) -> str:
     """Write a payout, its valuation, holdings and agreement; return the seal."""
-    log = None if utilities is None else _log(utilities)
+    log = None if utilities is None else _list_utilities(utilities)
     path = local_path(folder, "folder")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
     path.mkdir(parents=True, exist_ok=True)
     valuation.save(path / VALUATION)
-    _write(path / _ROWS, _parquet({"line": holdings.row_lines[:]}))
-    _write_json(path / _HOLDINGS, _plain_holdings(holdings) | {"labels": dict(labels)})
+    _write(path / _ROWS, _encode_parquet({"line": holdings.row_lines[:]}))
+    _write_json(path / _HOLDINGS, _serialize_holdings(holdings) | {"labels": dict(labels)})
     _write_json(path / PAYOUT, payout)
     if agreement is not None:
         _write(path / AGREEMENT, agreement.encode())
     if log is not None:
-        _write(path / UTILITIES, _parquet(log))
-    _write(path / MANIFEST, manifest_of(fingerprints(path)))
-    return seal_of(path)
+        _write(path / UTILITIES, _encode_parquet(log))
+    _write(path / MANIFEST, make_manifest(hash_files(path)))
+    return compute_seal(path)
 
 
-def plain_provenance(valuation: Valuation) -> dict[str, Any]:
+def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
     """What the run was, as a payout repeats it."""
     provenance = valuation.provenance
     return {
@@ -73,7 +73,7 @@ def plain_provenance(valuation: Valuation) -> dict[str, Any]:
     }
 
 
-def plain_shared(shared: Shared, valuation: Valuation) -> dict[str, Any]:
+def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, Any]:
     """What follows from values, holdings and policy."""
     errors = shared.errors
     validation = errors.validation
@@ -83,8 +83,8 @@ def plain_shared(shared: Shared, valuation: Valuation) -> dict[str, Any]:
                 "name": name,
                 "holds": key,
                 "value": float(shared.values[i]),
-                "standard_error": _known(errors.sampling[i]),
-                "validation_error": None if validation is None else _known(validation[i]),
+                "standard_error": _replace_nan(errors.sampling[i]),
+                "validation_error": None if validation is None else _replace_nan(validation[i]),
                 "amount": str(shared.amounts[i]),
             }
             for i, (name, key) in enumerate(zip(shared.owners, shared.keys, strict=True))
@@ -92,16 +92,16 @@ def plain_shared(shared: Shared, valuation: Valuation) -> dict[str, Any]:
         "errors_are_bounds": errors.bounded,
         "carried": dict(shared.carried),
         "nobody": shared.nobody,
-        "unearned": _known(valuation.unearned),
+        "unearned": _replace_nan(valuation.unearned),
     }
 
 
-def _known(number: float) -> float | None:
+def _replace_nan(number: float) -> float | None:
     # JSON knows no NaN.
     return None if np.isnan(number) else float(number)
 
 
-def _plain_holdings(holdings: Holdings) -> dict[str, Any]:
+def _serialize_holdings(holdings: Holdings) -> dict[str, Any]:
     return {
         "names": list(holdings.names),
         "lines": holdings.lines.tolist(),
@@ -117,12 +117,12 @@ def read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str,
     claims = np.array(plain["claims"], dtype=bool)
     holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
     # What is read must be what would be written: no text for numbers, no 2 for a claim.
-    same(_plain_holdings(holdings) | {"labels": labels}, plain, "what is held")
-    _refuse_misfits(holdings, labels, valuation)
+    check_equal(_serialize_holdings(holdings) | {"labels": labels}, plain, "what is held")
+    _check_holdings(holdings, labels, valuation)
     return holdings, labels
 
 
-def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> None:
+def _check_holdings(holdings: Holdings, labels: Any, valuation: Valuation) -> None:
     names, lines, claims = holdings.names, holdings.lines, holdings.claims
     n_rows, n_columns = valuation.shape
     fits = (
@@ -131,8 +131,8 @@ def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> No
         and claims.shape == (len(claims), len(names))
         and len(holdings.row_lines) == n_rows
         and lines.shape == (len(lines), n_columns)
-        and _counts_below(lines, len(claims))
-        and _counts_below(holdings.row_lines[:], len(lines))
+        and _are_below(lines, len(claims))
+        and _are_below(holdings.row_lines[:], len(lines))
         and isinstance(labels, dict)
         and all(name in names and is_whole(n) and n > 0 for name, n in labels.items())
     )
@@ -140,15 +140,15 @@ def _refuse_misfits(holdings: Holdings, labels: Any, valuation: Valuation) -> No
         raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not fit each other or the valuation.")
 
 
-def _counts_below(codes: Codes, most: int) -> bool:
+def _are_below(codes: Codes, most: int) -> bool:
     return bool(codes.size and codes.min() >= 0 and codes.max() < most)
 
 
-def _log(utilities: Any) -> dict[str, Any]:
+def _list_utilities(utilities: Any) -> dict[str, Any]:
     """Utilities by coalition, in the order in which the cache has them."""
     if not callable(getattr(utilities, "entries", None)):
         raise TypeError(
-            f"utilities is {short(repr(utilities))}; give the FileCache or MemoryCache of the "
+            f"utilities is {shorten(repr(utilities))}; give the FileCache or MemoryCache of the "
             "valuer."
         )
     entries = list(utilities.entries())
@@ -156,7 +156,7 @@ def _log(utilities: Any) -> dict[str, Any]:
     return {name: [entry[place] for entry in entries] for place, name in enumerate(names)}
 
 
-def _parquet(columns: Mapping[str, Any]) -> bytes:
+def _encode_parquet(columns: Mapping[str, Any]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -165,7 +165,7 @@ def _parquet(columns: Mapping[str, Any]) -> bytes:
     return sink.getvalue()
 
 
-def fingerprints(path: Path) -> dict[str, str]:
+def hash_files(path: Path) -> dict[str, str]:
     """Hash of every file but the manifest; a link would lead out of the folder."""
     found = {}
     for file in path.rglob("*"):
@@ -178,22 +178,22 @@ def fingerprints(path: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def manifest_of(files: Mapping[str, str]) -> bytes:
+def make_manifest(files: Mapping[str, str]) -> bytes:
     """The manifest of these files, byte by byte."""
-    return _json({"format": FORMAT, "version": VERSION, "files": files})
+    return _encode_json({"format": FORMAT, "version": VERSION, "files": files})
 
 
-def seal_of(path: Path) -> str:
+def compute_seal(path: Path) -> str:
     """Fingerprint of the manifest, and so of everything."""
     return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
 
 
-def through_json(plain: Any) -> Any:
+def round_trip_json(plain: Any) -> Any:
     """Plain values as they come back from a file."""
     return json.loads(json.dumps(plain))
 
 
-def _json(plain: Mapping[str, Any]) -> bytes:
+def _encode_json(plain: Mapping[str, Any]) -> bytes:
     return json.dumps(plain, indent=1).encode()
 
 
@@ -201,13 +201,13 @@ def read_json(path: Path) -> Any:
     """Read what was written; a name that stands there twice would hide one of them."""
     content = path.read_bytes()
     plain = json.loads(content)
-    if not isinstance(plain, dict) or _json(plain) != content:
+    if not isinstance(plain, dict) or _encode_json(plain) != content:
         raise DifferenceError(f"{path.name} is not as it was written.")
     return plain
 
 
 def _write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    _write(path, _json(plain))
+    _write(path, _encode_json(plain))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -215,13 +215,15 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def same(came: Any, saved: Any, what: str) -> None:
+def check_equal(came: Any, saved: Any, what: str) -> None:
     """Go on where both are equal; else that is the first difference."""
     if came != saved:
-        raise DifferenceError(f"{what} should be {short(came)}, but the audit has {short(saved)}.")
+        raise DifferenceError(
+            f"{what} should be {shorten(came)}, but the audit has {shorten(saved)}."
+        )
 
 
-def short(thing: Any, most: int = 200) -> str:
+def shorten(thing: Any, most: int = 200) -> str:
     """The beginning of a long text."""
     text = thing if isinstance(thing, str) else repr(thing)
     return text if len(text) <= most else f"{text[:most]}..."

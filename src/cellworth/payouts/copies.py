@@ -25,22 +25,22 @@ _LEAST_ROWS = 10
 _FEW_LEVELS = 50
 
 
-def most_copied(sides: Mapping[str, Side]) -> tuple[str, str, float, float] | None:
+def find_copied_rows(sides: Mapping[str, OwnerRows]) -> tuple[str, str, float, float] | None:
     """Who has more rows of the other than chance brings, and how many; None if neither has.
 
     Either may have copied, and who copies every row twice is told by the other's rows alone.
     """
     found = []
     for copier, source in permutations(sides):
-        share, usual = _share_of_twins(sides[copier], sides[source])
+        share, usual = _compute_share_of_twins(sides[copier], sides[source])
         n_rows = (len(sides[name]) for name in (copier, source))
-        if share > usual + _by_chance(usual, *n_rows):
+        if share > usual + _estimate_chance(usual, *n_rows):
             found.append((copier, source, share, usual))
     return max(found, key=lambda one: one[2] - one[3], default=None)
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class OwnerRows:
     """Rows of one owner, those that are alike only once, and which of them have a twin at home."""
 
     points: Floats
@@ -49,7 +49,7 @@ class Side:
     has_twin: Mask
 
     @classmethod
-    def of(cls, rows: Floats) -> Side:
+    def of(cls, rows: Floats) -> OwnerRows:
         """Look for twins among rows."""
         from scipy.spatial import KDTree
 
@@ -63,23 +63,23 @@ class Side:
         return int(self.counts.sum())
 
 
-class Sides:
+class OwnerRowsCache:
     """Sides of pairs of owners, each made once."""
 
     def __init__(self, cells: Callable[[Positions, Positions], Floats]) -> None:
         """Remember how cells of some rows and columns are had, as numbers."""
         self._cells = cells
-        self._made: dict[tuple[bytes, bytes], Side] = {}
+        self._made: dict[tuple[bytes, bytes], OwnerRows] = {}
 
-    def of(self, rows: Positions, columns: Positions) -> Side:
+    def of(self, rows: Positions, columns: Positions) -> OwnerRows:
         """Rows of one owner, in the columns that are compared."""
         key = rows.tobytes(), columns.tobytes()
         if key not in self._made:
-            self._made[key] = Side.of(self._cells(rows, columns))
+            self._made[key] = OwnerRows.of(self._cells(rows, columns))
         return self._made[key]
 
 
-def _share_of_twins(copier: Side, source: Side) -> tuple[float, float]:
+def _compute_share_of_twins(copier: OwnerRows, source: OwnerRows) -> tuple[float, float]:
     """Share of rows that have a twin with the source, and how many would have one by chance.
 
     Where the source's own rows are crowded, twins come by chance: as often as with these rows
@@ -93,7 +93,7 @@ def _share_of_twins(copier: Side, source: Side) -> tuple[float, float]:
     return float(np.average(found, weights=copier.counts)), float(max(nearby, at_home))
 
 
-def _by_chance(usual: float, n_copier: int, n_source: int) -> float:
+def _estimate_chance(usual: float, n_copier: int, n_source: int) -> float:
     """How much more than usual is still nothing to speak of."""
     # Of few rows even none may mean that some are usual.
     likely = (usual * n_source + 1.0) / (n_source + 2.0)
@@ -102,28 +102,28 @@ def _by_chance(usual: float, n_copier: int, n_source: int) -> float:
     return max(_MOST_TWINS, _WIDE * float(error))
 
 
-def alike_columns(
+def find_copied_columns(
     numbers: Floats, known: Mask, categorical: Mask, columns: Positions
 ) -> Iterator[tuple[int, int, float]]:
     """Pairs among some columns that tell the same, with how much they do."""
     if len(numbers) < _LEAST_ROWS:
         return
-    by_rank = _rank_correlations(numbers, known)
-    comparable = _comparable(known)
+    by_rank = _correlate_ranks(numbers, known)
+    comparable = _find_comparable(known)
     codes = [np.unique(column, return_inverse=True)[1].ravel() for column in numbers.T]
     for one, other in combinations(columns.tolist(), 2):
         if not comparable[one, other]:
             continue
         if categorical[[one, other]].any():
             both = known[:, one] & known[:, other]
-            alike = _shared_information(codes[one][both], codes[other][both])
+            alike = _compute_shared_information(codes[one][both], codes[other][both])
         else:
             alike = float(by_rank[one, other])
         if alike >= _MOST_ALIKE:
             yield one, other, alike
 
 
-def _comparable(known: Mask) -> Mask:
+def _find_comparable(known: Mask) -> Mask:
     """Pairs of columns of which enough rows know both: half of those that know the emptier one."""
     counts = known.astype(np.float64)
     both = counts.T @ counts
@@ -131,7 +131,7 @@ def _comparable(known: Mask) -> Mask:
     return np.asarray((both >= _LEAST_ROWS) & (both >= fewer / 2))
 
 
-def _rank_correlations(numbers: Floats, known: Mask) -> Floats:
+def _correlate_ranks(numbers: Floats, known: Mask) -> Floats:
     """Of each two columns, over the rows in which neither has a gap."""
     from scipy.stats import rankdata
 
@@ -151,7 +151,7 @@ def _rank_correlations(numbers: Floats, known: Mask) -> Floats:
     return found
 
 
-def _shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
+def _compute_shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
     """How much two columns of codes tell about each other: 1 where one is the other renamed."""
     from sklearn.metrics import normalized_mutual_info_score
 

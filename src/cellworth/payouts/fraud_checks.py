@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Mask
 from cellworth.certainty import WIDTH_95
+from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, before_and_after
-from cellworth.diagnostics.repair import repair
+from cellworth.diagnostics.repair import repair_cells
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Holdings, Owners, listed_names
 from cellworth.payouts.allocation import (
-    owner_errors,
-    owner_values,
-    refuse_no_owners,
-    refuse_no_valuation,
-    refuse_other_table,
-    rounding,
+    check_owners_type,
+    check_same_table,
+    compute_owner_errors,
+    estimate_rounding,
+    sum_owner_values,
 )
-from cellworth.payouts.copies import Sides, alike_columns, most_copied
-from cellworth.payouts.policy import rows_join
+from cellworth.payouts.copies import OwnerRowsCache, find_copied_columns, find_copied_rows
+from cellworth.payouts.policy import has_joint_rows
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
@@ -36,7 +36,7 @@ _LEAST_ROWS_TOLD_APART = 20
 _MOST_ROWS = 20_000
 _FAR = 1e9
 # Kind of what is said where cells are not at hand: nothing was found, and nothing ruled out.
-NOT_LOOKED_FOR = "not looked for"
+NOT_CHECKED = "not looked for"
 # Splits of the rows into halves; there may be many owners.
 N_SPLITS = 5
 
@@ -119,44 +119,46 @@ def check_owners(
     ...     print(finding.sentence.split(" (")[0])
     100.0% of the rows of ann are, or nearly are, rows of bob too in the 3 columns that both hold
     """
-    refuse_no_owners(owners)
+    check_owners_type(owners)
     holdings = None
     if valuation is not None:
-        refuse_no_valuation(valuation)
-        refuse_other_table(owners, valuation)
+        check_valuation(valuation)
+        check_same_table(owners, valuation)
         holdings = owners.on(valuation.blocks)
-    findings = found_before_money(owners, valuation, holdings)
-    if _comes_with_model(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
-        compared = without_each_owner(owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring)
-        findings += _better_without(compared)
+    findings = run_checks(owners, valuation, holdings)
+    if _check_model_arguments(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
+        compared = compare_without_each_owner(
+            owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring
+        )
+        findings += _check_harmful_owners(compared)
     return findings
 
 
-def found_before_money(
+def run_checks(
     owners: Owners, valuation: Valuation | None, holdings: Holdings | None
 ) -> list[Finding]:
     """What there is to look at, of owners who fit the valuation, and what they hold of it."""
-    findings = _found_in_cells(owners, valuation)
+    findings = _check_cells(owners, valuation)
     if valuation is not None and holdings is not None:
-        findings += _below_zero(holdings, valuation)
-        findings += _within_noise(owners, valuation)
+        findings += _check_negative_values(holdings, valuation)
+        findings += _check_total(owners, valuation)
     return findings
 
 
-def _found_in_cells(owners: Owners, valuation: Valuation | None) -> list[Finding]:
+def _check_cells(owners: Owners, valuation: Valuation | None) -> list[Finding]:
     if not owners.sees_cells:
-        return [_not_looked_for(owners)]
+        return [_report_not_checked(owners)]
     cells = _Cells(owners.table)
     held = {name: owners.cells_of(name) for name in owners.names}
-    findings = [*_copied_rows(held, cells), *_copied_columns(held, cells)]
-    if valuation is not None and rows_join(valuation):
-        findings += _one_identity(held, cells)
+    findings = [*_check_copied_rows(held, cells), *_check_copied_columns(held, cells)]
+    if valuation is not None and has_joint_rows(valuation):
+        findings += _check_identity(held, cells)
     return findings
 
 
-def _not_looked_for(owners: Owners) -> Finding:
+def _report_not_checked(owners: Owners) -> Finding:
     return Finding(
-        NOT_LOOKED_FOR,
+        NOT_CHECKED,
         tuple(owners.names),
         float(owners.shape[0]),
         f"copies among the {owners.shape[0]:,} rows were not looked for, because the table is in "
@@ -164,7 +166,7 @@ def _not_looked_for(owners: Owners) -> Finding:
     )
 
 
-def _comes_with_model(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:
+def _check_model_arguments(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:
     given = [name for name, part in data.items() if part is not None]
     if model is None and (given or scoring is not None):
         raise ValueError(
@@ -186,7 +188,7 @@ class _Cells:
     def __init__(self, table: Table) -> None:
         read = [read_column(place, [table], None, "robust") for place in range(table.shape[1])]
         self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
-        self.numbers = np.column_stack([_as_numbers(column) for column in read])
+        self.numbers = np.column_stack([_read_numbers(column) for column in read])
         self.known = np.column_stack([_is_known(column) for column in read])
         self.names = table.names.tolist()
 
@@ -196,7 +198,7 @@ class _Cells:
         return np.asarray(self.numbers[np.ix_(rows, columns)] * scale)
 
 
-def _as_numbers(column: Any) -> Floats:
+def _read_numbers(column: Any) -> Floats:
     cells = column.cells[0].astype(np.float64)
     if isinstance(column, CategoricalColumn | CodedColumn):
         return np.asarray(cells)
@@ -212,8 +214,8 @@ def _is_known(column: Any) -> Mask:
     return np.asarray(~np.isnan(cells.astype(np.float64)))
 
 
-def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
-    sides = Sides(cells.of)
+def _check_copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    sides = OwnerRowsCache(cells.of)
     kept = {name: mine.any(axis=0) for name, mine in held.items()}
     whole: dict[tuple[str, bytes], Mask] = {}
     for one, other in combinations(held, 2):
@@ -222,11 +224,11 @@ def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
             continue
         for key in ((name, columns.tobytes()) for name in (one, other)):
             if key not in whole:
-                whole[key] = _whole_rows(held[key[0]], columns)
-        rows = _apart(*(whole[name, columns.tobytes()] for name in (one, other)))
+                whole[key] = _find_whole_rows(held[key[0]], columns)
+        rows = _separate_rows(*(whole[name, columns.tobytes()] for name in (one, other)))
         if min(map(len, rows)) < 2:
             continue
-        finding = most_copied(
+        finding = find_copied_rows(
             dict(zip((one, other), (sides.of(some, columns) for some in rows), strict=True))
         )
         if finding is not None:
@@ -241,27 +243,27 @@ def _copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
             )
 
 
-def _whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
+def _find_whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
     return np.asarray(held[:, columns].all(axis=1))
 
 
-def _apart(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _separate_rows(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of each owner alone; a row that both hold is no copy."""
-    return _some(np.flatnonzero(one & ~other)), _some(np.flatnonzero(other & ~one))
+    return _thin_out(np.flatnonzero(one & ~other)), _thin_out(np.flatnonzero(other & ~one))
 
 
-def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _thin_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """At most some thousand of many rows, evenly."""
     return rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
 
 
-def _copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
-    holders = _holders(held)
+def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+    holders = _list_holders(held)
     everyone = {name for name, mine in held.items() if mine.any()}
     found: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
-    rows = _some(np.arange(len(cells.numbers)))
+    rows = _thin_out(np.arange(len(cells.numbers)))
     owned = np.flatnonzero([len(some) > 0 for some in holders])
-    for one, other, alike in alike_columns(
+    for one, other, alike in find_copied_columns(
         cells.numbers[rows], cells.known[rows], cells.categorical, owned
     ):
         concerned = tuple(dict.fromkeys(holders[one] + holders[other]))
@@ -281,24 +283,24 @@ def _copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding
         )
 
 
-def _holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
+def _list_holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
     kept = np.array([mine.any(axis=0) for mine in held.values()])
     names = list(held)
     return [tuple(names[place] for place in np.flatnonzero(column)) for column in kept.T]
 
 
-def _one_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
     """Pairs of owners of the same columns whose rows cannot be told apart."""
     alike: dict[bytes, list[str]] = {}
     for name, mine in held.items():
         alike.setdefault(mine.any(axis=0).tobytes(), []).append(name)
     for names in alike.values():
         columns = np.flatnonzero(held[names[0]].any(axis=0))
-        rows = [_some(np.flatnonzero(_whole_rows(held[name], columns))) for name in names]
+        rows = [_thin_out(np.flatnonzero(_find_whole_rows(held[name], columns))) for name in names]
         enough = [place for place, some in enumerate(rows) if len(some) >= _LEAST_ROWS_TOLD_APART]
-        told = _told_apart(cells.numbers[:, columns], [rows[place] for place in enough])
+        told = _compute_separability(cells.numbers[:, columns], [rows[place] for place in enough])
         for (i, one), (j, other) in combinations(enumerate(enough), 2):
-            if told[i, j] <= _apart_by_chance(len(rows[one]), len(rows[other])):
+            if told[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
                 yield Finding(
                     "one identity",
                     (names[one], names[other]),
@@ -309,7 +311,7 @@ def _one_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
                 )
 
 
-def _told_apart(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
+def _compute_separability(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
     """Area under the curve, for each two parts, of a forest that tells whose row it is."""
     from scipy.stats import rankdata
     from sklearn.ensemble import ExtraTreesClassifier
@@ -332,14 +334,14 @@ def _told_apart(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
     return areas
 
 
-def _apart_by_chance(n_one: int, n_other: int) -> float:
+def _estimate_chance_area(n_one: int, n_other: int) -> float:
     """Area under the curve up to which rows are not told apart; few rows bring more by chance."""
     return 0.5 + max(_LEAST_TOLD_APART, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
-def _below_zero(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
-    errors = owner_errors(valuation, holdings).together
-    values = [float(exact) for exact in owner_values(valuation, holdings)[0]]
+def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
+    errors = compute_owner_errors(valuation, holdings).together
+    values = [float(exact) for exact in sum_owner_values(valuation, holdings)[0]]
     for name, value, error in zip(holdings.names, values, errors, strict=True):
         if value < 0:
             sure = "surely" if value + 2.0 * error < 0 else "perhaps by chance"
@@ -352,10 +354,10 @@ def _below_zero(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
             )
 
 
-def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
+def _check_total(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
     total, error = valuation.total, valuation.total_error
     # An error that is not known tells nothing.
-    if abs(total) <= WIDTH_95 * error + rounding(valuation):
+    if abs(total) <= WIDTH_95 * error + estimate_rounding(valuation):
         low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
         yield Finding(
             "within noise",
@@ -366,7 +368,7 @@ def _within_noise(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
         )
 
 
-def _better_without(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Finding]:
+def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Finding]:
     for name, found in compared:
         low, high = found.interval
         if low > 0:
@@ -380,7 +382,7 @@ def _better_without(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Find
             )
 
 
-def without_each_owner(
+def compare_without_each_owner(
     owners: Owners, model: Any, *, y: Any, X_val: Any, y_val: Any, scoring: Any = None
 ) -> Iterator[tuple[str, Comparison]]:
     """Scores of a model before and after each owner's cells are shuffled within their columns."""
@@ -388,7 +390,9 @@ def without_each_owner(
     for name in owners.names:
         mine = owners.cells_of(name)
         if mine.any():
-            shuffled = repair(table.native, mine, how="values", values=_shuffled(table, mine))
+            shuffled = repair_cells(
+                table.native, mine, how="values", values=_shuffle_cells(table, mine)
+            )
             yield (
                 name,
                 before_and_after(
@@ -398,20 +402,20 @@ def without_each_owner(
             )  # fmt: skip
 
 
-def _shuffled(table: Table, mine: Mask) -> list[Any]:
+def _shuffle_cells(table: Table, mine: Mask) -> list[Any]:
     """Cells that are marked, row after row, each from another marked row of its column."""
     # The same for the same cells, whoever else holds some.
     rng = np.random.default_rng(0)
     values = np.empty(mine.shape, dtype=object)
     for place in np.flatnonzero(mine.any(axis=0)).tolist():
         rows = np.flatnonzero(mine[:, place])
-        cells = _cells(table, place)
+        cells = _list_cells(table, place)
         for row, source in zip(rows.tolist(), rng.permutation(rows).tolist(), strict=True):
             values[row, place] = cells[source]
     return list(values[mine])
 
 
-def _cells(table: Table, place: int) -> list[Any]:
+def _list_cells(table: Table, place: int) -> list[Any]:
     if isinstance(table.data, np.ndarray):
         return list(table.data[:, place].tolist())
     return list(table.data[:, place].to_list())

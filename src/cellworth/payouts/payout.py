@@ -18,8 +18,8 @@ from cellworth.blocks import LABEL
 from cellworth.certainty import WIDTH_95
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Holdings, Owners, listed_names
-from cellworth.payouts.allocation import OwnerErrors, Shared
-from cellworth.payouts.bundle import plain_provenance, plain_shared, write_bundle
+from cellworth.payouts.allocation import Allocation, OwnerErrors
+from cellworth.payouts.bundle import serialize_allocation, serialize_provenance, write_bundle
 from cellworth.payouts.fraud_checks import Finding
 from cellworth.payouts.policy import PER_HEAD, Policy
 from cellworth.sharded_valuation import ShardedValuation
@@ -59,11 +59,11 @@ class Payout:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer, split
+    >>> from cellworth import KNNValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-    >>> payout = split(valuation, owners, amount="100.00")
+    >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
     {'ann': '75.00', 'bob': '25.00'}
     >>> payout.intervals.round(4).tolist()
@@ -72,7 +72,7 @@ class Payout:
     (('ann', 'bob'),)
     """
 
-    shared: Shared
+    shared: Allocation
     amount: Decimal
     policy: Policy
     findings: tuple[Finding, ...]
@@ -151,25 +151,25 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer, split
+        >>> from cellworth import KNNValuer, split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> split(valuation, owners, amount="100.00", gate="off").notes[0]
+        >>> split_revenue(valuation, owners, amount="100.00").notes[0]
         'Ranking undecided (intervals overlap): ann and bob.'
         """
-        return tuple(_notes(self))
+        return tuple(_iter_notes(self))
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per owner; amounts as text, exact to the cent.
 
         Examples
         --------
-        >>> from cellworth import KNNValuer, split
+        >>> from cellworth import KNNValuer, split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> payout = split(valuation, owners, amount="100.00")
+        >>> payout = split_revenue(valuation, owners, amount="100.00")
         >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
           owner  share amount
         0   ann   0.75  75.00
@@ -191,11 +191,11 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer, split
+        >>> from cellworth import KNNValuer, split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> payout = split(valuation, owners, amount="100.00")
+        >>> payout = split_revenue(valuation, owners, amount="100.00")
         >>> told = payout.statement("bob").to_dict()
         >>> told["amount"], told["share"], told["cells"], told["total_amount"]
         ('25.00', 0.25, 4, '100.00')
@@ -215,7 +215,7 @@ class Payout:
             "owners": len(self.owners),
             "score": name_of_score(self.valuation) or None,
         }
-        cells = own_cells(self.valuation, held.on(self.valuation.blocks), place)
+        cells = list_own_cells(self.valuation, held.on(self.valuation.blocks), place)
         amount, value = self.amounts[place], float(self.values[place])
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
@@ -248,21 +248,21 @@ class Payout:
     def _plain(self) -> dict[str, Any]:
         agreed = self.agreement
         return {
-            **plain_shared(self.shared, self.valuation),
+            **serialize_allocation(self.shared, self.valuation),
             "amount": str(self.amount),
             "policy": asdict(self.policy),
             "brought": dict(self.brought),
             "findings": [asdict(finding) for finding in self.findings],
             "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
-            **plain_provenance(self.valuation),
+            **serialize_provenance(self.valuation),
         }
 
     def __repr__(self) -> str:
         """Show a table, and what to know about it."""
-        return "\n".join(_summary(self))
+        return "\n".join(_iter_summary(self))
 
 
-def _free(payout: Payout) -> str:
+def _describe_unowned(payout: Payout) -> str:
     """What it is that nobody owns."""
     free = payout.ownership.on(payout.valuation.blocks).of_nobody()
     is_label = payout.valuation.blocks.columns.labels == LABEL
@@ -270,7 +270,7 @@ def _free(payout: Payout) -> str:
     return " and ".join(name for name, here in kinds if free[here].any()).capitalize()
 
 
-def _summary(payout: Payout) -> Iterator[str]:
+def _iter_summary(payout: Payout) -> Iterator[str]:
     n_owners, policy = len(payout.owners), payout.policy
     people = "1 owner" if n_owners == 1 else f"{n_owners} owners"
     yield f"Payout of {payout.amount:,} {payout.currency} to {people}; negative: {policy.negative}"
@@ -290,7 +290,7 @@ def _summary(payout: Payout) -> Iterator[str]:
     yield from payout.notes
 
 
-def _notes_of_score(valuation: Valuation) -> Iterator[str]:
+def _iter_score_notes(valuation: Valuation) -> Iterator[str]:
     if math.isnan(valuation.score):
         return
     if valuation.scores is not None:
@@ -303,7 +303,7 @@ def _notes_of_score(valuation: Valuation) -> Iterator[str]:
     )
 
 
-def _notes(payout: Payout) -> Iterator[str]:
+def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was broken off before its time; run it to its end before you pay."
     if payout.errors.bounded:
@@ -316,10 +316,10 @@ def _notes(payout: Payout) -> Iterator[str]:
         yield f"Ranking undecided (intervals overlap): {'; '.join(pairs[:_LINES_SHOWN])}{more}."
     if payout.nobody:
         yield (
-            f"{_free(payout)} that nobody owns are worth {payout.nobody:.4f}; nobody is paid for "
-            "them."
+            f"{_describe_unowned(payout)} without an owner have a value of {payout.nobody:.4f}, "
+            "which is not paid out."
         )
-    yield from _notes_of_score(payout.valuation)
+    yield from _iter_score_notes(payout.valuation)
     if payout.policy.game == "blocks":
         yield f"Note: {PER_HEAD}."
     for name, value in payout.carried.items():
@@ -350,11 +350,11 @@ class Statement:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer, Owners, split
+    >>> from cellworth import KNNValuer, Owners, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-    >>> statement = split(valuation, owners, amount="100.00").statement("bob")
+    >>> statement = split_revenue(valuation, owners, amount="100.00").statement("bob")
     >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
     bob 25.00 4
     >>> statement.to_frame("pyarrow").column_names
@@ -396,7 +396,7 @@ class Statement:
         )
 
 
-def own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+def list_own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
     """Values of the cells that one owner has a share in."""
     n_claims, columns_called = holdings.claims.sum(axis=1), valuation.column_labels
     found: dict[str, list[Any]] = {

@@ -14,8 +14,8 @@ from cellworth.blocks import LABEL
 from cellworth.owners import Owners, listed_names
 from cellworth.valuation import Valuation
 
-Game = Literal["cells", "blocks"]
-Gate = Literal["warn", "refuse", "off"]
+Players = Literal["cells", "blocks"]
+CheckPolicy = Literal["warn", "refuse", "off"]
 _MOST_CARRIED = 1e100
 PER_HEAD = (
     "whole blocks are the players here, and such a game pays more per head and less per row: an "
@@ -68,28 +68,28 @@ class Policy:
     minimum: str = "0"
     label_owner: str | None = None
     label_share: str | None = None
-    game: Game = "cells"
-    gate: Gate = "warn"
+    game: Players = "cells"
+    gate: CheckPolicy = "warn"
 
     def __post_init__(self) -> None:
         """Refuse what is no policy."""
-        checked_negative(self.negative)
+        check_negative(self.negative)
         for name in ("currency", "label_owner"):
             text = getattr(self, name)
             if text is None and name == "label_owner":
                 continue
             if not isinstance(text, str) or not text.strip() or not text.isprintable():
                 raise ValueError(f"{name} is {text!r}; give some text on one line.")
-        smallest = checked_money(self.unit, "unit", example="0.01")
+        smallest = parse_money(self.unit, "unit", example="0.01")
         if smallest == 0:
             raise ValueError("unit is 0; give the smallest amount that is paid, such as '0.01'.")
-        checked_money(self.minimum, "minimum", smallest)
-        for name, allowed in (("game", get_args(Game)), ("gate", get_args(Gate))):
+        parse_money(self.minimum, "minimum", smallest)
+        for name, allowed in (("game", get_args(Players)), ("gate", get_args(CheckPolicy))):
             if getattr(self, name) not in allowed:
                 choices = " or ".join(map(repr, allowed))
                 raise ValueError(f"{name} is {getattr(self, name)!r}; give {choices}.")
         share = self.label_share
-        if share is not None and checked_money(share, "label_share", example="0.10") >= 1:
+        if share is not None and parse_money(share, "label_share", example="0.10") >= 1:
             raise ValueError(f"label_share is {share!r}; give a share below 1.")
         # A file holds text: 5, Decimal(5) and "5" are one policy.
         for name in ("unit", "minimum", "label_share"):
@@ -97,7 +97,7 @@ class Policy:
                 object.__setattr__(self, name, str(getattr(self, name)))
 
 
-def checked_carried(
+def check_carried(
     carried: Mapping[str, float] | None, names: tuple[str, ...], negative: Negative
 ) -> dict[str, float]:
     """What an earlier payout carried over, as it says itself."""
@@ -131,7 +131,7 @@ def checked_carried(
     return {name: float(value) for name, value in brought.items()}
 
 
-def with_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Owners:
+def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Owners:
     """Owners, with the one who holds the labels as the policy says."""
     if policy.label_share is not None and _has_labels(valuation):
         raise ValueError(
@@ -159,16 +159,16 @@ def _has_labels(valuation: Valuation) -> bool:
     return LABEL in valuation.blocks.columns.ids.tolist()
 
 
-def rows_join(valuation: Valuation) -> bool:
+def has_joint_rows(valuation: Valuation) -> bool:
     """Whether groups of rows were players as a whole."""
     # Row groups of neighbours are worth the sum of their cells: they do not join as a whole.
     summed = valuation.provenance.method["name"] == "KNNValuer"
     return valuation.blocks.rows.grouped and not summed
 
 
-def refuse_other_game(valuation: Valuation, policy: Policy) -> None:
+def check_players(valuation: Valuation, policy: Policy) -> None:
     """Refuse groups where cells were agreed on, and cells where groups were."""
-    joins = valuation.blocks.columns.grouped or rows_join(valuation)
+    joins = valuation.blocks.columns.grouped or has_joint_rows(valuation)
     if joins and policy.game == "cells":
         raise ValueError(
             f"this valuation is of groups, not of single cells: {PER_HEAD}; value single cells, or "
@@ -181,7 +181,7 @@ def refuse_other_game(valuation: Valuation, policy: Policy) -> None:
         )
 
 
-def checked_money(
+def parse_money(
     given: Any, called: str, unit: Decimal | None = None, *, example: str = "100000.00"
 ) -> Decimal:
     """An amount of at least 0, given as text, whole number or Decimal, in whole units."""
@@ -197,9 +197,9 @@ def checked_money(
     if not amount.is_finite() or amount < 0:
         raise ValueError(f"{called} is {given!r}; give an amount of at least 0.")
     # Also what is of no use: a number of a million digits takes its time.
-    if amount and (_exponent(amount) < -_MOST_DIGITS or amount.adjusted() >= _MOST_DIGITS):
+    if amount and (_get_exponent(amount) < -_MOST_DIGITS or amount.adjusted() >= _MOST_DIGITS):
         raise ValueError(
-            f"{called} is {_short(given)}; give a number of at most {_MOST_DIGITS} digits before "
+            f"{called} is {_shorten(given)}; give a number of at most {_MOST_DIGITS} digits before "
             "and after the point."
         )
     if unit is not None and Fraction(amount) % Fraction(unit):
@@ -207,19 +207,19 @@ def checked_money(
             f"{called} is {given!r}, which is no multiple of the unit {unit}; round it, or give "
             "another unit."
         )
-    return _in_full(amount.copy_abs())
+    return _write_in_full(amount.copy_abs())
 
 
-def _exponent(amount: Decimal) -> int:
+def _get_exponent(amount: Decimal) -> int:
     return int(amount.as_tuple().exponent)
 
 
-def _short(given: Any) -> str:
+def _shorten(given: Any) -> str:
     text = repr(given)
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-def checked_negative(negative: Any) -> Negative:
+def check_negative(negative: Any) -> Negative:
     """One of the three policies for owners whose value is below zero."""
     if negative in get_args(Negative):
         policy: Negative = negative
@@ -230,7 +230,7 @@ def checked_negative(negative: Any) -> Negative:
     )
 
 
-def weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
+def compute_weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
     """What the amount is shared by: values, those below zero as the policy says."""
     counted = [value if negative == "signed" else max(value, Fraction(0)) for value in values]
     if sum(counted) <= _NOTHING * sum(map(abs, counted)):
@@ -242,7 +242,7 @@ def weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
     return counted
 
 
-def quotas(
+def compute_quotas(
     amount: Fraction, counted: Sequence[Fraction], minimum: Fraction = Fraction(0)
 ) -> list[Fraction]:
     """Shares of an amount in proportion to weights, none below the minimum."""
@@ -270,7 +270,9 @@ def quotas(
         at_minimum |= below
 
 
-def in_units(shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]) -> list[Decimal]:
+def round_to_units(
+    shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]
+) -> list[Decimal]:
     """Round to whole units that add up to the whole: largest remainders first.
 
     Equal remainders go by ``order``, which must not depend on names or places.
@@ -282,13 +284,13 @@ def in_units(shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]) ->
     by_remainder = sorted(range(len(counts)), key=lambda i: (whole[i] - counts[i], order[i]))
     for i in by_remainder[:left]:
         whole[i] += 1
-    return [_times(count, unit) for count in whole]
+    return [_multiply(count, unit) for count in whole]
 
 
-def _times(count: int, unit: Decimal) -> Decimal:
-    return _in_full(_EXACT.multiply(Decimal(count), unit))
+def _multiply(count: int, unit: Decimal) -> Decimal:
+    return _write_in_full(_EXACT.multiply(Decimal(count), unit))
 
 
-def _in_full(amount: Decimal) -> Decimal:
+def _write_in_full(amount: Decimal) -> Decimal:
     """Thousands are written in full, not as 5E+3."""
-    return amount.quantize(Decimal(1), context=_EXACT) if _exponent(amount) > 0 else amount
+    return amount.quantize(Decimal(1), context=_EXACT) if _get_exponent(amount) > 0 else amount

@@ -11,7 +11,7 @@ from cellworth.absent import AbsentTable
 from cellworth.blocks import LABEL
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.owners import Holdings, Owners
-from cellworth.payouts.bundle import DifferenceError, same
+from cellworth.payouts.bundle import DifferenceError, check_equal
 from cellworth.runtime import in_threads
 from cellworth.valuation import Strip, Valuation
 
@@ -44,11 +44,11 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
     for name in ("validation", "columns"):
         if came[name] != saved[name]:
             raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
-    same(game.shape[0], valuation.shape[0], "the number of rows")
+    check_equal(game.shape[0], valuation.shape[0], "the number of rows")
     return AbsentTable(data["X"])
 
 
-def owners_in_stretches(table: AbsentTable, holdings: Holdings, valuation: Valuation) -> Owners:
+def restore_sharded_owners(table: AbsentTable, holdings: Holdings, valuation: Valuation) -> Owners:
     """Owners of a table in shards, from what was saved about its blocks."""
     owners = Owners(table, overlaps="equal")
     lines = holdings.lines[:, valuation.blocks.columns.codes]
@@ -66,24 +66,24 @@ def owners_in_stretches(table: AbsentTable, holdings: Holdings, valuation: Valua
     return owners
 
 
-def compare_strips(valuation: Valuation, again: Valuation) -> None:
+def compare_sharded_values(valuation: Valuation, again: Valuation) -> None:
     """Compare all values and errors bit for bit, some rows at a time."""
     for then, now in zip(valuation.strips(), again.strips(), strict=True):
-        _compare_strip(then, now, valuation)
+        _compare_rows(then, now, valuation)
     for name in ("values", "standard_errors", "validation_errors"):
         now, then = (getattr(one.columns(), name) for one in (again, valuation))
-        if (now is None) != (then is None) or (now is not None and not _equal(now, then)):
+        if (now is None) != (then is None) or (now is not None and not _are_equal(now, then)):
             raise DifferenceError(f"{name} of columns differ when they are computed anew.")
     for name in ("total", "total_error"):
         now, then = (getattr(one, name) for one in (again, valuation))
-        if not _equal(now, then):
-            same(now, then, f"{name} of the valuation")
+        if not _are_equal(now, then):
+            check_equal(now, then, f"{name} of the valuation")
 
 
-def _compare_strip(then: Strip, now: Strip, valuation: Valuation) -> None:
+def _compare_rows(then: Strip, now: Strip, valuation: Valuation) -> None:
     for name in ("values", "standard_errors"):
         new, old = getattr(now, name), getattr(then, name)
-        if not _equal(new, old):
+        if not _are_equal(new, old):
             i, j = np.argwhere((new != old) & ~(np.isnan(new) & np.isnan(old)))[0]
             raise DifferenceError(
                 f"{name.replace('_', ' ')} differ when they are computed anew, the first at "
@@ -92,5 +92,5 @@ def _compare_strip(then: Strip, now: Strip, valuation: Valuation) -> None:
             )
 
 
-def _equal(now: Any, then: Any) -> bool:
+def _are_equal(now: Any, then: Any) -> bool:
     return np.array_equal(now, then, equal_nan=True)

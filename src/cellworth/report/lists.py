@@ -58,7 +58,7 @@ def _suspects(
     subject: Subject, table: Table, k: int, kinds: Mapping[Any, Kind | Distance] | None
 ) -> list[dict[str, Any]]:
     valuation, table = _by_place(subject.valuation, table)
-    found = suspect_cells(table, subject.target, valuation, k=k, kinds=kinds)
+    found = suspect_cells(table, subject.target, valuation=valuation, k=k, kinds=kinds)
     lines = nw.from_native(found, eager_only=True).rows(named=True)
     ids, held_as = subject.valuation.blocks.rows.ids.tolist(), _held_as(table)
     return [

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import LABEL, is_missing
 from cellworth.diagnostics.cells import (
-    CellWorths,
-    refuse_no_valuation,
-    refuse_other_cells,
-    without_groups,
+    CellValues,
+    check_cells,
+    check_valuation,
+    drop_group_column,
 )
-from cellworth.diagnostics.suspects import date_text
+from cellworth.diagnostics.suspects import format_timestamp
 from cellworth.problem import read_target
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
@@ -47,15 +47,15 @@ class Subject:
     @classmethod
     def of(cls, valuation: Valuation, X: Any, y: Any) -> Subject:
         """Check that the table is the one that was valued."""
-        refuse_no_valuation(valuation)
+        check_valuation(valuation)
         if X is None:
             if y is not None:
                 raise ValueError("y came without X; give the table too, or neither.")
             return cls(valuation, None, None, [])
-        table = without_groups(Table.of(X, called="X"), valuation)
+        table = drop_group_column(Table.of(X, called="X"), valuation)
         # Refuses other rows and columns.
-        CellWorths.of(valuation, table)
-        refuse_other_cells(valuation, table)
+        CellValues.of(valuation, table)
+        check_cells(valuation, table)
         if y is None:
             return cls(valuation, table, None, [])
         target, classes = read_target(y, table)
@@ -113,5 +113,5 @@ def cell_text(content: Any) -> str:
         text = f"{content:.15g}"
         return text if len(text) <= _LONGEST_NUMBER else f"{content:.6g}"
     # Only a gap is empty.
-    text = date_text(content) if isinstance(content, datetime) else text_of(content) or "''"
+    text = format_timestamp(content) if isinstance(content, datetime) else text_of(content) or "''"
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
