@@ -20,7 +20,7 @@ from distributed import Client
 
 from cellworth import AfterTasks, Dask, DirectoryJournal, Processes, Serial, Threads
 from cellworth.moments import Contribution, Moments, Tally
-from cellworth.runtime import TaskBook, run
+from cellworth.runtime import TaskPlanner, run
 
 N_WORKERS, N_COLUMNS, N_TASKS = 4, 20, 16
 
@@ -48,7 +48,7 @@ class Peak(threading.Thread):
         self.join()
 
 
-def times_the_result(executor, n_bytes, journal=None, n_tasks=N_TASKS):
+def times_the_result(executor, n_bytes, checkpoint=None, n_tasks=N_TASKS):
     """Run tasks of so large a result; return peak memory in units of it."""
     shape = n_bytes // (3 * 8 * N_COLUMNS), N_COLUMNS
 
@@ -60,10 +60,10 @@ def times_the_result(executor, n_bytes, journal=None, n_tasks=N_TASKS):
     with Peak() as peak:
         outcome = run(
             work,
-            bookkeeper=TaskBook(Contribution),
+            planner=TaskPlanner(Contribution),
             stop=AfterTasks(n_tasks),
             executor=executor,
-            journal=journal,
+            checkpoint=checkpoint,
             identity={"name": "memory"},
             tasks_per_round=8,
         )

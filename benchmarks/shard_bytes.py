@@ -22,15 +22,15 @@ from mixture import queries, write
 # What a task's name says about what it hands out.
 KINDS = {
     "prepare": "bins",
-    "look": "summaries",
+    "count": "summaries",
     "merge": "summaries",
     "shared": "worths by bin",
     "portion": "worths of the nearest",
-    "resolve": "all worths",
+    "finalize": "all worths",
     "work": "run",
     "table": "run",
-    "told": "told",
-    "publish": "told",
+    "report": "reports",
+    "write": "reports",
     "columns": "columns",
     "rows": "sample",
 }

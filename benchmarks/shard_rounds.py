@@ -1,4 +1,4 @@
-"""What rounds over shards cost beside the work itself: phases that do nothing, on any executor.
+"""What rounds over shards cost beside the work itself: algorithm that do nothing, on any executor.
 
     python benchmarks/shard_rounds.py            # Serial, Threads(2) and a cluster of 2 processes
     python benchmarks/shard_rounds.py 4          # a cluster of 4 processes
@@ -19,14 +19,14 @@ import numpy as np
 from cellworth import Dask, Serial, Threads
 from cellworth.runtime import dask_rounds
 from cellworth.runtime.rounds import run_rounds
-from cellworth.runtime.shard_algorithm import Resolved
+from cellworth.runtime.shard_algorithm import RoundResult
 
 N_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Empty:
-    """Phases that do nothing, with summaries and states of so many bytes."""
+    """ShardAlgorithm that do nothing, with summaries and states of so many bytes."""
 
     n_shards: int
     summary_bytes: int = 8
@@ -38,34 +38,34 @@ class Empty:
     def prepare(self, number):
         return number
 
-    def look(self, rows, prepared):
+    def count(self, rows, prepared):
         return np.ones(self.summary_bytes // 8, np.int64)
 
     def merge(self, one, other):
         return one + other
 
-    def resolve(self, prepared, summary):
-        return Resolved(summary[:1], {}, {"sum": summary[:1]})
+    def finalize(self, prepared, summary):
+        return RoundResult(summary[:1], {}, {"sum": summary[:1]})
 
-    def blank(self, rows):
+    def initial_state(self, rows):
         return {"sums": np.zeros(self.state_bytes // 8, np.int64)}
 
-    def settle(self, rows, prepared, shared, part, state):
+    def accumulate(self, rows, prepared, shared, part, state):
         state["sums"] += shared[0]
         return state
 
-    def publish(self, rows, state, shard, folder):
+    def write(self, rows, state, shard, folder):
         return {}
 
 
-def per_round(phases, executor, counters, checkpoint=False):
+def per_round(algorithm, executor, counters, checkpoint=False):
     """What counters count in a round, without what a run costs once."""
     counted = []
     for n_rounds in (1, 1 + N_ROUNDS):
         with tempfile.TemporaryDirectory() as folder:
             before = [counter() for counter in counters]
             run_rounds(
-                phases,
+                algorithm,
                 n_rounds,
                 executor=executor,
                 into=Path(folder) / "results",
@@ -101,8 +101,8 @@ def here():
     for executor in (Serial(), Threads(2)):
         for checkpoint in (False, True):
             for n_shards in (16, 100, 1000):
-                phases = Empty(n_shards)
-                (seconds,) = per_round(phases, executor, [time.perf_counter], checkpoint)
+                algorithm = Empty(n_shards)
+                (seconds,) = per_round(algorithm, executor, [time.perf_counter], checkpoint)
                 name = type(executor).__name__
                 print(
                     f"{name:<12}{checkpoint!s:<12}{n_shards:>6}{1000 * seconds / n_shards:>12.2f}"
@@ -127,7 +127,7 @@ def there(n_workers):
             partial(tasks_done, client),
             partial(bytes_moved, client),
         ]
-        # Workers import what they need.
+        # ShardRunner import what they need.
         per_round(Empty(16), Dask(client), counters)
         for name, fan_in in (("tree", 8), ("flat", 10**9)):
             dask_rounds.FAN_IN = fan_in

@@ -33,7 +33,7 @@ from cellworth.neighbours.chances import ShapleyChances
 from cellworth.neighbours.rounds import Near, Ranker, Summary
 from cellworth.runtime import dask_rounds
 from cellworth.runtime.rounds import run_rounds
-from cellworth.runtime.shard_algorithm import Resolved
+from cellworth.runtime.shard_algorithm import RoundResult
 from cellworth.valuers.plans import SERIAL
 from cellworth.valuers.questions import Judges, Questions
 from cellworth.valuers.trials import plan_of_shards
@@ -41,7 +41,7 @@ from cellworth.valuers.trials import plan_of_shards
 ROWS_PER_SHARD = 10**6
 N_NEIGHBORS = 5
 N_ROUNDS = 3
-STEPS = ("prepare", "look", "merge", "resolve")
+STEPS = ("prepare", "count", "merge", "finalize")
 
 
 def timed(method):
@@ -63,7 +63,7 @@ def timed(method):
 
 @dataclass(frozen=True)
 class Messages:
-    """Phases of shards without rows: what they send is as large as that of real ones."""
+    """ShardAlgorithm of shards without rows: what they send is as large as that of real ones."""
 
     n_shards: int
     n_pairs: int
@@ -80,7 +80,7 @@ class Messages:
         return np.zeros((self.n_pairs, len(self._edges())), dtype=np.int32)
 
     @timed
-    def look(self, shard, prepared):
+    def count(self, shard, prepared):
         rng = np.random.default_rng(shard)
         n_bins = prepared.shape[1] + 1
         listed = self._n_nearest() / self.n_shards
@@ -94,17 +94,17 @@ class Messages:
         return one.merge(other)
 
     @timed
-    def resolve(self, prepared, summary):
+    def finalize(self, prepared, summary):
         worths = self._ranker().resolve(summary)
-        return Resolved(worths.far, worths.near, {"sum": worths.sums.sum()})
+        return RoundResult(worths.far, worths.near, {"sum": worths.sums.sum()})
 
-    def blank(self, shard):
+    def initial_state(self, shard):
         return {"rounds": np.zeros(1)}
 
-    def settle(self, shard, prepared, shared, part, state):
+    def accumulate(self, shard, prepared, shared, part, state):
         return state
 
-    def publish(self, shard, state, number, folder):
+    def write(self, shard, state, number, folder):
         return {}
 
     def _edges(self):
@@ -131,7 +131,7 @@ class Submitted:
 
     def __init__(self):
         self.n_tasks = 0
-        one, many = dask_rounds.Sender.one, dask_rounds.Sender.for_shards
+        one, many = dask_rounds.TaskSubmitter.one, dask_rounds.TaskSubmitter.for_shards
 
         def counted_one(tasks, *given):
             self.n_tasks += 1
@@ -141,7 +141,10 @@ class Submitted:
             self.n_tasks += len(given[-1])
             return many(tasks, *given, **named)
 
-        dask_rounds.Sender.one, dask_rounds.Sender.for_shards = counted_one, counted_many
+        dask_rounds.TaskSubmitter.one, dask_rounds.TaskSubmitter.for_shards = (
+            counted_one,
+            counted_many,
+        )
 
 
 def bytes_moved(client):
@@ -149,7 +152,7 @@ def bytes_moved(client):
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-def per_round(client, submitted, phases):
+def per_round(client, submitted, algorithm):
     """Of one round: seconds by the clock and of the driver, bytes, tasks, seconds of steps."""
     found = []
     for n_rounds in (1, 1 + N_ROUNDS):
@@ -161,7 +164,11 @@ def per_round(client, submitted, phases):
 
             before = counters()
             run_rounds(
-                phases, n_rounds, executor=Dask(client), into=Path(folder) / "results", identity={}
+                algorithm,
+                n_rounds,
+                executor=Dask(client),
+                into=Path(folder) / "results",
+                identity={},
             )
             found.append(counters() - before)
     return (found[1] - found[0]) / N_ROUNDS
@@ -174,7 +181,7 @@ def simulate(counts, sizes):
     print("per round of few pairs, two workers; the scheduler lives in the driver's process")
     print(
         f"{'shards':>7}{'pairs':>6}{'tasks':>7}{'clock':>8}{'driver':>8}{'prepare':>9}"
-        f"{'look':>8}{'merge':>8}{'resolve':>9}{'MB':>9}"
+        f"{'count':>8}{'merge':>8}{'finalize':>9}{'MB':>9}"
     )
     with (
         LocalCluster(
@@ -192,8 +199,8 @@ def simulate(counts, sizes):
                 spent = dict(zip(STEPS, counted[4:], strict=True))
                 print(
                     f"{n_shards:>7}{n_pairs:>6}{n_tasks:>7.0f}{clock:>8.2f}{driver:>8.2f}"
-                    f"{spent['prepare']:>9.3f}{spent['look']:>8.2f}{spent['merge']:>8.2f}"
-                    f"{spent['resolve']:>9.3f}{moved / 1e6:>9.2f}",
+                    f"{spent['prepare']:>9.3f}{spent['count']:>8.2f}{spent['merge']:>8.2f}"
+                    f"{spent['finalize']:>9.3f}{moved / 1e6:>9.2f}",
                     flush=True,
                 )
 

@@ -43,10 +43,10 @@ def written(folder, n_rows, n_files=16):
 
 def timed(seconds):
     """Have every phase of a round tell the processor time it takes."""
-    from cellworth.valuers.shard_phases import ShardPhases
+    from cellworth.valuers.shard_phases import KNNShardAlgorithm
 
     for name in (*PHASES, "open", "publish"):
-        method = getattr(ShardPhases, name)
+        method = getattr(KNNShardAlgorithm, name)
 
         def told(self, *given, method=method, name=name):
             began = time.thread_time()
@@ -55,7 +55,7 @@ def timed(seconds):
             finally:
                 seconds[name] = seconds.get(name, 0.0) + time.thread_time() - began
 
-        setattr(ShardPhases, name, told)
+        setattr(KNNShardAlgorithm, name, told)
 
 
 def judges(folder, n_queries):

@@ -1,25 +1,25 @@
-"""Phases over shards that tell when they begin, and take long enough to be hit."""
+"""ShardAlgorithm over shards that tell when they begin, and take long enough to be hit."""
 
 import time
 
 import survivor
-from cellworth.valuers.shard_phases import ShardPhases
+from cellworth.valuers.shard_phases import KNNShardAlgorithm
 
 SECONDS = 0.1
 
 
-class LoggedPhases(ShardPhases):
+class LoggedAlgorithm(KNNShardAlgorithm):
     """Rounds of values that a test can watch; the log's path stands in a file beside the rows."""
 
-    def look(self, rows, prepared):
-        with self._logged("look", rows.number, prepared.number):
+    def count(self, rows, prepared):
+        with self._logged("count", rows.number, prepared.number):
             time.sleep(SECONDS)
-            return super().look(rows, prepared)
+            return super().count(rows, prepared)
 
-    def settle(self, rows, prepared, *given):
-        with self._logged("settle", rows.number, prepared.number):
+    def accumulate(self, rows, prepared, *given):
+        with self._logged("accumulate", rows.number, prepared.number):
             time.sleep(SECONDS)
-            return super().settle(rows, prepared, *given)
+            return super().accumulate(rows, prepared, *given)
 
     def _logged(self, *names):
         # Above the folder of rows is that of the run, and above that the test's.

@@ -20,7 +20,7 @@ from cellworth import (
     Threads,
     load,
 )
-from cellworth.runtime.workers import AHEAD
+from cellworth.runtime.workers import REQUESTS_PER_WORKER
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 
 pytest.importorskip("distributed")
@@ -194,16 +194,16 @@ PLACES = {"serial": 1, "threads": 2, "processes": 2, "dask": 2}
 def most_lost(valuer, name):
     """Starts that a kill of the driver may cost.
 
-    What was sent to a crew and has not come back is lost: its capacity, AHEAD requests for each
-    worker (workers of a killed driver may still begin what waits for them), and one request for
-    Serial. So are answers that wait to share a file with the next one: a file takes a few
-    milliseconds and the journal takes twenty times as long until it writes again, which is less
-    than a request takes here, so that there is at most one of each worker. A request is a task, or
-    at most the fits of one grid; then each session looks at the whole table anew. Utilities of the
-    other corners need no fit.
+    What was sent to a pool and has not come back is lost: its capacity, REQUESTS_PER_WORKER
+    requests for each worker (workers of a killed driver may still begin what waits for them),
+    and one request for Serial. So are answers that wait to share a file with the next one: a
+    file takes a few milliseconds and the journal takes twenty times as long until it writes
+    again, which is less than a request takes here, so that there is at most one of each worker.
+    A request is a task, or at most the fits of one grid; then each session looks at the whole
+    table anew. Utilities of the other corners need no fit.
     """
     n_workers = PLACES[name]
-    capacity = 1 if name == "serial" else AHEAD * n_workers
+    capacity = 1 if name == "serial" else REQUESTS_PER_WORKER * n_workers
     n_requests = capacity + n_workers
     return n_requests if valuer == "knn" else n_requests * survivor.MOST_FITS_PER_REQUEST + 1
 

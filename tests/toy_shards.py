@@ -13,7 +13,7 @@ import numpy as np
 
 import survivor
 from cellworth.runtime.rounds import run_rounds
-from cellworth.runtime.shard_algorithm import Resolved
+from cellworth.runtime.shard_algorithm import RoundResult
 
 N_BINS = 16
 N_NEAREST = 12
@@ -50,8 +50,8 @@ class Toy:
     def prepare(self, number):
         return number
 
-    def look(self, rows, number):
-        with self._logged("look", rows[0], number):
+    def count(self, rows, number):
+        with self._logged("count", rows[0], number):
             time.sleep(self.seconds)
             drawn = mixed(rows[1], number)
             return np.bincount(bins(drawn), minlength=N_BINS), smallest(drawn, rows[1])
@@ -60,7 +60,7 @@ class Toy:
         drawn, ids = (np.concatenate(pair) for pair in zip(one[1], other[1], strict=True))
         return one[0] + other[0], smallest(drawn, ids)
 
-    def resolve(self, number, summary):
+    def finalize(self, number, summary):
         counts, (drawn, ids) = summary
         cuts = np.array_split(np.arange(self.n_rows), self.n_shards)
         firsts = np.array([cut[0] for cut in cuts if len(cut)])
@@ -69,17 +69,17 @@ class Toy:
             int(shard): (ids[owners == shard], np.flatnonzero(owners == shard))
             for shard in np.unique(owners)
         }
-        return Resolved(counts.cumsum(), parts, {"round": number, "smallest": drawn})
+        return RoundResult(counts.cumsum(), parts, {"round": number, "smallest": drawn})
 
-    def blank(self, rows):
+    def initial_state(self, rows):
         return {
             "got": np.zeros(len(rows[1]), np.uint64),
             "heavy": np.zeros(self.weight, np.uint8),
         }
 
-    def settle(self, rows, number, below, part, state):
+    def accumulate(self, rows, number, below, part, state):
         shard, ids, _ = rows
-        with self._logged("settle", shard, number):
+        with self._logged("accumulate", shard, number):
             time.sleep(self.seconds)
             got = state["got"]
             got *= np.uint64(31)
@@ -89,7 +89,7 @@ class Toy:
                 got[np.searchsorted(ids, near)] += ranks.astype(np.uint64) * np.uint64(7)
             return state
 
-    def publish(self, rows, state, shard, folder):
+    def write(self, rows, state, shard, folder):
         np.save(folder / f"{shard:04d}.npy", state["got"])
         # Nobody may need it any more.
         state["got"][:] = 0
@@ -105,10 +105,10 @@ class Toy:
 class Broken(Toy):
     """A toy that fails in one look."""
 
-    def look(self, rows, number):
+    def count(self, rows, number):
         if (rows[0], number) == (1, 2):
             raise ZeroDivisionError("nothing to divide by")
-        return super().look(rows, number)
+        return super().count(rows, number)
 
 
 @dataclass(frozen=True)
@@ -128,26 +128,26 @@ class Deadly(Toy):
 
     n_kills: int = 1
 
-    def look(self, rows, number):
+    def count(self, rows, number):
         log = Path(f"{self.log}-of-kills")
         n_kills = log.read_text().count("start") if log.exists() else 0
         if n_kills < self.n_kills:
             with survivor.logged(log, "kill"):
                 os._exit(1)
-        return super().look(rows, number)
+        return super().count(rows, number)
 
 
 class Outgrown(Deadly):
     """A toy whose looks end their process as a nanny does where memory runs out."""
 
-    def look(self, rows, number):
+    def count(self, rows, number):
         from distributed import get_worker
 
         worker = get_worker()
         worker.log_event("worker-restart-memory", {"worker": worker.address, "rss": 5 * 2**10})
         # The event must have gone out.
         time.sleep(0.5)
-        return super().look(rows, number)
+        return super().count(rows, number)
 
 
 def bins(drawn):
@@ -160,7 +160,7 @@ def smallest(drawn, ids):
 
 
 def truth(n_rows, n_rounds):
-    """What rows get, without shards, phases or states."""
+    """What rows get, without shards, algorithm or states."""
     got = [0] * n_rows
     for number in range(n_rounds):
         drawn = [int(mixed(row, number)[0]) for row in range(n_rows)]
@@ -204,5 +204,5 @@ def main():
     toy = Toy(given["n_shards"], log=str(folder / "log"), seconds=given["seconds"])
     with survivor.executor(given["executor"], given["n_workers"]) as executor:
         finished, got = run(toy, given["n_rounds"], executor, folder, folder / "checkpoint")
-    ended = {"interrupted": finished.interrupted, "rounds": len(finished.told)}
+    ended = {"interrupted": finished.interrupted, "rounds": len(finished.reports)}
     (folder / "ended").write_text(json.dumps(ended | {"digest": digest(got)}))

@@ -254,7 +254,7 @@ REFUSED = {
     ),
     "state is an array": (lambda it: an_array(it.state), ["is damaged", "delete it"]),
     "state is a pickle": (lambda it: trap(it.state), ["is damaged", "delete it"]),
-    "state with a pickled array": (
+    "state with a pickle_object array": (
         lambda it: trap_in_an_array(it.state),
         ["is damaged", "delete it"],
     ),
@@ -298,7 +298,7 @@ REPAIRED = {
     "part with a changed end": flip_in_the_end,
     "part is an array": an_array,
     "part is a pickle": trap,
-    "part with a pickled array": trap_in_an_array,
+    "part with a pickle_object array": trap_in_an_array,
     "part is text": lambda part: part.write_text("to be done"),
 }
 

@@ -13,7 +13,7 @@ import survivor
 import toy_shards
 from cellworth import Dask, Serial, Threads
 from cellworth.runtime import dask_executor, rounds, shard_algorithm
-from cellworth.runtime.shard_algorithm import Bench
+from cellworth.runtime.shard_algorithm import ShardCache
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
 
@@ -51,7 +51,7 @@ def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster
     executor = Dask(cluster(n_workers))
     finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert [told["round"] for told in finished.told] == list(range(N_ROUNDS))
+    assert [told["round"] for told in finished.reports] == list(range(N_ROUNDS))
     assert [entry["shard"] for entry in finished.entries] == list(range(n_shards))
 
 
@@ -59,7 +59,7 @@ def test_workers_may_be_threads_of_this_process(truth, tmp_path):
     with distributed.Client(
         processes=False, n_workers=2, threads_per_worker=2, dashboard_address=None
     ) as client:
-        _, got = toy_shards.run(Toy(9), N_ROUNDS, Dask(client), tmp_path, n_places=3)
+        _, got = toy_shards.run(Toy(9), N_ROUNDS, Dask(client), tmp_path, n_cached=3)
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
@@ -70,7 +70,7 @@ def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path
     for n_rounds, executor in enumerate(executors, start=1):
         _, got = toy_shards.run(toy, n_rounds, executor, tmp_path, folder)
         assert np.array_equal(got, truth(n_rounds))
-    assert log.n_starts_of("settle") == log.n_starts_of("look") == N_SHARDS * len(executors)
+    assert log.n_starts_of("accumulate") == log.n_starts_of("count") == N_SHARDS * len(executors)
 
 
 def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_path):
@@ -79,18 +79,18 @@ def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_pa
     finished, got = toy_shards.run(
         toy, 100, Dask(cluster(2)), tmp_path, enough=lambda told: len(told) == 3
     )
-    assert len(finished.told) == 3
+    assert len(finished.reports) == 3
     assert np.array_equal(got, truth(3))
     # What was looked at ahead is dropped.
-    assert log.n_starts_of("settle") == 3 * N_SHARDS
+    assert log.n_starts_of("accumulate") == 3 * N_SHARDS
 
 
 def test_rows_stay_with_their_workers(cluster, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=0.01)
-    toy_shards.run(toy, N_ROUNDS, Dask(cluster(2)), tmp_path, n_places=N_SHARDS)
+    toy_shards.run(toy, N_ROUNDS, Dask(cluster(2)), tmp_path, n_cached=N_SHARDS)
     # An idle worker may take a shard over; then it has opened it as well. Results are written from
-    # a bench of their own, on which rows are opened once more.
+    # a cache of their own, on which rows are opened once more.
     opened = Counter((pid, name) for what, pid, name, _ in log.lines() if what == "start")
     opened = {each: n for each, n in opened.items() if each[1].startswith("open")}
     assert N_SHARDS <= len(opened) <= 2 * N_SHARDS
@@ -99,7 +99,7 @@ def test_rows_stay_with_their_workers(cluster, tmp_path):
 
 def test_a_bench_that_comes_again_is_the_one_that_came_before(monkeypatch):
     monkeypatch.setattr(shard_algorithm, "_SECONDS_TO_KEEP", 0.05)
-    sent = pickle.dumps(Bench(Toy(2), None, 1))
+    sent = pickle.dumps(ShardCache(Toy(2), None, 1))
     first = pickle.loads(sent)  # noqa: S301 (made a line before)
     with first.hold(1):
         time.sleep(0.3)
@@ -147,7 +147,7 @@ def test_a_cluster_that_is_gone_is_told(tmp_path):
 
 @pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.parametrize("doing", ["look", pytest.param("settle", marks=pytest.mark.long)])
+@pytest.mark.parametrize("doing", ["count", pytest.param("accumulate", marks=pytest.mark.long)])
 def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=SECONDS)
@@ -159,14 +159,14 @@ def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
     assert np.array_equal(got, truth(N_ROUNDS))
     assert len(set(killer.killed)) == 2
     # What was settled before stays settled; only what was cut off is done again.
-    assert log.n_starts_of("settle") <= N_ROUNDS * N_SHARDS + 2
+    assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2
     # A kill costs the rounds in flight of the shards that the worker had.
-    assert log.n_starts_of("look") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
+    assert log.n_starts_of("count") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
 
 
 @pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.parametrize("doing", [pytest.param("look", marks=pytest.mark.long), "settle"])
+@pytest.mark.parametrize("doing", [pytest.param("count", marks=pytest.mark.long), "accumulate"])
 def test_all_workers_may_die_at_once(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=2 * SECONDS)
@@ -233,12 +233,12 @@ def driven(folder, executor):
 @pytest.mark.parametrize(
     ("executor", "then", "doing"),
     [
-        ("serial", "threads", "look"),
-        pytest.param("serial", "threads", "settle", marks=pytest.mark.long),
-        pytest.param("threads", "dask", "look", marks=pytest.mark.long),
-        ("threads", "dask", "settle"),
-        pytest.param("dask", "serial", "look", marks=pytest.mark.long),
-        ("dask", "serial", "settle"),
+        ("serial", "threads", "count"),
+        pytest.param("serial", "threads", "accumulate", marks=pytest.mark.long),
+        pytest.param("threads", "dask", "count", marks=pytest.mark.long),
+        ("threads", "dask", "accumulate"),
+        pytest.param("dask", "serial", "count", marks=pytest.mark.long),
+        ("dask", "serial", "accumulate"),
     ],
 )
 def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path):
@@ -257,7 +257,7 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path)
         _, got = toy_shards.run(toy, N_ROUNDS, place, tmp_path, tmp_path / "checkpoint")
     assert np.array_equal(got, truth(N_ROUNDS))
     # At most what was in flight is settled again: one shard for each worker.
-    assert log.n_starts_of("settle") <= N_ROUNDS * N_SHARDS + 2
+    assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2
 
 
 @pytest.mark.alone
@@ -266,7 +266,7 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path)
 )
 def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
     with driven(tmp_path, executor) as driver:
-        driver.wait_for_starts(2 * N_SHARDS, doing="settle")
+        driver.wait_for_starts(2 * N_SHARDS, doing="accumulate")
         driver.process.send_signal(sent)
         assert driver.process.wait(30) == 0, driver.errors()
         ended = driver.ended()

@@ -13,10 +13,10 @@ from cellworth.runtime import (
     AfterSeconds,
     AfterTasks,
     MemoryJournal,
+    RunState,
     Serial,
     StandardErrorBelow,
-    State,
-    TaskBook,
+    TaskPlanner,
     Threads,
     engine,
     run,
@@ -28,13 +28,13 @@ def noise(task):
     return Contribution(Moments.of(with_margins(seen)), Tally(1))
 
 
-def start(stop, contribution=noise, executor=None, journal=None, **settings):
+def start(stop, contribution=noise, executor=None, checkpoint=None, **settings):
     return run(
         contribution,
         stop=stop,
-        bookkeeper=TaskBook(Contribution),
+        planner=TaskPlanner(Contribution),
         executor=executor or Serial(),
-        journal=journal,
+        checkpoint=checkpoint,
         identity={"name": "this run"},
         tasks_per_round=8,
         **settings,
@@ -90,30 +90,30 @@ def test_a_stopped_run_starts_no_further_task(executor):
 
 
 @pytest.mark.parametrize(("n_tasks", "entries"), [(19, [8, 16, 19]), (16, [8, 16])])
-def test_the_journal_is_written_after_every_round_and_at_the_end(n_tasks, entries, monkeypatch):
+def test_the_checkpoint_is_written_after_every_round_and_at_the_end(n_tasks, entries, monkeypatch):
     # However long a write takes: that they keep to a share of the time is another matter.
     monkeypatch.setattr(engine, "_SHARE_OF_TIME", math.inf)
     written = []
 
-    class Diary(MemoryJournal):
+    class CheckpointWriter(MemoryJournal):
         def write(self, state):
             super().write(state)
             written.append(state.tasks)
 
-    start(AfterTasks(n_tasks), journal=Diary())
+    start(AfterTasks(n_tasks), checkpoint=CheckpointWriter())
     assert written == entries
 
 
 def test_a_resumed_run_starts_at_the_first_missing_task():
-    journal = MemoryJournal()
-    start(AfterTasks(11), journal=journal)
+    checkpoint = MemoryJournal()
+    start(AfterTasks(11), checkpoint=checkpoint)
     begun = []
 
     def watched(task):
         begun.append(task)
         return noise(task)
 
-    outcome = start(AfterTasks(20), watched, journal=journal)
+    outcome = start(AfterTasks(20), watched, checkpoint=checkpoint)
     assert begun == list(range(11, 20))
     assert outcome.tasks == 20
 
@@ -121,9 +121,9 @@ def test_a_resumed_run_starts_at_the_first_missing_task():
 @pytest.mark.parametrize("cut", [1, 8, 11, 12, 23])
 def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut):
     whole = start(StandardErrorBelow(0.2))
-    journal = MemoryJournal()
-    start(AfterTasks(cut), journal=journal)
-    assert start(StandardErrorBelow(0.2), journal=journal).tasks == whole.tasks > 23
+    checkpoint = MemoryJournal()
+    start(AfterTasks(cut), checkpoint=checkpoint)
+    assert start(StandardErrorBelow(0.2), checkpoint=checkpoint).tasks == whole.tasks > 23
 
 
 @pytest.mark.parametrize("executor", [Serial(), Threads(4)], ids=repr)
@@ -140,32 +140,32 @@ def test_what_was_done_before_an_error_is_not_lost():
     def broken_later(task):
         return noise(task) if task < 11 else 1 / 0
 
-    journal = MemoryJournal()
+    checkpoint = MemoryJournal()
     with pytest.raises(ZeroDivisionError):
-        start(AfterTasks(20), broken_later, journal=journal)
-    assert journal.read().tasks == 11
+        start(AfterTasks(20), broken_later, checkpoint=checkpoint)
+    assert checkpoint.read().tasks == 11
 
 
 def test_time_of_earlier_sessions_counts_in_the_outcome_only():
-    journal = MemoryJournal()
-    journal.write(State(3, 1000.0, packed(noise(0))))
-    outcome = start(AfterTasks(5) | AfterSeconds(500), journal=journal)
+    checkpoint = MemoryJournal()
+    checkpoint.write(RunState(3, 1000.0, packed(noise(0))))
+    outcome = start(AfterTasks(5) | AfterSeconds(500), checkpoint=checkpoint)
     assert outcome.tasks == 5
     assert 1000.0 < outcome.seconds < 1100.0
 
 
 def test_a_run_that_is_long_enough_already_does_nothing():
-    journal = MemoryJournal()
-    start(AfterTasks(9), journal=journal)
-    outcome = start(AfterTasks(9), lambda task: 1 / 0, journal=journal)
+    checkpoint = MemoryJournal()
+    start(AfterTasks(9), checkpoint=checkpoint)
+    outcome = start(AfterTasks(9), lambda task: 1 / 0, checkpoint=checkpoint)
     assert outcome.tasks == 9
 
 
-def test_a_journal_of_another_run_is_refused():
-    journal = MemoryJournal()
-    journal.open({"name": "another run"})
+def test_a_checkpoint_of_another_run_is_refused():
+    checkpoint = MemoryJournal()
+    checkpoint.open({"name": "another run"})
     with pytest.raises(ValueError, match=r"its name is 'another run', but here it is 'this run'"):
-        start(AfterTasks(5), journal=journal)
+        start(AfterTasks(5), checkpoint=checkpoint)
 
 
 def test_an_error_in_a_task_comes_through():
@@ -205,14 +205,14 @@ def test_rounds_are_told_to_those_who_ask():
 
 
 def test_an_error_of_a_listener_ends_the_run_with_what_was_done():
-    journal = MemoryJournal()
+    checkpoint = MemoryJournal()
 
     def fail(progress):
         raise ZeroDivisionError("the tracker is down")
 
     with pytest.raises(ZeroDivisionError, match="the tracker is down"):
-        start(AfterTasks(20), on_round=fail, journal=journal)
-    assert journal.read().tasks == 8
+        start(AfterTasks(20), on_round=fail, checkpoint=checkpoint)
+    assert checkpoint.read().tasks == 8
 
 
 def test_the_log_is_silent_until_somebody_listens(capfd, caplog):

@@ -17,8 +17,14 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from cellworth import Dask, Processes, Serial, Threads
-from cellworth.runtime import Executor, dask_executor, in_processes, in_threads, processes
-from cellworth.runtime.workers import Cancelled, Failure, Later, leave_if_cancelled
+from cellworth.runtime import (
+    Executor,
+    choose_process_executor,
+    choose_thread_executor,
+    dask_executor,
+    processes,
+)
+from cellworth.runtime.workers import Cancelled, Failure, LazyAnswer, leave_if_cancelled
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +60,13 @@ def elsewhere(request):
 
 def answers(executor, work, requests):
     """All answers by number."""
-    with executor.start(work, "answers") as crew:
+    with executor.start(work, "answers") as pool:
         for number, request in enumerate(requests):
-            crew.submit(number, request)
+            pool.submit(number, request)
         found = {}
         while len(found) < len(requests):
-            for number, answer in crew.completed(60):
-                found[number] = answer.load() if isinstance(answer, Later) else answer
+            for number, answer in pool.completed(60):
+                found[number] = answer.load() if isinstance(answer, LazyAnswer) else answer
         return found
 
 
@@ -106,11 +112,11 @@ def test_leaving_cancels_what_has_not_begun(executor, tmp_path):
         time.sleep(0.3)
         return task
 
-    with executor.start(leave_a_trace, "traces") as crew:
-        n_asked = crew.capacity
+    with executor.start(leave_a_trace, "traces") as pool:
+        n_asked = pool.capacity
         for number in range(n_asked):
-            crew.submit(number, number)
-        while not crew.completed(10):
+            pool.submit(number, number)
+        while not pool.completed(10):
             pass
     # One may have been on its way to a worker.
     time.sleep(0.3)
@@ -123,10 +129,10 @@ def test_leaving_cancels_what_has_not_begun(executor, tmp_path):
 def test_waiting_for_answers_can_be_limited(executor):
     if isinstance(executor, Serial):
         pytest.skip("there is nobody else to wait for")
-    with executor.start(lambda task: time.sleep(1.0), "sleep") as crew:
-        crew.submit(0, 0)
+    with executor.start(lambda task: time.sleep(1.0), "sleep") as pool:
+        pool.submit(0, 0)
         began = time.monotonic()
-        assert crew.completed(0.05) == []
+        assert pool.completed(0.05) == []
         assert time.monotonic() - began < 0.8
 
 
@@ -169,9 +175,9 @@ def test_a_long_task_in_a_thread_can_leave_early():
             raise
 
     began = time.monotonic()
-    with Threads(2).start(long, "long") as crew:
-        crew.submit(0, 0)
-        assert crew.completed(0.1) == []
+    with Threads(2).start(long, "long") as pool:
+        pool.submit(0, 0)
+        assert pool.completed(0.1) == []
     assert left == [0]
     assert time.monotonic() - began < 2.0
 
@@ -184,11 +190,11 @@ def test_processes_live_on_after_a_run_that_used_up_its_tasks():
 
 
 def test_tasks_have_meaningful_names_on_the_dashboard(client):
-    with Dask(client).start(lambda task: task, "centred grids") as crew:
+    with Dask(client).start(lambda task: task, "centred grids") as pool:
         for number in range(3):
-            crew.submit(number, number)
-        while crew.flying:
-            crew.completed(10)
+            pool.submit(number, number)
+        while pool.flying:
+            pool.completed(10)
         prefixes = client.run_on_scheduler(
             lambda dask_scheduler: [str(name) for name in dask_scheduler.task_prefixes]
         )
@@ -246,16 +252,16 @@ def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
     distributed = pytest.importorskip("distributed")
     with (
         distributed.Client(processes=False, n_workers=0, dashboard_address=None) as client,
-        Dask(client).start(str, "nobody") as crew,
+        Dask(client).start(str, "nobody") as pool,
     ):
-        crew.submit(0, 5)
+        pool.submit(0, 5)
         with pytest.warns(UserWarning, match="has no workers; the run waits until"):
-            assert not any(crew.completed(0.2) for _ in range(dask_executor._LOOKS_AT_NONE))
+            assert not any(pool.completed(0.2) for _ in range(dask_executor._LOOKS_AT_NONE))
         # Warnings are errors here: a second one would end this.
-        assert crew.completed(0.2) == []
+        assert pool.completed(0.2) == []
         client.cluster.scale(1)
         deadline = time.monotonic() + 60
-        while not (found := crew.completed(1)) and time.monotonic() < deadline:
+        while not (found := pool.completed(1)) and time.monotonic() < deadline:
             pass
         assert [answer.load() for _, answer in found] == ["5"]
 
@@ -270,12 +276,12 @@ SLOW = 100.0
 
 def test_models_run_in_processes_where_that_pays(monkeypatch):
     monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
-    assert in_processes(abs, SLOW) == Processes(3)
-    assert in_processes(abs, 1.0) == Serial()
+    assert choose_process_executor(abs, SLOW) == Processes(3)
+    assert choose_process_executor(abs, 1.0) == Serial()
     # A lock cannot travel.
     lock = threading.Lock()
-    assert in_processes(lambda task: lock, SLOW) == Serial()
-    assert in_threads() == Threads(3)
+    assert choose_process_executor(lambda task: lock, SLOW) == Serial()
+    assert choose_thread_executor() == Threads(3)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +296,7 @@ def test_models_run_in_processes_where_that_pays(monkeypatch):
 )
 def test_joblib_configuration_is_honoured(config, expected):
     with joblib.parallel_config(**config):
-        assert in_threads() == in_processes(abs, 1.0) == expected
+        assert choose_thread_executor() == choose_process_executor(abs, 1.0) == expected
 
 
 def test_other_backends_of_joblib_are_refused():
@@ -298,7 +304,7 @@ def test_other_backends_of_joblib_are_refused():
         joblib.parallel_config(backend="multiprocessing", n_jobs=2),
         pytest.raises(ValueError, match=r"MultiprocessingBackend.* give executor=Dask\(client\)"),
     ):
-        in_threads()
+        choose_thread_executor()
 
 
 @pytest.mark.parametrize("kind", ["odd", "locked", "plain"])
@@ -400,10 +406,10 @@ def test_a_cluster_that_is_gone_is_told_of_in_one_sentence():
     )
 
     def work_until_it_is_gone():
-        with Dask(client).start(abs, "gone") as crew:
+        with Dask(client).start(abs, "gone") as pool:
             client.close()
-            crew.submit(0, 0)
-            while not crew.completed(30):
+            pool.submit(0, 0)
+            while not pool.completed(30):
                 pass
 
     try:
@@ -418,9 +424,9 @@ import os, signal, tempfile, time
 from cellworth import Processes
 from pathlib import Path
 
-with Processes(1).start(lambda task: task, "left") as crew:
-    crew.submit(0, 0)
-    while not crew.completed(30):
+with Processes(1).start(lambda task: task, "left") as pool:
+    pool.submit(0, 0)
+    while not pool.completed(30):
         pass
     print(*Path(tempfile.gettempdir()).iterdir(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -445,8 +451,8 @@ STARTING = """
 import os, psutil, signal
 from cellworth import Processes
 
-with Processes(2).start(lambda task: task, "left") as crew:
-    crew.submit(0, 0)
+with Processes(2).start(lambda task: task, "left") as pool:
+    pool.submit(0, 0)
     print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

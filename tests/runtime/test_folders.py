@@ -20,7 +20,7 @@ from cellworth import (
 )
 from cellworth.moments import Contribution, Moments, Tally, with_margins
 from cellworth.packing import packed, unpacked
-from cellworth.runtime import DirectoryJournal, State, TaskBook, checkpoint, run, run_shard
+from cellworth.runtime import DirectoryJournal, RunState, TaskPlanner, checkpoint, run, run_shard
 
 IDENTITY = {"name": "this run"}
 
@@ -48,15 +48,15 @@ SETTINGS = {"executor": Serial(), "identity": IDENTITY}
 
 def start(folder, n_tasks, work=noise, per_round=8):
     return run(
-        work, stop=AfterTasks(n_tasks), journal=folder and DirectoryJournal(folder),
-        bookkeeper=TaskBook(Contribution), tasks_per_round=per_round, **SETTINGS,
+        work, stop=AfterTasks(n_tasks), checkpoint=folder and DirectoryJournal(folder),
+        planner=TaskPlanner(Contribution), tasks_per_round=per_round, **SETTINGS,
     )  # fmt: skip
 
 
 def start_shard(folder, n_tasks, shard=(0, 1), work=noise):
     return run_shard(
-        work, shard=shard, stop=AfterTasks(n_tasks), journal=DirectoryJournal(folder),
-        bookkeeper=TaskBook(Contribution), **SETTINGS,
+        work, shard=shard, stop=AfterTasks(n_tasks), checkpoint=DirectoryJournal(folder),
+        planner=TaskPlanner(Contribution), **SETTINGS,
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_answers_that_come_fast_share_a_file(tmp_path):
 
 
 def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
-    monkeypatch.setattr(checkpoint, "_MANY_PARTS", 10)
+    monkeypatch.setattr(checkpoint, "_MANY_FILES", 10)
     start_shard(tmp_path, 37)
     # Three times ten became one; seven are left.
     assert len(names(tmp_path, "part-*")) == 3 + 7
@@ -139,7 +139,7 @@ def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
 
 
 def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, monkeypatch, hasty):
-    monkeypatch.setattr(checkpoint, "_MANY_PARTS", 5)
+    monkeypatch.setattr(checkpoint, "_MANY_FILES", 5)
     journal = opened(tmp_path)
     for task in range(4):
         journal.keep(task, packed(noise(task)))
@@ -174,7 +174,7 @@ def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
     journal = opened(tmp_path)
     for task in (3, 0, 1):
         journal.keep(task, packed(noise(task)))
-    journal.write(State(2, 1.5, packed(noise(0).merge(noise(1)))))
+    journal.write(RunState(2, 1.5, packed(noise(0).merge(noise(1)))))
     assert [task for task, _ in opened(tmp_path).answers()] == [3]
     state = opened(tmp_path).read()
     assert (state.tasks, state.seconds) == (2, 1.5)
@@ -283,8 +283,8 @@ def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_room(disk, fit, size)
 
 def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
     slow, fast = opened(tmp_path), opened(tmp_path)
-    fast.write(State(9, 1.0, packed(noise(0))))
-    slow.write(State(4, 1.0, packed(noise(1))))
+    fast.write(RunState(9, 1.0, packed(noise(0))))
+    slow.write(RunState(4, 1.0, packed(noise(1))))
     assert opened(tmp_path).read().tasks == 9
 
 
@@ -307,7 +307,7 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
     start_shard(tmp_path, 30)
     alive, most = [], []
 
-    class Counted(TaskBook):
+    class Counted(TaskPlanner):
         def answer(self, part):
             alive.append(1)
             return super().answer(part)
@@ -318,8 +318,8 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
             return answer
 
     outcome = run(
-        None, stop=AfterTasks(30), journal=DirectoryJournal(tmp_path),
-        bookkeeper=Counted(Contribution), tasks_per_round=8, **SETTINGS,
+        None, stop=AfterTasks(30), checkpoint=DirectoryJournal(tmp_path),
+        planner=Counted(Contribution), tasks_per_round=8, **SETTINGS,
     )  # fmt: skip
     assert outcome.tasks == 30
     assert most == [1] * 30
@@ -328,15 +328,15 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
 def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
     start_shard(tmp_path, 60)
 
-    class Pressed(TaskBook):
+    class Pressed(TaskPlanner):
         def book(self, request, answer):
             if request == 20:
                 signal.raise_signal(signal.SIGTERM)
             return answer
 
     outcome = run(
-        None, stop=AfterTasks(60), journal=DirectoryJournal(tmp_path),
-        bookkeeper=Pressed(Contribution), tasks_per_round=8, **SETTINGS,
+        None, stop=AfterTasks(60), checkpoint=DirectoryJournal(tmp_path),
+        planner=Pressed(Contribution), tasks_per_round=8, **SETTINGS,
     )  # fmt: skip
     assert outcome.interrupted
     assert outcome.tasks == 21
@@ -359,7 +359,7 @@ def test_a_signal_that_comes_too_late_for_the_run_is_passed_on():
 
     with pytest.raises(KeyboardInterrupt):
         run(
-            noise, stop=AfterTasks(8), bookkeeper=TaskBook(Contribution), tasks_per_round=8,
+            noise, stop=AfterTasks(8), planner=TaskPlanner(Contribution), tasks_per_round=8,
             on_round=press, **SETTINGS,
         )  # fmt: skip
 
@@ -373,7 +373,7 @@ def test_a_shard_keeps_a_deadline(tmp_path, executor):
     began = time.perf_counter()
     n_done = run_shard(
         slow, shard=(0, 1), stop=AfterTasks(100) | AfterSeconds(0.4),
-        journal=DirectoryJournal(tmp_path), bookkeeper=TaskBook(Contribution),
+        checkpoint=DirectoryJournal(tmp_path), planner=TaskPlanner(Contribution),
         executor=executor, identity=IDENTITY,
     )  # fmt: skip
     assert 1 <= n_done < 40

@@ -15,7 +15,7 @@ import pytest
 import toy_shards
 from cellworth import Processes, Serial, Threads
 from cellworth.runtime import rounds
-from cellworth.runtime.shard_algorithm import Bench, States
+from cellworth.runtime.shard_algorithm import ShardCache, ShardCheckpoint
 from toy_shards import Toy
 
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7
@@ -33,13 +33,13 @@ class Watched(Toy):
         self.done["open"] += 1
         return super().open(shard)
 
-    def look(self, rows, number):
-        self.done["look", rows[0], number] += 1
-        return super().look(rows, number)
+    def count(self, rows, number):
+        self.done["count", rows[0], number] += 1
+        return super().count(rows, number)
 
-    def settle(self, rows, number, below, part, state):
-        self.done["settle", rows[0], number] += 1
-        state = super().settle(rows, number, below, part, state)
+    def accumulate(self, rows, number, below, part, state):
+        self.done["accumulate", rows[0], number] += 1
+        state = super().accumulate(rows, number, below, part, state)
         if (rows[0], number) == self.breaks:
             raise self.error("broken")
         return state
@@ -53,7 +53,7 @@ class Watched(Toy):
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, tmp_path):
     finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert [told["round"] for told in finished.told] == list(range(N_ROUNDS))
+    assert [told["round"] for told in finished.reports] == list(range(N_ROUNDS))
     assert [entry["shard"] for entry in finished.entries] == list(range(n_shards))
     assert not finished.interrupted
 
@@ -64,8 +64,8 @@ def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
     assert np.array_equal(got, truth(2))
     second, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert toy.n("look") == toy.n("settle") == N_ROUNDS * N_SHARDS
-    assert len(second.told) == N_ROUNDS
+    assert toy.n("count") == toy.n("accumulate") == N_ROUNDS * N_SHARDS
+    assert len(second.reports) == N_ROUNDS
     assert second.seconds > first.seconds
 
 
@@ -74,7 +74,7 @@ def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
     toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     finished, got = toy_shards.run(toy, 2, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert len(finished.told) == N_ROUNDS
+    assert len(finished.reports) == N_ROUNDS
 
 
 def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
@@ -89,7 +89,7 @@ def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
     again, _ = toy_shards.run(
         Toy(N_SHARDS), 100, Serial(), tmp_path, tmp_path / "checkpoint", enough=enough
     )
-    assert len(finished.told) == len(again.told) == 3
+    assert len(finished.reports) == len(again.reports) == 3
 
 
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
@@ -102,9 +102,9 @@ def test_what_was_settled_before_an_error_counts_once(executor, truth, tmp_path)
     _, got = toy_shards.run(whole, N_ROUNDS, executor, tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
     settled = broken.done + whole.done
-    assert {shard for shard in range(N_SHARDS) if settled["settle", shard, 2] > 1} == {3}
+    assert {shard for shard in range(N_SHARDS) if settled["accumulate", shard, 2] > 1} == {3}
     # One round is looked at again, no more.
-    assert sum(whole.done["look", 0, number] for number in range(N_ROUNDS)) == N_ROUNDS - 2
+    assert sum(whole.done["count", 0, number] for number in range(N_ROUNDS)) == N_ROUNDS - 2
 
 
 def latest_state(folder, shard):
@@ -135,7 +135,7 @@ def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_
     with pytest.warns(UserWarning, match="its round is done again"):
         _, got = toy_shards.run(toy, n_rounds, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(n_rounds))
-    settled = {(name[1], name[2]) for name in toy.done if name[0] == "settle"}
+    settled = {(name[1], name[2]) for name in toy.done if name[0] == "accumulate"}
     assert {(shard, number) for shard, number in settled if number < 3} == {(4, 2)}
 
 
@@ -147,7 +147,7 @@ def test_a_shard_without_any_sound_state_begins_anew(truth, tmp_path):
     toy = Watched(N_SHARDS)
     _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert {name[1] for name in toy.done if name[0] == "settle"} == {1}
+    assert {name[1] for name in toy.done if name[0] == "accumulate"} == {1}
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def test_states_that_are_deleted_during_a_run_are_computed_again(truth, tmp_path
     toy = Losing(N_SHARDS, folder=folder)
     _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert toy.done["settle", 1, 0] == 2
-    assert toy.done["settle", 2, 0] == 1
+    assert toy.done["accumulate", 1, 0] == 2
+    assert toy.done["accumulate", 2, 0] == 1
 
 
 def test_states_of_long_ago_are_removed(truth, tmp_path):
@@ -189,10 +189,10 @@ def test_states_of_long_ago_are_removed(truth, tmp_path):
 class Listing(Toy):
     """A toy whose state is a list."""
 
-    def blank(self, rows):
+    def initial_state(self, rows):
         return {"got": [0], "heavy": [0]}
 
-    def settle(self, rows, number, below, part, state):
+    def accumulate(self, rows, number, below, part, state):
         return state
 
 
@@ -208,8 +208,8 @@ def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
     toy = Watched(N_SHARDS)
     again, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert toy.n("settle") == 0
-    for one, other in zip(whole.told, again.told, strict=True):
+    assert toy.n("accumulate") == 0
+    for one, other in zip(whole.reports, again.reports, strict=True):
         assert np.array_equal(one["smallest"], other["smallest"])
 
 
@@ -256,10 +256,10 @@ class Signalled(Toy):
     moment: tuple = ()
     sent: signal.Signals = signal.SIGINT
 
-    def look(self, rows, number):
+    def count(self, rows, number):
         if (rows[0], number) == self.moment:
             signal.raise_signal(self.sent)
-        return super().look(rows, number)
+        return super().count(rows, number)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -270,7 +270,7 @@ def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path
     finished, got = toy_shards.run(toy, N_ROUNDS, executor, tmp_path, folder)
     assert finished.interrupted
     # Shards settle a round when they are looked at for the next.
-    assert len(finished.told) == 2
+    assert len(finished.reports) == 2
     assert np.array_equal(got, truth(2))
     finished, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, executor, tmp_path, folder)
     assert not finished.interrupted
@@ -284,11 +284,11 @@ class SignalledAtTheEnd(Toy):
     n_signals: int = 1
     sent: signal.Signals = signal.SIGINT
 
-    def publish(self, rows, state, shard, folder):
+    def write(self, rows, state, shard, folder):
         if shard == 3:
             for _ in range(self.n_signals):
                 signal.raise_signal(self.sent)
-        return super().publish(rows, state, shard, folder)
+        return super().write(rows, state, shard, folder)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -342,12 +342,12 @@ class Weighed(Toy):
         rows = super().open(shard)
         return rows[0], rows[1], self.rows.born(rows[2])
 
-    def look(self, rows, number):
-        counts, nearest = super().look(rows, number)
+    def count(self, rows, number):
+        counts, nearest = super().count(rows, number)
         return self.summaries.born(counts), nearest
 
-    def settle(self, rows, number, below, part, state):
-        state = super().settle(rows, number, below, part, state)
+    def accumulate(self, rows, number, below, part, state):
+        state = super().accumulate(rows, number, below, part, state)
         return state | {"heavy": self.states.born(state["heavy"].copy())}
 
 
@@ -371,7 +371,7 @@ def test_a_round_opens_a_shard_once(tmp_path):
 
 def test_shards_that_all_have_a_place_are_opened_once(tmp_path):
     toy = Watched(N_SHARDS)
-    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, n_places=N_SHARDS)
+    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, n_cached=N_SHARDS)
     assert toy.done["open"] == N_SHARDS
 
 
@@ -383,7 +383,7 @@ def test_the_bar_counts_phases_of_shards(monkeypatch, tmp_path):
         bars[-1].update = lambda n: setattr(bars[-1], "n", bars[-1].n + n)
         return bars[-1]
 
-    monkeypatch.setattr(rounds, "steps_bar", bar)
+    monkeypatch.setattr(rounds, "make_progress_bar", bar)
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, show_progress=True)
     assert bars[0].shown
     assert bars[0].n == bars[0].total == 2 * 3 * N_SHARDS
@@ -393,9 +393,9 @@ def test_a_bench_publishes_again_what_was_changed_on_the_way(truth, tmp_path):
     toy, folder = Toy(1), tmp_path / "checkpoint"
     toy_shards.run(toy, 2, Serial(), tmp_path, folder)
     run = json.loads((folder / "manifest.json").read_text())["sha256"]
-    bench = Bench(toy, States(folder, run, durable=False), n_places=1)
+    cache = ShardCache(toy, ShardCheckpoint(folder, run, durable=False), n_cached=1)
     for _ in range(2):
-        bench.publish(0, 2, tmp_path / "results")
+        cache.write(0, 2, tmp_path / "results")
         assert np.array_equal(toy_shards.results(tmp_path / "results"), truth(2))
 
 

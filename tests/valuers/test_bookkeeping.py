@@ -30,7 +30,7 @@ from cellworth import (
 )
 from cellworth.designs import PermutationGrids
 from cellworth.estimates.grids import plain_moments
-from cellworth.valuers.bookkeeping import Known, Lookup, UtilityBook, coalition_bytes
+from cellworth.valuers.bookkeeping import Known, Lookup, UtilityPlanner, coalition_bytes
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
 DESIGNS = [CentredGrids(), PlainGrids(), GaussianProcess()]
@@ -220,7 +220,7 @@ def test_what_was_computed_before_a_deadline_is_kept():
 def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():
     design = PermutationGrids((8, 6), 0)
     nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
-    book = UtilityBook(design, plain_moments, AfterSeconds(0.3), known=nothing_known)
+    book = UtilityPlanner(design, plain_moments, AfterSeconds(0.3), known=nothing_known)
     look = Lookup(GAME, (8, 6), most_deviations=256)
     answers = [(request, look(request)) for request in book.ask(0)]
     late = book.ask(1)

@@ -32,9 +32,9 @@ from cellworth import (
 )
 from cellworth.sharded import shards
 from cellworth.sharded.preparing import PreparedShards
-from cellworth.valuers.shard_phases import ShardPhases
+from cellworth.valuers.shard_phases import KNNShardAlgorithm
 from killing import Killer, Log
-from logged_phases import LoggedPhases
+from logged_phases import LoggedAlgorithm
 from sharded_tables import travelled
 
 N_ROWS, N_QUERIES = 3000, 30
@@ -174,15 +174,15 @@ def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     same(more, whole)
 
 
-class Signalled(ShardPhases):
-    """Phases during which this process is told to end."""
+class Signalled(KNNShardAlgorithm):
+    """ShardAlgorithm during which this process is told to end."""
 
     moment = -1
 
-    def look(self, rows, prepared):
+    def count(self, rows, prepared):
         if (rows.number, prepared.number) == (0, self.moment):
             signal.raise_signal(signal.SIGINT)
-        return super().look(rows, prepared)
+        return super().count(rows, prepared)
 
 
 @pytest.mark.parametrize("in_first_sweep", [True, False])
@@ -191,7 +191,7 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
 ):
     with small_rounds(monkeypatch):
         n_parts = valuer().fit(table(folder), **JUDGES).valuation_.provenance.sessions[0].tasks
-        monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", Signalled)
+        monkeypatch.setattr("cellworth.valuers.sharding.KNNShardAlgorithm", Signalled)
         monkeypatch.setattr(Signalled, "moment", 3 if in_first_sweep else n_parts + 1)
         words = "of 30 validation rows" if in_first_sweep else "broken off after 1 sweep; status"
         with pytest.warns(UserWarning, match=words):
@@ -203,7 +203,7 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
 @pytest.mark.parametrize("scoring", ["neighbor_agreement", "balanced_neighbor_agreement"])
 def test_shards_that_are_broken_off_are_as_sure_as_memory(folder, scoring, monkeypatch):
     settings = {"design": AllSubsets(), "scoring": scoring, "executor": Serial()}
-    monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", Signalled)
+    monkeypatch.setattr("cellworth.valuers.sharding.KNNShardAlgorithm", Signalled)
     monkeypatch.setattr(Signalled, "moment", 3)
     with small_rounds(monkeypatch):
         with pytest.warns(UserWarning, match="of 30 validation rows"):
@@ -404,10 +404,10 @@ def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("doing", ["look", "settle"])
+@pytest.mark.parametrize("doing", ["count", "accumulate"])
 def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("cellworth.valuers.sharding.ShardPhases", LoggedPhases)
+    monkeypatch.setattr("cellworth.valuers.sharding.KNNShardAlgorithm", LoggedAlgorithm)
     log = Log(tmp_path / "log")
     killer = Killer(log, [6], doing=doing)
     with small_rounds(monkeypatch), survivor.cluster(2) as client:
@@ -419,4 +419,4 @@ def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
     assert len(set(killer.killed)) == 1
     same(sharded, whole)
     n_settled = 4 * sharded.provenance.sessions[0].tasks
-    assert n_settled <= log.n_starts_of("settle") <= n_settled + 1
+    assert n_settled <= log.n_starts_of("accumulate") <= n_settled + 1

@@ -30,7 +30,7 @@ from cellworth.diagnostics.seeds import generator_of
 from cellworth.games.base import one_line
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
 from cellworth.listing import frame, table_lines
-from cellworth.runtime import steps_bar
+from cellworth.runtime import make_progress_bar
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
@@ -243,7 +243,7 @@ def before_and_after(
     strata = _find_strata(labels, classes)
     rows_changed = np.flatnonzero(changed.any(axis=1))
     kinds = find_strata(_encode_target(target, classes), rows_changed)
-    with steps_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
+    with make_progress_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
         with _name_failed_rows("the table"):
             whole = training.pair(np.ones(len(target), dtype=bool), 0)
             judges = make_held_out_rows(scorer, labels, strata, whole[0], rng)

@@ -26,7 +26,7 @@ from cellworth.games.fitting import seeded
 from cellworth.games.flattened import Fillings
 from cellworth.games.model import ModelGame, checked_model
 from cellworth.listing import frame, table_lines
-from cellworth.runtime import steps_bar
+from cellworth.runtime import make_progress_bar
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
@@ -213,7 +213,7 @@ def removal_curve(
     runs = []
     random_state = checked_seed(random_state)
     n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
-    with steps_bar("removal curve", n_fits, shown=progress) as bar:
+    with make_progress_bar("removal curve", n_fits, shown=progress) as bar:
         for seed in range(n_seeds):
             rng = np.random.default_rng([random_state, seed])
             game = make_held_out_game(

@@ -12,7 +12,7 @@ from cellworth.blocks import LABEL
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.owners import Holdings, Owners
 from cellworth.payouts.bundle import DifferenceError, check_equal
-from cellworth.runtime import in_threads
+from cellworth.runtime import choose_thread_executor
 from cellworth.valuation import Strip, Valuation
 
 
@@ -33,7 +33,7 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
         kinds={name: kind.strip("'") for name, kind in question["kinds"].items()},
         empty=question["empty"],
         column_groups=data.get("column_groups"),
-        executor=in_threads(),
+        executor=choose_thread_executor(),
         show_progress=False,
     )
     came = game.question()["data_sha256"]

@@ -14,13 +14,13 @@ class ThinnedLocator(Locator):
 
     Parameters
     ----------
-    n_places : int
+    n_cached : int
     room : float
         What a label needs along the axis, in points.
     """
 
-    def __init__(self, n_places: int, room: float) -> None:
-        self.n_places = n_places
+    def __init__(self, n_cached: int, room: float) -> None:
+        self.n_cached = n_cached
         self.room = room
 
     def __call__(self) -> Any:
@@ -35,7 +35,7 @@ class ThinnedLocator(Locator):
         pixels = axis.axes.bbox.width if axis.axis_name == "x" else axis.axes.bbox.height
         points = pixels * 72.0 / axis.axes.figure.dpi
         spacing = points / max(vmax - vmin, 1e-9)
-        places = np.arange(0, self.n_places, _round_step(self.room / max(spacing, 1e-9)))
+        places = np.arange(0, self.n_cached, _round_step(self.room / max(spacing, 1e-9)))
         return places[(places >= vmin) & (places <= vmax)]
 
 

@@ -1,19 +1,19 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
 from cellworth.runtime.checkpoint import (
+    Checkpoint,
     DirectoryJournal,
-    Journal,
     Loader,
     MemoryJournal,
-    State,
+    RunState,
     merge,
 )
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.engine import Bookkeeper, Outcome, Ready, TaskBook, Work, run, run_shard
+from cellworth.runtime.engine import Outcome, Planner, Ready, TaskPlanner, Work, run, run_shard
 from cellworth.runtime.executors import Executor, Serial, Threads
-from cellworth.runtime.places import in_processes, in_threads
+from cellworth.runtime.places import choose_process_executor, choose_thread_executor
 from cellworth.runtime.processes import Processes
-from cellworth.runtime.progress import count_tasks, steps_bar
+from cellworth.runtime.progress import count_tasks, make_progress_bar
 from cellworth.runtime.stopping import (
     AfterSeconds,
     AfterTasks,
@@ -29,31 +29,31 @@ __all__ = [
     "AfterSeconds",
     "AfterTasks",
     "AfterUtilities",
-    "Bookkeeper",
+    "Checkpoint",
     "Dask",
     "DirectoryJournal",
     "Executor",
-    "Journal",
     "Loader",
     "MemoryJournal",
     "Outcome",
+    "Planner",
     "Processes",
     "Progress",
     "RankingStable",
     "Ready",
+    "RunState",
     "Serial",
     "StandardErrorBelow",
-    "State",
     "StoppingRule",
-    "TaskBook",
+    "TaskPlanner",
     "Threads",
     "Work",
+    "choose_process_executor",
+    "choose_thread_executor",
     "count_tasks",
-    "in_processes",
-    "in_threads",
     "leave_if_cancelled",
+    "make_progress_bar",
     "merge",
     "run",
     "run_shard",
-    "steps_bar",
 ]

@@ -22,7 +22,7 @@ from cellworth.files import (
 )
 from cellworth.packing import Plain, PlainFile, n_bytes, prefixed, write_plain
 from cellworth.provenance import fingerprint
-from cellworth.runtime.progress import Pace
+from cellworth.runtime.progress import RateLimiter
 
 # How to get at an answer that is kept elsewhere; None if it is lost.
 Loader = Callable[[], Plain | None]
@@ -36,13 +36,13 @@ PATTERN = "part-*.npz"
 _SHARE_OF_TIME = 0.05
 # Answers of so many bytes have a file of their own.
 _LARGE = 2**20
-_MANY_PARTS = 500
+_MANY_FILES = 500
 _MANY_ANSWERS = 256
 _NOTHING: tuple[Path | None, list[Plain]] = (None, [])
 
 
 @dataclass(frozen=True)
-class State:
+class RunState:
     """A run up to some task: how far it came and what it learned.
 
     Parameters
@@ -61,7 +61,7 @@ class State:
 
 
 @runtime_checkable
-class Journal(Protocol):
+class Checkpoint(Protocol):
     """Keeps one run: its latest state, and answers of tasks that are not in the state yet."""
 
     # Whether it keeps answers, or the state alone.
@@ -71,11 +71,11 @@ class Journal(Protocol):
         """Take up a run, which all that decides its tasks and what they add names."""
         ...
 
-    def read(self) -> State | None:
+    def read(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         ...
 
-    def write(self, state: State) -> None:
+    def write(self, state: RunState) -> None:
         """Keep a state in place of the one before, and drop the answers that are in it."""
         ...
 
@@ -84,7 +84,7 @@ class Journal(Protocol):
         ...
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
-        """Keep an answer until a state holds it; a journal that lets memory go can read it back."""
+        """Store an answer until a state contains it; return a loader if it left memory."""
         ...
 
     def flush(self) -> None:
@@ -93,19 +93,19 @@ class Journal(Protocol):
 
 
 class AnotherRunError(ValueError):
-    """A journal that holds a run other than the one asked for."""
+    """A checkpoint that holds a run other than the one asked for."""
 
 
 class MemoryJournal:
-    """A journal that lives as long as the Python session does.
+    """A checkpoint that lives as long as the Python session does.
 
-    Hand the same journal to a second run with more budget, and it pays only for the new tasks.
+    Hand the same checkpoint to a second run with more budget, and it pays only for the new tasks.
 
     Examples
     --------
     >>> from cellworth import AfterTasks, TableGame, value_game
-    >>> game, journal = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryJournal()
-    >>> run = {"random_state": 0, "checkpoint": journal}
+    >>> game, checkpoint = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryJournal()
+    >>> run = {"random_state": 0, "checkpoint": checkpoint}
     >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
     >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
     (Session(seed=0, tasks=64),)
@@ -116,19 +116,19 @@ class MemoryJournal:
     def __init__(self) -> None:
         """Start with nothing written."""
         self._identity: Mapping[str, Any] | None = None
-        self._state: State | None = None
+        self._state: RunState | None = None
 
     def open(self, identity: Mapping[str, Any]) -> None:
         """Take up a run, which all that decides its tasks and what they add names."""
         if self._identity is not None:
-            refuse_another_run(self._identity, identity, "the journal")
+            refuse_another_run(self._identity, identity, "the checkpoint")
         self._identity = identity
 
-    def read(self) -> State | None:
+    def read(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         return self._state
 
-    def write(self, state: State) -> None:
+    def write(self, state: RunState) -> None:
         """Keep a state in place of the one before."""
         self._state = state
 
@@ -143,7 +143,7 @@ class MemoryJournal:
         """Do nothing: a state is kept at once."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryJournal:
-        """Stay one journal: a cloned valuer shares it, as it would share a folder."""
+        """Stay one checkpoint: a cloned valuer shares it, as it would share a folder."""
         return self
 
 
@@ -205,13 +205,13 @@ class DirectoryJournal:
         """Remember the folder; it is looked at when a run begins."""
         self.folder = local_path(folder, "checkpoint")
         self._run = ""
-        self._parts: Parts | None = None
+        self._parts: AnswerFiles | None = None
 
     def open(self, identity: Mapping[str, Any]) -> None:
         """Take up a run; a folder that holds another one is refused."""
         # As it will be read, so that the two can be compared.
         asked = json.loads(json.dumps(identity))
-        with failing_disk_explained(self.folder):
+        with explain_disk_errors(self.folder):
             _made(self.folder)
             remove_stale_temporaries(self.folder)
             kept = _kept_run(self.folder)
@@ -221,18 +221,18 @@ class DirectoryJournal:
         refuse_another_run(kept, asked, str(self.folder))
         self._run, self._parts = fingerprint(asked), None
 
-    def read(self) -> State | None:
+    def read(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         return _read_state(self.folder / _STATE, self._run)
 
-    def write(self, state: State) -> None:
+    def write(self, state: RunState) -> None:
         """Keep a state in place of the one before; then the parts that it holds go."""
         path = self.folder / _STATE
         if _tasks_in(path) > state.tasks:
             # Another process has come further in this folder.
             return
         head = {"run": self._run, "tasks": state.tasks, "seconds": state.seconds}
-        with failing_disk_explained(self.folder), written_atomically(path) as file:
+        with explain_disk_errors(self.folder), written_atomically(path) as file:
             write_plain(file, head | prefixed(_CONTENT, state.content))
         self._opened.drop_before(state.tasks)
 
@@ -242,21 +242,21 @@ class DirectoryJournal:
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
         """Write an answer; those that come faster than they can be written share a file."""
-        with failing_disk_explained(self.folder):
+        with explain_disk_errors(self.folder):
             return self._opened.keep(task, answer)
 
     def flush(self) -> None:
         """Write the answers that wait for others."""
-        with failing_disk_explained(self.folder):
+        with explain_disk_errors(self.folder):
             self._opened.flush()
 
     @property
-    def _opened(self) -> Parts:
+    def _opened(self) -> AnswerFiles:
         if not self._run:
             raise ValueError(f"{self!r} has not been opened for a run.")
         if self._parts is None:
             # Looked at when they are first needed: a run may be taken up to see whose it is.
-            self._parts = Parts(self.folder, self._run)
+            self._parts = AnswerFiles(self.folder, self._run)
         return self._parts
 
     def __repr__(self) -> str:
@@ -264,7 +264,7 @@ class DirectoryJournal:
         return f"DirectoryJournal({str(self.folder)!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryJournal:
-        """Be another journal of the same folder."""
+        """Be another checkpoint of the same folder."""
         return DirectoryJournal(self.folder)
 
 
@@ -308,10 +308,10 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     for source, kept in zip(sources, runs, strict=True):
         refuse_another_run(kept, runs[0], str(source))
     for source in sources:
-        journal = DirectoryJournal(whole)
-        journal.open(runs[0])
-        if not source.samefile(journal.folder):
-            _copy(source, journal, runs[0])
+        checkpoint = DirectoryJournal(whole)
+        checkpoint.open(runs[0])
+        if not source.samefile(checkpoint.folder):
+            _copy(source, checkpoint, runs[0])
 
 
 def _run_in(folder: Path) -> dict[str, Any]:
@@ -328,14 +328,14 @@ def _copy(source: Path, into: DirectoryJournal, run: Mapping[str, Any]) -> None:
         into.write(state)
     for path in sorted(source.glob(PATTERN)):
         with (
-            failing_disk_explained(into.folder),
+            explain_disk_errors(into.folder),
             path.open("rb") as original,
             written_atomically(into.folder / path.name) as file,
         ):
             shutil.copyfileobj(original, file)
 
 
-def _read_state(path: Path, run: str) -> State | None:
+def _read_state(path: Path, run: str) -> RunState | None:
     if not path.exists():
         return None
     try:
@@ -344,7 +344,7 @@ def _read_state(path: Path, run: str) -> State | None:
         if head["run"] != run:
             raise ValueError("it belongs to another run")
         (content,) = file.read(_CONTENT)
-        return State(int(head["tasks"]), float(head["seconds"]), content)
+        return RunState(int(head["tasks"]), float(head["seconds"]), content)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged or was put there ({error}); restore it from a copy, or delete it "
@@ -402,7 +402,7 @@ def _made(folder: Path) -> None:
 
 
 @contextmanager
-def failing_disk_explained(folder: Path) -> Iterator[None]:
+def explain_disk_errors(folder: Path) -> Iterator[None]:
     """Say what a failing disk means for the run."""
     try:
         yield
@@ -417,7 +417,7 @@ def failing_disk_explained(folder: Path) -> Iterator[None]:
         ) from error
 
 
-class Parts:
+class AnswerFiles:
     """Answers of one run in a folder that several processes may share.
 
     Parameters
@@ -434,7 +434,7 @@ class Parts:
         self._small: list[Path] = []
         self._pending: list[tuple[int, Plain]] = []
         self._latest = _NOTHING
-        self._pace = Pace(_SHARE_OF_TIME)
+        self._limiter = RateLimiter(_SHARE_OF_TIME)
         for path in sorted(folder.glob(PATTERN)):
             tasks = self._tasks_of(path)
             if tasks:
@@ -452,7 +452,7 @@ class Parts:
         if n_bytes(answer) >= _LARGE:
             return partial(self._answer, self._write([(task, answer)]), 0)
         self._pending.append((task, answer))
-        if len(self._pending) >= _MANY_ANSWERS or self._pace.due:
+        if len(self._pending) >= _MANY_ANSWERS or self._limiter.due:
             self.flush()
         return None
 
@@ -460,10 +460,10 @@ class Parts:
         """Write the answers that wait for others."""
         if not self._pending:
             return
-        with self._pace.taken():
+        with self._limiter.measure():
             self._small.append(self._write(self._pending))
         self._pending = []
-        if len(self._small) >= _MANY_PARTS:
+        if len(self._small) >= _MANY_FILES:
             self._join_small_ones()
 
     def drop_before(self, task: int) -> None:

@@ -16,7 +16,15 @@ from uuid import uuid4
 import cloudpickle
 from threadpoolctl import threadpool_limits
 
-from cellworth.runtime.workers import Answers, Crew, Failure, FutureCrew, Later, Lost, portable
+from cellworth.runtime.workers import (
+    Answers,
+    Failure,
+    FuturePool,
+    LazyAnswer,
+    LostAnswer,
+    WorkerPool,
+    attempt_in_worker,
+)
 
 # The scheduler warns of larger messages.
 _BYTES_PER_MESSAGE = 8 * 2**20
@@ -69,14 +77,14 @@ class Dask:
         self.client = client
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
+    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
         """Answer requests on the cluster."""
         cluster = _Cluster(self.client, work, title)
-        crew = _ClusterCrew(cluster)
+        pool = _DaskPool(cluster)
         try:
-            yield crew
+            yield pool
         finally:
-            cluster.close(crew.flying)
+            cluster.close(pool.flying)
 
     def __repr__(self) -> str:
         """Return the way to make it."""
@@ -101,14 +109,14 @@ class _Cluster:
     def n_threads(self) -> int:
         """Threads of all workers, counted now and then."""
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
-            with lost_cluster_explained(self._client):
+            with explain_lost_cluster(self._client):
                 self._n_threads = sum(self._client.nthreads().values())
             self._counted = time.monotonic()
         return self._n_threads
 
     def send(self, number: int, request: Any) -> Any:
         self._n_sent += 1
-        with lost_cluster_explained(self._client):
+        with explain_lost_cluster(self._client):
             return self._client.submit(
                 _answer,
                 self._work,
@@ -124,8 +132,8 @@ class _Cluster:
             self._client.cancel([*flying, self._work, *self._parts], force=True)
 
 
-class _ClusterCrew(FutureCrew):
-    """A crew that sees, while no answer comes, whether one can come at all."""
+class _DaskPool(FuturePool):
+    """A pool that sees, while no answer comes, whether one can come at all."""
 
     def __init__(self, cluster: _Cluster) -> None:
         super().__init__(cluster.send, partial(_read, cluster.memory), cluster.n_threads)
@@ -134,7 +142,7 @@ class _ClusterCrew(FutureCrew):
     def completed(self, seconds: float | None = None) -> Answers:
         most = _SECONDS_BETWEEN_LOOKS
         answers = super().completed(most if seconds is None else min(seconds, most))
-        self._memory.look(waiting=not answers)
+        self._memory.check(waiting=not answers)
         return answers
 
 
@@ -170,7 +178,7 @@ class Memory:
             f"({format_bytes(self._n_bytes)} were sent to it). {_WAY_OUT}"
         )
 
-    def look(self, *, waiting: bool) -> None:
+    def check(self, *, waiting: bool) -> None:
         """See, now and then while a run waits, whether there are workers that may begin a task."""
         if not waiting:
             self._looked, self._n_looks_in_vain = time.monotonic(), 0
@@ -179,7 +187,7 @@ class Memory:
         workers = self._workers()
         self._looked = time.monotonic()
         self._n_looks_at_none = self._n_looks_at_none + 1 if not workers else 0
-        # Workers that died take a while to be replaced.
+        # ShardRunner that died take a while to be replaced.
         if self._n_looks_at_none == _LOOKS_AT_NONE:
             warnings.warn(
                 "the cluster has no workers; the run waits until some join, and Ctrl-C ends it.",
@@ -202,11 +210,11 @@ class Memory:
         )
 
     def _workers(self) -> list[dict[str, Any]]:
-        with lost_cluster_explained(self._client):
+        with explain_lost_cluster(self._client):
             return list(self._client.sync(self._client.scheduler.identity)["workers"].values())
 
     def _ended(self) -> list[Any]:
-        with lost_cluster_explained(self._client):
+        with explain_lost_cluster(self._client):
             return list(self._client.get_events(_OUTGROWN))
 
 
@@ -237,16 +245,16 @@ def sent(client: Any, thing: Any, run: str) -> tuple[list[Any], Any, int]:
 def _read(memory: Memory, future: Any) -> Any:
     # An answer stays with its worker until its turn comes; should the worker die, the cluster
     # computes it again.
-    read = partial(gathered, future, memory)
-    return Later(read) if future.status == "finished" else read()
+    read = partial(fetch_answer, future, memory)
+    return LazyAnswer(read) if future.status == "finished" else read()
 
 
-def gathered(future: Any, memory: Memory) -> Any:
-    """Answer of a future, Lost with its workers, or a Failure."""
+def fetch_answer(future: Any, memory: Memory) -> Any:
+    """Answer of a future, LostAnswer with its workers, or a Failure."""
     from distributed import KilledWorker
 
     try:
-        return _fetched(future, memory)
+        return _wait_for_result(future, memory)
     # The scheduler loses patience with requests whose workers died several times.
     except (KilledWorker, CancelledError) as error:
         if future.client.status != "running":
@@ -254,12 +262,12 @@ def gathered(future: Any, memory: Memory) -> Any:
         outgrown = None
         if isinstance(error, KilledWorker):
             outgrown = memory.outgrown(error.allowed_failures + 1, error.last_worker.memory_limit)
-        return Lost(error) if outgrown is None else Failure(outgrown)
+        return LostAnswer(error) if outgrown is None else Failure(outgrown)
     except Exception as error:
         return Failure(error)
 
 
-def _fetched(future: Any, memory: Memory) -> Any:
+def _wait_for_result(future: Any, memory: Memory) -> Any:
     """Result of a future, unless its worker dies of handing it out, again and again."""
     seconds = _SECONDS_TO_FETCH
     while True:
@@ -269,13 +277,13 @@ def _fetched(future: Any, memory: Memory) -> Any:
             outgrown = memory.outgrown(_MOST_DEATHS)
             if outgrown is not None:
                 raise outgrown from None
-            memory.look(waiting=True)
+            memory.check(waiting=True)
             # Each time it is fetched from the beginning, which may take long.
             seconds *= 2
 
 
 @contextmanager
-def lost_cluster_explained(client: Any) -> Iterator[None]:
+def explain_lost_cluster(client: Any) -> Iterator[None]:
     """Say what it means for the run if the cluster is gone."""
     try:
         yield
@@ -300,4 +308,4 @@ def _opened(parts: list[bytes]) -> Any:
 
 def _answer(work: Callable[[Any], Any], request: Any) -> Any:
     with threadpool_limits(1):
-        return portable(work, request)
+        return attempt_in_worker(work, request)

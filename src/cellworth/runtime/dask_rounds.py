@@ -18,33 +18,33 @@ from weakref import WeakSet
 from threadpoolctl import threadpool_limits
 
 from cellworth.packing import Plain
-from cellworth.runtime.dask_executor import Memory, gathered, lost_cluster_explained, sent
-from cellworth.runtime.run_context import Course
+from cellworth.runtime.dask_executor import Memory, explain_lost_cluster, fetch_answer, sent
+from cellworth.runtime.run_context import RunContext
 from cellworth.runtime.shard_algorithm import (
     MOST_IN_FLIGHT,
-    Bench,
-    Phases,
-    Resolved,
-    Setback,
-    Settlement,
-    States,
+    RecoverableError,
+    RoundResult,
+    RoundUpdate,
+    ShardAlgorithm,
+    ShardCache,
+    ShardCheckpoint,
 )
-from cellworth.runtime.workers import Interrupts, Lost, sound, taken
+from cellworth.runtime.workers import Interrupts, LostAnswer, taken, unwrap
 
 # What all others wait for comes before any look at a shard.
 _FIRST = 1_000_000
 _SECONDS_BETWEEN_COUNTS = 2.0
 _SECONDS_TO_WAIT = 1.0
 # Name of a task, number of its round, and shard.
-Watched = tuple[str, int, int]
+TaskId = tuple[str, int, int]
 Thing = TypeVar("Thing")
 # Summaries that are merged at a time.
 FAN_IN = 8
 
 
 @dataclass(frozen=True, eq=False)
-class OnCluster:
-    """Workers of a Dask cluster.
+class DaskRounds:
+    """ShardRunner of a Dask cluster.
 
     A shard's rows and state stay with one worker, beside Dask's own memory. Should the worker die,
     others open the rows from their file and read the state from the run's folder. Between workers
@@ -53,42 +53,42 @@ class OnCluster:
     Parameters
     ----------
     client : distributed.Client
-    phases : Phases
-    states : States
+    algorithm : ShardAlgorithm
+    states : ShardCheckpoint
         In a folder that all workers see.
-    n_places : int or None
+    n_cached : int or None
         Shards whose rows and states a worker holds at a time; None: as many as it has threads.
     """
 
     client: Any
-    phases: Phases
-    states: States
-    n_places: int | None
+    algorithm: ShardAlgorithm
+    states: ShardCheckpoint
+    n_cached: int | None
 
-    def run(self, course: Course) -> None:
+    def run(self, context: RunContext) -> None:
         """Do the rounds that are not done, up to three of them at a time."""
-        course.begin()
-        with self._tasks(course) as tasks:
-            _Rounds(tasks, course).run()
+        context.begin()
+        with self._tasks(context) as tasks:
+            _Rounds(tasks, context).run()
 
-    def publish(self, course: Course, rounds: int, into: Path) -> list[dict[str, Any]]:
+    def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
-        with self._tasks(course) as tasks:
-            shards = list(range(self.phases.n_shards))
+        with self._tasks(context) as tasks:
+            shards = list(range(self.algorithm.n_shards))
             given = {"rounds": rounds, "into": into}
-            entries = tasks.for_shards(_write_shard, "publish", 0, shards, **given)
+            entries = tasks.for_shards(_write_shard, "write", 0, shards, **given)
             n_left = len(shards)
             while n_left:
                 n_left -= len(tasks.done())
-            with course.interrupts.allowed():
+            with context.interrupts.allow():
                 return [tasks.answer_of(entries[shard]) for shard in shards]
 
     @contextmanager
-    def _tasks(self, course: Course) -> Iterator[Sender]:
-        with lost_cluster_explained(self.client):
-            n_places = self.n_places or max(self.client.nthreads().values(), default=1)
-            tasks = Sender(
-                self.client, Bench(self.phases, self.states, n_places), course.interrupts
+    def _tasks(self, context: RunContext) -> Iterator[TaskSubmitter]:
+        with explain_lost_cluster(self.client):
+            n_cached = self.n_cached or max(self.client.nthreads().values(), default=1)
+            tasks = TaskSubmitter(
+                self.client, ShardCache(self.algorithm, self.states, n_cached), context.interrupts
             )
         try:
             yield tasks
@@ -112,15 +112,15 @@ class _Round:
 
 
 class _Rounds:
-    def __init__(self, tasks: Sender, course: Course) -> None:
-        self._tasks, self._course, self._standing = tasks, course, course.standing
+    def __init__(self, tasks: TaskSubmitter, context: RunContext) -> None:
+        self._tasks, self._context, self._standing = tasks, context, context.progress
         self._rounds: dict[int, _Round] = {}
         self._told: dict[int, Plain] = {}
         self._judged = self._begun = self._standing.complete
         self._ends = False
 
     def run(self) -> None:
-        self._ends = not self._course.goes_on(self._judged)
+        self._ends = not self._context.needs_round(self._judged)
         self._begin_rounds()
         while self._rounds:
             ready: list[tuple[int, int]] = []
@@ -129,19 +129,19 @@ class _Rounds:
             self._settle(ready)
             self._begin_rounds()
 
-    def _take(self, watched: Watched, future: Any, ready: list[tuple[int, int]]) -> None:
+    def _take(self, watched: TaskId, future: Any, ready: list[tuple[int, int]]) -> None:
         """Take note of a task that is done; shards that may settle a round are ready for it."""
         name, number, shard = watched
         if number not in self._rounds:
             return
-        if name == "look":
-            self._course.note_look()
-        elif name == "told":
-            with self._course.interrupts.allowed():
+        if name == "count":
+            self._context.record_count()
+        elif name == "report":
+            with self._context.interrupts.allow():
                 self._told[number] = self._tasks.answer_of(future)
             self._judge(ready)
         else:
-            self._course.note_settled(shard, number)
+            self._context.record_accumulated(shard, number)
             if number + 1 in self._rounds and self._rounds[number + 1].settles:
                 ready.append((shard, number + 1))
             self._finish(number)
@@ -150,12 +150,12 @@ class _Rounds:
         """In the order of rounds: write down what they told, and see whether it is enough."""
         while self._judged in self._told:
             number = self._judged
-            self._course.ledger.note(number, self._told.pop(number))
+            self._context.checkpoint.record(number, self._told.pop(number))
             self._judged += 1
             self._rounds[number].settles = True
             unsettled = self._standing.unsettled(number)
             ready += [(shard, number) for shard in unsettled if self._is_next(shard, number)]
-            if not self._course.goes_on(self._judged):
+            if not self._context.needs_round(self._judged):
                 self._end_after(number)
             self._finish(number)
 
@@ -172,7 +172,7 @@ class _Rounds:
             for portion, mine in _by_portion(this.portions, shards):
                 self._tasks.for_shards(
                     _accumulate_shard,
-                    "settle",
+                    "accumulate",
                     number,
                     mine,
                     number=number,
@@ -196,32 +196,32 @@ class _Rounds:
         while (
             not self._ends
             and len(self._rounds) < MOST_IN_FLIGHT
-            and self._course.may_go_on(self._begun)
+            and self._context.may_need_round(self._begun)
         ):
             self._rounds[self._begun] = self._begin(self._begun)
             self._begun += 1
 
     def _begin(self, number: int) -> _Round:
         """All tasks of a round up to what it tells."""
-        tasks, bench = self._tasks, self._tasks.bench
-        shards = list(range(self._course.phases.n_shards))
-        mine = stations({shard: tasks.workers[shard] for shard in shards})
+        tasks, cache = self._tasks, self._tasks.cache
+        shards = list(range(self._context.algorithm.n_shards))
+        mine = group_by_worker({shard: tasks.workers[shard] for shard in shards})
         workers = list(mine)
         # All that is done once for a round is done by one worker, and they take turns.
         turn = number % len(workers)
         home, *_ = around = workers[turn:] + workers[:turn]
-        prepared = tasks.one(_prepare_round, "prepare", str(number), home, bench, number)
+        prepared = tasks.one(_prepare_round, "prepare", str(number), home, cache, number)
         looks = tasks.for_shards(
-            _count_shard, "look", number, shards, number=number, prepared=prepared
+            _count_shard, "count", number, shards, number=number, prepared=prepared
         )
         sums = [
             self._merged([(worker, looks[shard]) for shard in mine[worker]], f"{number}-{place}")
             for place, worker in enumerate(around)
         ]
         whole = self._merged(list(zip(around, sums, strict=True)), f"{number}-all")
-        resolved = tasks.one(_finalize_round, "resolve", str(number), home, bench, number, whole)
-        told = tasks.one(_select_report, "told", str(number), home, resolved)
-        tasks.watch(("told", number, 0), told)
+        resolved = tasks.one(_finalize_round, "finalize", str(number), home, cache, number, whole)
+        told = tasks.one(_select_report, "report", str(number), home, resolved)
+        tasks.watch(("report", number, 0), told)
         portions: dict[int, Any] = {}
         for place, of_one in enumerate(mine.values()):
             portion = tasks.one(
@@ -238,7 +238,7 @@ class _Rounds:
         """
         level = 0
         while len(summaries) > 1:
-            groups = in_groups(summaries, FAN_IN)
+            groups = split_evenly(summaries, FAN_IN)
             summaries = [
                 (group[0][0], self._sum(group, f"{place}-{level}-{n}"))
                 for n, group in enumerate(groups)
@@ -249,7 +249,7 @@ class _Rounds:
     def _sum(self, group: list[tuple[str, Any]], place: str) -> Any:
         parts = [summary for _, summary in group]
         return self._tasks.one(
-            _merge_summaries, "merge", place, group[0][0], self._tasks.bench, *parts
+            _merge_summaries, "merge", place, group[0][0], self._tasks.cache, *parts
         )
 
 
@@ -260,35 +260,35 @@ def _by_portion(portions: dict[int, Any], shards: list[int]) -> list[tuple[Any, 
     return list(found.values())
 
 
-class LostOnCluster(Setback):
+class LostTasksError(RecoverableError):
     """Dask has lost patience with tasks whose workers died, or has dropped them."""
 
 
-class Sender:
+class TaskSubmitter:
     """Sends the tasks of one attempt, under keys of their own, and hears of those that are done.
 
     Parameters
     ----------
     client : distributed.Client
-    bench : Bench
+    cache : ShardCache
         Travels once to each worker.
     interrupts : Interrupts
         Signals are let in while others work.
     """
 
-    def __init__(self, client: Any, bench: Bench, interrupts: Interrupts) -> None:
-        """Send the bench."""
+    def __init__(self, client: Any, cache: ShardCache, interrupts: Interrupts) -> None:
+        """Send the cache."""
         self._client, self._interrupts = client, interrupts
         self._run = uuid4().hex
-        self._done: queue.SimpleQueue[tuple[Watched, Any]] = queue.SimpleQueue()
-        self._flying: dict[Watched, Any] = {}
+        self._done: queue.SimpleQueue[tuple[TaskId, Any]] = queue.SimpleQueue()
+        self._flying: dict[TaskId, Any] = {}
         self._workers: dict[int, str] = {}
         self._counted = -_SECONDS_BETWEEN_COUNTS
-        self._n_shards = bench.phases.n_shards
-        parts, self.bench, n_bytes = sent(client, bench, self._run)
+        self._n_shards = cache.algorithm.n_shards
+        parts, self.cache, n_bytes = sent(client, cache, self._run)
         self._memory = Memory(client, n_bytes)
         # Futures may be held by the traceback of an error, so that they must be released by name.
-        self._made: WeakSet[Any] = WeakSet([*parts, self.bench])
+        self._made: WeakSet[Any] = WeakSet([*parts, self.cache])
 
     def one(
         self, function: Callable[..., Any], name: str, place: str, worker: str, *given: Any
@@ -297,7 +297,7 @@ class Sender:
 
         Dask would choose by size, and does not see that of our messages.
         """
-        with lost_cluster_explained(self._client):
+        with explain_lost_cluster(self._client):
             future = self._client.submit(
                 function,
                 *given,
@@ -322,15 +322,15 @@ class Sender:
         """Futures of the same task for several shards, each where its shard lies."""
         found: dict[int, Any] = {}
         places = {shard: self.workers[shard] for shard in shards}
-        for worker, mine in stations(places).items():
-            with lost_cluster_explained(self._client):
+        for worker, mine in group_by_worker(places).items():
+            with explain_lost_cluster(self._client):
                 futures = self._client.map(
                     function,
                     mine,
-                    bench=self.bench,
+                    cache=self.cache,
                     key=[f"{name}-{self._run}-{number}-{shard}" for shard in mine],
                     # Earlier rounds first, and in a round what was looked at before.
-                    priority=-2 * number - (name == "settle"),
+                    priority=-2 * number - (name == "accumulate"),
                     workers=[worker],
                     allow_other_workers=True,
                     pure=False,
@@ -342,16 +342,16 @@ class Sender:
             self.watch((name, number, shard), future)
         return found
 
-    def watch(self, what: Watched, future: Any) -> None:
+    def watch(self, what: TaskId, future: Any) -> None:
         """Hear of a task when it is done."""
         self._flying[what] = future
         future.add_done_callback(lambda done: self._done.put((what, done)))
 
-    def done(self) -> list[tuple[Watched, Any]]:
+    def done(self) -> list[tuple[TaskId, Any]]:
         """Wait for watched tasks, if only for a moment; one that failed raises its error."""
-        with self._interrupts.allowed():
+        with self._interrupts.allow():
             found = taken(self._done, _SECONDS_TO_WAIT)
-            self._memory.look(waiting=not found)
+            self._memory.check(waiting=not found)
         # Others have been dropped.
         found = [(what, future) for what, future in found if self._flying.pop(what, None)]
         for _, future in found:
@@ -369,15 +369,15 @@ class Sender:
         """The worker of each shard; now and then it is seen who is still there."""
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS or not self._workers:
             while not (n_threads := self._n_threads()):
-                with self._interrupts.allowed():
-                    self._memory.look(waiting=True)
+                with self._interrupts.allow():
+                    self._memory.check(waiting=True)
                     time.sleep(_SECONDS_TO_WAIT)
-            self._workers = assigned(self._n_shards, n_threads, self._workers)
+            self._workers = assign_shards(self._n_shards, n_threads, self._workers)
             self._counted = time.monotonic()
         return self._workers
 
     def _n_threads(self) -> dict[str, int]:
-        with lost_cluster_explained(self._client):
+        with explain_lost_cluster(self._client):
             return dict(self._client.nthreads())
 
     def close(self) -> None:
@@ -389,13 +389,13 @@ class Sender:
 
     def answer_of(self, future: Any) -> Any:
         """Return what a task answered, or raise what became of it."""
-        answer = gathered(future, self._memory)
-        if isinstance(answer, Lost):
-            raise LostOnCluster(f"workers died ({answer.error})") from answer.error
-        return sound(answer)
+        answer = fetch_answer(future, self._memory)
+        if isinstance(answer, LostAnswer):
+            raise LostTasksError(f"workers died ({answer.error})") from answer.error
+        return unwrap(answer)
 
 
-def assigned(
+def assign_shards(
     n_shards: int, n_threads: Mapping[str, int], before: Mapping[int, str]
 ) -> dict[int, str]:
     """Give every shard a worker; it keeps the one it had, unless that is gone or has too many.
@@ -428,7 +428,7 @@ def _shares(n_shards: int, n_threads: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
-def stations(workers: Mapping[int, str]) -> dict[str, list[int]]:
+def group_by_worker(workers: Mapping[int, str]) -> dict[str, list[int]]:
     """From workers to their shards."""
     found: dict[str, list[int]] = {}
     for shard, worker in workers.items():
@@ -436,58 +436,58 @@ def stations(workers: Mapping[int, str]) -> dict[str, list[int]]:
     return found
 
 
-def in_groups(things: Sequence[Thing], size: int) -> list[list[Thing]]:
+def split_evenly(things: Sequence[Thing], size: int) -> list[list[Thing]]:
     """Cut a list into parts of at most so many, alike in size."""
     n_groups = -(-len(things) // size)
     bounds = [place * len(things) // n_groups for place in range(n_groups + 1)]
     return [list(things[a:b]) for a, b in pairwise(bounds)]
 
 
-def _prepare_round(bench: Bench, number: int) -> Any:
+def _prepare_round(cache: ShardCache, number: int) -> Any:
     """What every shard needs to know of a round."""
-    bench.states.require_folder()
+    cache.states.require_folder()
     with threadpool_limits(1):
-        return bench.phases.prepare(number)
+        return cache.algorithm.prepare(number)
 
 
-def _count_shard(shard: int, bench: Bench, *, number: int, prepared: Any) -> Any:
+def _count_shard(shard: int, cache: ShardCache, *, number: int, prepared: Any) -> Any:
     """Summary of a shard."""
-    bench.states.require_folder()
-    bench.keep(number, prepared)
+    cache.states.require_folder()
+    cache.keep(number, prepared)
     with threadpool_limits(1):
-        return bench.look(shard, prepared)
+        return cache.count(shard, prepared)
 
 
-def _merge_summaries(bench: Bench, *summaries: Any) -> Any:
+def _merge_summaries(cache: ShardCache, *summaries: Any) -> Any:
     """Several summaries as one."""
-    return reduce(bench.phases.merge, summaries)
+    return reduce(cache.algorithm.merge, summaries)
 
 
-def _finalize_round(bench: Bench, number: int, summary: Any) -> Resolved:
+def _finalize_round(cache: ShardCache, number: int, summary: Any) -> RoundResult:
     """What all shards together know of a round."""
     with threadpool_limits(1):
         # Not from Dask, which may have thrown it away since the look and would fetch it again.
-        return bench.phases.resolve(bench.prepared(number), summary)
+        return cache.algorithm.finalize(cache.prepared(number), summary)
 
 
-def _select_report(resolved: Resolved) -> Plain:
+def _select_report(resolved: RoundResult) -> Plain:
     """What goes to the driver."""
-    return resolved.told
+    return resolved.report
 
 
-def _select_shared(resolved: Resolved) -> Any:
+def _select_shared(resolved: RoundResult) -> Any:
     """What goes to every shard."""
     return resolved.shared
 
 
-def _select_portion(resolved: Resolved, shards: list[int]) -> dict[int, Any]:
+def _select_portion(resolved: RoundResult, shards: list[int]) -> dict[int, Any]:
     """What goes to some shards, which one worker works on."""
-    return {shard: resolved.parts[shard] for shard in shards if shard in resolved.parts}
+    return {shard: resolved.per_shard[shard] for shard in shards if shard in resolved.per_shard}
 
 
 def _accumulate_shard(
     shard: int,
-    bench: Bench,
+    cache: ShardCache,
     *,
     number: int,
     shared: Any,
@@ -496,17 +496,17 @@ def _accumulate_shard(
 ) -> None:
     """Have a shard settle a round."""
     with threadpool_limits(1):
-        prepared = bench.prepared(number)
-        settlement = Settlement(number, prepared, shared, portion.get(shard), complete)
-        bench.settle(shard, settlement)
+        prepared = cache.prepared(number)
+        settlement = RoundUpdate(number, prepared, shared, portion.get(shard), complete)
+        cache.accumulate(shard, settlement)
 
 
-def _write_shard(shard: int, bench: Bench, *, rounds: int, into: Path) -> dict[str, Any]:
+def _write_shard(shard: int, cache: ShardCache, *, rounds: int, into: Path) -> dict[str, Any]:
     """Write the result of a shard."""
-    bench.states.require_folder()
+    cache.states.require_folder()
     if not into.is_dir():
         raise FileNotFoundError(
             f"{socket.gethostname()} does not see the folder {into} of the results; give one that "
             "all workers of the cluster share."
         )
-    return bench.publish(shard, rounds, into)
+    return cache.write(shard, rounds, into)

@@ -14,11 +14,19 @@ from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.moments import Addition
 from cellworth.packing import Plain, n_bytes, packed, unpacked
-from cellworth.runtime.checkpoint import Journal, Loader, State
+from cellworth.runtime.checkpoint import Checkpoint, Loader, RunState
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.progress import Bar, Pace, count_tasks
+from cellworth.runtime.progress import Bar, RateLimiter, count_tasks
 from cellworth.runtime.stopping import Progress, StoppingRule
-from cellworth.runtime.workers import AHEAD, Crew, Failure, Interrupts, Later, Lost, sound
+from cellworth.runtime.workers import (
+    REQUESTS_PER_WORKER,
+    Failure,
+    Interrupts,
+    LazyAnswer,
+    LostAnswer,
+    WorkerPool,
+    unwrap,
+)
 
 _SECONDS_BETWEEN_STATES = 10.0
 _SHARE_OF_TIME = 0.05
@@ -33,23 +41,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ready:
-    """A request whose answer is there already, or Later: no worker is needed."""
+    """A request whose answer is there already, or LazyAnswer: no worker is needed."""
 
     request: Any
     answer: Any
 
 
-def kept_elsewhere(load: Loader, answer: Callable[[Plain], Any]) -> Later:
-    """An answer that a journal keeps; lost if it cannot be read any more."""
+def load_later(load: Loader, answer: Callable[[Plain], Any]) -> LazyAnswer:
+    """An answer that a checkpoint keeps; lost if it cannot be read any more."""
 
     def read() -> Any:
         part = load()
-        return Lost(None) if part is None else answer(part)
+        return LostAnswer(None) if part is None else answer(part)
 
-    return Later(read)
+    return LazyAnswer(read)
 
 
-class Bookkeeper(Protocol):
+class Planner(Protocol):
     """Turns numbers of tasks into requests and answers into what tasks add.
 
     It lives in the process that folds. It knows what earlier tasks taught, so that a task asks
@@ -102,8 +110,8 @@ class Work:
         return self.contribution(self.task(number))
 
 
-class TaskBook:
-    """The simplest bookkeeper: a task is one request.
+class TaskPlanner:
+    """The simplest planner: a task is one request.
 
     Parameters
     ----------
@@ -136,7 +144,7 @@ class TaskBook:
     def ask(self, number: int) -> Iterable[Any]:
         """Ask for a task, unless its answer is kept."""
         load = self._kept.pop(number, None)
-        return [number] if load is None else [Ready(number, kept_elsewhere(load, self.answer))]
+        return [number] if load is None else [Ready(number, load_later(load, self.answer))]
 
     def share(self, number: int, mine: bool) -> Iterable[Any]:
         """Ask for a task of this shard, unless its answer is kept."""
@@ -159,58 +167,58 @@ class TaskBook:
         return unpacked(self._answer_kind, part)
 
 
-class Diary:
-    """Reads a journal, if there is one, at the start of a session, and writes to it until the end.
+class CheckpointWriter:
+    """Read a checkpoint at the start of a session and write to it until the end.
 
     Parameters
     ----------
-    journal : Journal or None
-    bookkeeper : Bookkeeper
-        Takes in what the journal holds, and spells out what is to be written.
+    checkpoint : Checkpoint or None
+    planner : Planner
+        Takes in what the checkpoint holds, and spells out what is to be written.
     identity : mapping
-        Names the run; a journal that holds another one is refused.
+        Names the run; a checkpoint that holds another one is refused.
     """
 
     def __init__(
-        self, journal: Journal | None, bookkeeper: Bookkeeper, identity: Mapping[str, Any]
+        self, checkpoint: Checkpoint | None, planner: Planner, identity: Mapping[str, Any]
     ) -> None:
         """Read how far earlier sessions came."""
-        self._journal, self._bookkeeper = journal, bookkeeper
+        self._checkpoint, self._bookkeeper = checkpoint, planner
         self.seconds_before = 0.0
         self.latest = Progress(0, 0.0, None)
-        if journal is not None:
-            journal.open(identity)
-            state = journal.read()
-            folded = bookkeeper.resume(None if state is None else state.content, journal.answers())
+        if checkpoint is not None:
+            checkpoint.open(identity)
+            state = checkpoint.read()
+            folded = planner.resume(None if state is None else state.content, checkpoint.answers())
             if state is not None:
                 self.seconds_before = state.seconds
                 self.latest = Progress(state.tasks, 0.0, folded)
         # Numbers only: what was written may be large, and is not needed again.
         self._tasks_written, self._seconds_written = self.latest.tasks, 0.0
-        self._pace = Pace(_SHARE_OF_TIME)
+        self._limiter = RateLimiter(_SHARE_OF_TIME)
 
     @property
     def writes(self) -> bool:
-        """Whether there is a journal that keeps single answers."""
-        return self._journal is not None and self._journal.keeps_answers
+        """Whether there is a checkpoint that keeps single answers."""
+        return self._checkpoint is not None and self._checkpoint.keeps_answers
 
     def kept(self, request: Any, answer: Any) -> Any:
-        """Write an answer down; return it, or where it can be read Later."""
-        if self._journal is None or isinstance(answer, Failure | Lost):
+        """Write an answer down; return it, or where it can be read LazyAnswer."""
+        if self._checkpoint is None or isinstance(answer, Failure | LostAnswer):
             return answer
-        load = self._journal.keep(*self._bookkeeper.part(request, answer))
-        return answer if load is None else kept_elsewhere(load, self._bookkeeper.answer)
+        load = self._checkpoint.keep(*self._bookkeeper.part(request, answer))
+        return answer if load is None else load_later(load, self._bookkeeper.answer)
 
     def flush(self) -> None:
         """Have everything on disk that was kept so far."""
-        if self._journal is not None:
-            self._journal.flush()
+        if self._checkpoint is not None:
+            self._checkpoint.flush()
 
     def note(self, progress: Progress, round_ends: bool) -> None:
         """Remember how far the run is, and write it down where that is due."""
         self.latest = progress
         old = progress.seconds - self._seconds_written >= _SECONDS_BETWEEN_STATES
-        if (round_ends or old) and self._pace.due:
+        if (round_ends or old) and self._limiter.due:
             self._write()
 
     def __enter__(self) -> Self:
@@ -219,11 +227,11 @@ class Diary:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Write down the end, be it an error."""
-        if self._journal is None:
+        if self._checkpoint is None:
             return
         try:
             self._write()
-            self._journal.flush()
+            self._checkpoint.flush()
         except OSError:
             # Where the disk is full, the first error tells it best.
             if error is None:
@@ -231,35 +239,41 @@ class Diary:
 
     def _write(self) -> None:
         latest = self.latest
-        if self._journal is None or latest.contribution is None:
+        if self._checkpoint is None or latest.contribution is None:
             return
         if latest.tasks == self._tasks_written:
             return
-        with self._pace.taken():
+        with self._limiter.measure():
             content = self._bookkeeper.state(latest.contribution)
-            self._journal.write(State(latest.tasks, self.seconds_before + latest.seconds, content))
+            self._checkpoint.write(
+                RunState(latest.tasks, self.seconds_before + latest.seconds, content)
+            )
         self._tasks_written, self._seconds_written = latest.tasks, latest.seconds
 
 
-class Line:
-    """Requests on their way to a crew and back.
+class TaskQueue:
+    """Requests on their way to a pool and back.
 
     Parameters
     ----------
-    crew : Crew
+    pool : WorkerPool
     requests : iterable
         There may be no end to them; they are asked for as there is room.
-    diary : Diary
+    writer : CheckpointWriter
         Gets every answer before anything else is done with it.
     interrupts : Interrupts
         Signals are let in while answers are waited for.
     """
 
     def __init__(
-        self, crew: Crew, requests: Iterable[Any], diary: Diary, interrupts: Interrupts
+        self,
+        pool: WorkerPool,
+        requests: Iterable[Any],
+        writer: CheckpointWriter,
+        interrupts: Interrupts,
     ) -> None:
         """Begin with nothing sent."""
-        self._crew, self._diary, self._interrupts = crew, diary, interrupts
+        self._crew, self._diary, self._interrupts = pool, writer, interrupts
         self._coming = enumerate(requests)
         self._asked: dict[int, Any] = {}
         self._answers: dict[int, Any] = {}
@@ -282,11 +296,11 @@ class Line:
                     return
                 self._wait(left)
                 continue
-            answer = self._loaded(self._answers.pop(turn))
-            if isinstance(answer, Lost):
+            answer = self._load(self._answers.pop(turn))
+            if isinstance(answer, LostAnswer):
                 self._send(turn, self._asked[turn])
                 continue
-            yield self._asked.pop(turn), sound(answer)
+            yield self._asked.pop(turn), unwrap(answer)
             # Let go of it before the next one is loaded: it may be large.
             del answer
             turn += 1
@@ -294,7 +308,7 @@ class Line:
     def as_they_come(
         self, seconds_left: Callable[[], float | None] = lambda: None
     ) -> Iterator[Any]:
-        """Requests whose answers are in the diary, in any order, until no time is left."""
+        """Requests whose answers are in the writer, in any order, until no time is left."""
         while self._fill():
             left = seconds_left()
             if left is not None and left <= 0:
@@ -302,16 +316,16 @@ class Line:
             self._wait(left)
             for place in list(self._answers):
                 answer = self._answers.pop(place)
-                if isinstance(answer, Lost):
+                if isinstance(answer, LostAnswer):
                     self._send(place, self._asked[place])
                 else:
-                    sound(answer)
+                    unwrap(answer)
                     yield self._asked.pop(place)
 
     def _fill(self) -> bool:
         """Send as much as may be on its way; tell whether anything is."""
         capacity = self._crew.capacity
-        most = capacity // AHEAD + 1 if self._heavy else _UNFOLDED * capacity
+        most = capacity // REQUESTS_PER_WORKER + 1 if self._heavy else _UNFOLDED * capacity
         while len(self._flying) < capacity and len(self._asked) < most:
             place, request = next(self._coming, (None, None))
             if place is None:
@@ -331,7 +345,7 @@ class Line:
         if self._diary.writes:
             # What waits to share a file with others must not wait for hours.
             seconds = _SECONDS_TO_FLUSH if seconds is None else min(seconds, _SECONDS_TO_FLUSH)
-        with self._interrupts.allowed():
+        with self._interrupts.allow():
             done = self._crew.completed(seconds)
         if not done:
             self._diary.flush()
@@ -339,15 +353,15 @@ class Line:
             self._flying.discard(place)
             self._heavy = self._heavy or _is_heavy(answer)
             if self._diary.writes:
-                self._answers[place] = self._diary.kept(self._asked[place], self._loaded(answer))
+                self._answers[place] = self._diary.kept(self._asked[place], self._load(answer))
             else:
                 self._answers[place] = answer
 
-    def _loaded(self, answer: Any) -> Any:
-        if not isinstance(answer, Later):
+    def _load(self, answer: Any) -> Any:
+        if not isinstance(answer, LazyAnswer):
             return answer
         # From a worker of a cluster, it may take long.
-        with self._interrupts.allowed():
+        with self._interrupts.allow():
             return answer.load()
 
 
@@ -381,11 +395,11 @@ class Outcome:
 def run(
     work: Callable[[Any], Any],
     *,
-    bookkeeper: Bookkeeper,
+    planner: Planner,
     stop: StoppingRule,
     executor: Executor,
     tasks_per_round: int,
-    journal: Journal | None = None,
+    checkpoint: Checkpoint | None = None,
     identity: Mapping[str, Any],
     title: str = "tasks",
     show_progress: bool = False,
@@ -401,7 +415,7 @@ def run(
     work : callable
         What workers do: from a request to its answer. A pure function of its argument, but for
         deadlines.
-    bookkeeper : Bookkeeper
+    planner : Planner
         Turns numbers into requests and answers into what a task adds.
     stop : StoppingRule
         Asked after every round. Limits of tasks and seconds also hold within a round.
@@ -409,11 +423,11 @@ def run(
         Where tasks run.
     tasks_per_round : int
         Comes from the problem, never from the number of workers.
-    journal : Journal or None
+    checkpoint : Checkpoint or None
         Read once at the start; gets every answer as it comes, and a state after rounds, every ten
         seconds and at the end, be it an error.
     identity : mapping
-        Names the run; a journal that holds another one is refused.
+        Names the run; a checkpoint that holds another one is refused.
     title : str
         Stands before the progress bar, and names tasks on a cluster.
     show_progress : bool
@@ -427,8 +441,8 @@ def run(
     on_round : callable or None
         Called with the Progress after every round.
     """
-    diary, interrupts = Diary(journal, bookkeeper, identity), Interrupts()
-    progress, interrupted = diary.latest, False
+    writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
+    progress, interrupted = writer.latest, False
     bar = Bar(
         stop.share_done,
         progress,
@@ -439,16 +453,16 @@ def run(
         errors_from=errors_from,
     )
     _log.info("%s: %d tasks are done; the run ends with %r", title, progress.tasks, stop)
-    crew = executor.start(work, title)
-    folded = _folded(
-        crew, bookkeeper, diary, interrupts, stop=stop, tasks_per_round=tasks_per_round
+    pool = executor.start(work, title)
+    folded = _fold_tasks(
+        pool, planner, writer, interrupts, stop=stop, tasks_per_round=tasks_per_round
     )
-    with interrupts.watched(), closing(bar), diary, closing(folded):
+    with interrupts.watch(), closing(bar), writer, closing(folded):
         try:
             for progress in folded:
                 bar.show(progress)
                 round_ends = progress.tasks % tasks_per_round == 0
-                diary.note(progress, round_ends)
+                writer.note(progress, round_ends)
                 if round_ends:
                     _log.info("%s: %d tasks, %.1f s", title, progress.tasks, progress.seconds)
                     if on_round is not None:
@@ -458,7 +472,7 @@ def run(
             _log.warning("%s: broken off after %d tasks", title, progress.tasks)
     if progress.contribution is None and interrupted:
         raise KeyboardInterrupt("the run was broken off before its first task was done")
-    seconds = diary.seconds_before + progress.seconds
+    seconds = writer.seconds_before + progress.seconds
     return Outcome(progress.tasks, progress.contribution, interrupted, seconds)
 
 
@@ -466,18 +480,18 @@ def run_shard(
     work: Callable[[Any], Any],
     *,
     shard: tuple[int, int],
-    bookkeeper: Bookkeeper,
+    planner: Planner,
     stop: StoppingRule,
     executor: Executor,
-    journal: Journal,
+    checkpoint: Checkpoint,
     identity: Mapping[str, Any],
     title: str = "tasks",
     show_progress: bool = False,
 ) -> int:
-    """Answer one shard's share of all requests and leave the answers in the journal.
+    """Answer one shard's share of all requests and leave the answers in the checkpoint.
 
     Shard (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
-    folded: :func:`run` with the same journal does that, once all shards are there.
+    folded: :func:`run` with the same checkpoint does that, once all shards are there.
 
     Returns
     -------
@@ -485,9 +499,9 @@ def run_shard(
         How many requests were answered now.
     """
     place, n_shards = shard
-    diary, interrupts = Diary(journal, bookkeeper, identity), Interrupts()
-    tasks = range(diary.latest.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    shares = (bookkeeper.share(task, task % n_shards == place) for task in tasks)
+    writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
+    tasks = range(writer.latest.tasks, int(min(stop.most_tasks, _ENDLESS)))
+    shares = (planner.share(task, task % n_shards == place) for task in tasks)
     requests = [request for share in takewhile(_is_there, shares) for request in share or ()]
     _log.info("%s: shard %d of %d has %d requests", title, place, n_shards, len(requests))
     bar = Bar(
@@ -498,9 +512,9 @@ def run_shard(
         describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
     )
     began, n_done = time.perf_counter(), 0
-    seconds_left = _Countdown(began, stop, bookkeeper)
-    with interrupts.watched(), closing(bar), diary, executor.start(work, title) as crew:
-        for _ in Line(crew, requests, diary, interrupts).as_they_come(seconds_left):
+    seconds_left = _Countdown(began, stop, planner)
+    with interrupts.watch(), closing(bar), writer, executor.start(work, title) as pool:
+        for _ in TaskQueue(pool, requests, writer, interrupts).as_they_come(seconds_left):
             n_done += 1
             bar.show(Progress(n_done, time.perf_counter() - began, None))
     return n_done
@@ -510,41 +524,41 @@ def _is_there(requests: Iterable[Any] | None) -> bool:
     return requests is not None
 
 
-def _folded(
-    start: AbstractContextManager[Crew],
-    bookkeeper: Bookkeeper,
-    diary: Diary,
+def _fold_tasks(
+    start: AbstractContextManager[WorkerPool],
+    planner: Planner,
+    writer: CheckpointWriter,
     interrupts: Interrupts,
     *,
     stop: StoppingRule,
     tasks_per_round: int,
 ) -> Generator[Progress, None, None]:
     """Progress after each task, in the order of task numbers."""
-    progress = diary.latest
-    if _long_enough(progress, stop, tasks_per_round):
+    progress = writer.latest
+    if _is_finished(progress, stop, tasks_per_round):
         return
     began = time.perf_counter()
-    countdown = _Countdown(began, stop, bookkeeper)
+    countdown = _Countdown(began, stop, planner)
 
     def seconds_left() -> float | None:
         # Something must be told, however long the first task takes.
         return None if progress.contribution is None else countdown()
 
-    # Workers go on while a round is judged; what they did beyond the last one is dropped.
+    # ShardRunner go on while a round is judged; what they did beyond the last one is dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    requests = _requests(bookkeeper, tasks)
-    with start as crew:
+    requests = _requests(planner, tasks)
+    with start as pool:
         # Fold in task order: float addition is not associative, and the bits of a result must not
         # tell which worker was faster.
-        for request, answer in Line(crew, requests, diary, interrupts).in_order(seconds_left):
-            contribution = bookkeeper.book(request, answer)
+        for request, answer in TaskQueue(pool, requests, writer, interrupts).in_order(seconds_left):
+            contribution = planner.book(request, answer)
             if contribution is None:
                 continue
             progress = progress.after(contribution, time.perf_counter() - began)
             del answer, contribution
             yield progress
             late = progress.seconds >= stop.most_seconds
-            if late or _long_enough(progress, stop, tasks_per_round):
+            if late or _is_finished(progress, stop, tasks_per_round):
                 return
 
 
@@ -554,23 +568,23 @@ class _Countdown:
 
     began: float
     stop: StoppingRule
-    bookkeeper: Bookkeeper
+    planner: Planner
 
     def __call__(self) -> float | None:
-        if self.bookkeeper.keeps_deadlines or math.isinf(self.stop.most_seconds):
+        if self.planner.keeps_deadlines or math.isinf(self.stop.most_seconds):
             return None
         return self.stop.most_seconds - (time.perf_counter() - self.began)
 
 
-def _requests(bookkeeper: Bookkeeper, tasks: Iterable[int]) -> Iterator[Any]:
+def _requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
     for task in tasks:
-        requests = bookkeeper.ask(task)
+        requests = planner.ask(task)
         if requests is None:
             return
         yield from requests
 
 
-def _long_enough(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
+def _is_finished(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
     # Errors are looked at where rounds end, even if an earlier session ended elsewhere: a run in
     # parts must stop at the task at which a run in one would.
     at_round_end = progress.tasks % tasks_per_round == 0

@@ -13,15 +13,15 @@ from typing import Any, Protocol, runtime_checkable
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from cellworth.counts import checked_count
-from cellworth.runtime.workers import Alone, Crew, FutureCrew, attempt, cancel_here_by
+from cellworth.runtime.workers import FuturePool, SerialPool, WorkerPool, attempt, cancel_thread_on
 
 
 @runtime_checkable
 class Executor(Protocol):
     """Puts workers to a piece of work."""
 
-    def start(self, work: Callable[[Any], Any], title: str) -> AbstractContextManager[Crew]:
-        """Workers that answer requests with ``work(request)``.
+    def start(self, work: Callable[[Any], Any], title: str) -> AbstractContextManager[WorkerPool]:
+        """ShardRunner that answer requests with ``work(request)``.
 
         Leaving the context cancels requests that are in flight.
         """
@@ -43,11 +43,11 @@ class Serial:
     """
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
+    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
         """Answer requests when answers are asked for."""
         # One thread inside a task, everywhere: sums split over threads round differently.
         with threadpool_limits(1):
-            yield Alone(work)
+            yield SerialPool(work)
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Threads:
         checked_count(self.n_workers, "n_workers of Threads")
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
+    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
         """Answer requests in threads; those that run when the rest is cancelled are waited for."""
         cancelled = threading.Event()
         with threadpool_limits(1):
             pool = ThreadPoolExecutor(self.n_workers, title, partial(_begin_thread, cancelled))
             try:
-                yield FutureCrew(
+                yield FuturePool(
                     lambda number, request: pool.submit(attempt, work, request),
                     Future.result,
                     lambda: self.n_workers,
@@ -90,6 +90,6 @@ class Threads:
 
 
 def _begin_thread(cancelled: threading.Event) -> None:
-    cancel_here_by(cancelled)
+    cancel_thread_on(cancelled)
     # BLAS is limited for the process, OpenMP in each thread: that is where its limit lives.
     ThreadpoolController().limit(limits=1, user_api="openmp")

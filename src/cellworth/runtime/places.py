@@ -10,24 +10,24 @@ import joblib
 from joblib.parallel import get_active_backend
 
 from cellworth.runtime.executors import Executor, Serial, Threads
-from cellworth.runtime.processes import Processes, pickled
+from cellworth.runtime.processes import Processes, pickle_object
 
 # Starting processes takes a second or two; shorter work is done by the time they are there.
 _SECONDS_WORTH_PROCESSES = 10.0
 
 
-def in_threads() -> Executor:
+def choose_thread_executor() -> Executor:
     """For work that releases the interpreter's lock: threads on all cores."""
     return _configured() or Threads(joblib.cpu_count())
 
 
-def in_processes(work: Callable[[Any], Any], seconds: float) -> Executor:
+def choose_process_executor(work: Callable[[Any], Any], seconds: float) -> Executor:
     """For models: processes on all cores, where there is enough to do for them."""
     configured = _configured()
     if configured is not None:
         return configured
     alone = joblib.cpu_count() == 1 or multiprocessing.current_process().name != "MainProcess"
-    if alone or seconds < _SECONDS_WORTH_PROCESSES or not _travels(work):
+    if alone or seconds < _SECONDS_WORTH_PROCESSES or not _can_pickle(work):
         return Serial()
     return Processes(joblib.cpu_count())
 
@@ -54,9 +54,9 @@ def _configured() -> Executor | None:
     return Serial() if n_workers == 1 else executors[kind](n_workers)
 
 
-def _travels(work: Callable[[Any], Any]) -> bool:
+def _can_pickle(work: Callable[[Any], Any]) -> bool:
     try:
-        pickled(work)
+        pickle_object(work)
     # Anything can go wrong where a user's object is asked for all that it holds.
     except Exception:
         return False

@@ -27,7 +27,15 @@ from joblib.externals.loky.process_executor import ShutdownExecutorError
 from threadpoolctl import threadpool_limits
 
 from cellworth.counts import checked_count
-from cellworth.runtime.workers import Alone, Crew, Failure, FutureCrew, Later, Lost, portable
+from cellworth.runtime.workers import (
+    Failure,
+    FuturePool,
+    LazyAnswer,
+    LostAnswer,
+    SerialPool,
+    WorkerPool,
+    attempt_in_worker,
+)
 
 _SECONDS_TO_TAKE = 1.0
 _SECONDS_BETWEEN_LOOKS_AT_PARENT = 1.0
@@ -65,7 +73,7 @@ class Processes:
         checked_count(self.n_workers, "n_workers of Processes")
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[Crew]:
+    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
         """Answer requests in processes, or one after the other where none can be started."""
         if multiprocessing.current_process().daemon:
             warnings.warn(
@@ -74,18 +82,18 @@ class Processes:
                 stacklevel=2,
             )
             with threadpool_limits(1):
-                yield Alone(work)
+                yield SerialPool(work)
             return
         # loky says so in a thread of its own, which would die of it where warnings are errors. A
         # worker that leaves is replaced; nothing is lost.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
-        with posted(work) as parcel:
-            pool = _Pool(parcel, self.n_workers)
-            crew = FutureCrew(pool.send, _read, lambda: self.n_workers)
+        with write_shared_pickle(work) as parcel:
+            processes = _Pool(parcel, self.n_workers)
+            pool = FuturePool(processes.send, _read, lambda: self.n_workers)
             try:
-                yield crew
+                yield pool
             finally:
-                pool.close(crew.flying)
+                processes.close(pool.flying)
 
 
 class _IdlePools:
@@ -138,7 +146,7 @@ if hasattr(os, "register_at_fork"):
 class _Pool:
     """loky's pool of processes, or the next one where a worker's death has broken it."""
 
-    def __init__(self, parcel: Parcel, n_workers: int) -> None:
+    def __init__(self, parcel: SharedPickle, n_workers: int) -> None:
         self._parcel, self._n_workers = parcel, n_workers
         self._pool = _idle.take(n_workers) or self._new()
 
@@ -170,9 +178,9 @@ def _read(future: Future[Any]) -> Any:
     error = future.exception()
     if error is None:
         answer = future.result()
-        return Later(answer.taken) if isinstance(answer, Parcel) else answer
+        return LazyAnswer(answer.taken) if isinstance(answer, SharedPickle) else answer
     # loky gives up on all requests when one worker dies.
-    return Lost(error) if isinstance(error, _DEAD) else Failure(error)
+    return LostAnswer(error) if isinstance(error, _DEAD) else Failure(error)
 
 
 def _wait_until_taken(flying: list[Future[Any]]) -> None:
@@ -182,15 +190,15 @@ def _wait_until_taken(flying: list[Future[Any]]) -> None:
         time.sleep(0.001)
 
 
-_opened: dict[Parcel, Callable[[Any], Any]] = {}
+_opened: dict[SharedPickle, Callable[[Any], Any]] = {}
 
 
-def _answer(parcel: Parcel, request: Any) -> Any:
+def _answer(parcel: SharedPickle, request: Any) -> Any:
     """What a process does; it opens the work once."""
     if parcel not in _opened:
         _opened.clear()
         _opened[parcel] = parcel.opened()
-    return parcelled_if_large(portable(_opened[parcel], request), parcel)
+    return share_if_large(attempt_in_worker(_opened[parcel], request), parcel)
 
 
 def _begin_process(parent: int) -> None:
@@ -210,7 +218,7 @@ def _leave_with_parent(parent: int) -> None:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class SharedPickle:
     """Where an object lies, for processes of this machine.
 
     Parameters
@@ -218,7 +226,7 @@ class Parcel:
     path : Path
         A file in a folder that only this user may read, made for one run and gone after it.
     head : tuple of int
-        Where in it the pickled object begins and ends.
+        Where in it the pickle_object object begins and ends.
     buffers : tuple of pairs of int
         Where its arrays begin and end.
     """
@@ -243,31 +251,31 @@ class Parcel:
 
 
 @contextmanager
-def posted(work: Callable[[Any], Any]) -> Iterator[Parcel]:
+def write_shared_pickle(work: Callable[[Any], Any]) -> Iterator[SharedPickle]:
     """Write a piece of work to a file of its own for as long as it is needed."""
     folder = Path(tempfile.mkdtemp(prefix="cellworth-"))
     try:
-        yield _written(*pickled(work), folder / "work")
+        yield _write_pickle(*pickle_object(work), folder / "work")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def parcelled_if_large(answer: Any, beside: Parcel) -> Any:
+def share_if_large(answer: Any, beside: SharedPickle) -> Any:
     """Put an answer with large arrays into a file: its reader need not hold it in memory."""
-    head, arrays = pickled(answer)
+    head, arrays = pickle_object(answer)
     if sum(array.raw().nbytes for array in arrays) < _LARGE:
         return answer
-    return _written(head, arrays, beside.path.with_name(uuid4().hex))
+    return _write_pickle(head, arrays, beside.path.with_name(uuid4().hex))
 
 
-def pickled(thing: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def pickle_object(thing: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """Pickle an object; its arrays are not copied."""
     arrays: list[pickle.PickleBuffer] = []
     # What a user defines in a notebook travels as well.
     return cloudpickle.dumps(thing, protocol=5, buffer_callback=arrays.append), arrays
 
 
-def _written(head: bytes, arrays: list[pickle.PickleBuffer], path: Path) -> Parcel:
+def _write_pickle(head: bytes, arrays: list[pickle.PickleBuffer], path: Path) -> SharedPickle:
     contents: list[Any] = [head, *(array.raw() for array in arrays)]
     places = []
     with path.open("xb") as file:
@@ -276,4 +284,4 @@ def _written(head: bytes, arrays: list[pickle.PickleBuffer], path: Path) -> Parc
             begin = file.tell()
             file.write(content)
             places.append((begin, file.tell()))
-    return Parcel(path, places[0], tuple(places[1:]))
+    return SharedPickle(path, places[0], tuple(places[1:]))

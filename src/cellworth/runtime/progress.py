@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 _SHARE_OF_TIME = 0.02
 
 
-def steps_bar(title: str, n_steps: int, *, shown: bool) -> Any:
+def make_progress_bar(title: str, n_steps: int, *, shown: bool) -> Any:
     """A bar for so many like steps, with the time left; it appears once they take long."""
     return tqdm(
         total=n_steps,
@@ -72,7 +72,7 @@ class Bar:
         self._share_done = share_done
         self._describe = describe
         self._errors_from = math.inf if errors_from is None else errors_from
-        self._errors, self._pace = "", Pace(_SHARE_OF_TIME)
+        self._errors, self._limiter = "", RateLimiter(_SHARE_OF_TIME)
         self._latest = start
         slow = seconds_per_task >= _SECONDS_BEFORE_BAR
         self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
@@ -106,14 +106,14 @@ class Bar:
         self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
 
     def _look_at_errors(self) -> None:
-        if self._latest.tasks < self._errors_from or not self._pace.due:
+        if self._latest.tasks < self._errors_from or not self._limiter.due:
             return
-        with self._pace.taken():
+        with self._limiter.measure():
             error = self._latest.largest_standard_error
         self._errors = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
 
 
-class Pace:
+class RateLimiter:
     """Says when something may be done again, so that it takes no more than a share of the time."""
 
     def __init__(self, share_of_time: float) -> None:
@@ -127,7 +127,7 @@ class Pace:
         return time.monotonic() >= self._next
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """Do it in here; what it takes decides when it is due again."""
         began = time.monotonic()
         yield

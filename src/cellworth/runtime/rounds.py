@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.dask_rounds import OnCluster
+from cellworth.runtime.dask_rounds import DaskRounds
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.processes import Processes
-from cellworth.runtime.progress import steps_bar
-from cellworth.runtime.run_context import Course, Enough, Ledger
+from cellworth.runtime.progress import make_progress_bar
+from cellworth.runtime.run_context import Enough, RoundsCheckpoint, RunContext
 from cellworth.runtime.shard_algorithm import (
-    Bench,
-    DamagedState,
-    Finished,
-    Phases,
-    Resolved,
-    Setback,
-    Settlement,
-    States,
+    DamagedStateError,
+    RecoverableError,
+    RoundResult,
+    RoundUpdate,
+    ShardAlgorithm,
+    ShardCache,
+    ShardCheckpoint,
+    ShardRunResult,
     set_aside,
 )
-from cellworth.runtime.workers import Hands, Interrupts, give_back
+from cellworth.runtime.workers import Hands, Interrupts, release_memory
 
 # Attempts without a round done: then it is the work that fails.
 _MOST_IN_VAIN = 5
@@ -38,7 +38,7 @@ Job = Callable[[], Any]
 
 
 def run_rounds(
-    phases: Phases,
+    algorithm: ShardAlgorithm,
     n_rounds: int,
     *,
     executor: Executor,
@@ -48,13 +48,13 @@ def run_rounds(
     enough: Enough | None = None,
     title: str = "rounds over shards",
     show_progress: bool = False,
-    n_places: int | None = None,
-) -> Finished:
+    n_cached: int | None = None,
+) -> ShardRunResult:
     """Run rounds 0, 1, 2, ... over all shards; the result does not depend on the executor.
 
     Parameters
     ----------
-    phases : Phases
+    algorithm : ShardAlgorithm
         What is done with shards.
     n_rounds : int
         How many rounds at most, those of earlier sessions included.
@@ -74,117 +74,124 @@ def run_rounds(
         Stands before the progress bar, and names threads.
     show_progress : bool
         Whether a bar with the time left appears once the run has taken two seconds.
-    n_places : int or None
+    n_cached : int or None
         Shards whose rows and states a process holds at a time; None: as many as it has threads.
 
     Returns
     -------
-    Finished
+    ShardRunResult
     """
-    workers = workers_of(executor)
-    # Workers may be at home elsewhere.
+    workers = get_shard_runner(executor)
+    # ShardRunner may be at home elsewhere.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
-    with _folder(checkpoint) as folder, closing(steps_bar(title, 0, shown=show_progress)) as bar:
-        ledger = Ledger(folder, identity, phases.n_shards, durable=checkpoint is not None)
-        hands = workers(phases, ledger.states, n_places)
-        run = _Run(phases, n_rounds, enough, ledger, hands, bar, title)
+    with (
+        _folder(checkpoint) as folder,
+        closing(make_progress_bar(title, 0, shown=show_progress)) as bar,
+    ):
+        run_checkpoint = RoundsCheckpoint(
+            folder, identity, algorithm.n_shards, durable=checkpoint is not None
+        )
+        hands = workers(algorithm, run_checkpoint.states, n_cached)
+        run = _Run(algorithm, n_rounds, enough, run_checkpoint, hands, bar, title)
         return run.finished(into)
 
 
-class Workers(Protocol):
+class ShardRunner(Protocol):
     """Those who work on the shards."""
 
-    def run(self, course: Course) -> None:
+    def run(self, context: RunContext) -> None:
         """Do the rounds that are not done."""
         ...
 
-    def publish(self, course: Course, rounds: int, into: Path) -> list[dict[str, Any]]:
+    def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    phases: Phases
+    algorithm: ShardAlgorithm
     n_rounds: int
     enough: Enough | None
-    ledger: Ledger
-    workers: Workers
+    checkpoint: RoundsCheckpoint
+    workers: ShardRunner
     bar: Any
     title: str
 
-    def finished(self, into: Path) -> Finished:
+    def finished(self, into: Path) -> ShardRunResult:
         """Go on until it is done, whatever is lost on the way."""
         n_in_vain, best = 0, -1
         while True:
-            course = self._course()
+            context = self._context()
             try:
-                return self._attempted(course, into)
-            except Setback as setback:
+                return self._attempted(context, into)
+            except RecoverableError as setback:
                 _log.warning("%s: %s; going on from round %d", self.title, setback, best)
-                helped = isinstance(setback, DamagedState) and set_aside(setback)
-                helped = helped or course.standing.complete > best
+                helped = isinstance(setback, DamagedStateError) and set_aside(setback)
+                helped = helped or context.progress.complete > best
                 n_in_vain = 0 if helped else n_in_vain + 1
-                best = max(best, course.standing.complete)
+                best = max(best, context.progress.complete)
                 if n_in_vain > _MOST_IN_VAIN:
                     raise RuntimeError(
                         f"{self.title}: no round could be done in {n_in_vain} attempts; the last "
                         f"one ended with: {setback}"
                     ) from setback
 
-    def _attempted(self, course: Course, into: Path) -> Finished:
-        with course.interrupts.watched():
-            interrupted = self._broken_off(course)
+    def _attempted(self, context: RunContext, into: Path) -> ShardRunResult:
+        with context.interrupts.watch():
+            interrupted = self._broken_off(context)
             # Without a checkpoint, all would be lost for the want of a file.
-            course.interrupts.wait_for_the_end()
-            rounds = course.standing.complete
-            entries = self.workers.publish(course, rounds, into)
-        if course.interrupts.came and not interrupted:
+            context.interrupts.ignore_next()
+            rounds = context.progress.complete
+            entries = self.workers.write(context, rounds, into)
+        if context.interrupts.received and not interrupted:
             warnings.warn(
                 f"{self.title}: a signal to end the run came when all was done; the result is "
                 "whole, and is kept.",
                 stacklevel=2,
             )
-        told = self.ledger.told(rounds)
-        return Finished(told, tuple(entries), interrupted, self.ledger.seconds)
+        told = self.checkpoint.told(rounds)
+        return ShardRunResult(told, tuple(entries), interrupted, self.checkpoint.seconds)
 
-    def _broken_off(self, course: Course) -> bool:
+    def _broken_off(self, context: RunContext) -> bool:
         """Do the rounds that are not done; tell whether a signal ended that early."""
         try:
-            self.workers.run(course)
+            self.workers.run(context)
         except KeyboardInterrupt as signal:
-            rounds = course.standing.complete
+            rounds = context.progress.complete
             _log.warning("%s: broken off after %d rounds", self.title, rounds)
-            if rounds < max(course.standing.earliest, 1):
+            if rounds < max(context.progress.earliest, 1):
                 raise KeyboardInterrupt(
                     "the run was broken off before its first round was done"
                 ) from signal
             return True
         return False
 
-    def _course(self) -> Course:
-        return Course(
-            self.phases,
+    def _context(self) -> RunContext:
+        return RunContext(
+            self.algorithm,
             self.n_rounds,
             self.enough,
-            self.ledger,
-            self.ledger.look_around(),
+            self.checkpoint,
+            self.checkpoint.read_progress(),
             self.bar,
             Interrupts(),
             self.title,
         )
 
 
-def workers_of(executor: Executor) -> Callable[[Phases, States, int | None], Workers]:
+def get_shard_runner(
+    executor: Executor,
+) -> Callable[[ShardAlgorithm, ShardCheckpoint, int | None], ShardRunner]:
     """Those who work on shards where an executor says; one that is not for shards is refused."""
     if isinstance(executor, Serial | Threads):
         n_threads = executor.n_workers if isinstance(executor, Threads) else 1
-        return lambda phases, states, n_places: Here(
-            executor, Bench(phases, states, n_places or n_threads)
+        return lambda algorithm, states, n_cached: ThreadRounds(
+            executor, ShardCache(algorithm, states, n_cached or n_threads)
         )
     if isinstance(executor, Dask):
-        return partial(OnCluster, executor.client)
+        return partial(DaskRounds, executor.client)
     if isinstance(executor, Processes):
         raise ValueError(
             f"shards are not worked on by {executor!r}: threads are as fast here and share rows; "
@@ -204,34 +211,34 @@ def _folder(checkpoint: Path | None) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, eq=False)
-class Here:
-    """Workers of this process.
+class ThreadRounds:
+    """ShardRunner of this process.
 
     Parameters
     ----------
     executor : Executor
         Serial or Threads.
-    bench : Bench
+    cache : ShardCache
         Where all of them work.
     """
 
     executor: Executor
-    bench: Bench
+    cache: ShardCache
 
-    def run(self, course: Course) -> None:
+    def run(self, context: RunContext) -> None:
         """Do the rounds that are not done, one after the other."""
-        course.begin()
-        with self.executor.start(_do, course.title) as crew:
-            _Rounds(Hands(crew, course.interrupts), self.bench, course).run()
+        context.begin()
+        with self.executor.start(_do, context.title) as pool:
+            _Rounds(Hands(pool, context.interrupts), self.cache, context).run()
 
-    def publish(self, course: Course, rounds: int, into: Path) -> list[dict[str, Any]]:
+    def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
         jobs = [
-            partial(self.bench.publish, shard, rounds, into)
-            for shard in range(course.phases.n_shards)
+            partial(self.cache.write, shard, rounds, into)
+            for shard in range(context.algorithm.n_shards)
         ]
-        with self.executor.start(_do, course.title) as crew:
-            entries = dict(Hands(crew, course.interrupts).each(jobs))
+        with self.executor.start(_do, context.title) as pool:
+            entries = dict(Hands(pool, context.interrupts).each(jobs))
         return [entries[shard] for shard in range(len(jobs))]
 
 
@@ -243,27 +250,27 @@ def _do(job: Job) -> Any:
 class _Round:
     number: int
     prepared: Any
-    resolved: Resolved
+    resolved: RoundResult
 
 
 @dataclass(frozen=True)
 class _Rounds:
     hands: Hands
-    bench: Bench
-    course: Course
+    cache: ShardCache
+    context: RunContext
 
     def run(self) -> None:
-        phases, course, hands = self.course.phases, self.course, self.hands
-        number, before, prepared = course.standing.complete, None, None
-        while course.goes_on(number):
+        algorithm, context, hands = self.context.algorithm, self.context, self.hands
+        number, before, prepared = context.progress.complete, None, None
+        while context.needs_round(number):
             if prepared is None:
-                prepared = hands.one(partial(phases.prepare, number))
+                prepared = hands.one(partial(algorithm.prepare, number))
             summary, following = self._passed(before, number, prepared)
-            resolved = hands.one(partial(phases.resolve, prepared, summary))
+            resolved = hands.one(partial(algorithm.finalize, prepared, summary))
             # Shards, which come next, need the room.
             del summary
-            give_back()
-            course.ledger.note(number, resolved.told)
+            release_memory()
+            context.checkpoint.record(number, resolved.report)
             before, prepared, number = _Round(number, prepared, resolved), following, number + 1
         if before is not None:
             self._settle(before)
@@ -273,50 +280,52 @@ class _Rounds:
 
         Returns the summary of all shards, and what the round after needs.
         """
-        course, phases = self.course, self.course.phases
-        shards, settlements = _in_turn(phases.n_shards, number), self._settlements(before)
+        context, algorithm = self.context, self.context.algorithm
+        shards, settlements = _in_turn(algorithm.n_shards, number), self._settlements(before)
         jobs: list[Job] = [
-            partial(_visit, self.bench, shard, settlements.get(shard), prepared) for shard in shards
+            partial(_visit, self.cache, shard, settlements.get(shard), prepared) for shard in shards
         ]
-        if course.may_go_on(number + 1):
+        if context.may_need_round(number + 1):
             # Something for hands that would wait for the last shards.
-            jobs.append(partial(phases.prepare, number + 1))
+            jobs.append(partial(algorithm.prepare, number + 1))
         summaries: list[Any] = []
         following = None
         for place, answer in self.hands.each(jobs):
             if place == len(shards):
                 following = answer
                 continue
-            summaries = [phases.merge(summaries[0], answer) if summaries else answer]
+            summaries = [algorithm.merge(summaries[0], answer) if summaries else answer]
             if shards[place] in settlements:
-                course.note_settled(shards[place], number - 1)
-            course.note_look()
+                context.record_accumulated(shards[place], number - 1)
+            context.record_count()
         if before is not None:
-            course.standing.finish(before.number)
+            context.progress.finish(before.number)
         return summaries[0], following
 
     def _settle(self, last: _Round) -> None:
-        course, settlements = self.course, self._settlements(last)
-        shards = [shard for shard in _in_turn(course.phases.n_shards, 1) if shard in settlements]
-        jobs = [partial(self.bench.settle, shard, settlements[shard]) for shard in shards]
+        context, settlements = self.context, self._settlements(last)
+        shards = [
+            shard for shard in _in_turn(context.algorithm.n_shards, 1) if shard in settlements
+        ]
+        jobs = [partial(self.cache.accumulate, shard, settlements[shard]) for shard in shards]
         for place, _ in self.hands.each(jobs):
-            course.note_settled(shards[place], last.number)
-        course.standing.finish(last.number)
+            context.record_accumulated(shards[place], last.number)
+        context.progress.finish(last.number)
 
-    def _settlements(self, before: _Round | None) -> dict[int, Settlement]:
+    def _settlements(self, before: _Round | None) -> dict[int, RoundUpdate]:
         """For every shard that has not settled a round, what it needs for that."""
         if before is None:
             return {}
-        standing, told = self.course.standing, before.resolved
+        progress, told = self.context.progress, before.resolved
         return {
-            shard: Settlement(
+            shard: RoundUpdate(
                 before.number,
                 before.prepared,
                 told.shared,
-                told.parts.get(shard),
-                standing.complete,
+                told.per_shard.get(shard),
+                progress.complete,
             )
-            for shard in standing.unsettled(before.number)
+            for shard in progress.unsettled(before.number)
         }
 
 
@@ -325,8 +334,8 @@ def _in_turn(n_shards: int, number: int) -> list[int]:
     return list(range(n_shards))[:: -1 if number % 2 else 1]
 
 
-def _visit(bench: Bench, shard: int, settlement: Settlement | None, prepared: Any) -> Any:
-    with bench.hold(shard):
+def _visit(cache: ShardCache, shard: int, settlement: RoundUpdate | None, prepared: Any) -> Any:
+    with cache.hold(shard):
         if settlement is not None:
-            bench.settle(shard, settlement)
-        return bench.look(shard, prepared)
+            cache.accumulate(shard, settlement)
+        return cache.count(shard, prepared)

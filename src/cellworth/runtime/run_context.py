@@ -1,4 +1,4 @@
-"""The course of a run over shards: which round comes next, and what is noted on the way."""
+"""The context of a run over shards: which round comes next, and what is noted on the way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from cellworth.packing import Plain, prefixed, unprefixed
 from cellworth.provenance import fingerprint
 from cellworth.runtime.checkpoint import DirectoryJournal
-from cellworth.runtime.shard_algorithm import Phases, States
+from cellworth.runtime.shard_algorithm import ShardAlgorithm, ShardCheckpoint
 from cellworth.runtime.workers import Interrupts
 
 # Asked with what all rounds so far told; True ends the run after these rounds.
@@ -22,61 +22,61 @@ _SECONDS = "seconds"
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class RunContext:
     """One attempt at a run, until it is done, broken off, or something is found to be lost.
 
     Parameters
     ----------
-    phases : Phases
+    algorithm : ShardAlgorithm
     n_rounds : int
     enough : callable or None
-    ledger : Ledger
-    standing : Standing
+    checkpoint : RoundsCheckpoint
+    progress : ShardProgress
         How far the shards are.
     bar : tqdm
-        Counts phases of shards.
+        Counts algorithm of shards.
     interrupts : Interrupts
         Signals are let in while others work.
     title : str
     """
 
-    phases: Phases
+    algorithm: ShardAlgorithm
     n_rounds: int
     enough: Enough | None
-    ledger: Ledger
-    standing: Standing
+    checkpoint: RoundsCheckpoint
+    progress: ShardProgress
     bar: Any
     interrupts: Interrupts
     title: str
 
-    def goes_on(self, number: int) -> bool:
+    def needs_round(self, number: int) -> bool:
         """Whether a round is to be done, once those before it have told."""
-        if number < self.standing.earliest:
+        if number < self.progress.earliest:
             return True
         if number >= self.n_rounds:
             return False
-        return not (number and self.enough and self.enough(self.ledger.told(number)))
+        return not (number and self.enough and self.enough(self.checkpoint.told(number)))
 
-    def may_go_on(self, number: int) -> bool:
+    def may_need_round(self, number: int) -> bool:
         """Whether a round may come, as far as is known before others have told."""
-        return number < max(self.standing.earliest, self.n_rounds)
+        return number < max(self.progress.earliest, self.n_rounds)
 
     def begin(self) -> None:
         """Let the bar know how much there is to do."""
-        n_rounds = max(self.n_rounds, self.standing.earliest) - self.standing.complete
-        self.bar.total = self.bar.n + 2 * max(n_rounds, 0) * self.phases.n_shards
+        n_rounds = max(self.n_rounds, self.progress.earliest) - self.progress.complete
+        self.bar.total = self.bar.n + 2 * max(n_rounds, 0) * self.algorithm.n_shards
 
-    def note_look(self) -> None:
+    def record_count(self) -> None:
         """Note that a shard has been looked at."""
         self.bar.update(1)
 
-    def note_settled(self, shard: int, number: int) -> None:
+    def record_accumulated(self, shard: int, number: int) -> None:
         """Note that a shard has settled a round."""
-        self.standing.settle(shard, number)
+        self.progress.record(shard, number)
         self.bar.update(1)
 
 
-class Ledger:
+class RoundsCheckpoint:
     """A run in a folder, which goes on where an earlier session ended.
 
     Parameters
@@ -94,18 +94,18 @@ class Ledger:
         self, folder: Path, identity: Mapping[str, Any], n_shards: int, *, durable: bool
     ) -> None:
         """Read what earlier sessions left."""
-        self._journal = DirectoryJournal(folder)
-        self._journal.open(identity)
+        self._checkpoint = DirectoryJournal(folder)
+        self._checkpoint.open(identity)
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self._told: dict[int, Plain] = {}
-        # As the journal names it: as it will be read.
+        # As the checkpoint names it: as it will be read.
         run = fingerprint(json.loads(json.dumps(identity)))
-        self.states = States(folder.absolute(), run, durable)
+        self.states = ShardCheckpoint(folder.absolute(), run, durable)
         self._n_shards = n_shards
         self._read()
 
     def _read(self) -> None:
-        for number, load in self._journal.answers():
+        for number, load in self._checkpoint.answers():
             record = load()
             if record is not None:
                 self._told[number] = unprefixed(_TOLD, record)
@@ -116,23 +116,23 @@ class Ledger:
         """Time spent so far, earlier sessions included."""
         return self._seconds_before + time.perf_counter() - self._began
 
-    def note(self, number: int, told: Plain) -> None:
+    def record(self, number: int, told: Plain) -> None:
         """Write down what a round told, before any shard settles it."""
         if number not in self._told:
-            self._journal.keep(number, prefixed(_TOLD, told) | {_SECONDS: self.seconds})
-            self._journal.flush()
+            self._checkpoint.keep(number, prefixed(_TOLD, told) | {_SECONDS: self.seconds})
+            self._checkpoint.flush()
             self._told[number] = told
 
     def told(self, n_rounds: int) -> tuple[Plain, ...]:
         """What the first rounds told."""
         return tuple(self._told[number] for number in range(n_rounds))
 
-    def look_around(self) -> Standing:
+    def read_progress(self) -> ShardProgress:
         """How far the shards are, by their states in the folder."""
-        return Standing(self.states.found(self._n_shards), self._told)
+        return ShardProgress(self.states.found(self._n_shards), self._told)
 
 
-class Standing:
+class ShardProgress:
     """How far the shards are while a run goes on.
 
     Parameters
@@ -160,7 +160,7 @@ class Standing:
         """Shards that have not settled a round."""
         return [shard for shard, rounds in enumerate(self._settled) if rounds <= number]
 
-    def settle(self, shard: int, number: int) -> None:
+    def record(self, shard: int, number: int) -> None:
         """Note that a shard has settled a round."""
         self._settled[shard] = max(self._settled[shard], number + 1)
 

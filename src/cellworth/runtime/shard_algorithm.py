@@ -1,4 +1,4 @@
-"""What a run over the shards of a table is made of: rounds of two phases, and what they leave."""
+"""ShardAlgorithm: what a run does with the shards of a table, and where shards are kept."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from cellworth.files import written_atomically
 from cellworth.packing import Plain, PlainFile, prefixed, write_plain
-from cellworth.runtime.checkpoint import failing_disk_explained
+from cellworth.runtime.checkpoint import explain_disk_errors
 
 # Arrays by name, which belong to one shard and are about as large as its values.
-State = dict[str, NDArray[Any]]
+ShardState = dict[str, NDArray[Any]]
 _SECONDS_TO_KEEP = 60.0
 # Rounds that may be in flight at a time, so that a shard may be so far ahead of another.
 MOST_IN_FLIGHT = 3
@@ -32,29 +32,29 @@ _CONTENT = "state"
 
 
 @dataclass(frozen=True, eq=False)
-class Resolved:
+class RoundResult:
     """What all shards together know of a round.
 
     Parameters
     ----------
     shared : object
         Goes to every shard; some megabytes.
-    parts : mapping
-        From shards to what only they need; a shard may have none.
-    told : dict
-        Small arrays and plain values for the process that drives the run.
+    per_shard : mapping
+        From shards to the data that only they need; a shard may have none.
+    report : dict
+        Small arrays and plain values for the driver process.
     """
 
     shared: Any
-    parts: Mapping[int, Any]
-    told: Plain
+    per_shard: Mapping[int, Any]
+    report: Plain
 
     def __sizeof__(self) -> int:
         """Bytes of the most of it: a cluster asks, to keep work where most of it is."""
         return int(getattr(self.shared, "nbytes", 0))
 
 
-class Phases(Protocol):
+class ShardAlgorithm(Protocol):
     """The plan of one run; it travels to workers, and all of it is pure.
 
     Rounds are numbered from 0. In a round every shard is looked at, what was seen is merged and
@@ -75,7 +75,7 @@ class Phases(Protocol):
         """What every shard needs to know before a round of this number; some megabytes."""
         ...
 
-    def look(self, rows: Any, prepared: Any, /) -> Any:
+    def count(self, rows: Any, prepared: Any, /) -> Any:
         """First phase: a summary of a shard's rows."""
         ...
 
@@ -83,19 +83,21 @@ class Phases(Protocol):
         """Two summaries as one: the same in any order and any tree."""
         ...
 
-    def resolve(self, prepared: Any, summary: Any, /) -> Resolved:
+    def finalize(self, prepared: Any, summary: Any, /) -> RoundResult:
         """Make of the summary of all shards what they need to settle."""
         ...
 
-    def blank(self, rows: Any, /) -> State:
-        """State of a shard before its first round."""
+    def initial_state(self, rows: Any, /) -> ShardState:
+        """ShardState of a shard before its first round."""
         ...
 
-    def settle(self, rows: Any, prepared: Any, shared: Any, part: Any, state: State, /) -> State:
+    def accumulate(
+        self, rows: Any, prepared: Any, shared: Any, part: Any, state: ShardState, /
+    ) -> ShardState:
         """Second phase: a shard's state after the round; it may change the one it gets."""
         ...
 
-    def publish(self, rows: Any, state: State, shard: int, folder: Path, /) -> dict[str, Any]:
+    def write(self, rows: Any, state: ShardState, shard: int, folder: Path, /) -> dict[str, Any]:
         """Write the result of a shard into a folder; what is returned can be written as JSON.
 
         It may change the state that it gets. Asked again for the same, it writes the same.
@@ -104,13 +106,13 @@ class Phases(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class ShardRunResult:
     """How a run over shards ended.
 
     Parameters
     ----------
-    told : tuple of dict
-        What each round told, in order; earlier sessions included.
+    reports : tuple of dict
+        The report of each round, in order; earlier sessions included.
     entries : tuple of dict
         What publishing each shard returned.
     interrupted : bool
@@ -119,13 +121,13 @@ class Finished:
         Time spent, earlier sessions included.
     """
 
-    told: tuple[Plain, ...]
+    reports: tuple[Plain, ...]
     entries: tuple[dict[str, Any], ...]
     interrupted: bool
     seconds: float
 
 
-def as_arrays(state: Mapping[str, Any]) -> State:
+def as_arrays(state: Mapping[str, Any]) -> ShardState:
     """Refuse what is not a state: it would be written otherwise than it is."""
     for name, array in state.items():
         if not isinstance(array, np.ndarray):
@@ -134,7 +136,7 @@ def as_arrays(state: Mapping[str, Any]) -> State:
 
 
 @dataclass(frozen=True, eq=False)
-class Settlement:
+class RoundUpdate:
     """What a round brought, for shards that settle it.
 
     Parameters
@@ -155,7 +157,7 @@ class Settlement:
     complete: int
 
 
-class Bench:
+class ShardCache:
     """Works on shards of one run, in one process; any number of threads may ask at a time.
 
     Everything on it can be had again: rows from their files, states from the run's folder. Sent to
@@ -163,27 +165,31 @@ class Bench:
 
     Parameters
     ----------
-    phases : Phases
-    states : States
-    n_places : int
+    algorithm : ShardAlgorithm
+    states : ShardCheckpoint
+    n_cached : int
         Shards whose rows and states are held at a time, those that are worked on included. More
         are held only while more threads than that work.
     """
 
     def __init__(
-        self, phases: Phases, states: States, n_places: int, name: str | None = None
+        self,
+        algorithm: ShardAlgorithm,
+        states: ShardCheckpoint,
+        n_cached: int,
+        name: str | None = None,
     ) -> None:
         """Begin with nothing open."""
-        self.phases, self.states, self.n_places = phases, states, n_places
+        self.algorithm, self.states, self.n_cached = algorithm, states, n_cached
         self.name = name or uuid4().hex
         self.last_used = time.monotonic()
         self._lock = threading.Lock()
-        self._places: OrderedDict[int, _Place] = OrderedDict()
+        self._shards: OrderedDict[int, _CachedShard] = OrderedDict()
         self._prepared: dict[int, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without what lies on it."""
-        return _arrived, (self.phases, self.states, self.n_places, self.name)
+        return _arrived, (self.algorithm, self.states, self.n_cached, self.name)
 
     def keep(self, number: int, prepared: Any) -> None:
         """Keep what was prepared for a round until shards settle it; only of rounds in flight."""
@@ -197,16 +203,16 @@ class Bench:
         with self._lock:
             found = self._prepared.get(number)
         if found is None:
-            found = self.phases.prepare(number)
+            found = self.algorithm.prepare(number)
             self.keep(number, found)
         return found
 
-    def look(self, shard: int, prepared: Any) -> Any:
+    def count(self, shard: int, prepared: Any) -> Any:
         """Summary of a shard."""
         with self.hold(shard) as place:
-            return self.phases.look(place.rows, prepared)
+            return self.algorithm.count(place.rows, prepared)
 
-    def settle(self, shard: int, settlement: Settlement) -> None:
+    def accumulate(self, shard: int, settlement: RoundUpdate) -> None:
         """Have a shard settle a round, unless it has: the state in the folder tells."""
         number = settlement.number
         if self.states.holds(shard, number + 1):
@@ -215,39 +221,43 @@ class Bench:
             state = self._state(place, shard, number)
             # What is left of it if settling fails is no state.
             place.state = None
-            state = self.phases.settle(
+            state = self.algorithm.accumulate(
                 place.rows, settlement.prepared, settlement.shared, settlement.part, state
             )
             self.states.write(shard, number + 1, state, settlement.complete)
             place.state = number + 1, state
 
-    def publish(self, shard: int, rounds: int, into: Path) -> dict[str, Any]:
+    def write(self, shard: int, rounds: int, into: Path) -> dict[str, Any]:
         """Write the result of a shard after so many rounds."""
         with self.hold(shard) as place, place.settling:
             state = self._state(place, shard, rounds)
             # It may be changed on the way into a file.
             place.state = None
-            return self.phases.publish(place.rows, state, shard, into)
+            return self.algorithm.write(place.rows, state, shard, into)
 
-    def _state(self, place: _Place, shard: int, rounds: int) -> State:
+    def _state(self, place: _CachedShard, shard: int, rounds: int) -> ShardState:
         if place.state is not None and place.state[0] == rounds:
             return place.state[1]
         # One at a time: it is as large as the other.
         place.state = None
-        return self.phases.blank(place.rows) if rounds == 0 else self.states.read(shard, rounds)
+        return (
+            self.algorithm.initial_state(place.rows)
+            if rounds == 0
+            else self.states.read(shard, rounds)
+        )
 
     @contextmanager
-    def hold(self, shard: int) -> Iterator[_Place]:
+    def hold(self, shard: int) -> Iterator[_CachedShard]:
         """Where a shard lies, which is not cleared in here; after that, once others need room."""
         with self._lock:
-            place = self._places.setdefault(shard, _Place())
-            self._places.move_to_end(shard)
+            place = self._shards.setdefault(shard, _CachedShard())
+            self._shards.move_to_end(shard)
             place.n_users += 1
             self._clear()
         try:
             with place.opening:
                 if not place.is_open:
-                    place.rows = self.phases.open(shard)
+                    place.rows = self.algorithm.open(shard)
                     place.is_open = True
             yield place
         finally:
@@ -259,63 +269,65 @@ class Bench:
     def is_idle(self) -> bool:
         """Whether nobody has worked on it for a while."""
         with self._lock:
-            busy = any(place.n_users for place in self._places.values())
+            busy = any(place.n_users for place in self._shards.values())
         return not busy and time.monotonic() - self.last_used > _SECONDS_TO_KEEP
 
     def _clear(self) -> None:
-        idle = [shard for shard, place in self._places.items() if place.n_users == 0]
-        for shard in idle[: max(len(self._places) - self.n_places, 0)]:
-            del self._places[shard]
+        idle = [shard for shard, place in self._shards.items() if place.n_users == 0]
+        for shard in idle[: max(len(self._shards) - self.n_cached, 0)]:
+            del self._shards[shard]
 
 
-# Dask drops copies of a bench from workers that have nothing to do for a moment, and what lies on
+# Dask drops copies of a cache from workers that have nothing to do for a moment, and what lies on
 # it with them; so the latest one is held here, for a while.
-_held: dict[str, Bench] = {}
+_held: dict[str, ShardCache] = {}
 _holding = threading.Lock()
 
 
-def _arrived(phases: Phases, states: States, n_places: int, name: str) -> Bench:
+def _arrived(
+    algorithm: ShardAlgorithm, states: ShardCheckpoint, n_cached: int, name: str
+) -> ShardCache:
     with _holding:
         if name not in _held:
             _held.clear()
-            _held[name] = Bench(phases, states, n_places, name)
+            _held[name] = ShardCache(algorithm, states, n_cached, name)
             _let_go_later(_held[name])
         return _held[name]
 
 
-def _let_go_later(bench: Bench) -> None:
-    timer = threading.Timer(_SECONDS_TO_KEEP, _let_go, (bench,))
+def _let_go_later(cache: ShardCache) -> None:
+    timer = threading.Timer(_SECONDS_TO_KEEP, _let_go, (cache,))
     timer.daemon = True
     timer.start()
 
 
-def _let_go(bench: Bench) -> None:
+def _let_go(cache: ShardCache) -> None:
     with _holding:
-        if _held.get(bench.name) is not bench:
+        if _held.get(cache.name) is not cache:
             return
-        if bench.is_idle:
-            del _held[bench.name]
+        if cache.is_idle:
+            del _held[cache.name]
             return
-    _let_go_later(bench)
+    _let_go_later(cache)
 
 
 @dataclass(eq=False)
-class _Place:
+class _CachedShard:
     """A shard's rows, and its latest state with the rounds that it has settled."""
 
     rows: Any = None
     is_open: bool = False
-    state: tuple[int, State] | None = None
+    state: tuple[int, ShardState] | None = None
     n_users: int = 0
     opening: threading.Lock = field(default_factory=threading.Lock)
     settling: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Setback(Exception):  # noqa: N818 (the run goes on)
+class RecoverableError(Exception):
     """Something was lost that can be had again: look around and go on from there."""
 
 
-class DamagedState(Setback):
+class DamagedStateError(RecoverableError):
     """A file does not hold the state that its name promises."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -324,13 +336,13 @@ class DamagedState(Setback):
         self.path, self.reason = path, reason
 
 
-class MissingState(Setback):
+class MissingStateError(RecoverableError):
     """A state is not there, which was seen a moment ago."""
 
 
 @dataclass(frozen=True)
-class States:
-    """States of the shards of one run; any number of processes may read and write them.
+class ShardCheckpoint:
+    """ShardCheckpoint of the shards of one run; any number of processes may read and write them.
 
     A state that has settled n rounds is written once, under a name of its own, and never changed:
     who finds it there need not settle again. So a round counts once, whoever is killed.
@@ -353,27 +365,27 @@ class States:
         path = self._path(shard, rounds)
         try:
             return self._head(path) == (self.run, shard, rounds)
-        except (FileNotFoundError, DamagedState):
+        except (FileNotFoundError, DamagedStateError):
             return False
 
-    def read(self, shard: int, rounds: int) -> State:
-        """State after so many rounds; its checksums are looked at."""
+    def read(self, shard: int, rounds: int) -> ShardState:
+        """ShardState after so many rounds; its checksums are looked at."""
         path = self._path(shard, rounds)
         try:
             if self._head(path) != (self.run, shard, rounds):
-                raise DamagedState(path, "it belongs to another run, shard or round")
+                raise DamagedStateError(path, "it belongs to another run, shard or round")
             (state,) = PlainFile(path).read(_CONTENT)
         except FileNotFoundError as error:
-            raise MissingState(f"{path} is gone; has somebody deleted it?") from error
+            raise MissingStateError(f"{path} is gone; has somebody deleted it?") from error
         except ValueError as error:
-            raise DamagedState(path, str(error)) from error
+            raise DamagedStateError(path, str(error)) from error
         return state
 
-    def write(self, shard: int, rounds: int, state: State, complete: int) -> None:
+    def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
         """Keep a state; those before the rounds that all shards have settled go."""
         head = {"run": self.run, "shard": shard, "rounds": rounds}
         with (
-            failing_disk_explained(self.folder),
+            explain_disk_errors(self.folder),
             written_atomically(self._path(shard, rounds), durable=self.durable) as file,
         ):
             write_plain(file, head | prefixed(_CONTENT, as_arrays(state)))
@@ -412,7 +424,7 @@ class States:
             head = self._head(path)
         except FileNotFoundError:
             return False
-        except DamagedState as damaged:
+        except DamagedStateError as damaged:
             set_aside(damaged)
             return False
         if head != (self.run, shard, rounds):
@@ -427,7 +439,7 @@ class States:
             head = PlainFile(path).rest
             return head["run"], int(head["shard"]), int(head["rounds"])
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedState(path, str(error)) from error
+            raise DamagedStateError(path, str(error)) from error
 
     def _path(self, shard: int, rounds: int) -> Path:
         return self.folder / f"shard-{shard:06d}-{rounds:08d}.npz"
@@ -451,7 +463,7 @@ def _latest_without_gaps(rounds: list[int]) -> range:
     return range(first, last + 1)
 
 
-def set_aside(damaged: DamagedState) -> bool:
+def set_aside(damaged: DamagedStateError) -> bool:
     """Give a damaged file another name, if it is there: the shard goes on from the state before."""
     other = damaged.path.with_name(f"damaged-{damaged.path.name}")
     try:

@@ -20,7 +20,7 @@ import cloudpickle
 
 Answers = list[tuple[int, Any]]
 # Requests in flight for each worker: one runs, one waits.
-AHEAD = 2
+REQUESTS_PER_WORKER = 2
 # Losses without any answer in between: then it is the work that kills the workers.
 _MOST_LOSSES_IN_A_ROW = 5
 _log = logging.getLogger(__name__)
@@ -41,27 +41,27 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostAnswer:
     """A request whose worker died; it must be sent again."""
 
     error: BaseException | None
 
 
 @dataclass(frozen=True)
-class Later:
+class LazyAnswer:
     """An answer that is kept elsewhere until its turn comes: memory need not hold it.
 
     Parameters
     ----------
     load : callable
-        Returns the answer, a Failure, or Lost.
+        Returns the answer, a Failure, or LostAnswer.
     """
 
     load: Callable[[], Any]
 
 
-class Crew(Protocol):
-    """Workers that are at it."""
+class WorkerPool(Protocol):
+    """ShardRunner that are at it."""
 
     @property
     def capacity(self) -> int:
@@ -73,15 +73,15 @@ class Crew(Protocol):
         ...
 
     def completed(self, seconds: float | None = None) -> Answers:
-        """Wait for an answer, a Failure or something that is there Later; return all of them.
+        """Wait for an answer, a Failure or something that is there LazyAnswer; return all of them.
 
         There may be none, because so many seconds are over or a worker died.
         """
         ...
 
 
-class Alone:
-    """A crew of one: this thread, which answers when answers are asked for.
+class SerialPool:
+    """A pool of one: this thread, which answers when answers are asked for.
 
     Parameters
     ----------
@@ -105,15 +105,15 @@ class Alone:
         return [(number, attempt(self._work, request))]
 
 
-class FutureCrew:
-    """A crew whose pool works with futures; what is lost with a worker is sent again.
+class FuturePool:
+    """A pool whose pool works with futures; what is lost with a worker is sent again.
 
     Parameters
     ----------
     send : callable
         From number and request to a future of its answer.
     read : callable
-        From a future that is done to an answer, a Failure, a Later or a Lost.
+        From a future that is done to an answer, a Failure, a LazyAnswer or a LostAnswer.
     count : callable
         How many workers there are.
     """
@@ -133,7 +133,7 @@ class FutureCrew:
     @property
     def capacity(self) -> int:
         """Two for each worker, and at least for one."""
-        return AHEAD * max(self._count(), 1)
+        return REQUESTS_PER_WORKER * max(self._count(), 1)
 
     @property
     def flying(self) -> list[Any]:
@@ -149,14 +149,14 @@ class FutureCrew:
     def completed(self, seconds: float | None = None) -> Answers:
         """Wait for an answer; there may be none in time, or because a worker died."""
         answers: Answers = []
-        lost: list[tuple[int, Any, Lost]] = []
+        lost: list[tuple[int, Any, LostAnswer]] = []
         for number, future in taken(self._ready, seconds):
             request, latest = self._flying.get(number, (None, None))
             # Else it has been sent again in the meantime.
             if future is latest:
                 del self._flying[number]
                 answer = self._read(future)
-                if isinstance(answer, Lost):
+                if isinstance(answer, LostAnswer):
                     lost.append((number, request, answer))
                 else:
                     answers.append((number, answer))
@@ -177,7 +177,7 @@ class Cancelled(Exception):  # noqa: N818 (nothing went wrong)
     """Ends a task whose answer nobody waits for any more."""
 
 
-def cancel_here_by(cancelled: threading.Event) -> None:
+def cancel_thread_on(cancelled: threading.Event) -> None:
     """Let tasks of this thread be ended by an event."""
     _here.cancelled = cancelled
 
@@ -197,14 +197,14 @@ def attempt(work: Callable[[Any], Any], request: Any) -> Any:
         return Failure(error)
 
 
-def sound(answer: Any) -> Any:
+def unwrap(answer: Any) -> Any:
     """Return an answer; raise what a request ended with instead."""
     if isinstance(answer, Failure):
         raise answer.error
     return answer
 
 
-def portable(work: Callable[[Any], Any], request: Any) -> Any:
+def attempt_in_worker(work: Callable[[Any], Any], request: Any) -> Any:
     """Answer a request for another process; what went wrong arrives with its traceback."""
     answer = attempt(work, request)
     if not isinstance(answer, Failure):
@@ -238,34 +238,34 @@ class Hands:
 
     Parameters
     ----------
-    crew : Crew
+    pool : WorkerPool
     interrupts : Interrupts
         Signals are let in while answers are waited for.
     """
 
-    crew: Crew
+    pool: WorkerPool
     interrupts: Interrupts
 
     def each(self, requests: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Places of requests and their answers, as they come; what is lost is asked for again."""
         coming, flying = enumerate(requests), dict[int, Any]()
         while True:
-            while len(flying) < self.crew.capacity:
+            while len(flying) < self.pool.capacity:
                 place, request = next(coming, (None, None))
                 if place is None:
                     break
                 self._send(place, request, flying)
             if not flying:
                 return
-            with self.interrupts.allowed():
-                done = self.crew.completed()
+            with self.interrupts.allow():
+                done = self.pool.completed()
             for place, answer in done:
                 request = flying.pop(place)
-                here = answer.load() if isinstance(answer, Later) else answer
-                if isinstance(here, Lost):
+                here = answer.load() if isinstance(answer, LazyAnswer) else answer
+                if isinstance(here, LostAnswer):
                     self._send(place, request, flying)
                 else:
-                    yield place, sound(here)
+                    yield place, unwrap(here)
 
     def one(self, request: Any) -> Any:
         """Return the answer to a single request."""
@@ -273,7 +273,7 @@ class Hands:
         return answer
 
     def _send(self, place: int, request: Any, flying: dict[int, Any]) -> None:
-        self.crew.submit(place, request)
+        self.pool.submit(place, request)
         flying[place] = request
 
 
@@ -292,16 +292,16 @@ class Interrupts:
         self._n_spared = 0
 
     @property
-    def came(self) -> bool:
+    def received(self) -> bool:
         """Whether there was a signal."""
         return bool(self._came)
 
-    def wait_for_the_end(self) -> None:
+    def ignore_next(self) -> None:
         """From now on the first signal changes nothing, because the end is near; the next does."""
         self._n_spared = max(len(self._came), 1)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Take the signals for as long as a run goes on."""
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -319,7 +319,7 @@ class Interrupts:
                 signal.raise_signal(self._came[-1])
 
     @contextmanager
-    def allowed(self) -> Iterator[None]:
+    def allow(self) -> Iterator[None]:
         """Let a signal, also one that came before, raise KeyboardInterrupt in here."""
         self._allowed = True
         try:
@@ -331,7 +331,7 @@ class Interrupts:
 
     def check(self) -> None:
         """Let a signal that came before raise KeyboardInterrupt."""
-        with self.allowed():
+        with self.allow():
             pass
 
     def _note(self, number: int, frame: Any) -> None:
@@ -348,7 +348,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Give freed memory back, where the C library can be asked to.
 
     It keeps what was freed for the next need, and a pass over many small batches leaves a hundred

@@ -15,9 +15,9 @@ import numpy as np
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.neighbours.distances import Columns, Wholes
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.progress import steps_bar
+from cellworth.runtime.progress import make_progress_bar
 from cellworth.runtime.shard_algorithm import require_folder
-from cellworth.runtime.workers import Hands, Interrupts, give_back
+from cellworth.runtime.workers import Hands, Interrupts, release_memory
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.shards import ShardRows, load, sampled
 from cellworth.sharded.summaries import TableSummary, summarise
@@ -98,11 +98,11 @@ def _each_shard(
     """Numbers of shards and what was made of each, as they come."""
     interrupts = Interrupts()
     with (
-        interrupts.watched(),
-        closing(steps_bar(title, table.n_shards, shown=show_progress)) as bar,
-        executor.start(work, title) as crew,
+        interrupts.watch(),
+        closing(make_progress_bar(title, table.n_shards, shown=show_progress)) as bar,
+        executor.start(work, title) as pool,
     ):
-        for number, answer in Hands(crew, interrupts).each(range(table.n_shards)):
+        for number, answer in Hands(pool, interrupts).each(range(table.n_shards)):
             bar.update(1)
             yield number, answer
-    give_back()
+    release_memory()

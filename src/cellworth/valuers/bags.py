@@ -19,7 +19,7 @@ from cellworth.games.fitting import seeded
 from cellworth.moments import Contribution, Moments, Tally
 from cellworth.neighbours.columns import GAP, CategoricalColumn, NumericColumn, read_column
 from cellworth.problem import Problem, target_groups
-from cellworth.runtime import TaskBook, leave_if_cancelled
+from cellworth.runtime import TaskPlanner, leave_if_cancelled
 from cellworth.tables import Table
 
 Floats = NDArray[np.float64]
@@ -350,11 +350,11 @@ class TreeScores:
         return Contrast(inside, outside, self.tally)
 
 
-def score_book(contrast: bool) -> TaskBook:
+def score_book(contrast: bool) -> TaskPlanner:
     """Keep the books of scores: tables are filled where tasks are folded, and do not travel."""
     if contrast:
-        return TaskBook(Contrast, TreeScores, TreeScores.contrast)
-    return TaskBook(Contribution, TreeScores, TreeScores.inside)
+        return TaskPlanner(Contrast, TreeScores, TreeScores.contrast)
+    return TaskPlanner(Contribution, TreeScores, TreeScores.inside)
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,8 +97,8 @@ class _OpenTask:
     waiting_for: int
 
 
-class UtilityBook:
-    """The bookkeeper of a run: what is known, what is asked for, what the run has met.
+class UtilityPlanner:
+    """The planner of a run: what is known, what is asked for, what the run has met.
 
     Utilities are asked for once, even while another task waits for the same one: tasks are booked
     in order, so that the answer is there when it is needed. What a run meets, and so where its

@@ -51,7 +51,7 @@ class ExactValuer(ModelValuer):
         Where coalitions are looked at: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or
         ``Dask(client)``. None: as ``joblib.parallel_config`` says, else in processes on all cores
         if the run takes more than some seconds.
-    checkpoint : path or Journal, default=None
+    checkpoint : path or Checkpoint, default=None
         Folder in which the run is written down: killed at any moment, or stopped by its budget, it
         goes on from there with the next ``fit``.
     shard : tuple of int, default=None

@@ -40,11 +40,11 @@ from cellworth.runtime import (
     Progress,
     Serial,
     StoppingRule,
-    TaskBook,
+    TaskPlanner,
     Work,
-    in_threads,
+    choose_thread_executor,
 )
-from cellworth.runtime.rounds import workers_of
+from cellworth.runtime.rounds import get_shard_runner
 from cellworth.scores import Scores
 from cellworth.semivalues import Semivalue, Shapley
 from cellworth.sharded.layouts import refuse_without_judges
@@ -157,7 +157,7 @@ class KNNValuer(Valuer):
         Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
         values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
         ``Threads`` on all cores. Not ``Processes`` for a ShardedTable.
-    checkpoint : path or Journal, default=None
+    checkpoint : path or Checkpoint, default=None
         Folder in which the run is written down: killed at any moment, or stopped by its budget, it
         goes on from there with the next ``fit``. That of a ShardedTable is a folder, which all
         workers of a cluster share; it also holds the rows as they were prepared, and the result.
@@ -416,8 +416,8 @@ class KNNValuer(Valuer):
                 )
         refuse_without_judges(given.X_val, given.y_val)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        executor = settings.executor or in_threads()
-        workers_of(executor)
+        executor = settings.executor or choose_thread_executor()
+        get_shard_runner(executor)
         given.table.refuse_changed_files()
         return settings, executor
 
@@ -494,9 +494,9 @@ class KNNValuer(Valuer):
         work = Work(tasks, tasks.contribution)
         outcome = settings.run(
             work,
-            bookkeeper=TaskBook(Sweeps),
+            planner=TaskPlanner(Sweeps),
             stop=_stop(sweeps, len(tasks.questions.parts), self.stop),
-            executor=settings.executor or in_threads(),
+            executor=settings.executor or choose_thread_executor(),
             identity=run_identity(
                 question,
                 game,

@@ -34,19 +34,19 @@ from cellworth.provenance import (
 )
 from cellworth.runtime import (
     AfterTasks,
-    Bookkeeper,
     DirectoryJournal,
     Outcome,
+    Planner,
     Progress,
     StoppingRule,
     Work,
+    choose_process_executor,
     count_tasks,
-    in_processes,
 )
 from cellworth.shrinkage import errors_of_shares
 from cellworth.sums import OwnerSums
 from cellworth.valuation import Valuation
-from cellworth.valuers.bookkeeping import Known, Lookup, UtilityBook, coalition_bytes
+from cellworth.valuers.bookkeeping import Known, Lookup, UtilityPlanner, coalition_bytes
 from cellworth.valuers.scoring import scores_of_game
 from cellworth.valuers.settings import Settings
 
@@ -86,7 +86,7 @@ class Method:
     answer : callable or None
         What a worker makes of a task, where it is more than utilities to look at; a pure function
         of the task.
-    bookkeeper : Bookkeeper or None
+    planner : Planner or None
         What such answers add.
     describe : callable
         What stands behind the progress bar.
@@ -112,7 +112,7 @@ class Method:
     tasks_per_round: int
     estimate: Estimate | None = None
     answer: Callable[[Any], Any] | None = None
-    bookkeeper: Bookkeeper | None = None
+    planner: Planner | None = None
     describe: Callable[[Progress], str] = count_tasks
     has_errors: bool = True
     shrink: bool = False
@@ -230,17 +230,17 @@ def value_blocks(
         # digits may differ between machines.
         total=f"{ends.total:.9g}",
     )
-    if settings.journal is not None:
+    if settings.checkpoint is not None:
         # Before anything is put beside it.
-        settings.journal.open(identity)
+        settings.checkpoint.open(identity)
     book, work = _book(game, question, method, settings, ends)
     n_utilities = _most_utilities(method)
     outcome = settings.run(
         work,
-        bookkeeper=book,
+        planner=book,
         stop=method.stop,
         executor=settings.executor
-        or in_processes(work, min(ends.seconds * n_utilities, method.stop.most_seconds)),
+        or choose_process_executor(work, min(ends.seconds * n_utilities, method.stop.most_seconds)),
         identity=identity,
         title=method.name,
         tasks_per_round=method.tasks_per_round,
@@ -365,12 +365,12 @@ def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str
 
 def _book(
     game: Game, question: dict[str, Any], method: Method, settings: Settings, ends: Corners
-) -> tuple[Bookkeeper, Callable[[Any], Any]]:
+) -> tuple[Planner, Callable[[Any], Any]]:
     """Who keeps the books of a run, and what its workers do."""
     if method.estimate is None:
-        if method.answer is None or method.bookkeeper is None:
-            raise ValueError(f"the method {method.name!r} has no estimate and no bookkeeper.")
-        return method.bookkeeper, Work(method.design, method.answer)
+        if method.answer is None or method.planner is None:
+            raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
+        return method.planner, Work(method.design, method.answer)
     name, known = "", ends.known
     # An empty cache is one, too.
     cache = _cache_beside(settings, question) if settings.cache is None else settings.cache
@@ -379,7 +379,7 @@ def _book(
         _refuse_another_game(cache, name, known)
         cache.keep(name, {coalition: each.kept for coalition, each in known.items()})
     most_deviations = _most_deviations(_most_utilities(method))
-    book = UtilityBook(
+    book = UtilityPlanner(
         method.design,
         method.estimate,
         method.stop,
@@ -407,12 +407,12 @@ def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
     """A cache in the folder of the checkpoint, for other runs of the same game."""
     # Shards may be on many machines, and SQLite is for one; some games no cache can name.
     if (
-        not isinstance(settings.journal, DirectoryJournal)
+        not isinstance(settings.checkpoint, DirectoryJournal)
         or settings.shard is not None
         or question.get("content", "") is None
     ):
         return None
-    cache = FileCache(settings.journal.folder / CACHE_FILE)
+    cache = FileCache(settings.checkpoint.folder / CACHE_FILE)
     try:
         cache.find("", [])
     except (OSError, ValueError) as error:

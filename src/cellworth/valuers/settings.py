@@ -16,11 +16,11 @@ from cellworth.counts import is_whole
 from cellworth.games import Game
 from cellworth.provenance import content_hash, described
 from cellworth.runtime import (
-    Bookkeeper,
+    Checkpoint,
     DirectoryJournal,
     Executor,
-    Journal,
     Outcome,
+    Planner,
     Progress,
     StoppingRule,
     run,
@@ -36,7 +36,7 @@ class Settings:
     row_semivalue: Semivalue
     column_semivalue: Semivalue
     executor: Executor | None
-    journal: Journal | None
+    checkpoint: Checkpoint | None
     shard: tuple[int, int] | None
     progress: bool
     on_round: Callable[[Progress], Any] | None
@@ -56,7 +56,7 @@ class Settings:
         cache: Any = None,
     ) -> Settings:
         """Fill in defaults and refuse what does not fit."""
-        journal = _checked_checkpoint(checkpoint)
+        checkpoint = _checked_checkpoint(checkpoint)
         if on_round is not None and not callable(on_round):
             raise TypeError(f"on_round is {on_round!r}; give a function of a Progress.")
         if shard is not None and cache is not None:
@@ -70,8 +70,8 @@ class Settings:
             _checked(
                 executor, Executor, "executor", "Serial(), Threads(2), Processes(2), Dask(client)"
             ),
-            journal,
-            None if shard is None else _checked_shard(shard, journal),
+            checkpoint,
+            None if shard is None else _checked_shard(shard, checkpoint),
             progress,
             on_round,
             _checked(cache, Cache, "cache", "MemoryCache(), FileCache(path)"),
@@ -94,7 +94,7 @@ class Settings:
         self,
         work: Callable[[Any], Any],
         *,
-        bookkeeper: Bookkeeper,
+        planner: Planner,
         stop: StoppingRule,
         executor: Executor,
         identity: Mapping[str, Any],
@@ -104,22 +104,22 @@ class Settings:
         """Run a piece of work as the settings say; a shard of it has no outcome of its own."""
         if self.shard is None:
             return run(
-                work, bookkeeper=bookkeeper, stop=stop, executor=executor, journal=self.journal,
+                work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
                 identity=identity, title=title, show_progress=self.progress,
                 on_round=self.on_round, **given,
             )  # fmt: skip
-        _refuse_endless_shard(stop, bookkeeper)
-        assert self.journal is not None  # noqa: S101 (checked with the shard)
+        _refuse_endless_shard(stop, planner)
+        assert self.checkpoint is not None  # noqa: S101 (checked with the shard)
         run_shard(
-            work, shard=self.shard, bookkeeper=bookkeeper, stop=stop, executor=executor,
-            journal=self.journal, identity=identity, title=title, show_progress=self.progress,
+            work, shard=self.shard, planner=planner, stop=stop, executor=executor,
+            checkpoint=self.checkpoint, identity=identity, title=title, show_progress=self.progress,
         )  # fmt: skip
         return None
 
 
-def _refuse_endless_shard(stop: StoppingRule, bookkeeper: Bookkeeper) -> None:
+def _refuse_endless_shard(stop: StoppingRule, planner: Planner) -> None:
     limits, rules = [stop.most_tasks], "AfterTasks(n)"
-    if bookkeeper.counts_utilities:
+    if planner.counts_utilities:
         limits, rules = [*limits, stop.most_utilities], f"{rules} or AfterUtilities(n)"
     if math.isinf(min(limits)):
         raise ValueError(
@@ -176,15 +176,16 @@ def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
     return semivalue
 
 
-def _checked_checkpoint(checkpoint: Any) -> Journal | None:
+def _checked_checkpoint(checkpoint: Any) -> Checkpoint | None:
     if isinstance(checkpoint, str | os.PathLike):
         return DirectoryJournal(checkpoint)
     return cast(
-        Journal | None, _checked(checkpoint, Journal, "checkpoint", '"run1/", MemoryJournal()')
+        Checkpoint | None,
+        _checked(checkpoint, Checkpoint, "checkpoint", '"run1/", MemoryJournal()'),
     )
 
 
-def _checked_shard(shard: Any, journal: Journal | None) -> tuple[int, int]:
+def _checked_shard(shard: Any, checkpoint: Checkpoint | None) -> tuple[int, int]:
     if not isinstance(shard, tuple | list) or len(shard) != 2 or not all(map(is_whole, shard)):
         raise TypeError(f"shard is {shard!r}; give (i, n), such as (0, 10) for the first of ten.")
     place, n_shards = shard
@@ -193,7 +194,7 @@ def _checked_shard(shard: Any, journal: Journal | None) -> tuple[int, int]:
             f"shard is {(place, n_shards)}; give (i, n) with i from 0 to n - 1, such as (0, 10) "
             "for the first of ten."
         )
-    if not isinstance(journal, DirectoryJournal):
+    if not isinstance(checkpoint, DirectoryJournal):
         raise ValueError("a shard leaves its share in a folder; give one as checkpoint.")
     return int(place), int(n_shards)
 

@@ -1,4 +1,4 @@
-"""ShardPhases: rounds of K-nearest-neighbour values over the shards of a table."""
+"""KNNShardAlgorithm: rounds of K-nearest-neighbour values over the shards of a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cellworth.fixed import as_floats
 from cellworth.moments import Moments
 from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
 from cellworth.neighbours.votes import votes_of_summary
-from cellworth.runtime.shard_algorithm import Resolved, State
+from cellworth.runtime.shard_algorithm import RoundResult, ShardState
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.value_files import GROUP_ROWS, write_groups
 from cellworth.valuers.questions import Questions, Task, judged
@@ -39,8 +39,8 @@ class NumberedRound(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ShardPhases:
-    """What a run over shards does; see :class:`cellworth.runtime.shard_algorithm.Phases`.
+class KNNShardAlgorithm:
+    """What a run over shards does; see :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`.
 
     A shard's state holds whole-number sums of the sweep that goes on; of finished sweeps means and
     spreads of its cells and rows, and the sums of its columns.
@@ -75,7 +75,7 @@ class ShardPhases:
             number, self.questions.prepared(piece, task.sweep, orders, self.ranker)
         )
 
-    def look(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
+    def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
         """Counts of a shard's rows by bin, and its nearest rows."""
         return self.ranker.look(rows.number, rows.shard, prepared.prepared)
 
@@ -83,20 +83,25 @@ class ShardPhases:
         """Summary of both."""
         return one.merge(other)
 
-    def resolve(self, prepared: NumberedRound, summary: Summary) -> Resolved:
+    def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
         """What rows are worth, and what the round tells of sums."""
         worths = self.ranker.resolve(summary)
         votes = votes_of_summary(self.ranker, prepared.prepared.asked, summary)
         told = self._told(self.questions(prepared.number), prepared.prepared, worths, votes)
-        return Resolved(worths.far, worths.near, told)
+        return RoundResult(worths.far, worths.near, told)
 
-    def blank(self, rows: NumberedShard) -> State:
+    def initial_state(self, rows: NumberedShard) -> ShardState:
         """Nothing is added yet."""
         return {"rounds": np.array([0])}
 
-    def settle(
-        self, rows: NumberedShard, prepared: NumberedRound, shared: Floats, part: Near, state: State
-    ) -> State:
+    def accumulate(
+        self,
+        rows: NumberedShard,
+        prepared: NumberedRound,
+        shared: Floats,
+        part: Near,
+        state: ShardState,
+    ) -> ShardState:
         """Add a round to the sums of a shard; the last of a sweep makes an observation of them."""
         if "sums" not in state:
             shape = self.questions.n_results, rows.shard.n_rows
@@ -107,8 +112,8 @@ class ShardPhases:
             self._close_sweep(state)
         return state
 
-    def publish(
-        self, rows: NumberedShard, state: State, shard: int, folder: Path
+    def write(
+        self, rows: NumberedShard, state: ShardState, shard: int, folder: Path
     ) -> dict[str, Any]:
         """Write means and spreads in the order of rows; tell the sums of columns, in units."""
         if "mean" not in state:
@@ -137,7 +142,7 @@ class ShardPhases:
         counts = self.questions.judges.weights[piece.fold]
         return reduce(add, (float(counts[place]) for place in piece.queries), 0.0)
 
-    def _close_sweep(self, state: State) -> None:
+    def _close_sweep(self, state: ShardState) -> None:
         sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
         of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
         before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
@@ -202,7 +207,7 @@ def _column_sums(prepared: Prepared, sums: Floats, class_counts: NDArray[np.int6
     return found
 
 
-def _groups(shard: Shard, state: State) -> Iterator[dict[str, Floats]]:
+def _groups(shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
     """Figures of a shard's rows in the order of the table, some rows at a time."""
     order = np.argsort(shard.places, kind="stable")
     for start in range(0, shard.n_rows, GROUP_ROWS):

@@ -23,14 +23,14 @@ from cellworth.provenance import Provenance, Session, environment
 from cellworth.runtime import Executor
 from cellworth.runtime.checkpoint import DirectoryJournal
 from cellworth.runtime.rounds import run_rounds
-from cellworth.runtime.shard_algorithm import Finished
+from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.semivalues import Semivalue
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.sharded_valuation import ShardedValuation, finish
 from cellworth.sweeps import Spread, Sweeps
 from cellworth.valuers.questions import Questions
 from cellworth.valuers.scoring import scores_of_queries
-from cellworth.valuers.shard_phases import ShardPhases
+from cellworth.valuers.shard_phases import KNNShardAlgorithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +90,9 @@ class ShardedRun:
         warn_if_broken_off(n_done, self.questions, interrupted=finished.interrupted)
         return valuation
 
-    def _phases(self, folder: Path, *, show_progress: bool) -> ShardPhases:
+    def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
-        # Workers elsewhere that do not see it know that they are to write nothing.
+        # ShardRunner elsewhere that do not see it know that they are to write nothing.
         folder.mkdir(parents=True, exist_ok=True)
         shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
         sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
@@ -107,7 +107,7 @@ class ShardedRun:
             semivalue=self.row_semivalue,
             n_players=n_rows,
         )
-        return ShardPhases(shards, ranker, self.questions)
+        return KNNShardAlgorithm(shards, ranker, self.questions)
 
     def _identity(self, question: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
         """All that decides what rounds do and tell; how many rounds there are is left out."""
@@ -122,14 +122,14 @@ class ShardedRun:
 
     def _valuation(
         self,
-        finished: Finished,
+        finished: ShardRunResult,
         folder: Path,
         columns: Axis,
         question: dict[str, Any],
         method: dict[str, Any],
     ) -> ShardedValuation:
         seen = _sweeps(finished, len(self.questions.parts))
-        n_done, n_parts = len(finished.told), len(self.questions.parts)
+        n_done, n_parts = len(finished.reports), len(self.questions.parts)
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.questions.seed, n_done)
         entries = [
@@ -162,13 +162,13 @@ class ShardedRun:
         )
 
 
-def _sweeps(finished: Finished, n_parts: int) -> Sweeps:
+def _sweeps(finished: ShardRunResult, n_parts: int) -> Sweeps:
     """Sums of columns and the total, sweep by sweep, as if they had been seen round by round."""
     of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
     sums = np.sum(of_shards, axis=0)
     with_total = np.column_stack([sums, sums.sum(axis=1)])
-    n_rounds, rounds, nothing = len(finished.told), [], np.zeros_like(with_total[0])
-    for number, told in enumerate(finished.told):
+    n_rounds, rounds, nothing = len(finished.reports), [], np.zeros_like(with_total[0])
+    for number, told in enumerate(finished.reports):
         sweep = number // n_parts
         ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
         spread = Spread(told["n_queries"], told["counts"], told["first"], told["second"])
