@@ -29,6 +29,7 @@ from cellworth import (
     RandomValuer,
     Serial,
 )
+from cellworth.cli import main
 
 NAMES = sorted(cellworth.__all__)
 
@@ -238,6 +239,11 @@ def cpu_seconds(*arguments):
 
 def test_importing_cellworth_is_quick():
     assert cpu_seconds("-c", "import cellworth") - cpu_seconds("-c", "pass") <= 0.15
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in sorted(main.commands))], ids=str)
+def test_help_is_quick(command):
+    assert cpu_seconds("-m", "cellworth", *command, "--help") <= 0.3
 
 
 def stub_names():

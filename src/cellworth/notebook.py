@@ -6,10 +6,12 @@ every style, so colour never says anything that text and shape do not say too.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import numpy as np
+
+from cellworth.text import visible_text
 
 # Blue and orange as in plots, in shades that can be read on white and on black.
 _COLOURS = {"█": "#3d8fc9", "░": "#e07b39"}
@@ -24,19 +26,19 @@ def view(*parts: str) -> str:
 
 def heading(text: str) -> str:
     """A line in bold."""
-    return f"<p><strong>{escape(text)}</strong></p>"
+    return f"<p><strong>{_escape(text)}</strong></p>"
 
 
 def paragraph(text: str) -> str:
     """A line of text."""
-    return f"<p>{escape(text)}</p>"
+    return f"<p>{_escape(text)}</p>"
 
 
 def table(columns: Mapping[str, Sequence[object]], *, bars: str | None = None) -> str:
     """A table with names above; ``bars`` names a column that holds what :func:`bars` made."""
     sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
     names = [name.replace("_", " ") for name in columns]
-    head = _line("th", [escape(name) for name in names], sides)
+    head = _line("th", [_escape(name) for name in names], sides)
     entries = [map(_bar if key == bars else _short, column) for key, column in columns.items()]
     body = "".join(_line("td", line, sides) for line in zip(*entries, strict=True))
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
@@ -74,4 +76,8 @@ def _bar(entry: object) -> str:
 
 def _short(entry: object) -> str:
     text = " ".join(str(entry).split())
-    return escape(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…")
+    return _escape(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…")
+
+
+def _escape(text: str) -> str:
+    return html.escape(visible_text(text))

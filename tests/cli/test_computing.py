@@ -14,8 +14,8 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import DataWarning, ExactValuer, KNNValuer, load
-from cellworth.cli.reading import read_delivery
-from cellworth.cli.requests import Request
+from cellworth.cli.input_files import read_input
+from cellworth.cli.request import Request
 from shell import TABLE, cellworth, fine
 
 MODELS = """
@@ -53,7 +53,7 @@ def leaves():
 
 
 def test_the_values_are_those_of_the_library(home):
-    read = read_delivery(home.table, target="label", row_id="name")
+    read = read_input(home.table, target="label", row_id="name")
     ours = load(home.values)
     again = KNNValuer(3, random_state=0).fit(read.X, read.y).valuation_
     np.testing.assert_array_equal(ours.values, again.values)
@@ -65,7 +65,7 @@ def test_the_values_are_those_of_the_library(home):
 def test_a_validation_file_judges(home, tmp_path):
     (tmp_path / "val.csv").write_text(TABLE)
     fine("value", *home.asked, "--val", tmp_path / "val.csv", "-o", tmp_path / "v")
-    read = read_delivery(home.table, target="label", row_id="name")
+    read = read_input(home.table, target="label", row_id="name")
     with pytest.warns(DataWarning, match="24 of 24 rows of X_val are in X"):
         again = KNNValuer(3).fit(read.X, read.y, X_val=read.X, y_val=read.y).valuation_
     np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
@@ -76,7 +76,7 @@ def test_some_rows_of_a_validation_file_judge(home, tmp_path):
     fine(
         "value", *home.asked, "--val", tmp_path / "val.csv", "--val-rows", "7", "-o", tmp_path / "v"
     )
-    read = read_delivery(home.table, target="label", row_id="name")
+    read = read_input(home.table, target="label", row_id="name")
     judges = read.drawn(7, seed=0)
     assert len(set(judges.X.row_ids.tolist())) == 7
     again = KNNValuer(3).fit(read.X, read.y, X_val=judges.X, y_val=judges.y).valuation_
@@ -140,7 +140,7 @@ def test_numbers_that_are_names_are_categories(home, tmp_path):
     fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
     assert valuation.provenance.question["kinds"] == {"age": "'categorical'"}
-    read = read_delivery(home.table, target="label", row_id="name")
+    read = read_input(home.table, target="label", row_id="name")
     again = KNNValuer(3, kinds={"age": "categorical"}).fit(read.X, read.y).valuation_
     np.testing.assert_array_equal(valuation.values, again.values)
 
@@ -176,7 +176,7 @@ def models(tmp_path, monkeypatch):
 def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     asked = [*home.asked, "--row-groups", "town", "--drop", "age"]
     fine("value", *asked, "--model", "mymodels:make", "-o", "v")
-    read = read_delivery(home.table, target="label", row_id="name", drop=["age"])
+    read = read_input(home.table, target="label", row_id="name", drop=["age"])
     tree = DecisionTreeClassifier(random_state=0)
     again = ExactValuer(tree).fit(read.X, read.y, row_groups="town").valuation_
     np.testing.assert_array_equal(load("v").values, again.values)
@@ -346,9 +346,7 @@ def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path)
         assert "the sha256 of the cells differs" in done.err
 
 
-@pytest.mark.parametrize(
-    "torn", ["cellworth.Valuation.save", "cellworth.cli.requests.Request.save"]
-)
+@pytest.mark.parametrize("torn", ["cellworth.Valuation.save", "cellworth.cli.request.Request.save"])
 def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_question(
     home, tmp_path, monkeypatch, torn
 ):
@@ -373,7 +371,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_read(
     def never(*_):
         raise AssertionError
 
-    monkeypatch.setattr("cellworth.cli.valuing.Question.of", never)
+    monkeypatch.setattr("cellworth.cli.request.LoadedRequest.from_request", never)
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)
     done = cellworth("value", *home.asked, "-o", tmp_path / "deep" / "v")
     assert done.code == 2
@@ -412,11 +410,3 @@ def test_a_request_of_other_types_is_refused(home, tmp_path, name, given):
     done = cellworth("suspects", tmp_path / "v")
     assert done.code == 2
     assert f"has {name}: {json.dumps(given)}, which cellworth never writes" in done.err
-
-
-def test_every_setting_of_a_request_has_a_type():
-    from dataclasses import fields
-
-    from cellworth.cli.requests import _TYPES
-
-    assert set(_TYPES) == {field.name for field in fields(Request)}

@@ -1,10 +1,12 @@
 """Help has an example for each command, and the examples are command lines."""
 
 import shlex
+from typing import get_args, get_type_hints
 
 import click
 import pytest
 
+from cellworth import Policy
 from cellworth.cli import main
 from shell import fine
 
@@ -58,3 +60,14 @@ def test_the_version_is_that_of_the_package():
     import cellworth
 
     assert fine("--version").strip().endswith(cellworth.__version__)
+
+
+def test_the_options_of_a_policy_are_those_of_the_class():
+    """The choices and defaults are written down twice: to import Policy would take too long."""
+    hints = get_type_hints(Policy)
+    given = main.commands["split"].make_context("split", ["values", "--amount", "1"]).params
+    for name, default in vars(Policy()).items():
+        option = next(one for one in main.commands["split"].params if one.name == name)
+        assert given[name] == default
+        if isinstance(option.type, click.Choice):
+            assert tuple(option.type.choices) == get_args(hints[name])

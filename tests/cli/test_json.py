@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from cellworth.cli import main
-from cellworth.cli.describing import read_schema, schema_names
+from cellworth.cli.schemas import DOCUMENTS, document_schema
 from cellworth.packing import jsonable
 from shell import cellworth, fine
 
@@ -48,13 +48,13 @@ def documents(home, tmp_path_factory):
 
 
 OTHER_KINDS = ("info of a run", "info of an audit", "explain of a column", "suspects by worth")
-KINDS = [*schema_names(), *OTHER_KINDS]
+KINDS = [*DOCUMENTS, *OTHER_KINDS]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_document_keeps_to_its_schema(documents, kind):
     name = kind.split()[0]
-    schema = read_schema(name)
+    schema = document_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     document = documents[kind]
     assert document["format"] == f"cellworth {name}"
@@ -63,7 +63,7 @@ def test_a_document_keeps_to_its_schema(documents, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_document_breaks_its_schema(documents, kind):
-    schema = read_schema(kind.split()[0])
+    schema = document_schema(kind.split()[0])
     for damage in (without_last, with_more, of_another_format):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(damage(documents[kind]), schema)
@@ -82,13 +82,13 @@ def of_another_format(document):
 
 
 def test_every_command_that_prints_a_result_has_a_schema():
-    assert set(main.commands) - _OTHERS <= set(schema_names())
+    assert set(main.commands) - _OTHERS <= set(DOCUMENTS)
     for name in set(main.commands) - _OTHERS:
         assert "--json" in {o for p in main.commands[name].params for o in p.opts}
 
 
 def test_schemas_are_printed():
-    assert json.loads(fine("schema", "check")) == read_schema("check")
+    assert json.loads(fine("schema", "check")) == document_schema("check")
     assert cellworth("schema", "nobody").code == 2
 
 

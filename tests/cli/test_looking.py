@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from cellworth import cell_suspicion, explain_row, load, suspect_cells
-from cellworth.cli.checking import shares_harmful
-from cellworth.cli.reading import read_delivery
+from cellworth.cli.input_files import read_input
+from cellworth.cli.inspection import shares_harmful
 from shell import cellworth, fine
 
 
 @pytest.fixture(scope="module")
 def read(home):
-    return read_delivery(home.table, target="label", row_id="name")
+    return read_input(home.table, target="label", row_id="name")
 
 
 def test_suspects_are_those_of_the_library(home, read):

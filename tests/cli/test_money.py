@@ -7,12 +7,12 @@ from decimal import Decimal
 import pytest
 
 from cellworth import Agreement, Owners, Policy, load, split_revenue
-from cellworth.cli.reading import read_delivery
+from cellworth.cli.input_files import read_input
 from shell import TABLE, cellworth, fine
 
 
 def payout_of(home, *, amount, **policy):
-    X = read_delivery(home.table, target="label", row_id="name").X
+    X = read_input(home.table, target="label", row_id="name").X
     owners = Owners.from_toml(home.owners, X)
     return split_revenue(load(home.values), owners, amount=amount, policy=Policy(**policy))
 

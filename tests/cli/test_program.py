@@ -6,9 +6,9 @@ import warnings
 import click
 import pytest
 
+from cellworth.cli.app import Program
+from cellworth.cli.console import cut_to_terminal, shows_progress
 from cellworth.cli.options import share
-from cellworth.cli.printing import cut_to_terminal, progress_is_shown
-from cellworth.cli.program import Program
 from shell import invoked
 
 
@@ -43,7 +43,10 @@ def test_a_mistake_is_told_on_one_line(error, told):
 
 def test_a_mistake_of_ours_has_an_exit_code_of_its_own():
     done = invoked(failing(ZeroDivisionError("by 0")), "fail")
-    told = "this is a bug of cellworth (ZeroDivisionError: by 0); --debug shows the traceback."
+    told = (
+        "internal error (ZeroDivisionError: by 0); please report it, with the traceback that "
+        "--debug shows."
+    )
     assert (done.code, done.err) == (70, f"Error: {told}\n")
 
 
@@ -59,7 +62,7 @@ def test_code_of_the_user_that_ends_the_program_says_neither_yes_nor_no():
     for given in (None, 0, 1):
         done = invoked(failing(SystemExit(given)), "fail")
         assert done.code == 2
-        assert "code of yours ended the program" in done.err
+        assert "your code ended the program" in done.err
 
 
 def test_a_warning_is_one_line_and_comes_once():
@@ -96,7 +99,7 @@ def test_lines_are_cut_to_a_terminal_and_whole_elsewhere(monkeypatch):
 
 
 def test_progress_is_for_terminals(monkeypatch):
-    assert not progress_is_shown(quiet=False)
+    assert not shows_progress(quiet=False)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert progress_is_shown(quiet=False)
-    assert not progress_is_shown(quiet=True)
+    assert shows_progress(quiet=False)
+    assert not shows_progress(quiet=True)

@@ -10,7 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth.cli.reading import file_sha256, read_delivery, read_table
+from cellworth.cli.input_files import file_sha256, read_input, read_table
 
 COLUMNS = {
     "id": [7, 8, 9],
@@ -67,7 +67,7 @@ def write_stream(path):
 )
 def test_every_format_gives_the_same_table(tmp_path, name, write):
     write(tmp_path / name)
-    found = read_delivery(tmp_path / name, target="label", row_id="id")
+    found = read_input(tmp_path / name, target="label", row_id="id")
     assert found.X.names.tolist() == ["age", "town"]
     assert found.X.row_ids.tolist() == [7, 8, 9]
     assert found.y.tolist() == ["x", "y", "x"]
@@ -83,28 +83,28 @@ def test_text_that_stands_for_a_gap_is_one_only_if_that_is_said(tmp_path):
 
 def test_rows_are_numbered_from_0_where_no_column_names_them(tmp_path):
     write_text(tmp_path / "t.csv")
-    assert read_delivery(tmp_path / "t.csv", target="label").X.row_ids.tolist() == [0, 1, 2]
+    assert read_input(tmp_path / "t.csv", target="label").X.row_ids.tolist() == [0, 1, 2]
 
 
 def test_the_index_of_a_pandas_table_names_the_rows(tmp_path):
     table = pa.table({"a": [1, 2], "label": [0, 1], "__index_level_0__": ["u", "v"]})
     pq.write_table(table, tmp_path / "t.parquet")
-    found = read_delivery(tmp_path / "t.parquet", target="label")
+    found = read_input(tmp_path / "t.parquet", target="label")
     assert found.X.names.tolist() == ["a"]
     assert found.X.row_ids.tolist() == ["u", "v"]
 
 
 def test_dates_are_dates(tmp_path):
     (tmp_path / "t.csv").write_text("day,label\n2020-01-02,0\n2021-05-06,1\n")
-    found = read_delivery(tmp_path / "t.csv", target="label")
+    found = read_input(tmp_path / "t.csv", target="label")
     assert str(found.X.dtype(0)) == "Date"
 
 
 def test_a_validation_file_gets_the_types_of_the_table(tmp_path):
     (tmp_path / "t.csv").write_text("code,size,gap,label\n01,1.5,3,a\nx2,2,4,b\n")
     (tmp_path / "v.csv").write_text("code,size,gap,label\n01,1,,a\n02,2,,b\n")
-    train = read_delivery(tmp_path / "t.csv", target="label")
-    val = read_delivery(tmp_path / "v.csv", target="label", like=train, row_id="id", drop=["no"])
+    train = read_input(tmp_path / "t.csv", target="label")
+    val = read_input(tmp_path / "v.csv", target="label", like=train, row_id="id", drop=["no"])
     assert val.X.types == train.X.types
     assert val.X.column(0).tolist() == ["01", "02"]
 
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, name, c
 def test_a_column_that_is_not_there_is_named(tmp_path, given, told):
     write_text(tmp_path / "t.csv")
     with pytest.raises(ValueError, match=re.escape(told)):
-        read_delivery(tmp_path / "t.csv", **given)
+        read_input(tmp_path / "t.csv", **given)
 
 
 def test_a_folder_is_no_table(tmp_path):
@@ -185,14 +185,14 @@ def test_a_folder_is_no_table(tmp_path):
 def test_row_ids_are_what_is_written(tmp_path, written, ids):
     rows = [f"{name},{place},1" for place, name in enumerate(written)]
     (tmp_path / "t.csv").write_text("\n".join(["id,a,label", *rows, ""]))
-    found = read_delivery(tmp_path / "t.csv", target="label", row_id="id").X.row_ids.tolist()
+    found = read_input(tmp_path / "t.csv", target="label", row_id="id").X.row_ids.tolist()
     assert found == ids
     assert [type(one) for one in found] == [type(one) for one in ids]
 
 
 def test_ids_of_a_typed_file_keep_their_type(tmp_path):
     pq.write_table(pa.table({"id": ["7", "8"], "a": [1, 2], "label": [0, 1]}), tmp_path / "t.pq")
-    found = read_delivery(tmp_path / "t.pq", target="label", row_id="id")
+    found = read_input(tmp_path / "t.pq", target="label", row_id="id")
     assert found.X.row_ids.tolist() == ["7", "8"]
 
 
@@ -200,9 +200,9 @@ def test_categories_are_what_is_written(tmp_path):
     (tmp_path / "t.csv").write_text("code,label\n01,a\n1,b\n001,a\n,b\n?,a\n")
     (tmp_path / "v.csv").write_text("code,label\n1,a\n01,b\n")
     how = {"target": "label", "categorical": ["code"], "missing": ["?"]}
-    train = read_delivery(tmp_path / "t.csv", **how)
+    train = read_input(tmp_path / "t.csv", **how)
     assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
-    val = read_delivery(tmp_path / "v.csv", like=train, **how)
+    val = read_input(tmp_path / "v.csv", like=train, **how)
     assert val.X.column(0).tolist() == ["1", "01"]
 
 
@@ -211,12 +211,12 @@ def test_whole_numbers_that_lose_digits_are_named(tmp_path):
     rows = [f"{long},1e300,{i}.5,{10**15 + i},x" for i, long in enumerate(longs)]
     (tmp_path / "t.csv").write_text("\n".join(["long,big,half,exact,label", *rows, ""]))
     with pytest.warns(UserWarning, match="'long'.*--categorical long") as told:
-        read_delivery(tmp_path / "t.csv", target="label")
+        read_input(tmp_path / "t.csv", target="label")
     assert len(told) == 1
     for how in ({"categorical": ["long"]}, {"row_id": "long"}, {"drop": ["long"]}):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            read_delivery(tmp_path / "t.csv", target="label", **how)
+            read_input(tmp_path / "t.csv", target="label", **how)
 
 
 def test_a_column_that_shall_be_text_holds_no_typos(tmp_path):
@@ -224,7 +224,7 @@ def test_a_column_that_shall_be_text_holds_no_typos(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["code,a,label", *(f"{c},1,1" for c in codes), ""]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_delivery(tmp_path / "t.csv", target="label", categorical=["code"])
+        read_input(tmp_path / "t.csv", target="label", categorical=["code"])
 
 
 def test_bytes_of_one_length_are_no_text_either(tmp_path):

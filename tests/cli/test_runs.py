@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cellworth import load
-from cellworth.cli.describing import read_schema
-from cellworth.cli.requests import Request
+from cellworth.cli.request import Request
+from cellworth.cli.schemas import document_schema
 from shell import cellworth, fine, started
 
 
@@ -76,7 +76,7 @@ def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
 
 
 def test_a_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr("cellworth.cli.running._SECONDS_TO_ANSWER", 1)
+    monkeypatch.setattr("cellworth.cli.runs._SECONDS_TO_ANSWER", 1)
     at = ["--dask", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
     done = cellworth("value", *asked, *at)
     assert done.code == 2
@@ -163,7 +163,7 @@ def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked,
     )
     assert second.startswith("ok    all cells are worth")
     found = json.loads(cellworth(*check, "--json").out)
-    jsonschema.validate(found, read_schema("check"))
+    jsonschema.validate(found, document_schema("check"))
     assert not found["passed"]
     done = cellworth(*check, "--allow-interrupted")
     assert done.code == 0
@@ -226,7 +226,7 @@ def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
     done = cellworth("check", tmp_path / "v", "--max-harmful", "50%", "--json")
     assert done.code == 1
     found = json.loads(done.out)["checks"][0]
-    jsonschema.validate(json.loads(done.out), read_schema("check"))
+    jsonschema.validate(json.loads(done.out), document_schema("check"))
     assert found["unknown"] == 1.0
     assert found["found"] == 1.0
     assert found["sentence"] == (
@@ -238,7 +238,7 @@ def test_a_run_without_a_checkpoint_that_is_broken_off_at_once_ends_as_shells_ex
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cellworth.cli.informing.kind_of", interrupted)
+    monkeypatch.setattr("cellworth.cli.inspection.folder_format", interrupted)
     done = cellworth("info", "anything")
     assert done.code == 130
-    assert done.err == "Broken off.\n"
+    assert done.err == "Interrupted.\n"

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from cellworth.cli.characters import escaped, unlike_formula, visible
+from cellworth.cli.console import escape_formula, escape_json
+from cellworth.text import visible_text
 from shell import TABLE, cellworth, fine
 
 # Leaves a trace wherever it is imported.
@@ -170,7 +171,7 @@ def test_a_csv_file_holds_no_formulas(wild):
     ],
 )
 def test_only_what_looks_like_a_formula_gets_an_apostrophe(text, harmless):
-    assert unlike_formula(text) == harmless
+    assert escape_formula(text) == harmless
 
 
 @pytest.mark.parametrize(
@@ -195,10 +196,10 @@ def test_a_terminal_gets_no_orders_from_a_table(wild, line):
 
 
 def test_controls_are_shown_as_pictures():
-    assert visible("a\x1bb\x7fc\x9bd\u202ee") == "a␛b␡c�d�e"
-    assert visible("a\nb", keep="\n") == "a\nb"
-    assert visible("a\nb") == "a␊b"
+    assert visible_text("a\x1bb\x7fc\x9bd\u202ee") == "a␛b�c�d�e"
+    assert visible_text("a\nb", keep="\n") == "a\nb"
+    assert visible_text("a\nb") == "a␊b"
     document = json.dumps({"a": "\x9b\u202e\U000e0001é"}, ensure_ascii=False)
-    assert json.loads(escaped(document)) == json.loads(document)
-    assert escaped(document).isprintable()
-    assert visible(TABLE, keep="\n") == TABLE
+    assert json.loads(escape_json(document)) == json.loads(document)
+    assert escape_json(document).isprintable()
+    assert visible_text(TABLE, keep="\n") == TABLE

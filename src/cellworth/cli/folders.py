@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from cellworth import storage
-from cellworth.cli.requests import FILE, Request
-from cellworth.cli.valuing import KNN, Question
+from cellworth.cli.request import FILE, KNN, LoadedRequest, Request
 from cellworth.diagnostics.cells import drop_group_column
 from cellworth.files import read_json
 from cellworth.loading import load
@@ -52,9 +51,9 @@ class Result:
     @classmethod
     def load(cls, folder: Path, *, table: Path | None = None, val: Path | None = None) -> Result:
         """Read a folder that ``cellworth value`` wrote."""
-        if kind_of(folder) != VALUATION:
+        if folder_format(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
-        if stands_alone(folder):
+        if is_sharded_result(folder):
             raise ValueError(
                 f"{folder} holds values of a table in shards, which are used from Python: "
                 f"valuation = cellworth.load({str(folder)!r}), then {_in_python()}."
@@ -67,22 +66,22 @@ class Result:
         return cls(load(folder), Request.load(folder).moved(table, val))
 
     @cached_property
-    def question(self) -> Question:
+    def loaded(self) -> LoadedRequest:
         """The question with its files read; one that these values do not answer is refused."""
-        question = Question.of(self.request)
+        loaded = LoadedRequest.from_request(self.request)
         valued = self.valuation.provenance.question.get("data_sha256", {}).get("X")
-        given = drop_group_column(question.data()["X"], self.valuation)
+        given = drop_group_column(loaded.data()["X"], self.valuation)
         if valued not in (None, given.sha256()):
             raise ValueError(
                 f"the values are not of {self.request.table}, which {FILE} beside them names (the "
                 "sha256 of the cells differs); value that table again with --force."
             )
-        return question
+        return loaded
 
 
-def stands_alone(folder: Path) -> bool:
+def is_sharded_result(folder: Path) -> bool:
     """Tell whether a folder holds values of a table in shards, without a request beside them."""
-    if kind_of(folder) != VALUATION or (folder / FILE).exists():
+    if folder_format(folder) != VALUATION or (folder / FILE).exists():
         return False
     return bool((read_manifest_of(folder) or {}).get("sharded"))
 
@@ -115,7 +114,7 @@ def save_result(valuation: Valuation, request: Request, folder: Path) -> None:
     request.save(folder)
 
 
-def kind_of(folder: Path) -> str | None:
+def folder_format(folder: Path) -> str | None:
     """What a folder says that it holds; None if it does not say."""
     if not folder.exists():
         raise FileNotFoundError(f"{folder} is not there; give a folder that cellworth wrote.")
@@ -145,15 +144,15 @@ def resume_line(folder: Path, model: str) -> str:
     return f"cellworth resume {shlex.quote(str(folder))}{again}"
 
 
-def refuse_to_overwrite(folder: Path, *, force: bool, request: Request | None = None) -> None:
+def check_output_folder(folder: Path, *, force: bool, request: Request | None = None) -> None:
     """Refuse to write where something lies, but for a result that may be replaced.
 
     That is any result with ``force``, and the answer to the same request without.
     """
-    refuse_unwritable(folder)
+    check_writable(folder)
     if is_free(folder):
         return
-    if kind_of(folder) != VALUATION:
+    if folder_format(folder) != VALUATION:
         raise FileExistsError(f"{folder} holds other files; give a new folder as -o.")
     same = (
         request is not None
@@ -166,7 +165,7 @@ def refuse_to_overwrite(folder: Path, *, force: bool, request: Request | None = 
         )
 
 
-def refuse_file(path: Path | None, *, force: bool) -> None:
+def check_output_file(path: Path | None, *, force: bool) -> None:
     """Refuse to write over a file of the user's."""
     if path is None:
         return
@@ -176,10 +175,10 @@ def refuse_file(path: Path | None, *, force: bool) -> None:
         raise FileExistsError(f"{path} is there already; give --force to replace it.")
     if not path.absolute().parent.exists():
         raise FileNotFoundError(f"{path} lies in no folder that is there; make it first.")
-    refuse_unwritable(path.absolute().parent)
+    check_writable(path.absolute().parent)
 
 
-def refuse_unwritable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
     """Refuse, before anything is computed, a folder that could not be made or written to."""
     at = folder.absolute()
     there = next(place for place in (at, *at.parents) if place.exists())

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from cellworth.files import address_refused, is_address, local_path
+from cellworth.cli.console import remember_json
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -21,6 +21,8 @@ class _LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Refuse an address before it becomes the name of a folder."""
+        from cellworth.files import address_refused, is_address, local_path
+
         if is_address(value):
             self.fail(address_refused(value), param, ctx)
         super().convert(value, param, ctx)
@@ -82,7 +84,10 @@ def joined(*options: Decorator) -> Decorator:
     return decorate
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+json_output = click.option(
+    "--json", is_flag=True, expose_value=False, callback=remember_json,
+    help="Print one JSON document.",
+)  # fmt: skip
 
 quiet = click.option("-q", "--quiet", is_flag=True, help="No progress bar and no notes.")
 
@@ -124,7 +129,7 @@ table_options = joined(
     ),
 )  # fmt: skip
 
-model_again = click.option(
+same_model = click.option(
     "--model", metavar="MODULE:OBJECT",
     help="The model of then, if it was one of yours: its code is run, so it must be named again.",
 )  # fmt: skip
@@ -161,9 +166,37 @@ length_options = joined(
     ),
 )  # fmt: skip
 
-place_options = joined(
+executor_options = joined(
     click.option(
         "--jobs", type=click.IntRange(min=1), help="Workers on this machine; all cores without it."
     ),
     click.option("--dask", metavar="ADDRESS", help="Scheduler of a cluster: tcp://host:8786."),
 )
+
+asked_options = joined(
+    click.argument("table", type=PATH),
+    table_options,
+    method_options,
+    length_options,
+)
+
+# The defaults of Policy, which takes too long to import for --help.
+policy_options = joined(
+    click.option("--currency", default="EUR", show_default=True),
+    click.option("--unit", default="0.01", show_default=True, help="Smallest amount paid."),
+    click.option(
+        "--negative", type=click.Choice(["floor", "carry", "signed"]), default="floor",
+        show_default=True, help="Owners worth less than nothing get nothing, owe it, or pay.",
+    ),
+    click.option("--minimum", default="0", show_default=True, help="For every owner."),
+    click.option("--label-owner", metavar="NAME", help="Who holds the labels."),
+    click.option("--label-share", help="Share for labels that do not play, such as 0.10."),
+    click.option(
+        "--game", type=click.Choice(["cells", "blocks"]), default="cells", show_default=True,
+        help="Single cells are the players, or whole blocks.",
+    ),
+    click.option(
+        "--gate", type=click.Choice(["warn", "refuse", "off"]), default="warn", show_default=True,
+        help="What happens if copies or harmful owners are found.",
+    ),
+)  # fmt: skip

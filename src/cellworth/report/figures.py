@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from cellworth.plots.style import with_minus
+from cellworth.text import visible_text
 
 _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
 # Below half of the last decimal that is worth reading.
@@ -18,9 +18,6 @@ _NEARLY_ZERO = Decimal("0.0005")
 _LONGEST_NAME = 60
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
-_PICTURES = 0x2400
-# Controls, marks of direction, halves of characters.
-_HIDDEN = {"Cc", "Cf", "Cs"}
 
 
 @dataclass(frozen=True)
@@ -120,18 +117,8 @@ def isolated_parts(text: str) -> list[tuple[str, bool]]:
     return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
 
 
-def visible(text: Any) -> Any:
-    """Show characters that a page cannot hold, or that nobody would see, as pictures of them."""
-    if not isinstance(text, str) or hasattr(text, "__html__"):
-        return text
-    if text.isprintable():
-        return text
-    return "".join(one if one in "\n\t" else picture(one) for one in text)
-
-
-def picture(character: str) -> str:
-    """Show one character: a picture of it if it is a control, else itself if it can be seen."""
-    if ord(character) < 0x20:
-        return chr(_PICTURES + ord(character))
-    # Surrogates cannot be encoded; controls of direction would turn what stands around them.
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character
+def visible(content: Any) -> Any:
+    """Return what a page shows of a template's expression: hidden characters as pictures."""
+    if not isinstance(content, str) or hasattr(content, "__html__"):
+        return content
+    return visible_text(content, keep="\n\t")

@@ -1,8 +1,10 @@
-"""What stands in a file: CSV, TSV, Parquet or Arrow, as the table and labels that are valued."""
+"""Input files: read a CSV, TSV, Parquet or Arrow file as a table and its labels, and check it."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +15,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Labels, label_array
-from cellworth.cli.faults import (
-    column_names,
-    refuse_gaps,
-    refuse_no_file,
-    refuse_no_text,
-    refuse_two_roles,
-    require_column,
-    told_of,
-)
+from cellworth.blocks import Labels, is_missing, label_array, some
 from cellworth.storage import read_parquet
 from cellworth.tables import LARGEST_EXACT, Table, series_array
 
@@ -34,10 +27,15 @@ _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
 # A column of text in which so few entries are no numbers was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
+_GZIP = b"\x1f\x8b"
+_LOOKED_AT = 65_536
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+# With this all numbers are measured; else few whole numbers are classes.
+_MEASURED = "neg_mean_squared_error"
 
 
 @dataclass(frozen=True, eq=False)
-class Delivery:
+class InputTable:
     """A table and its labels.
 
     Parameters
@@ -50,7 +48,7 @@ class Delivery:
     X: Table
     y: NDArray[Any]
 
-    def drawn(self, n_rows: int, seed: int) -> Delivery:
+    def drawn(self, n_rows: int, seed: int) -> InputTable:
         """Take so many rows at random, in the file's order."""
         n_all = len(self.y)
         if n_rows > n_all:
@@ -58,10 +56,10 @@ class Delivery:
         places = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
         frame = self.X.take(places, np.arange(len(self.X.names)))
         data = nw.from_native(frame, eager_only=True)
-        return Delivery(Table(data, self.X.names, self.X.row_ids[places]), self.y[places])
+        return InputTable(Table(data, self.X.names, self.X.row_ids[places]), self.y[places])
 
 
-def read_delivery(
+def read_input(
     path: Path,
     *,
     target: str,
@@ -69,8 +67,8 @@ def read_delivery(
     drop: Sequence[str] = (),
     missing: Sequence[str] = (),
     categorical: Sequence[str] = (),
-    like: Delivery | None = None,
-) -> Delivery:
+    like: InputTable | None = None,
+) -> InputTable:
     """Read a file and take labels and row ids out of its columns.
 
     Parameters
@@ -86,21 +84,21 @@ def read_delivery(
         What stands for a gap in a text file, besides an empty field.
     categorical : sequence of str
         Columns of names: in a text file they are what is written there, zeros in front and all.
-    like : Delivery or None
+    like : InputTable or None
         The training table, where this is the validation file: columns get its types, and columns
         that name rows or are dropped need not be there.
     """
-    refuse_two_roles(target, row_id, drop)
+    check_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
     as_text = {*_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
     # Of columns that play, a fit warns itself.
     checked = None if like is not None else (target,)
     table = read_table(path, missing=missing, as_text=sorted(as_text), checked=checked)
     optional = like is not None
-    require_column(table.column_names, target, path, "--target")
+    check_column(table.column_names, target, path, "--target")
     for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
         if name is not None and not optional:
-            require_column(table.column_names, name, path, option)
+            check_column(table.column_names, name, path, option)
     names = table.column_names
     ids = row_id if row_id in names else _PANDAS_INDEX if _PANDAS_INDEX in names else None
     rest = [name for name in names if name not in {target, ids, row_id, *drop}]
@@ -112,8 +110,8 @@ def read_delivery(
         _row_ids(table, ids, path),
     )
     y = _column(table, target)
-    refuse_gaps(y, target, path)
-    return Delivery(X, y)
+    check_no_missing_labels(y, target, path)
+    return InputTable(X, y)
 
 
 def read_table(
@@ -127,10 +125,10 @@ def read_table(
 
     ``checked`` are the columns whose numbers may be spoiled by a typo; None: all of them.
     """
-    refuse_no_file(path)
+    check_is_file(path)
     kind = _kind(path)
     if kind in _DELIMITERS:
-        refuse_no_text(path)
+        check_is_text(path)
     try:
         if kind in _PARQUET:
             table = read_parquet(path)
@@ -139,12 +137,12 @@ def read_table(
         else:
             table = _read_text(path, _DELIMITERS[kind], missing, as_text)
     except (ValueError, OSError, EOFError) as error:
-        told = told_of(error)
+        told = read_error_text(error)
         raise ValueError(f"{path} cannot be read ({told}); mend it, or save it anew.") from error
-    _refuse_names(column_names(table, path), path)
+    _check_names(column_names(table, path), path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
-    _refuse_bytes(table, path)
+    _check_no_bytes(table, path)
     if kind in _DELIMITERS:
         names = table.column_names if checked is None else checked
         _warn_of_typos(table, path, sorted(set(names) - set(as_text)))
@@ -154,7 +152,7 @@ def read_table(
 
 def file_sha256(path: Path) -> str:
     """Fingerprint of a file as it lies on disk."""
-    refuse_no_file(path)
+    check_is_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -208,7 +206,7 @@ def _read_arrow(path: Path) -> Any:
             return pa.ipc.open_stream(source, options=options).read_all()
 
 
-def _refuse_names(names: list[str], path: Path) -> None:
+def _check_names(names: list[str], path: Path) -> None:
     if "" in names:
         raise ValueError(
             f"{path} has no name for column {names.index('') + 1}; give each column a name in the "
@@ -219,7 +217,7 @@ def _refuse_names(names: list[str], path: Path) -> None:
         raise ValueError(f"{path} has two columns called {twice[0]!r}; rename one of them.")
 
 
-def _refuse_bytes(table: Any, path: Path) -> None:
+def _check_no_bytes(table: Any, path: Path) -> None:
     import pyarrow as pa
 
     for field in table.schema:
@@ -310,13 +308,13 @@ def _column(table: Any, name: str) -> NDArray[Any]:
     return series_array(series)
 
 
-def _text_columns(like: Delivery | None) -> list[str]:
+def _text_columns(like: InputTable | None) -> list[str]:
     if like is None:
         return []
     return [name for name, kind in like.X.types.items() if kind == "String"]
 
 
-def _typed(table: Any, like: Delivery | None) -> Any:
+def _typed(table: Any, like: InputTable | None) -> Any:
     """Give columns the types of the training table, where nothing is lost by it."""
     import pyarrow as pa
 
@@ -331,3 +329,119 @@ def _typed(table: Any, like: Delivery | None) -> Any:
                 continue
             table = table.set_column(place, field.name, column)
     return table
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse what cannot be read, or not twice."""
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow, or value a folder of "
+            "Parquet files in Python, as ShardedTable.from_parquet(folder, target=...)."
+        )
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there; give the path of a table.")
+    if not path.is_file():
+        raise ValueError(f"{path} is a pipe or a device, which cannot be read twice; give a file.")
+
+
+def check_is_text(path: Path) -> None:
+    """Refuse a file that is called text but begins like something else."""
+    if path.suffix.lower() == ".gz":
+        return
+    with path.open("rb") as file:
+        begin = file.read(_LOOKED_AT)
+    if begin.startswith(_GZIP):
+        raise ValueError(f"{path} is compressed by gzip; call it {path.name}.gz.")
+    if b"\0" in begin:
+        raise ValueError(f"{path} is no UTF-8 text, but holds other bytes; save it as UTF-8.")
+
+
+def column_names(table: Any, path: Path) -> list[str]:
+    """Names of the columns, if they are text."""
+    try:
+        names: list[str] = table.column_names
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the first line of {path} is no UTF-8 text; save the file as UTF-8."
+        ) from error
+    return names
+
+
+def read_error_text(error: Exception) -> str:
+    """What a reader says of a file, without the bytes that no one can read."""
+    told = " ".join(str(error).split()).rstrip(".")
+    if not told.isprintable() or "\N{REPLACEMENT CHARACTER}" in told:
+        told = re.sub(r"(got \d+): .*", r"\1", told)
+    return told
+
+
+def check_column(names: Sequence[str], name: str, path: Path, option: str) -> None:
+    """Refuse a column that is not there; one that is spelled alike is offered."""
+    if name in names:
+        return
+    told = f"{option} is {name!r}, which is no column of {path}"
+    separator = next((one for one in _SEPARATORS if one in names[0]), None)
+    if len(names) == 1 and separator is not None:
+        raise ValueError(
+            f"{told}; the only column is {names[0]!r}: is it separated by "
+            f"{_SEPARATORS[separator]}? Save it with commas, or as .tsv with tabs."
+        )
+    lower = {one.lower(): one for one in names}
+    alike = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f"; did you mean {lower[alike[0]]!r}?" if alike else "."
+    raise ValueError(f"{told}; its columns are {some(list(names))}{hint}")
+
+
+def check_roles(target: str, row_id: str | None, drop: Sequence[str]) -> None:
+    """Refuse labels that are to be something else as well."""
+    for given, option in (([row_id], "--id"), (drop, "--drop")):
+        if target in given:
+            raise ValueError(f"--target and {option} both name {target!r}; give two columns.")
+
+
+def check_no_missing_labels(y: NDArray[Any], target: str, path: Path) -> None:
+    """Refuse rows without a label."""
+    gaps = [place for place, label in enumerate(y.tolist()) if is_missing(label)]
+    if gaps:
+        raise ValueError(
+            f"column {target!r} of {path} has no label in {len(gaps)} of {len(y)} rows, the first "
+            f"of them row {gaps[0]} (from 0); fill them in, or take these rows out."
+        )
+
+
+def check_label_varies(y: NDArray[Any], target: str, path: str) -> None:
+    """Refuse numbers of which there is only one."""
+    if y.dtype.kind in "iuf" and len(np.unique(y)) == 1:
+        raise ValueError(
+            f"column {target!r} of {path} holds {y[0].item()!r} in every row, so that nothing can "
+            "be learnt; give another --target."
+        )
+
+
+def check_same_columns(
+    names: Sequence[str], judges: Sequence[str], path: str, left_out: str | None
+) -> None:
+    """Refuse a validation file that has other columns than the table."""
+    lacking = [name for name in names if name not in judges and name != left_out]
+    if lacking:
+        raise ValueError(f"{path} lacks the columns {some(lacking)} that the table has; add them.")
+    more = [name for name in judges if name not in names and name != left_out]
+    if more:
+        raise ValueError(
+            f"{path} has the columns {some(more)} that the table lacks; take them out, or give "
+            "--drop for each."
+        )
+
+
+def check_class_sizes(y: NDArray[Any], target: str, folds: int, scoring: str | None) -> None:
+    """Refuse classes of which none comes as often as there are folds."""
+    found, counts = np.unique(y, return_counts=True)
+    if scoring == _MEASURED or counts.max() >= folds or folds > len(y):
+        return
+    hint = "give --val, or a smaller --cv."
+    if y.dtype.kind in "iuf":
+        hint = f"if they are measured, give --scoring {_MEASURED}, else --val or a smaller --cv."
+    raise ValueError(
+        f"the labels in {target!r} are taken for {len(found)} classes, none of which has the "
+        f"{folds} rows that --cv {folds} needs; {hint}"
+    )

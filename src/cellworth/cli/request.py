@@ -1,4 +1,4 @@
-"""From a request to the valuer and the data that answer it."""
+"""What was asked on the command line: the request, its files, and the valuer that answers it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import json
 import operator
+import os
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, get_type_hints
 
 import narwhals.stable.v2 as nw
 
-from cellworth.cli.faults import refuse_one_number, refuse_other_columns, refuse_small_classes
-from cellworth.cli.reading import Delivery
-from cellworth.cli.requests import Request
+from cellworth.cli.input_files import (
+    InputTable,
+    check_class_sizes,
+    check_label_varies,
+    check_same_columns,
+    file_sha256,
+    read_input,
+)
+from cellworth.cli.schemas import Round, Settings, fits_type
+from cellworth.files import read_manifest, written_atomically
 from cellworth.games.knn import checked_scoring
 from cellworth.owners import Owners
 from cellworth.payouts import Agreement
@@ -32,32 +41,139 @@ KNN = "knn"
 # All coalitions are looked at where these are few.
 _MOST_EXACT_PLAYERS = 12
 
+FORMAT = "cellworth request"
+VERSION = 1
+FILE = "request.json"
+
+_PATHS = ("table", "val", "output")
+# What may change from session to session of one run.
+_HOW = ("table", "val", "output", "sweeps", "budget", "deadline", "error", "rounds")
+
+
+@dataclass(frozen=True)
+class Request(Settings):
+    """What was asked on the command line: all that a later command needs to know.
+
+    Parameters
+    ----------
+    owners, agreement : str or None
+        Contents of the files that say who holds which cells, and what was agreed on.
+    rounds : tuple of dict
+        How the run converged: tasks, seconds, error and total after each round.
+    """
+
+    owners: str | None = None
+    agreement: str | None = None
+    rounds: tuple[Round, ...] = ()
+
+    @classmethod
+    def from_files(cls, *, table: Path, val: Path | None, **asked: Any) -> Self:
+        """Look at the files that are meant."""
+        return cls(
+            table=str(table.absolute()),
+            table_sha256=file_sha256(table),
+            val=None if val is None else str(val.absolute()),
+            val_sha256=None if val is None else file_sha256(val),
+            **asked,
+        )
+
+    def data(self) -> tuple[InputTable, InputTable | None]:
+        """Read the table and the validation file; those that have changed are refused."""
+        how: dict[str, Any] = {
+            "target": self.target,
+            "row_id": self.id,
+            "drop": self.drop,
+            "missing": self.missing,
+            "categorical": self.categorical,
+        }
+        train = read_input(_unchanged(self.table, self.table_sha256, "--table"), **how)
+        if self.val is None or self.val_sha256 is None:
+            return train, None
+        path = _unchanged(self.val, self.val_sha256, "--val")
+        val = read_input(path, like=train, **how)
+        return train, val if self.val_rows is None else val.drawn(self.val_rows, self.seed)
+
+    def moved(self, table: Path | None, val: Path | None) -> Request:
+        """Be the same request of files that lie elsewhere now."""
+        return replace(
+            self,
+            table=self.table if table is None else str(table.absolute()),
+            val=self.val if val is None else str(val.absolute()),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the request into a folder; paths are kept as seen from there."""
+        plain = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        for name in _PATHS:
+            if plain[name] is not None:
+                plain[name] = _seen_from(folder, plain[name])
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_atomically(folder / FILE) as file:
+            file.write(json.dumps(plain, indent=1).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the request of a folder."""
+        path = folder / FILE
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{folder} holds no {FILE}; give a folder that cellworth value wrote."
+            )
+        plain = read_manifest(path, FORMAT, VERSION)
+        known = {field.name for field in fields(cls)}
+        if not {"table", "table_sha256", "target"} <= set(plain) <= known | {"format", "version"}:
+            raise ValueError(f"{path} is incomplete or was changed; restore it from a copy.")
+        asked = {name: plain[name] for name in plain if name in known}
+        _check_types(asked, path)
+        for name in _PATHS:
+            if asked.get(name) is not None:
+                asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))
+        tuples = {name: tuple(asked[name]) for name in asked if isinstance(asked[name], list)}
+        return cls(**{**asked, **tuples})
+
+    def difference(self, other: Request) -> str | None:
+        """Name of the first setting in which two requests ask for other values."""
+        one, two = asdict(self), asdict(other)
+        return next((name for name in one if name not in _HOW and one[name] != two[name]), None)
+
+
+def check_same_request(folder: Path, request: Request) -> None:
+    """Refuse a folder in which another question was begun."""
+    if not (folder / FILE).exists():
+        return
+    name = Request.load(folder).difference(request)
+    if name is not None:
+        raise ValueError(
+            f"{folder} holds a run with another {name.replace('_', '-')}; give the options of "
+            "then, or another folder."
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class LoadedRequest:
     """A request with its files read: what a valuer is made of and what it is given.
 
     Parameters
     ----------
     request : Request
-    train : Delivery
-    val : Delivery or None
+    train : InputTable
+    val : InputTable or None
     """
 
     request: Request
-    train: Delivery
-    val: Delivery | None
+    train: InputTable
+    val: InputTable | None
 
     @classmethod
-    def of(cls, request: Request) -> Question:
+    def from_request(cls, request: Request) -> LoadedRequest:
         """Read the files of a request."""
         train, val = request.data()
-        refuse_one_number(train.y, request.target, request.table)
+        check_label_varies(train.y, request.target, request.table)
         if val is not None:
             columns = train.X.names.tolist(), val.X.names.tolist()
-            refuse_other_columns(*columns, str(request.val), request.row_groups)
+            check_same_columns(*columns, str(request.val), request.row_groups)
         elif request.model == KNN and read_target(train.y, train.X)[1] is not None:
-            refuse_small_classes(train.y, request.target, request.cv, request.scoring)
+            check_class_sizes(train.y, request.target, request.cv, request.scoring)
         return cls(request, train, val)
 
     @property
@@ -91,10 +207,10 @@ class Question:
         """Who holds which cells, if that was said."""
         request = self.request
         if request.agreement is not None:
-            return agreement_of(request.agreement).owners_of(self.X)
+            return parse_agreement(request.agreement).owners_of(self.X)
         if request.owners is None:
             return None
-        return Owners.from_plain(toml_of(request.owners, "owners"), self.X, called="--owners")
+        return Owners.from_plain(parse_toml(request.owners, "owners"), self.X, called="--owners")
 
     def valuer(self, **settings: Any) -> Any:
         """Make the valuer that a request asks for, not fitted."""
@@ -112,12 +228,12 @@ class Question:
         return rows + (len(request.column_groups) if request.column_groups else n_columns)
 
 
-def agreement_of(text: str) -> Agreement:
+def parse_agreement(text: str) -> Agreement:
     """Read an agreement from its text."""
-    return Agreement.from_plain(toml_of(text, "agreement"), text, called="the agreement")
+    return Agreement.from_plain(parse_toml(text, "agreement"), text, called="the agreement")
 
 
-def toml_of(text: str, called: str) -> dict[str, Any]:
+def parse_toml(text: str, called: str) -> dict[str, Any]:
     """Read TOML; a mistake in it is one sentence."""
     try:
         return tomllib.loads(text)
@@ -125,7 +241,7 @@ def toml_of(text: str, called: str) -> dict[str, Any]:
         raise ValueError(f"--{called} is not valid TOML ({error}); mend the file.") from error
 
 
-def refuse_code_unasked(request: Request, model: str | None, folder: Path) -> None:
+def check_model_trusted(request: Request, model: str | None, folder: Path) -> None:
     """Refuse to run code that only a folder names: it may have come from anyone."""
     if model is None and request.model != KNN:
         raise ValueError(
@@ -138,16 +254,48 @@ def refuse_code_unasked(request: Request, model: str | None, folder: Path) -> No
         )
 
 
-def refuse_what_was_not_agreed(question: Question, valuer: Any) -> None:
+def check_agreement(question: LoadedRequest, valuer: Any) -> None:
     """Refuse a question, before it is answered, that is not the one that was agreed on."""
     if question.request.agreement is None:
         return
-    agreed = agreement_of(question.request.agreement)
+    agreed = parse_agreement(question.request.agreement)
     owners = agreed.owners_of(question.X)
     asked = Agreement.draft(valuer, owners, agreed.policy, **question.data()).terms
     difference = _difference(agreed.terms, asked)
     if difference is not None:
         raise ValueError(f"this is not what was agreed on: {difference}; ask for what was agreed.")
+
+
+def _unchanged(path: str, sha256: str, option: str) -> Path:
+    here = Path(path)
+    if not here.exists():
+        raise FileNotFoundError(f"{path} is not there any more; give {option} with its new path.")
+    if file_sha256(here) != sha256:
+        raise ValueError(
+            f"{path} is not the file that was valued (its sha256 differs); give {option} with the "
+            "file of then, or value the new one."
+        )
+    return here
+
+
+def _check_types(asked: Mapping[str, Any], path: Path) -> None:
+    hints = get_type_hints(Request, include_extras=True)
+    for name, given in asked.items():
+        if not fits_type(hints[name], given):
+            raise ValueError(
+                f"{path} has {name}: {json.dumps(given)[:80]}, which cellworth never writes there; "
+                "restore the file from a copy."
+            )
+
+
+def _seen_from(folder: Path, path: str) -> str:
+    # Links are followed, or ".." would lead elsewhere than it says.
+    parent, name = os.path.split(path)
+    try:
+        return os.path.relpath(Path(os.path.realpath(parent), name), os.path.realpath(folder))
+    except ValueError:
+        # Another drive.
+        return path
 
 
 def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
@@ -183,7 +331,7 @@ def _model_valuer(request: Request, n_players: int, settings: Mapping[str, Any])
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for a model of yours.")
-    _refuse_unknown_scoring(request.scoring)
+    _check_scoring(request.scoring)
     model, stop = load_model(request.model), _stop(request)
     how = {"scoring": request.scoring, "cv": request.cv, **settings}
     if stop is None and n_players <= _MOST_EXACT_PLAYERS:
@@ -191,7 +339,7 @@ def _model_valuer(request: Request, n_players: int, settings: Mapping[str, Any])
     return MonteCarloValuer(model, stop=stop, random_state=request.seed, **how)
 
 
-def _refuse_unknown_scoring(scoring: str | None) -> None:
+def _check_scoring(scoring: str | None) -> None:
     from sklearn.metrics import get_scorer_names
 
     names = get_scorer_names()
@@ -261,7 +409,7 @@ def _as_it_is(table: Table) -> Table:
     return table
 
 
-def _refuse_wide_decimals(arrow: Any) -> None:
+def _check_decimals(arrow: Any) -> None:
     """Refuse what polars cannot hold, before it ends the program."""
     from pyarrow import types
 
@@ -279,7 +427,7 @@ def _for_models(table: Table) -> Any:
     for library in ("pandas", "polars"):
         if importlib.util.find_spec(library):
             if library == "polars":
-                _refuse_wide_decimals(arrow)
+                _check_decimals(arrow)
             frame = nw.from_arrow(arrow, backend=library)
             return replace(table, data=frame)
     try:

@@ -1,0 +1,316 @@
+"""The commands and their options; what a command does is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from cellworth.cli import options
+from cellworth.cli.app import EXIT_CODES, Program
+from cellworth.cli.schemas import DOCUMENTS, document_schema
+
+_COMPLETE = "_CELLWORTH_COMPLETE"
+_EXAMPLE = (
+    "cellworth value adult.csv.gz --target income -o values",
+    "cellworth suspects values -k 20",
+)
+
+
+@click.group(
+    cls=Program,
+    epilog=f"{options.example(*_EXAMPLE)}\n\n{EXIT_CODES}",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="cellworth", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Value each cell of a table for a model.
+
+    Results go to stdout or into files, progress and warnings to stderr.
+    """
+
+
+@click.command(
+    epilog=options.example(
+        "cellworth value adult.csv.gz --target income --val new.csv --val-rows 200 -o values"
+    )
+)
+@options.asked_options
+@click.option("--owners", type=options.PATH, help="TOML file that says who holds which cells.")
+@click.option("--agreement", type=options.PATH, help="What was agreed on; see cellworth draft.")
+@click.option("--checkpoint", type=options.PATH, help="Folder from which a killed run goes on.")
+@click.option(
+    "--shard", type=options.shard, metavar="i/N", help="One share of the run, from 0/N to N-1/N."
+)
+@options.executor_options
+@click.option("-o", "--output", type=options.PATH, help="Folder of the result [TABLE.values].")
+@options.force
+@options.quiet
+@options.json_output
+def value(**arguments: Any) -> None:
+    """Value the cells of TABLE: CSV, TSV (also .gz), Parquet or Arrow.
+
+    The result is a folder that the other commands read. Without -o it is named after the table, in
+    the present folder. A run that is broken off replaces no whole result: it writes FOLDER.partial.
+    """
+    from cellworth.cli.runs import value_table
+
+    value_table(**arguments)
+
+
+@click.command(epilog=options.example("cellworth resume run1 --deadline 2h"))
+@click.argument("folder", type=options.PATH)
+@options.files_moved
+@options.same_model
+@options.length_options
+@options.executor_options
+@click.option("-o", "--output", type=options.PATH, help="Folder of the result [as asked then].")
+@options.force
+@options.quiet
+@options.json_output
+def resume(**arguments: Any) -> None:
+    """Go on with the run in the checkpoint FOLDER, or join its shards.
+
+    Nothing needs to be said again but a --model of yours, whose code is run; a longer budget,
+    deadline or smaller error may be.
+    """
+    from cellworth.cli.runs import resume_run
+
+    resume_run(**arguments)
+
+
+@click.command(epilog=options.example('cellworth plan adult.csv.gz --target income --missing "?"'))
+@options.asked_options
+@options.json_output
+def plan(**arguments: Any) -> None:
+    """Tell what cellworth value with the same options would cost.
+
+    A few validation rows are valued for it; a --model of yours is trained a few times.
+    """
+    from cellworth.cli.runs import plan_run
+
+    plan_run(**arguments)
+
+
+@click.command(
+    epilog=options.example(
+        "cellworth merge shard-0 shard-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
+    )
+)
+@click.argument("folders", nargs=-1, required=True, type=options.PATH)
+@click.option(
+    "-o", "--into", "output", type=options.PATH, required=True, help="Folder of the whole."
+)
+@options.force
+@options.json_output
+def merge(**arguments: Any) -> None:
+    """Join FOLDERS: shards into a run that resume folds, or values of other seeds into better ones.
+
+    Shards that share a checkpoint folder need no merging.
+    """
+    from cellworth.cli.inspection import merge_folders
+
+    merge_folders(**arguments)
+
+
+@click.command(epilog=options.example("cellworth info values"))
+@click.argument("folder", type=options.PATH)
+@options.json_output
+def info(**arguments: Any) -> None:
+    """Say what FOLDER holds: values, a run that can go on, or an audit."""
+    from cellworth.cli.inspection import show_folder
+
+    show_folder(**arguments)
+
+
+@click.command(epilog=options.example("cellworth suspects values -k 20 -o suspects.csv"))
+@click.argument("folder", type=options.PATH)
+@click.option(
+    "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
+    help="How many cells to list.",
+)  # fmt: skip
+@click.option(
+    "--by", type=click.Choice(["suspicion", "worth"]), default="suspicion", show_default=True,
+    help="How unlikely a cell is, or how low its worth.",
+)  # fmt: skip
+@options.files_moved
+@click.option("-o", "--output", type=options.PATH, help="File: .csv, .parquet or .json.")
+@options.force
+@options.json_output
+def suspects(**arguments: Any) -> None:
+    """List the cells of the table behind FOLDER that most deserve a look.
+
+    A table for people goes to stdout (cut to the width of a terminal); -o writes a file. In a .csv
+    file, text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    from cellworth.cli.inspection import list_suspects
+
+    list_suspects(**arguments)
+
+
+@click.command(epilog=options.example("cellworth explain values --row 7"))
+@click.argument("folder", type=options.PATH)
+@click.option("--row", help="Id of a row, or the name of its group.")
+@click.option("--column", help="Name of a column, or of its group.")
+@click.option("--similar", type=click.IntRange(min=0), default=3, show_default=True)
+@options.files_moved
+@options.json_output
+def explain(**arguments: Any) -> None:
+    """Take the value of one row or column apart into those of its cells.
+
+    Rows go by the --id of then; without one they are numbered 0, 1, 2, ... below the header.
+    """
+    from cellworth.cli.inspection import explain_value
+
+    explain_value(**arguments)
+
+
+@click.command(epilog=options.example("cellworth report values -o report.html"))
+@click.argument("folder", type=options.PATH)
+@click.option(
+    "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
+    help="How many suspicious cells to list.",
+)  # fmt: skip
+@click.option("--title", help="Stands above the report.")
+@click.option(
+    "--no-cells",
+    is_flag=True,
+    help="Nothing about single rows or cells.",
+)
+@options.files_moved
+@click.option(
+    "-o", "--output", type=options.PATH, default=Path("report.html"), show_default=True,
+    help="The file.",
+)  # fmt: skip
+@options.force
+@options.json_output
+def report(**arguments: Any) -> None:
+    """Write a report of the values in FOLDER: one HTML file that any browser opens.
+
+    It shows what stands in cells; --no-cells leaves that out.
+    """
+    from cellworth.cli.inspection import write_report
+
+    write_report(**arguments)
+
+
+@click.command(epilog=options.example("cellworth check values --max-harmful 2% --min-total 0.1"))
+@click.argument("folder", type=options.PATH)
+@click.option(
+    "--max-harmful", type=options.share, metavar="SHARE",
+    help="Most cells, as 2% or 0.02, whose value is below 0 by more than 1.96 times its error "
+    "(of sampling and of the choice of validation rows together; of sampling alone for a table in "
+    "shards), or whose value or error is not known.",
+)  # fmt: skip
+@click.option("--min-total", type=options.finite, help="Least that all cells are worth together.")
+@click.option("--max-suspects", type=click.IntRange(min=0), help="Most suspicious cells.")
+@click.option(
+    "--suspicion-above", type=options.finite,
+    help="Beyond this a cell counts as suspicious; at most about 2 log(rows).",
+)  # fmt: skip
+@click.option(
+    "--allow-interrupted", is_flag=True,
+    help="Hold values of a run that was broken off against the limits, too; else they fail.",
+)  # fmt: skip
+@options.files_moved
+@options.json_output
+def check(**arguments: Any) -> None:
+    """Hold the values in FOLDER against limits; exit code 1 if one is broken."""
+    from cellworth.cli.inspection import check_limits
+
+    check_limits(**arguments)
+
+
+@click.command(
+    epilog=options.example(
+        "cellworth draft adult.csv.gz --target income --owners owners.toml -o deal.toml"
+    )
+)
+@options.asked_options
+@click.option("--owners", type=options.PATH, required=True, help="TOML: who holds which cells.")
+@options.policy_options
+@click.option("-o", "--output", type=options.PATH, required=True, help="The agreement, TOML.")
+@options.force
+@options.json_output
+def draft(**arguments: Any) -> None:
+    """Write down what is agreed on before TABLE is valued: owners, question and policy.
+
+    Then give cellworth value the same options and --agreement in place of --owners.
+    """
+    from cellworth.cli.revenue import draft_agreement
+
+    draft_agreement(**arguments)
+
+
+@click.command(
+    epilog=options.example(
+        "cellworth split values --agreement deal.toml --amount 100000.00 -o audit"
+    )
+)
+@click.argument("folder", type=options.PATH)
+@click.option("--amount", required=True, help="What is shared, such as 100000.00.")
+@click.option("--agreement", type=options.PATH, help="As cellworth draft wrote it.")
+@click.option("--owners", type=options.PATH, help="TOML: who holds which cells.")
+@options.policy_options
+@click.option("--statement", metavar="OWNER", help="Print what this owner may see, and no more.")
+@options.files_moved
+@click.option("-o", "--output", type=options.PATH, help="New folder for an audit of the payout.")
+@options.json_output
+def split(**arguments: Any) -> None:
+    """Share an amount among the owners of the cells whose values are in FOLDER.
+
+    Owners and policy come from --agreement, else from --owners and the options here, else from
+    what cellworth value was given. If that was an agreement, no other one is taken.
+    """
+    from cellworth.cli.revenue import split_amount
+
+    split_amount(**arguments)
+
+
+@click.command(epilog=options.example("cellworth verify audit --seal 5d41402abc --values values"))
+@click.argument("folder", type=options.PATH)
+@click.option("--seal", help="What cellworth split gave out.")
+@click.option("--agreement", type=options.PATH, help="Your own copy of the agreement.")
+@click.option(
+    "--values", "values_folder", type=options.PATH,
+    help="Folder of cellworth value: all values are computed anew from its table.",
+)  # fmt: skip
+@options.same_model
+@options.files_moved
+@options.json_output
+def verify(**arguments: Any) -> None:
+    """Replay the audit in FOLDER and say whether it holds; exit code 1 if it does not.
+
+    With --values and a --model of yours its code is run.
+    """
+    from cellworth.cli.revenue import verify_payout
+
+    verify_payout(**arguments)
+
+
+@click.command(epilog=options.example("cellworth schema value"))
+@click.argument("document", type=click.Choice(sorted(DOCUMENTS)))
+def schema(document: str) -> None:
+    """Print the JSON Schema (2020-12) of what a command prints with --json."""
+    click.echo(json.dumps(document_schema(document), indent=1))
+
+
+@click.command(epilog=options.example('eval "$(cellworth completion bash)"'))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands and options in a shell."""
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 (the choice names those that there are)
+    click.echo(kind(ctx.find_root().command, {}, "cellworth", _COMPLETE).source())
+
+
+for _command in (
+    value, resume, merge, plan, info, suspects, explain, report, check, draft, split, verify,
+    schema, completion,
+):  # fmt: skip
+    main.add_command(_command)

@@ -1,0 +1,452 @@
+"""Commands that read results: info, suspects, explain, report, check and merge."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import click
+
+from cellworth import report as reports
+from cellworth.blocks import Axis, some
+from cellworth.certainty import SAMPLING_ALONE
+from cellworth.cli.app import CHECK_FAILED
+from cellworth.cli.console import (
+    cut_to_terminal,
+    escape_formula,
+    note,
+    print_result,
+    short_path,
+    wants_json,
+)
+from cellworth.cli.folders import (
+    AUDIT,
+    CHECKPOINT,
+    VALUATION,
+    Result,
+    check_output_file,
+    check_output_folder,
+    folder_format,
+    folder_of_sharded_run,
+    is_sharded_result,
+    resume_line,
+    save_result,
+)
+from cellworth.cli.request import FILE, KNN, Request
+from cellworth.cli.runs import list_values, summarize_valuation
+from cellworth.cli.schemas import (
+    CheckDocument,
+    ExplainDocument,
+    Holds,
+    InfoDocument,
+    LimitDocument,
+    MergeDocument,
+    ReportDocument,
+    Settings,
+    SuspectDocument,
+    SuspectsDocument,
+    ValuesDocument,
+)
+from cellworth.diagnostics import cell_suspicion, explain_column, explain_row, suspect_cells
+from cellworth.files import written_atomically
+from cellworth.listing import table_lines
+from cellworth.loading import load
+from cellworth.packing import jsonable
+from cellworth.report.subjects import text_of
+from cellworth.runtime import merge as merge_shards
+from cellworth.text import visible_text
+from cellworth.valuation import Valuation, named_score
+
+_FORMATS = (".csv", ".parquet", ".json")
+
+
+def show_folder(folder: Path) -> None:
+    """Print what a folder holds: the command ``info``."""
+    sharded = folder_of_sharded_run(folder) if folder.is_dir() else None
+    kind = folder_format(folder) if sharded is None else CHECKPOINT
+    if kind not in (VALUATION, CHECKPOINT, AUDIT):
+        raise ValueError(f"{folder} is no folder that cellworth wrote; it has no manifest of ours.")
+    asked = _settings_of(Request.load(folder)) if (folder / FILE).exists() else None
+    document: InfoDocument = {
+        "folder": str(folder),
+        "holds": cast("Holds", kind),
+        "request": cast("Settings | None", asked and vars(asked)),
+        "created": None,
+        "versions": None,
+        "values": None,
+    }
+    lines = [f"{folder}: {kind}"]
+    found = folder if kind == VALUATION else folder / "valuation" if kind == AUDIT else None
+    if found is not None:
+        valuation = load(found)
+        provenance = valuation.provenance
+        document["created"] = provenance.created
+        document["versions"] = dict(provenance.versions)
+        document["values"] = summarize_valuation(valuation)
+        versions = (f"{name} {number}" for name, number in provenance.versions.items())
+        lines += [repr(valuation), f"  created     {provenance.created}"]
+        lines += [f"  versions    {', '.join(versions)}"]
+        if valuation.column_info is not None:
+            lines += ["", repr(valuation.column_info), ""]
+    else:
+        model = KNN if asked is None else asked.model
+        lines += _sharded_lines(sharded) if sharded else [_resume_hint(folder, model)]
+    print_result("info", document, [*lines, *_settings_lines(asked)])
+
+
+def list_suspects(
+    *,
+    folder: Path,
+    n_cells: int,
+    by: Literal["suspicion", "worth"],
+    table: Path | None,
+    val: Path | None,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """List suspicious cells: the command ``suspects``."""
+    check_output_file(output, force=force)
+    if output is not None and output.suffix not in _FORMATS:
+        raise ValueError(f"-o is {output}; give a file that ends in .csv, .parquet or .json.")
+    result = Result.load(folder, table=table, val=val)
+    loaded = result.loaded
+    found = suspect_cells(
+        loaded.data()["X"],
+        loaded.y,
+        valuation=result.valuation,
+        k=n_cells,
+        by=by,
+        kinds=loaded.kinds,
+        backend="pyarrow",
+    )
+    cells = [_cell(line) for line in found.to_pylist()]
+    if output is not None:
+        _write(output, found, cells)
+        note(f"{len(cells)} cells are in {short_path(output.absolute())}.")
+        if not wants_json():
+            return
+    document: SuspectsDocument = {"by": by, "cells": cells}
+    print_result("suspects", document, cut_to_terminal(_lines(cells)))
+
+
+def explain_value(
+    *,
+    folder: Path,
+    row: str | None,
+    column: str | None,
+    similar: int,
+    table: Path | None,
+    val: Path | None,
+) -> None:
+    """Explain the value of a row or column by its cells: the command ``explain``."""
+    if (row is None) == (column is None):
+        raise click.UsageError("give --row or --column, one of them.")
+    result = Result.load(folder, table=table, val=val)
+    blocks = result.valuation.blocks
+    if column is not None:
+        label = _label(blocks.columns, column, "column")
+        found = explain_column(result.valuation, label, n_similar=similar)
+    else:
+        label = _label(blocks.rows, str(row), "row")
+        X = None if blocks.rows.grouped else result.loaded.data()["X"]
+        found = explain_row(result.valuation, label, X=X, n_similar=similar)
+    parts = list_values(found.parts)
+    cells = found.cells or [None] * len(parts)
+    document: ExplainDocument = {
+        "side": found.side,
+        "label": found.label,
+        "value": found.value,
+        "standard_error": found.standard_error,
+        "validation_error": found.validation_error,
+        "parts": [part | {"cell": cell} for part, cell in zip(parts, cells, strict=True)],
+        "similar": [{"label": one.label, "value": one.value} for one in found.similar],
+    }
+    print_result("explain", document, [repr(found)])
+
+
+def write_report(
+    *,
+    folder: Path,
+    n_cells: int,
+    title: str | None,
+    no_cells: bool,
+    table: Path | None,
+    val: Path | None,
+    output: Path,
+    force: bool,
+) -> None:
+    """Write a report: the command ``report``."""
+    check_output_file(output, force=force)
+    if find_spec("jinja2") is None:
+        raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
+    shown_of: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
+    if is_sharded_result(folder) and table is None and val is None:
+        reports.save(output, load(folder), None, **shown_of)
+    else:
+        result = Result.load(folder, table=table, val=val)
+        loaded = result.loaded
+        reports.save(
+            output,
+            result.valuation,
+            loaded.data()["X"],
+            loaded.y,
+            owners=loaded.owners(),
+            rounds=result.request.rounds,
+            kinds=loaded.kinds,
+            **shown_of,
+        )
+    document: ReportDocument = {
+        "output": short_path(output.absolute()),
+        "bytes": output.stat().st_size,
+    }
+    print_result("report", document, [f"The report is in {short_path(output.absolute())}."])
+
+
+def check_limits(
+    *,
+    folder: Path,
+    max_harmful: float | None,
+    min_total: float | None,
+    max_suspects: int | None,
+    suspicion_above: float | None,
+    allow_interrupted: bool,
+    table: Path | None,
+    val: Path | None,
+) -> None:
+    """Check values against limits: the command ``check``."""
+    if max_harmful is None and min_total is None and max_suspects is None:
+        raise click.UsageError("no limit came; give --max-harmful, --min-total or --max-suspects.")
+    if (max_suspects is None) != (suspicion_above is None):
+        raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
+    of_suspects = max_suspects is not None or table is not None or val is not None
+    if is_sharded_result(folder) and not of_suspects:
+        valuation = load(folder)
+    else:
+        result = Result.load(folder, table=table, val=val)
+        valuation = result.valuation
+    checks = [
+        *_of_status(valuation, allow_interrupted),
+        *_of_values(valuation, max_harmful, min_total),
+    ]
+    if max_suspects is not None and suspicion_above is not None:
+        checks.append(_of_suspects(result, max_suspects, suspicion_above))
+    passed = all(one["passed"] for one in checks)
+    lines = [f"{'ok  ' if one['passed'] else 'FAIL'}  {one['sentence']}" for one in checks]
+    document: CheckDocument = {"passed": passed, "checks": checks}
+    print_result("check", document, lines)
+    if not passed:
+        click.get_current_context().exit(CHECK_FAILED)
+
+
+def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Merge shares of a run, or values with different seeds: the command ``merge``."""
+    kinds = {folder_format(folder) for folder in folders}
+    if kinds == {CHECKPOINT}:
+        if force:
+            raise click.UsageError("--force replaces values; shards are added to what is there.")
+        _merge_shards(folders, output)
+    elif kinds == {VALUATION}:
+        _merge_values(folders, output, force)
+    else:
+        raise ValueError(
+            "the folders are neither all runs nor all values; merge like with like (cellworth info "
+            "says what a folder holds)."
+        )
+
+
+def shares_harmful(valuation: Valuation) -> tuple[float, float]:
+    """Share of the blocks that are worth less than nothing beyond their error, and of unknown ones.
+
+    A block is unknown if its value or its error is.
+    """
+    signs = valuation.signs()
+    return signs.negative / signs.total, signs.unknown / signs.total
+
+
+def _resume_hint(folder: Path, model: str) -> str:
+    return f"  resume with {resume_line(folder, model)}"
+
+
+def _sharded_lines(folder: Path) -> Iterator[str]:
+    """What a run over a table in shards left, and how it goes on."""
+    yield "  of          a table in shards"
+    yield (f"  resume with KNNValuer(..., checkpoint={str(folder)!r}).fit(table, ...), in Python")
+    if (folder / "values").is_dir():
+        yield f"  values      {folder / 'values'}"
+
+
+def _settings_of(request: Request) -> Settings:
+    return Settings(**{field.name: getattr(request, field.name) for field in fields(Settings)})
+
+
+def _settings_lines(asked: Settings | None) -> list[str]:
+    if asked is None:
+        return []
+    given = {name: value for name, value in vars(asked).items() if value not in (None, (), False)}
+    return [
+        f"  {name.replace('_', '-'):<16}{', '.join(value) if isinstance(value, tuple) else value}"
+        for name, value in given.items()
+    ]
+
+
+def _label(axis: Axis, given: str, what: str) -> Any:
+    """The label that is written like this, here or in a report, whatever its type is."""
+    labels = axis.labels.tolist()
+    found = [label for label in labels if given in (str(label), text_of(label))]
+    if not found:
+        written = some([text_of(label) for label in labels])
+        raise KeyError(f"no {what} is called {given!r}; labels are {written}.")
+    if len(found) > 1:
+        raise KeyError(
+            f"{len(found)} {what}s are called {given!r}; value the table with an --id that tells "
+            "them apart, or without one."
+        )
+    return found[0]
+
+
+def _cell(line: Mapping[str, Any]) -> SuspectDocument:
+    errors = {name: line.get(name) for name in ("worth", "standard_error", "validation_error")}
+    rest = {name: line[name] for name in line if name not in ("reason", *errors)}
+    cell: SuspectDocument = jsonable(rest | errors | {"reason": line["reason"]})
+    return cell
+
+
+def _lines(cells: list[SuspectDocument]) -> list[str]:
+    columns: dict[str, list[Any]] = {
+        name: [visible_text(_text(cell[name])) for cell in cells]
+        for name in ("rank", "row", "column", "cell", "typical", "suspicion", "worth")
+    }
+    lines = table_lines(columns)
+    reasons = ["reason", *(visible_text(cell["reason"]) for cell in cells)]
+    return [f"{line}  {reason}" for line, reason in zip(lines, reasons, strict=True)]
+
+
+def _text(entry: Any) -> str:
+    if entry is None:
+        return ""
+    return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
+
+
+def _write(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
+    with written_atomically(path) as file:
+        if path.suffix == ".json":
+            file.write(json.dumps(cells, indent=1, ensure_ascii=False).encode())
+        elif path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            pq.write_table(found, file)
+        else:
+            import pyarrow.csv as pc
+
+            pc.write_csv(_without_formulas(found), file)
+
+
+def _without_formulas(found: Any) -> Any:
+    """Have no text that a spreadsheet would compute: cells may come from anyone."""
+    import pyarrow as pa
+
+    for place, field in enumerate(found.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            harmless = [escape_formula(text) for text in found.column(place).to_pylist()]
+            found = found.set_column(place, field, pa.array(harmless, field.type))
+    return found
+
+
+def _of_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
+    """Values of a run that was broken off are none that a pipeline should go on with."""
+    if valuation.status != "interrupted":
+        return
+    scores = valuation.scores
+    done = f" ({scores.judged_on})" if scores is not None else ""
+    told = f"the run was broken off before its end{done}"
+    advice = "allowed" if allowed else "go on with cellworth resume, or give --allow-interrupted"
+    yield _limit("interrupted", 1.0, float(allowed), allowed, f"{told}; {advice}")
+
+
+def _of_values(
+    valuation: Valuation, max_harmful: float | None, min_total: float | None
+) -> Iterator[LimitDocument]:
+    if max_harmful is not None:
+        harmful, unknown = shares_harmful(valuation)
+        # What nobody knows may be harmful: a gate that is not sure stays shut.
+        share = harmful + unknown
+        told = f"{harmful:.2%} of the cells are harmful"
+        told += f" and {unknown:.2%} are not known" if unknown else ""
+        told += f" ({SAMPLING_ALONE})" if valuation.lacks_validation_errors else ""
+        told += f", at most {max_harmful:.2%} may be"
+        yield _limit("max_harmful", share, max_harmful, share <= max_harmful, told, unknown=unknown)
+    if min_total is not None:
+        total = valuation.total
+        scored = _told_score(valuation)
+        told = f"all cells are worth {total:.4g}{scored}, at least {min_total:.4g} is asked for"
+        yield _limit("min_total", total, min_total, total >= min_total, told)
+
+
+def _told_score(valuation: Valuation) -> str:
+    if valuation.scores is None or math.isnan(valuation.score):
+        return ""
+    return f" (score {named_score(valuation)}, baseline {valuation.unearned:.4g})"
+
+
+def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:
+    loaded = result.loaded
+    suspicion = cell_suspicion(loaded.X, loaded.y, kinds=loaded.kinds)
+    count = int((suspicion > above).sum())
+    told = f"{count} cells have a suspicion above {above:g}, at most {most} may"
+    return _limit("max_suspects", count, most, count <= most, told)
+
+
+def _limit(
+    name: Literal["interrupted", "max_harmful", "min_total", "max_suspects"],
+    found: float,
+    limit: float,
+    passed: bool,
+    sentence: str,
+    *,
+    unknown: float | None = None,
+) -> LimitDocument:
+    return {
+        "name": name,
+        "found": found,
+        "limit": limit,
+        "passed": passed,
+        "sentence": sentence,
+        "unknown": unknown,
+    }
+
+
+def _merge_shards(folders: tuple[Path, ...], output: Path) -> None:
+    request = next((Request.load(folder) for folder in folders if (folder / FILE).exists()), None)
+    merge_shards(folders, output)
+    if request is not None:
+        request.save(output)
+    document = _merged(output, CHECKPOINT, None)
+    way_on = resume_line(output, KNN if request is None else request.model)
+    told = f"The shards are in {output}; {way_on} gives the values."
+    print_result("merge", document, [told])
+
+
+def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
+    check_output_folder(output, force=force)
+    results = [Result.load(folder) for folder in folders]
+    if len(results) < 2:
+        raise click.UsageError("one folder is nothing to merge; give two or more.")
+    merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
+    # How one of the runs went says nothing of all together.
+    save_result(merged, replace(results[0].request, rounds=()), output)
+    document = _merged(output, VALUATION, summarize_valuation(merged))
+    print_result("merge", document, [repr(merged)])
+
+
+def _merged(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
+    return {
+        "output": short_path(output.absolute()),
+        "holds": cast("Holds", holds),
+        "values": values,
+    }

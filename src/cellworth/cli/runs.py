@@ -1,0 +1,407 @@
+"""Runs: from a request to a folder of values, in one go, in parts or on many machines."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from cellworth.cli.app import InterruptedRunError
+from cellworth.cli.console import note, print_result, short_path, shows_progress
+from cellworth.cli.folders import (
+    CHECKPOINT,
+    VALUATION,
+    check_output_folder,
+    folder_format,
+    folder_of_sharded_run,
+    is_free,
+    resume_line,
+    save_result,
+)
+from cellworth.cli.request import (
+    FILE,
+    KNN,
+    LoadedRequest,
+    Request,
+    check_agreement,
+    check_model_trusted,
+    check_same_request,
+    parse_toml,
+)
+from cellworth.cli.schemas import (
+    ColumnDocument,
+    PlanDocument,
+    Round,
+    ScoresDocument,
+    ShardDocument,
+    ValueDocument,
+    ValuesDocument,
+)
+from cellworth.column_info import ColumnTable
+from cellworth.listing import ValueList
+from cellworth.loading import load
+from cellworth.report import round_line
+from cellworth.runtime import Dask, Processes, Progress, Serial, Threads
+from cellworth.valuation import Valuation
+
+_SHOWN = 5
+_SECONDS_TO_ANSWER = 20
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where a run takes execution and what is kept of it.
+
+    Parameters
+    ----------
+    checkpoint : path or None
+        Folder in which the run is written down.
+    shard : tuple of int or None
+    jobs : int or None
+        Workers on this machine.
+    dask : str or None
+        Address of a scheduler.
+    quiet : bool
+    """
+
+    checkpoint: Path | None = None
+    shard: tuple[int, int] | None = None
+    jobs: int | None = None
+    dask: str | None = None
+    quiet: bool = False
+
+    @contextmanager
+    def settings(self, model: str) -> Iterator[dict[str, Any]]:
+        """Settings of a valuer; a cluster is let go of afterwards."""
+        how: dict[str, Any] = {"progress": shows_progress(self.quiet)}
+        if self.checkpoint is not None:
+            how["checkpoint"] = self.checkpoint
+        if self.shard is not None:
+            how["shard"] = self.shard
+        if self.dask is not None:
+            with _client(self.dask) as client:
+                yield {**how, "executor": Dask(client)}
+        elif self.jobs is not None:
+            many = Threads if model == KNN else Processes
+            yield {**how, "executor": Serial() if self.jobs == 1 else many(self.jobs)}
+        else:
+            yield how
+
+
+def value_table(
+    *,
+    checkpoint: Path | None,
+    shard: tuple[int, int] | None,
+    jobs: int | None,
+    dask: str | None,
+    quiet: bool,
+    force: bool,
+    **asked: Any,
+) -> None:
+    """Value a table: the command ``value``."""
+    execution = Execution(checkpoint, shard, jobs, dask, quiet)
+    if execution.shard is not None and execution.checkpoint is None:
+        raise click.UsageError("--shard leaves its share in a folder; give --checkpoint as well.")
+    _check_one_executor(execution)
+    run_and_save("value", make_request(**asked), execution, force=force)
+
+
+def resume_run(
+    *,
+    folder: Path,
+    table: Path | None,
+    val: Path | None,
+    model: str | None,
+    jobs: int | None,
+    dask: str | None,
+    quiet: bool,
+    output: Path | None,
+    force: bool,
+    **limits: float | None,
+) -> None:
+    """Resume a run from its checkpoint: the command ``resume``."""
+    sharded = folder_of_sharded_run(folder)
+    if sharded is not None:
+        raise ValueError(
+            f"{folder} holds a run over a table in shards, which goes on in Python: "
+            f"KNNValuer(..., checkpoint={str(sharded)!r}).fit(table, ...), with the settings of "
+            "then."
+        )
+    if folder_format(folder) != CHECKPOINT:
+        raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
+    request = Request.load(folder).moved(table, val)
+    check_model_trusted(request, model, folder)
+    asked: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    if output is not None:
+        asked["output"] = str(output.absolute())
+    execution = Execution(folder, None, jobs, dask, quiet)
+    _check_one_executor(execution)
+    run_and_save("resume", replace(request, **asked), execution, force=force)
+
+
+def plan_run(**asked: Any) -> None:
+    """Estimate the cost of a run: the command ``plan``."""
+    loaded = LoadedRequest.from_request(make_request(**asked))
+    found = loaded.valuer().plan(**loaded.data())
+    document: PlanDocument = {
+        "design": found.design,
+        "shape": found.shape,
+        "utilities": float(found.utilities),
+        "seconds": found.seconds,
+        "seconds_per_utility": found.seconds_per_utility,
+        "allowed": found.allowed,
+        "scoring": None if found.scores is None else found.scores.scoring,
+        "n_validation_rows": None if found.scores is None else found.scores.n_validation_rows,
+        "column_info": plain_columns(found.columns),
+    }
+    lines = [repr(found)]
+    if found.scores is not None:
+        lines.append(f"scored by {found.scores.name} on {found.scores.judged_on}")
+    print_result("plan", document, [*lines, "", repr(found.columns)])
+
+
+def run_and_save(command: str, request: Request, execution: Execution, *, force: bool) -> None:
+    """Answer a request, write the answer into its folder and print a summary."""
+    output = Path(request.output) if request.output else None
+    _check_separate_folders(output, execution.checkpoint)
+    if output is not None and execution.shard is None:
+        # The same request may go on where it was; nothing else is overwritten.
+        check_output_folder(output, force=force, request=request if command == "resume" else None)
+    loaded = LoadedRequest.from_request(request)
+    lines: list[Round] = list(request.rounds)
+    with execution.settings(request.model) as how:
+        valuer = loaded.valuer(**how, on_round=lambda progress: _add_line(lines, progress))
+        check_agreement(loaded, valuer)
+        with _written_down(request, execution):
+            valuation = _fitted(valuer, loaded, execution)
+    if execution.shard is not None:
+        assert execution.checkpoint is not None  # noqa: S101 (a shard has one)
+        request.save(execution.checkpoint)
+        _print_shard(request, execution.checkpoint, execution.shard)
+        return
+    assert valuation is not None and output is not None  # noqa: S101, PT018 (only shards lack them)
+    _check_any_task(valuation, request, execution)
+    request = replace(request, rounds=tuple(lines))
+    if execution.checkpoint is not None:
+        request.save(execution.checkpoint)
+    output = _beside_a_whole(output, valuation)
+    save_result(valuation, request, output)
+    print_summary(command, valuation, output)
+    if not execution.quiet:
+        note(f"The values are in {short_path(output)}.")
+    if valuation.status == "interrupted":
+        raise InterruptedRunError(_way_on(request, execution))
+
+
+def make_request(
+    *,
+    table: Path,
+    val: Path | None,
+    cv: int | None,
+    row_id: str | None,
+    owners: Path | None = None,
+    agreement: Path | None = None,
+    column_groups: Path | None = None,
+    output: Path | None = None,
+    **asked: Any,
+) -> Request:
+    """Make a request of what stands on the command line."""
+    if owners is not None and agreement is not None:
+        raise click.UsageError("--owners and --agreement both say who holds what; give one.")
+    if val is not None and cv is not None:
+        raise click.UsageError("--val and --cv both say which rows judge; give one.")
+    if val is None and asked["val_rows"] is not None:
+        raise click.UsageError("--val-rows draws rows of --val; give both.")
+    groups = None
+    if column_groups is not None:
+        groups = parse_toml(read_text(column_groups, "column-groups"), "column-groups")
+    texts = {
+        name: None if path is None else read_text(path, name)
+        for name, path in (("owners", owners), ("agreement", agreement))
+    }
+    folder = output or Path(f"{table.name.partition('.')[0]}.values")
+    return Request.from_files(
+        table=table,
+        val=val,
+        cv=Request.cv if cv is None else cv,
+        id=row_id,
+        column_groups=groups,
+        output=str(folder.absolute()),
+        **texts,
+        **asked,
+    )
+
+
+def read_text(path: Path, called: str) -> str:
+    """Read a small file that an option names."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--{called} is {path}, which is no file.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text ({error.reason}); save it as UTF-8.") from error
+
+
+def _check_any_task(valuation: Valuation, request: Request, execution: Execution) -> None:
+    """Refuse equal shares of the total that no task has told apart."""
+    n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
+    if n_tasks > 0 or valuation.status == "exact":
+        return
+    way = "give a larger --budget or --deadline."
+    if execution.checkpoint is not None:
+        way = f"go on, for longer, with: {resume_line(execution.checkpoint, request.model)}"
+    raise InterruptedRunError(f"The run ended before its first task, so nothing was written; {way}")
+
+
+def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
+    """Where values go: those that were broken off never replace a result that came to its end."""
+    if valuation.status != "interrupted" or _may_be_replaced(output):
+        return output
+    note(f"{short_path(output)} is kept as it was, because this run did not come to its end.")
+    names = (f"{output.name}.partial{number or ''}" for number in itertools.count())
+    return next(path for path in map(output.with_name, names) if _may_be_replaced(path))
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    """Tell whether there is nothing but, perhaps, values that were broken off themselves."""
+    if is_free(folder):
+        return True
+    is_result = folder.is_dir() and folder_format(folder) == VALUATION
+    return is_result and load(folder).status == "interrupted"
+
+
+def print_summary(command: str, valuation: Valuation, output: Path) -> None:
+    """Print what came out of a run."""
+    document: ValueDocument = {"output": short_path(output), **summarize_valuation(valuation)}
+    print_result(command, document, [repr(valuation), "", repr(valuation.columns())])
+
+
+def summarize_valuation(valuation: Valuation) -> ValuesDocument:
+    """The figures of a valuation that fit on a page."""
+    return {
+        "shape": valuation.shape,
+        "status": valuation.status,
+        "method": valuation.provenance.method["name"],
+        "total": valuation.total,
+        "total_error": valuation.total_error,
+        "expected_total": valuation.expected_total,
+        "score": valuation.score,
+        "baseline": valuation.unearned,
+        "scores": cast("ScoresDocument | None", valuation.scores and valuation.scores.to_plain()),
+        "largest_standard_error": valuation.largest_error,
+        "seconds": valuation.provenance.seconds,
+        "column_info": plain_columns(valuation.column_info),
+        "columns": list_values(valuation.columns()),
+        "lowest": list_values(valuation.lowest(_SHOWN)),
+        "highest": list_values(valuation.highest(_SHOWN)),
+    }
+
+
+def plain_columns(columns: ColumnTable | None) -> list[ColumnDocument] | None:
+    """What each raw column was taken for, for a document; None where nobody knows."""
+    return None if columns is None else cast("list[ColumnDocument]", columns.to_plain())
+
+
+def list_values(values: ValueList) -> list[Any]:
+    """One dictionary per value; an error that nobody knows is None."""
+    return [
+        {name: entry[name] for name in entry if name not in ("rank", "count")}
+        | {"validation_error": entry.get("validation_error")}
+        for entry in values
+    ]
+
+
+def _check_separate_folders(output: Path | None, checkpoint: Path | None) -> None:
+    if output is None or checkpoint is None:
+        return
+    run = checkpoint.resolve()
+    if output.resolve() in (run, *run.parents):
+        raise ValueError(
+            f"-o is {short_path(output)} and --checkpoint is {checkpoint}; give the values a "
+            "folder that does not hold the run."
+        )
+
+
+def _add_line(lines: list[Round], progress: Progress) -> None:
+    if not lines or progress.tasks > lines[-1]["tasks"]:
+        lines.append(cast("Round", round_line(progress)))
+
+
+def _fitted(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
+    owners = loaded.owners()
+    more = {} if owners is None else {"owners": owners}
+    try:
+        valuer.fit(**loaded.data(), **more)
+    except KeyboardInterrupt as error:
+        # There is nothing to go on from before the run itself has begun.
+        if execution.checkpoint is None or folder_format(execution.checkpoint) is None:
+            raise
+        raise InterruptedRunError(_way_on(loaded.request, execution)) from error
+    if execution.shard is not None:
+        return None
+    valuation: Valuation = valuer.valuation_
+    return valuation
+
+
+@contextmanager
+def _written_down(request: Request, execution: Execution) -> Iterator[None]:
+    """Keep the request in the checkpoint, unless it is refused before the run begins."""
+    folder = execution.checkpoint
+    if folder is None:
+        yield
+        return
+    if folder.exists() and folder_format(folder) == VALUATION:
+        raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
+    if folder.exists() and folder_format(folder) is not None:
+        check_same_request(folder, request)
+    was_there = folder.exists()
+    is_new = not (folder / FILE).exists()
+    request.save(folder)
+    try:
+        yield
+    finally:
+        # Other shards may have begun with the file meanwhile; theirs is the same.
+        if is_new and execution.shard is None and folder_format(folder) is None:
+            (folder / FILE).unlink()
+            if not was_there:
+                folder.rmdir()
+
+
+def _print_shard(request: Request, folder: Path, shard: tuple[int, int]) -> None:
+    at, n_shards = shard
+    document: ShardDocument = {"checkpoint": str(folder), "shard": at, "shards": n_shards}
+    line = (
+        f"Shard {at} of {n_shards} is done; once all are, "
+        f"{resume_line(folder, request.model)} gives the values."
+    )
+    print_result("shard", document, [line])
+
+
+def _way_on(request: Request, execution: Execution) -> str:
+    if execution.checkpoint is None:
+        return "Broken off: these values are of what was done by then."
+    return f"Broken off; go on with: {resume_line(execution.checkpoint, request.model)}"
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("--dask needs distributed; pip install 'cellworth[dask]'.") from error
+    try:
+        client = Client(address, timeout=_SECONDS_TO_ANSWER)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ConnectionError(f"no scheduler answers at {address} ({error}).") from error
+    with client:
+        yield client
+
+
+def _check_one_executor(execution: Execution) -> None:
+    if execution.jobs is not None and execution.dask is not None:
+        raise click.UsageError("--jobs and --dask both say where to work; give one.")
