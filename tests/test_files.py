@@ -5,10 +5,8 @@ import inspect
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -32,11 +30,8 @@ from cellworth import (
     value_game,
     verify_audit,
 )
-from cellworth.files import is_address, local_path, remove_stale_temporaries, written_atomically
+from cellworth.files import is_address, local_path, written_atomically
 from cellworth.runtime import merge
-
-HERE = socket.gethostname()
-DAY = 86_400.0
 
 
 def names(folder):
@@ -145,61 +140,14 @@ with written_atomically(Path(sys.argv[1])) as file:
 """
 
 
-def test_what_a_killed_process_was_writing_goes_once_it_is_dead(tmp_path):
+def test_what_a_killed_process_was_writing_does_not_take_its_name(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
     with subprocess.Popen(  # noqa: S603 (this interpreter, our own script)
         [sys.executable, "-c", WRITER, str(tmp_path / "file")], stdout=subprocess.PIPE
     ) as writer:
         assert writer.stdout.readline() == b"writing\n"
-        remove_stale_temporaries(tmp_path)
-        assert len(names(tmp_path)) == 2
         writer.send_signal(signal.SIGKILL)
-    # Containers may number their processes apart: only what is old as well goes.
-    remove_stale_temporaries(tmp_path)
-    assert len(names(tmp_path)) == 2
-    then = time.time() - DAY / 24
-    for path in tmp_path.iterdir():
-        os.utime(path, (then, then))
-    remove_stale_temporaries(tmp_path)
-    assert names(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
-
-
-def dead_process():
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        return process.pid
-
-
-# Who was writing, how long ago, and whether the file goes.
-TEMPORARIES = {
-    "a dead process of this machine": (HERE, dead_process, 0.0, False),
-    "a dead process of this machine, an hour ago": (HERE, dead_process, DAY / 24, True),
-    "a process number beyond all machines": (HERE, lambda: 10**20, DAY / 24, True),
-    "this process": (HERE, os.getpid, 2 * DAY, False),
-    "a live process of this machine": (HERE, os.getppid, 2 * DAY, False),
-    "a process of another machine": ("elsewhere", dead_process, 0.0, False),
-    "a process of another machine, an hour ago": ("elsewhere", dead_process, DAY / 24, False),
-    "a process of another machine, two days ago": ("elsewhere", dead_process, 2 * DAY, True),
-}
-
-
-@pytest.mark.parametrize("who", TEMPORARIES)
-def test_only_what_nobody_writes_any_more_is_removed(tmp_path, who):
-    host, process, seconds, goes = TEMPORARIES[who]
-    path = tmp_path / f".{host}~{process()}~{'0af9' * 8}~state.npz"
-    path.touch()
-    then = time.time() - seconds
-    os.utime(path, (then, then))
-    remove_stale_temporaries(tmp_path)
-    assert path.exists() is not goes
-
-
-def test_files_of_others_are_left_alone(tmp_path):
-    others = [".hidden", "part-0.npz", f".{HERE}~1~no-uuid~state.npz", f"{HERE}~1~{'0' * 32}~x"]
-    for name in others:
-        (tmp_path / name).touch()
-    remove_stale_temporaries(tmp_path)
-    assert names(tmp_path) == sorted(others)
 
 
 def test_what_was_written_may_name_the_file(tmp_path):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import struct
 import threading
 import weakref
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,7 @@ from cellworth.files import local_path
 from cellworth.moments import JudgedUtility
 
 _APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
-_VERSION = 3
+_VERSION = 4
 _SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
 # A message that quotes a damaged file may be no text.
 _DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -113,44 +111,34 @@ class FileCache:
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return those of the coalitions that are known."""
         wanted = list(coalitions)
-        asked = set(wanted)
         found: dict[bytes, float] = {}
         with self._used() as connection:
             for start in range(0, len(wanted), _AT_A_TIME):
                 some = wanted[start : start + _AT_A_TIME]
                 places = ",".join("?" * len(some))
                 rows = connection.execute(
-                    "SELECT coalition, utility, deviations, checksum "  # noqa: S608 (only ?)
-                    "FROM utilities "
+                    "SELECT coalition, utility, deviations FROM utilities "  # noqa: S608 (only ?)
                     f"WHERE game = ? AND coalition IN ({places})",
                     [game, *some],
                 )
-                for coalition, utility, deviations, checksum in rows:
-                    # A damaged file may give anything, also what nobody asked for.
-                    sound = coalition in asked and _has_types(utility, deviations)
-                    if not sound or checksum != _checksum(game, coalition, utility, deviations):
-                        raise sqlite3.DatabaseError("a utility was changed")
+                for coalition, utility, deviations in rows:
                     found[coalition] = _read(utility, deviations)
         return found
 
     def keep(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
         entries = [(game, c, *_written(utility)) for c, utility in found.items()]
-        lines = [(*entry, _checksum(*entry)) for entry in entries]
         with self._used() as connection, connection:
-            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?, ?)", lines)
+            connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", entries)
 
     def entries(self) -> Iterator[tuple[str, bytes, float]]:
         """Game, coalition and utility of all that is known."""
         with self._used() as connection:
             rows = connection.execute(
-                "SELECT game, coalition, utility, deviations, checksum FROM utilities "
+                "SELECT game, coalition, utility, deviations FROM utilities "
                 "ORDER BY game, coalition"
             ).fetchall()
-            for *entry, checksum in rows:
-                if not _has_types(*entry[2:]) or checksum != _checksum(*entry):
-                    raise sqlite3.DatabaseError("a utility was changed")
-        yield from ((game, coalition, _read(*kept)) for game, coalition, *kept, _ in rows)
+        yield from ((game, coalition, _read(*kept)) for game, coalition, *kept in rows)
 
     def close(self) -> None:
         """Close the file; it is opened again where it is used again."""
@@ -210,15 +198,6 @@ def _read(utility: float, deviations: bytes) -> float:
     return JudgedUtility(utility, np.frombuffer(deviations, dtype="<f4").astype(np.float32))
 
 
-def _has_types(utility: Any, deviations: Any) -> bool:
-    return type(utility) is float and type(deviations) is bytes
-
-
-def _checksum(game: str, coalition: bytes, utility: float, deviations: bytes) -> int:
-    """Tell a line that was changed on disk: SQLite itself does not notice."""
-    return zlib.crc32(game.encode() + coalition + struct.pack("<d", utility) + deviations)
-
-
 def _connected(path: Path) -> sqlite3.Connection:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file for the cache.")
@@ -265,8 +244,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(f"PRAGMA {name} = {number}")
         connection.execute(
             "CREATE TABLE utilities (game TEXT, coalition BLOB, utility REAL NOT NULL, "
-            "deviations BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (game, coalition)) "
-            "WITHOUT ROWID"
+            "deviations BLOB NOT NULL, PRIMARY KEY (game, coalition)) WITHOUT ROWID"
         )
     connection.commit()
     connection.execute("PRAGMA journal_mode = WAL")

@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
-
-# Nobody writes one file for so long. Of a process that seems to be gone, less is enough; but not
-# nothing, because containers may share a name and number their processes apart.
-_SECONDS_TO_BE_STALE = 86_400.0
-_SECONDS_TO_BE_STALE_HERE = 600.0
 
 # s3://bucket/x, also in a chain such as simplecache::s3://bucket/x. A pathlib.Path leaves one slash
 # of two. One letter is a drive of Windows, and a colon without a slash is part of a name.
@@ -24,8 +17,6 @@ _ADDRESS = re.compile(
     r"(?:[A-Za-z][\w+.-]*::)*(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>[/\\]+)(?P<rest>.*)",
     re.DOTALL,
 )
-
-_TEMPORARY = re.compile(r"\.(?P<host>[^~]*)~(?P<process>\d+)~[0-9a-f]{32}~.*")
 
 
 def is_address(path: str | os.PathLike[str]) -> bool:
@@ -76,7 +67,7 @@ def written_atomically(
     ``durable`` is whole even if its writer is killed, but not if the machine stops. ``named`` is
     asked for another name beside ``path`` when all is written: what was written may decide it.
     """
-    temporary = path.with_name(f".{socket.gethostname()}~{os.getpid()}~{uuid4().hex}~{path.name}")
+    temporary = path.with_name(f".{uuid4().hex}~{path.name}")
     try:
         with temporary.open("xb") as file:
             yield file
@@ -125,36 +116,6 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
             f"reads version {version}; use the cellworth that wrote it."
         )
     return manifest
-
-
-def remove_stale_temporaries(folder: Path) -> None:
-    """Remove what processes that are gone were writing; those of others are left alone."""
-    for path in folder.iterdir():
-        found = _TEMPORARY.fullmatch(path.name)
-        if found and _is_stale(path, found["host"], int(found["process"])):
-            path.unlink(missing_ok=True)
-
-
-def _is_stale(path: Path, host: str, process: int) -> bool:
-    try:
-        age = time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return False
-    # Elsewhere than on POSIX, asking for a process by its number is no harmless question.
-    if host == socket.gethostname() and os.name == "posix":
-        return age > _SECONDS_TO_BE_STALE_HERE and not _is_alive(process)
-    return age > _SECONDS_TO_BE_STALE
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        # It is somebody else's.
-        pass
-    return True
 
 
 def _sync_folder(folder: Path) -> None:

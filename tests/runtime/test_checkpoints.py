@@ -1,12 +1,8 @@
 """Torn and foreign checkpoints: each is refused in one sentence, or repaired; none is used."""
 
 import json
-import os
 import pickle
 import shutil
-import socket
-import subprocess
-import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -337,16 +333,6 @@ def test_parts_that_are_gone_are_computed_again(halfway):
 def test_a_state_that_is_gone_is_computed_again(halfway):
     halfway.state.unlink()
     halfway.assert_goes_on()
-
-
-def test_what_a_dead_writer_left_is_cleared_away(halfway):
-    done = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, check=True)  # noqa: S607
-    stale = halfway.folder / f".{socket.gethostname()}~{int(done.stdout)}~{'0' * 32}~state.npz"
-    stale.write_bytes(halfway.state.read_bytes()[:100])
-    an_hour_ago = time.time() - 3600
-    os.utime(stale, (an_hour_ago, an_hour_ago))
-    halfway.assert_goes_on()
-    assert not stale.exists()
 
 
 def one_cell_changed(X):

@@ -17,7 +17,6 @@ from uuid import uuid4
 from cellworth.files import (
     local_path,
     read_manifest,
-    remove_stale_temporaries,
     written_atomically,
 )
 from cellworth.packing import Plain, PlainFile, n_bytes, prefixed, write_plain
@@ -213,7 +212,6 @@ class DirectoryJournal:
         asked = json.loads(json.dumps(identity))
         with explain_disk_errors(self.folder):
             _made(self.folder)
-            remove_stale_temporaries(self.folder)
             kept = _kept_run(self.folder)
             if kept is None:
                 _begin(self.folder, asked)

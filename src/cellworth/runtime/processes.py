@@ -96,51 +96,13 @@ class Processes:
                 processes.close(pool.flying)
 
 
-class _IdlePools:
-    """One pool for each number of workers waits for the next run, for a while.
-
-    joblib's own pool is left to joblib: what shares it breaks where one of the two replaces it.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew: a forked process has no thread that would serve the pools of its parent."""
-        self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[Any, threading.Timer]] = {}
-
-    def take(self, n_workers: int) -> Any:
-        with self._lock:
-            pool, timer = self._waiting.pop(n_workers, (None, None))
-        if timer is not None:
-            timer.cancel()
-        return pool
-
-    def leave(self, n_workers: int, pool: Any) -> None:
-        timer = threading.Timer(_SECONDS_TO_LIVE_IDLE, self._retire, (n_workers, pool))
-        timer.daemon = True
-        with self._lock:
-            first = self._waiting.setdefault(n_workers, (pool, timer))[0] is pool
-        if first:
-            timer.start()
-        else:
-            # A run within another one has left a pool before.
-            pool.shutdown(wait=True)
-
-    def _retire(self, n_workers: int, pool: Any) -> None:
-        with self._lock:
-            waiting = self._waiting.get(n_workers)
-            if waiting is None or waiting[0] is not pool:
-                return
-            del self._waiting[n_workers]
-        pool.shutdown(wait=True)
-
-
-_idle = _IdlePools()
+# One pool for each number of workers waits for the next run; loky ends workers that stay idle.
+# joblib's own pool is left to joblib: sharing it breaks where one of the two replaces it.
+_waiting: dict[int, ProcessPoolExecutor] = {}
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.forget)
+    # A forked process has no thread that would serve the pools of its parent.
+    os.register_at_fork(after_in_child=_waiting.clear)
 
 
 class _Pool:
@@ -148,7 +110,7 @@ class _Pool:
 
     def __init__(self, parcel: SharedPickle, n_workers: int) -> None:
         self._parcel, self._n_workers = parcel, n_workers
-        self._pool = _idle.take(n_workers) or self._new()
+        self._pool = _waiting.pop(n_workers, None) or self._new()
 
     def send(self, number: int, request: Any) -> Future[Any]:
         try:
@@ -159,7 +121,9 @@ class _Pool:
 
     def close(self, flying: list[Future[Any]]) -> None:
         if all(future.done() for future in flying):
-            _idle.leave(self._n_workers, self._pool)
+            if _waiting.setdefault(self._n_workers, self._pool) is not self._pool:
+                # A run within another one has left a pool before.
+                self._pool.shutdown(wait=True)
             return
         _wait_until_taken(flying)
         self._pool.shutdown(wait=True, kill_workers=True)
@@ -170,7 +134,11 @@ class _Pool:
 
     def _new(self) -> Any:
         return ProcessPoolExecutor(
-            self._n_workers, env=_ONE_THREAD, initializer=_begin_process, initargs=(os.getpid(),)
+            self._n_workers,
+            timeout=_SECONDS_TO_LIVE_IDLE,
+            env=_ONE_THREAD,
+            initializer=_begin_process,
+            initargs=(os.getpid(),),
         )
 
 
