@@ -1,4 +1,4 @@
-"""How the documentation is built: sphinx-build -W --keep-going -n docs docs/_build/html."""
+"""Configuration of Sphinx: sphinx-build -W --keep-going -n docs docs/_build/html."""
 
 import sys
 from importlib.metadata import version as version_of
@@ -25,10 +25,10 @@ extensions = [
 ]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 templates_path = ["_templates"]
-# Dashes of options and quotes of Python stay what they are.
+# Keep the dashes of options and the quotes of Python.
 smartquotes = False
 nitpicky = True
-# scikit-learn has a documentation of its own, which a build without network cannot link to.
+# A build without network cannot link to scikit-learn's documentation.
 nitpick_ignore_regex = [(r"py:.*", r"sklearn\..*")]
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "fieldlist"]
@@ -37,7 +37,7 @@ myst_heading_anchors = 4
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-# Types stand in the numpydoc sections, in words; methods are written out below their class.
+# numpydoc sections have the types; methods are documented below their class.
 numpydoc_show_class_members = False
 
 sphinx_gallery_conf = {
@@ -74,12 +74,12 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def setup(app):
-    """Show examples and exit codes of commands as they are in a terminal."""
+    """Show examples and exit codes of commands as a terminal does."""
     app.connect("sphinx-click-process-epilog", _as_in_a_terminal)
 
 
 def _as_in_a_terminal(app, context, lines):
-    # What click leaves as it is comes as a line block: "| Example:", "|   cellworth ...".
+    # Preformatted text of click arrives as a line block: "| Example:", "|   cellworth ...".
     if lines and all(line.startswith("|") or not line for line in lines):
         shown = ["   " + line[2:] for line in lines]
         lines[:] = [".. code-block:: text", "", *shown, ""]

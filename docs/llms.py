@@ -19,7 +19,7 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 
 def setup(app):
-    """Let Sphinx call us once all pages are there."""
+    """Write both files when the build is finished."""
     app.connect("build-finished", _write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -44,7 +44,7 @@ def _listing(app):
 
 
 def _pages(env, folder):
-    """Pages that say something themselves; tables of contents are what is written here."""
+    """Return the pages of a folder, without tables of contents."""
     inside = (page for page in env.found_docs if page.split("/")[0] == folder)
     return sorted(page for page in inside if page.split("/")[-1] not in _CONTENTS)
 
@@ -53,7 +53,7 @@ _CONTENTS = {"index", "sg_execution_times", "sg_api_usage"}
 
 
 def _first_sentence(env, page):
-    """How the running text begins, on one line: its first sentence, or more of a short one."""
+    """Return the first sentence of a page, and the next one if the first is short."""
     for paragraph in env.get_doctree(page).findall(nodes.paragraph):
         if not any(isinstance(above, _ASIDE) for above in _ancestors(paragraph)):
             text = " ".join(paragraph.astext().split())
@@ -62,7 +62,7 @@ def _first_sentence(env, page):
     return ""
 
 
-# Pages of the gallery begin with a note about downloads.
+# Gallery pages begin with a note about downloads.
 _ASIDE = (nodes.note, nodes.table, nodes.field_list)
 _END = re.compile(r"(?<=[.?!])\s")
 _SHORT = 30

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/explanation/two-dimensional-shapley.md beside this file.
+"""Draw the figures of docs/explanation/two-dimensional-shapley.md beside this file.
 
 python docs/images/draw.py
 """
@@ -19,17 +19,17 @@ _POINTS = {"ha": "center", "va": "center"}
 
 
 def four_corners() -> Figure:
-    """What a block adds to a coalition: two utilities with it, minus two with half of it."""
+    """Draw what a block adds: two utilities with it, minus two with half of it."""
     figure = Figure(figsize=(9.0, 2.7), layout="constrained")
     titles = ("h(S+i, F+j)", "h(S, F)", "h(S+i, F)", "h(S, F+j)")
     panels = zip(figure.subplots(1, 4), titles, "++--", (1, 0, 1, 0), (1, 0, 0, 1), strict=True)
     for ax, title, sign, with_row, with_column in panels:
-        colour = POSITIVE if sign == "+" else NEGATIVE
+        color = POSITIVE if sign == "+" else NEGATIVE
         _draw_table(ax, 5, 4, lambda i, j: PALE_GREY if i < 3 and j < 2 else "white")
         for i in range(3 + with_row):
             for j in range(2 + with_column):
-                _fill(ax, i, j, colour if i == 3 or j == 2 else PALE_GREY)
-        ax.set_title(f"{sign} {title}", color=colour, size=13)
+                _fill(ax, i, j, color if i == 3 or j == 2 else PALE_GREY)
+        ax.set_title(f"{sign} {title}", color=color, size=13)
         ax.text(-0.75, 1.0, "S", size=12, **_POINTS)
         ax.text(-0.75, 3.0, "i", size=12, style="italic", **_POINTS)
         ax.text(0.5, -0.8, "F", size=12, **_POINTS)
@@ -39,7 +39,7 @@ def four_corners() -> Figure:
 
 
 def one_pair_of_orders() -> Figure:
-    """The grid of prefix utilities of the example, and its second differences."""
+    """Draw the prefix utilities of the example and their second differences."""
     utility = {
         ("", ""): 0, ("", "a"): 0, ("", "ab"): 0, ("2", ""): 0, ("12", ""): 0,
         ("2", "a"): 4, ("2", "ab"): 8, ("12", "a"): 6, ("12", "ab"): 10,
@@ -57,7 +57,7 @@ def one_pair_of_orders() -> Figure:
 
 
 def sums_are_not_enough() -> Figure:
-    """Two tables with the same row sums and column sums, and other cells."""
+    """Draw two tables with equal row and column sums but different cells."""
     figure = Figure(figsize=(7.2, 2.6), layout="constrained")
     product = np.full((2, 2), 0.5)
     values = value_game(_TwoGoodCells(), (2, 2)).values
@@ -77,7 +77,7 @@ def sums_are_not_enough() -> Figure:
 
 
 class _TwoGoodCells:
-    """Each row has one good cell, in another column; a good cell is worth 1."""
+    """A game in which each row has one good cell, in different columns, with value 1."""
 
     def value(self, rows: np.ndarray, columns: np.ndarray) -> float:
         return float((rows & columns).sum())
@@ -93,10 +93,10 @@ def _write_grid(
 ) -> None:
     paint = diverging()
 
-    def colour(i: int, j: int) -> object:
+    def color(i: int, j: int) -> object:
         return ZERO if largest is None else paint(0.5 + grid[i, j] / (4.0 * largest))
 
-    _draw_table(ax, *grid.shape, colour)
+    _draw_table(ax, *grid.shape, color)
     for (i, j), entry in np.ndenumerate(grid):
         ax.text(j, i, f"{entry:g}", size=14, **_POINTS)
     for i, name in enumerate(rows):
@@ -106,19 +106,19 @@ def _write_grid(
 
 
 def _draw_table(
-    ax: Axes, n_rows: int, n_columns: int, colour: Callable[[int, int], object]
+    ax: Axes, n_rows: int, n_columns: int, color: Callable[[int, int], object]
 ) -> None:
     for i in range(n_rows):
         for j in range(n_columns):
-            _fill(ax, i, j, colour(i, j))
+            _fill(ax, i, j, color(i, j))
     ax.set_xlim(-1.2, n_columns - 0.2)
     ax.set_ylim(n_rows - 0.2, -1.2)
     ax.set_aspect("equal")
     ax.axis("off")
 
 
-def _fill(ax: Axes, row: int, column: int, colour: object) -> None:
-    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="0.35"))
+def _fill(ax: Axes, row: int, column: int, color: object) -> None:
+    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="0.35"))
 
 
 if __name__ == "__main__":
