@@ -4,11 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from cellworth import Blocks, Valuation
+from cellworth import Blocks, Valuation, value_files
+from cellworth.blocks import NumberedAxis
 from cellworth.moments import Moments, Tally, with_margins
 from cellworth.provenance import Provenance, Session
-from cellworth.sharded_valuation import finish
-from cellworth.value_files import write_values
+from cellworth.sharded_valuation import ShardedValuation
+from cellworth.stored_moments import StoredMoments
+from cellworth.stored_values import ValueFile
 
 SHAPLEY = {"row_semivalue": "Shapley()", "column_semivalue": "Shapley()"}
 
@@ -33,16 +35,18 @@ def whole(shape=(50, 4), sweeps=3, *, seed=0, status="estimated", question=SHAPL
 
 def in_shards(valuation, folder, n_shards=3, *, validation=None):
     """The same figures in files, cut at uneven rows and written from the last to the first."""
-    entries = shards_of(valuation, folder, n_shards)
+    stored = stored_in(folder, shards_of(valuation, folder, n_shards), valuation, validation)
+    stored.save(folder)
+    return stored
+
+
+def stored_in(folder, entries, valuation, validation=None):
+    """A Valuation over these files, with the rest of a Valuation held as a whole."""
     moments = valuation.moments
-    return finish(
-        folder,
-        entries,
-        shape=valuation.shape,
-        column_labels=valuation.column_labels,
-        count=int(moments.count[-1, -1]),
-        columns=(moments.mean[-1], moments.spread[-1]),
-        validation=validation,
+    sums = Moments(moments.count[-1], moments.mean[-1], moments.spread[-1])
+    return ShardedValuation(
+        Blocks(NumberedAxis(valuation.shape[0]), valuation.blocks.columns),
+        StoredMoments(folder, [ValueFile.from_plain(entry) for entry in entries], sums),
         expected_total=valuation.expected_total,
         empty=valuation.empty,
         status=valuation.status,
@@ -50,6 +54,7 @@ def in_shards(valuation, folder, n_shards=3, *, validation=None):
         unearned=valuation.unearned,
         owned=valuation.owned,
         scores=valuation.scores,
+        sums_validation=validation,
     )
 
 
@@ -57,21 +62,18 @@ def shards_of(valuation, folder, n_shards=3):
     """Write the files, without a manifest; returns their entries."""
     n_rows = valuation.shape[0]
     ends = np.unique((np.linspace(0, 1, n_shards + 1) ** 1.5 * n_rows).astype(int)).tolist()
-    moments = valuation.moments
-    entries = []
-    for number, (start, end) in reversed(list(enumerate(pairwise(ends)))):
-        cells, sums = np.s_[start:end, :-1], np.s_[start:end, -1]
-        mean, spread = moments.mean, moments.spread
-        once = moments.count[-1, -1] == 1
-        entries.append(
-            write_values(
-                folder,
-                number,
-                start,
-                mean[cells],
-                None if once else spread[cells],
-                mean[sums],
-                None if once else spread[sums],
-            )
-        )
-    return entries
+    shards = reversed(list(enumerate(pairwise(ends))))
+    return [
+        value_files.write_groups(folder, number, start, groups_of(valuation.moments, start, end))
+        for number, (start, end) in shards
+    ]
+
+
+def groups_of(moments, start, end):
+    """Row groups of some rows of Moments with sums of rows and columns."""
+    for first in range(start, end, value_files.GROUP_ROWS):
+        rows = slice(first, min(first + value_files.GROUP_ROWS, end))
+        group = {"mean": moments.mean[rows, :-1], "row_mean": moments.mean[rows, -1]}
+        if moments.count[-1, -1] > 1:
+            group |= {"spread": moments.spread[rows, :-1], "row_spread": moments.spread[rows, -1]}
+        yield group

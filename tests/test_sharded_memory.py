@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cellworth.moments import Tally
+from cellworth.blocks import Axis, Blocks, NumberedAxis
+from cellworth.moments import Moments, Tally
 from cellworth.provenance import Provenance, Session
-from cellworth.sharded_valuation import finish
-from cellworth.value_files import write_values
+from cellworth.sharded_valuation import ShardedValuation
+from cellworth.stored_moments import StoredMoments
+from cellworth.stored_values import ValueFile
+from cellworth.value_files import GROUP_ROWS, write_groups
 from in_shards import SHAPLEY
 
 N_ROWS, N_COLUMNS, N_SHARDS = 2_000_000, 20, 8
@@ -70,24 +73,28 @@ def shard(number):
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):
-    entries, sums = [], np.zeros(N_COLUMNS + 1)
+    files, sums = [], np.zeros(N_COLUMNS + 1)
     for number in range(N_SHARDS):
         mean, spread = shard(number)
-        figures = mean, spread, mean.sum(axis=1), spread.sum(axis=1)
-        entries.append(write_values(tmp_path, number, number * len(mean), *figures))
+        figures = {"mean": mean, "row_mean": mean.sum(axis=1)}
+        figures |= {"spread": spread, "row_spread": spread.sum(axis=1)}
+        groups = (
+            {name: figure[start : start + GROUP_ROWS] for name, figure in figures.items()}
+            for start in range(0, len(mean), GROUP_ROWS)
+        )
+        entry = write_groups(tmp_path, number, number * len(mean), groups)
+        files.append(ValueFile.from_plain(entry))
         sums += np.append(mean.sum(axis=0), mean.sum())
-    finish(
-        tmp_path,
-        entries,
-        shape=(N_ROWS, N_COLUMNS),
-        column_labels=[f"c{j}" for j in range(N_COLUMNS)],
-        count=3,
-        columns=(sums, np.full(len(sums), 1e-6)),
+    columns = Axis.of_singles([f"c{j}" for j in range(N_COLUMNS)], what="column")
+    moments = Moments(np.full(len(sums), 3), sums, np.full(len(sums), 1e-6))
+    ShardedValuation(
+        Blocks(NumberedAxis(N_ROWS), columns),
+        StoredMoments(tmp_path, files, moments),
         expected_total=sums[-1],
         empty="prior",
         status="estimated",
         provenance=Provenance.now(SHAPLEY, {"name": "KNNValuer"}, Session(0, 3), Tally(1), 1.0),
-    )
+    ).save(tmp_path)
     quiet = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     told = json.loads(
         subprocess.run(  # noqa: S603 (our own words)

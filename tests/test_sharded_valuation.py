@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from cellworth import load, stored_moments, stored_values, value_files
-from cellworth.sharded_valuation import ShardedValuation, finish
-from in_shards import in_shards, shards_of, whole
+from cellworth.sharded_valuation import ShardedValuation
+from in_shards import in_shards, shards_of, stored_in, whole
 
 N_SHARDS = (1, 3, 7)
 
@@ -112,24 +112,12 @@ def test_shards_must_hold_each_row_once(tmp_path):
     entries = shards_of(valuation, tmp_path)
     for given, words in (
         (entries[1:], "the shards hold values of 27 x 4 blocks"),
-        (entries[:-1], "rows 0 to 8 are held not at all"),
-        ([*entries, entries[0]], "rows 27 to 49 are held twice"),
-        ([], "no shards of values came"),
+        (entries[:-1], "rows 0 to 8 are held by no file"),
+        ([*entries, entries[0]], "rows 27 to 49 are held more than once"),
+        ([], "there are no shards of values"),
     ):
         with pytest.raises(ValueError, match=words):
-            finish(
-                tmp_path,
-                given,
-                shape=valuation.shape,
-                column_labels=valuation.column_labels,
-                count=3,
-                columns=(valuation.moments.mean[-1], valuation.moments.spread[-1]),
-                expected_total=0.5,
-                empty="prior",
-                status="estimated",
-                provenance=valuation.provenance,
-            )
-    assert not (tmp_path / "manifest.json").exists()
+            stored_in(tmp_path, given, valuation)
 
 
 def test_a_changed_file_is_refused_when_it_is_read_through(tmp_path):
@@ -225,9 +213,9 @@ def test_a_look_at_one_cell_reads_one_group(tmp_path, monkeypatch):
     read = []
     plain = stored_values.ValueFile.read
 
-    def noted(self, folder, parts, groups, columns=None):
-        read.extend((self.first_row, group) for group in groups)
-        return plain(self, folder, parts, groups, columns)
+    def noted(self, folder, group, parts, columns):
+        read.append((self.first_row, group))
+        return plain(self, folder, group, parts, columns)
 
     monkeypatch.setattr(stored_values.ValueFile, "read", noted)
     assert other.iloc[30, 1] == whole().values[30, 1]
@@ -325,7 +313,7 @@ def test_only_like_is_merged_with_like(tmp_path):
         with pytest.raises(ValueError, match="lies in shards and the other one"):
             first.merge(second)
     third = in_shards(whole(seed=2), tmp_path / "third")
-    with pytest.raises(ValueError, match="holds one of the two valuations"):
+    with pytest.raises(ValueError, match="must not hold one of the two valuations"):
         other.merge(third, tmp_path)
 
 
@@ -367,46 +355,18 @@ def test_a_changed_page_is_refused_where_single_cells_are_read(tmp_path):
 
 
 def test_what_is_not_finite_is_not_written(tmp_path):
-    figures = np.ones((3, 2))
     for bad in (np.nan, np.inf):
-        mean = figures.copy()
-        mean[1, 1] = bad
-        with pytest.raises(ValueError, match="not finite"):
-            value_files.write_values(tmp_path, 0, 0, mean, None, figures[:, 0], None)
+        for name, shape in {
+            "mean": (3, 2),
+            "spread": (3, 2),
+            "row_mean": 3,
+            "row_spread": 3,
+        }.items():
+            group = {"mean": np.ones((3, 2)), "spread": np.ones((3, 2))}
+            group |= {"row_mean": np.ones(3), "row_spread": np.ones(3), name: np.full(shape, bad)}
+            with pytest.raises(ValueError, match="not finite"):
+                value_files.write_groups(tmp_path, 0, 0, [group])
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"mean": np.ones(3)}, "mean of shard 0 is an array of float64 of shape"),
-        ({"mean": np.ones((3, 2), np.float32)}, "an array of float32"),
-        ({"row_mean": np.ones(2)}, "row_mean of shard 0"),
-        ({"spread": np.ones((3, 2))}, "a spread of cells or of rows only"),
-        ({"first_row": -1}, "begins at row -1"),
-    ],
-)
-def test_odd_figures_are_refused(tmp_path, changed, words):
-    given = {
-        "first_row": 0,
-        "mean": np.ones((3, 2)),
-        "spread": None,
-        "row_mean": np.ones(3),
-        "row_spread": None,
-    }
-    with pytest.raises(ValueError, match=words):
-        value_files.write_values(tmp_path, 0, **(given | changed))
-
-
-def test_groups_must_be_full_but_for_the_last(tmp_path):
-    def group(n_rows):
-        return {"mean": np.ones((n_rows, 2)), "row_mean": np.ones(n_rows)}
-
-    value_files.write_groups(tmp_path, 0, 0, [group(4), group(4), group(1)])
-    for sizes in ((4, 3, 4), (5,)):
-        with pytest.raises(ValueError, match="all but the last have 4"):
-            value_files.write_groups(tmp_path, 1, 0, map(group, sizes))
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_file_is_forced_to_disk_unless_it_need_not_last(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def load(folder: str | os.PathLike[str]) -> Valuation:
     True
     """
     if read_whole_manifest(local_path(folder, "folder")).get("sharded"):
-        return ShardedValuation.of_folder(folder)
+        return ShardedValuation.from_folder(folder)
     manifest, blocks, moments, validation = read_folder(folder)
     described = read_plain(manifest, blocks.shape, folder)
     return Valuation(blocks, moments, validation=validation, **described)

@@ -1,10 +1,10 @@
-"""ShardedValuation: values of a table that no machine holds, in Parquet files beside a manifest."""
+"""ShardedValuation: values of a larger-than-memory table, in Parquet files with a manifest."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +13,12 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Axis, Blocks, NumberedAxis
+from cellworth.blocks import Blocks, NumberedAxis
 from cellworth.certainty import Signs, widening
-from cellworth.column_info import ColumnTable
 from cellworth.counts import checked_count
 from cellworth.files import local_path
 from cellworth.indexing import Lookup, narrowed
 from cellworth.listing import ValueList
-from cellworth.moments import Moments
-from cellworth.provenance import Provenance
-from cellworth.scores import Scores
 from cellworth.storage import (
     column_tables,
     files_to_replace,
@@ -35,8 +31,7 @@ from cellworth.storage import (
 from cellworth.stored_lists import StoredList
 from cellworth.stored_moments import StoredMoments
 from cellworth.stored_values import ValueFile
-from cellworth.sums import OwnerSums
-from cellworth.valuation import Status, Strip, Valuation, read_plain, refuse_unmergeable
+from cellworth.valuation import Strip, Valuation, read_plain, refuse_unmergeable
 
 Floats = NDArray[np.float64]
 
@@ -47,53 +42,57 @@ _TABLES = ("columns", "total", "column_groups")
 class ShardedValuation(Valuation):
     """A Valuation whose values stay in files; :func:`cellworth.load` reads it.
 
-    Everything works as for any Valuation. Sums, signs, the lowest and highest, single cells and
-    :meth:`strips` need little memory; ``values`` and whatever else holds all cells at once is
-    refused beyond 2**27 of them. Rows are called 0, 1, 2, ...
+    It has all methods of a Valuation. Sums, signs, the lowest and highest values, single cells and
+    :meth:`strips` need little memory. ``values`` and other arrays of all cells are refused beyond
+    2**27 cells. Row labels are 0, 1, 2, ...
 
-    What is checked, and when: at ``load`` the manifest, the small tables and that every file is
-    there with its size; at :meth:`strips`, and all that goes through every row, the sha256 of
-    each file, once; where single groups of rows are read, their shape and check sums.
+    ``load`` checks the manifest, the small tables, and that every file exists and has its size.
+    :meth:`strips` and all that reads every row check the SHA-256 of each file, once. Reading single
+    row groups checks their schema and page checksums.
 
     Parameters
     ----------
     sums_validation : array of shape (n_columns + 1,) or None
-        Errors that come from the choice of validation rows, of the sums of columns and of the
-        total. Those of single cells and rows are not known.
+        Errors of the column sums and of the total from the choice of validation rows. Those of
+        single cells and rows are not known.
     """
 
     moments: StoredMoments
     sums_validation: Floats | None = None
 
+    def __post_init__(self) -> None:
+        """Check that the files hold the values of all blocks."""
+        if self.moments.shape != self.shape:
+            raise ValueError(
+                f"the shards hold values of {self.moments.shape[0]} x {self.moments.shape[1]} "
+                f"blocks, but the table has {self.shape[0]} x {self.shape[1]}; give those of all "
+                "rows."
+            )
+
     @classmethod
-    def of_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
-        """Read a manifest and what is small; files with values stay where they are."""
+    def from_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
+        """Read the manifest and the small tables; the files of values are not opened."""
         path = local_path(folder, "folder")
         manifest = read_whole_manifest(path)
         columns, sums, validation = read_column_tables(path, manifest, _TABLES)
-        moments = StoredMoments(path, _files(path, manifest), sums)
-        moments.refuse_missing()
-        told = read_plain(manifest, (moments.shape[0], len(columns)), folder)
+        moments = StoredMoments(path, _list_files(path, manifest), sums)
+        moments.check_sizes()
+        plain = read_plain(manifest, (moments.shape[0], len(columns)), folder)
         blocks = Blocks(NumberedAxis(moments.shape[0]), columns)
-        return cls(blocks, moments, sums_validation=validation, **told)
+        return cls(blocks, moments, sums_validation=validation, **plain)
 
     @cached_property
     def values(self) -> Floats:
-        """Value of each block, shape (n_rows, n_columns); read when asked for."""
-        return _read_only(self.moments.all_of("mean"))
+        """Value of each block, shape (n_rows, n_columns); read on first access."""
+        return _read_only(self.moments.read_all("mean"))
 
     @cached_property
     def standard_errors(self) -> Floats:
         """Sampling error of each value; 0 for exact values, NaN where it is not known."""
-        self.moments.refuse_too_many("standard errors")
+        self.moments.check_fits("standard errors")
         if not self._reads_spread:
             return _read_only(self._errors_of(np.broadcast_to(0.0, self.shape)))
-        return _read_only(self._errors_of(self.moments.all_of("spread")))
-
-    @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """How many observations stand behind each value."""
-        return np.broadcast_to(np.int64(self.moments.n_observations), self.shape)
+        return _read_only(self._errors_of(self.moments.read_all("spread")))
 
     @property
     def total(self) -> float:
@@ -102,76 +101,76 @@ class ShardedValuation(Valuation):
 
     @property
     def total_error(self) -> float:
-        """Error of the total: of sampled coalitions and of the choice of validation rows."""
-        judged = 0.0 if self.sums_validation is None else float(self.sums_validation[-1])
-        return math.hypot(float(self._errors_of(self.moments.sums.spread)[-1]), judged)
+        """Error of the total, from sampling and from the choice of validation rows."""
+        validation = 0.0 if self.sums_validation is None else float(self.sums_validation[-1])
+        return math.hypot(float(self._errors_of(self.moments.sums.spread)[-1]), validation)
 
     @property
     def largest_error(self) -> float:
         """Largest of the standard errors that are known; NaN where none is."""
-        return float(self._errors_of(np.array([self.moments.largest_spread]))[0])
+        return float(self._errors_of(np.array([self.moments.largest_spread("mean")]))[0])
 
     @property
     def loc(self) -> Lookup:
-        """Values by label; only what is asked for is read."""
-        return Lookup(self.blocks, _StoredValues(self.moments), by_label=True)
+        """Values by label; only their row groups are read."""
+        return Lookup(self.blocks, _Indexer(self.moments), by_label=True)
 
     @property
     def iloc(self) -> Lookup:
-        """Values by position; only what is asked for is read."""
-        return Lookup(self.blocks, _StoredValues(self.moments), by_label=False)
+        """Values by position; only their row groups are read."""
+        return Lookup(self.blocks, _Indexer(self.moments), by_label=False)
 
     def rows(self) -> ValueList:
-        """Value of each row; the lowest and highest are found without reading all of them."""
+        """Return the value of each row; ranking does not read all of them."""
         return StoredList(self.moments, None, self._errors_of, self.backend)
 
     def columns(self) -> ValueList:
-        """Value of each column: the sum of its blocks, with errors of its own."""
-        sums, judged = self.moments.sums, self.sums_validation
+        """Return the value of each column: the sum of its blocks, with its own errors."""
+        sums, validation = self.moments.sums, self.sums_validation
         return ValueList(
             {"column": self.column_labels},
             sums.values[:-1],
             self._errors_of(sums.spread)[:-1],
             sums.count[:-1],
             self.backend,
-            None if judged is None else judged[:-1],
+            None if validation is None else validation[:-1],
         )
 
     def owners(self) -> ValueList:
-        """Refuse to tell errors of sums over rows, which are not known of a table in shards."""
+        """Refuse: errors of sums over rows of a sharded table are not known."""
         if self.owned is None:
             raise ValueError(
-                "this valuation is of a table in shards, where errors of sums over rows are not "
-                "known; use split, whose intervals are wide bounds, or columns(), where they are "
+                "this valuation is of a sharded table, where errors of sums over rows are not "
+                "known; use split, whose intervals are wide bounds, or columns(), where errors are "
                 "known."
             )
         return super().owners()
 
     def line(self, side: Literal["row", "column"], place: int) -> ValueList:
-        """Values of the blocks of one row, or of one column; only these are read."""
-        n_rows, n_columns = self.shape
-        rows = np.array([place]) if side == "row" else np.arange(n_rows)
-        columns = range(n_columns) if side == "row" else [place]
-        self.moments.refuse_too_many("the chosen values", len(rows) * len(columns))
-        figures = self.moments.at(rows, columns, ("mean", "spread"))
+        """Return the values of the blocks of one row or one column, and read only these."""
+        axis = int(side == "row")
+        along = np.arange(self.shape[axis])
+        self.moments.check_fits("the chosen values", len(along))
+        across = np.full(len(along), range(self.shape[1 - axis])[place])
+        rows, columns = (across, along) if axis else (along, across)
+        mean, spread = self.moments.read_at(rows, columns, ("mean", "spread"))
         return ValueList(
-            {"column": self.column_labels} if side == "row" else {"row": rows},
-            figures["mean"].ravel(),
-            self._errors_of(figures["spread"]).ravel(),
-            np.full(figures["mean"].size, self.moments.n_observations),
+            {"column": self.column_labels} if axis else {"row": rows},
+            mean,
+            self._errors_of(spread),
+            np.full(len(along), self.moments.n_observations),
             self.backend,
         )
 
     def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
-        """Go through the values from top to bottom, some rows at a time, which alone are held.
+        """Yield the values in order, ``n_rows`` rows at a time.
 
-        Files are read one after the other, each checked against its fingerprint before.
+        The files are read one after the other; the hash of each is checked before.
         """
         parts = ("mean", "spread") if self._reads_spread else ("mean",)
-        for rows, figures in self.moments.strips(checked_count(n_rows, "n_rows"), parts):
-            mean = figures["mean"]
-            spread = figures.get("spread", np.broadcast_to(0.0, mean.shape))
-            yield Strip(rows, _read_only(mean), _read_only(self._errors_of(spread)), None)
+        for rows, found in self.moments.strips(checked_count(n_rows, "n_rows"), parts):
+            spread = found.get("spread", np.broadcast_to(0.0, found["mean"].shape))
+            yield Strip(rows, _read_only(found["mean"]), _read_only(self._errors_of(spread)), None)
 
     @property
     def lacks_validation_errors(self) -> bool:
@@ -179,51 +178,54 @@ class ShardedValuation(Valuation):
         return self.sums_validation is not None
 
     def signs(self) -> Signs:
-        """Count the blocks that are surely worth less than nothing, surely more, or neither.
+        """Count the blocks that are surely negative, surely positive, or neither.
 
-        Of sampling errors alone: validation errors of single cells are not known, so that fewer
-        blocks than this may be told from zero.
+        Only sampling errors count: validation errors of single cells are not known, so that fewer
+        blocks than this may differ from zero.
         """
         if self.status != "exact" and not self._reads_spread:
             return Signs(0, 0, 0, math.prod(self.shape))
         return super().signs()
 
     def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
-        """Return a data frame in the caller's library, of as many blocks as may be held."""
-        self.moments.refuse_too_many("values")
+        """Return a data frame in the caller's library, if all blocks may be held at once."""
+        self.moments.check_fits("values")
         return super().to_frame(wide=wide, backend=backend)
 
     def merge(
         self, other: Valuation, folder: str | os.PathLike[str] | None = None
     ) -> ShardedValuation:
-        """Join two independent estimates of the same values into a better one.
+        """Merge two independent estimates of the same values into a better one.
 
         Parameters
         ----------
         other : Valuation
-            In shards as well, which may be cut at other rows.
+            Also of a sharded table; its files may hold other rows.
         folder : path, default=None
-            Where the joint values are saved; None means a temporary folder that goes when they
-            are no longer used, from which ``save`` takes them elsewhere.
+            Where the merged values are saved; None means a temporary folder that is deleted with
+            the last use of the result. ``save`` copies it elsewhere.
         """
-        folder = None if folder is None else local_path(folder, "folder")
+        path = None if folder is None else local_path(folder, "folder")
         refuse_unmergeable(self, other)
         other = cast("ShardedValuation", other)
-        if folder is not None:
-            self._refuse_own_folder(folder, other)
-        merged = self._merged(other, self.moments.merge(other.moments, folder))
-        merged = replace(merged, sums_validation=_merged_validation(self, other))
-        if folder is not None:
-            merged.save(folder)
+        if path and any(_same_folder(path, one.moments.folder) for one in (self, other)):
+            raise ValueError(
+                f"folder must not hold one of the two valuations, got {path}; give another folder."
+            )
+        merged = self._merged(other, self.moments.merge(other.moments, path))
+        merged = replace(merged, sums_validation=_merge_validation(self, other))
+        if path is not None:
+            merged.save(path)
         return merged
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Copy the files one by one, then write a manifest; a result that stands there is replaced.
+        """Copy the files, then write the manifest; an earlier result in the folder is replaced.
 
-        In the folder where the files lie already, only the manifest is written.
+        In the folder that holds the files already, write only the manifest.
         """
         path = made_folder(folder)
         before = files_to_replace(path)
+        self.moments.check_sizes()
         if not _same_folder(path, self.moments.folder):
             for file in self.moments.files:
                 file.copy(self.moments.folder, path)
@@ -253,101 +255,20 @@ class ShardedValuation(Valuation):
         if self.sums_validation is None:
             return super()._told_validation()
         largest = f"up to {self.sums_validation.max():.2g}"
-        of_sums = "(of columns; of cells not known)"
-        return f"{largest} from the choice of validation rows {of_sums}"
+        return f"{largest} from the choice of validation rows (of columns; of cells not known)"
 
     def _noise_and_signal(self) -> tuple[float, float]:
-        files, count = self.moments.files, self.moments.n_observations
-        spreads = math.fsum(file.spreads for file in files) if self._reads_spread else 0.0
-        signal = math.fsum(file.squares for file in files)
-        return spreads / max(count * (count - 1.0), 1.0), signal
+        count = self.moments.n_observations
+        spreads = self.moments.spreads if self._reads_spread else 0.0
+        return spreads / max(count * (count - 1.0), 1.0), self.moments.squares
 
     def _all_blocks(self) -> ValueList:
         return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)
 
-    def _refuse_own_folder(self, folder: Path, other: ShardedValuation) -> None:
-        if any(_same_folder(folder, one.moments.folder) for one in (self, other)):
-            raise ValueError(
-                f"{folder} holds one of the two valuations that are merged; give another folder."
-            )
-
-
-def finish(
-    folder: str | os.PathLike[str],
-    entries: Sequence[Mapping[str, Any]],
-    *,
-    shape: tuple[int, int],
-    column_labels: Iterable[Any] | Axis,
-    count: int,
-    columns: tuple[Floats, Floats],
-    expected_total: float,
-    empty: str,
-    status: Status,
-    provenance: Provenance,
-    validation: Floats | None = None,
-    unearned: float = math.nan,
-    owned: OwnerSums | None = None,
-    scores: Scores | None = None,
-    backend: str | None = None,
-    column_info: ColumnTable | None = None,
-) -> ShardedValuation:
-    """Write the manifest that makes files of values in a folder one Valuation, and return that.
-
-    Parameters
-    ----------
-    folder : path
-        Where :func:`cellworth.value_files.write_values` wrote the files.
-    entries : sequence of mappings
-        What it returned, in any order; together they must hold each row once.
-    shape : (n_rows, n_columns)
-    column_labels : labels of the columns, or an Axis where columns are grouped
-    count : int
-        How many observations stand behind each value.
-    columns : (mean, spread), arrays of shape (n_columns + 1,)
-        Of the sums of columns and, at the end, of the total.
-    expected_total, empty, status, provenance, unearned, owned, scores, backend, column_info
-        As in a Valuation.
-    validation : array of shape (n_columns + 1,) or None
-        Errors of these sums that come from the choice of validation rows.
-    """
-    axis = column_labels
-    if not isinstance(axis, Axis):
-        axis = Axis.of_singles(axis, what="column")
-    counts = np.full(len(axis) + 1, checked_count(count, "count"), dtype=np.int64)
-    if any(np.shape(part) != counts.shape for part in (*columns, validation) if part is not None):
-        raise ValueError(
-            f"sums of columns have shapes {[np.shape(part) for part in columns]}; give "
-            f"{len(counts)} figures, of {len(axis)} columns and of the total."
-        )
-    files = [ValueFile.from_plain(entry) for entry in entries]
-    moments = StoredMoments(local_path(folder, "folder"), files, Moments(counts, *columns))
-    if moments.shape != tuple(shape):
-        raise ValueError(
-            f"the shards hold values of {moments.shape[0]} x {moments.shape[1]} blocks, but the "
-            f"table has {shape[0]} x {shape[1]}; give those of all rows."
-        )
-    moments.refuse_missing()
-    valuation = ShardedValuation(
-        Blocks(NumberedAxis(shape[0]), axis),
-        moments,
-        expected_total,
-        empty,
-        status,
-        provenance,
-        backend,
-        unearned=unearned,
-        owned=owned,
-        scores=scores,
-        column_info=column_info,
-        sums_validation=validation,
-    )
-    valuation.save(folder)
-    return valuation
-
 
 @dataclass(frozen=True, eq=False)
-class _StoredValues:
-    """Values that can be cut as an array is, of which only what is asked for is read."""
+class _Indexer:
+    """Values that are indexed like an array; only their row groups are read."""
 
     moments: StoredMoments
 
@@ -355,12 +276,14 @@ class _StoredValues:
         (rows, row_key), (columns, column_key) = (
             narrowed(one, length) for one, length in zip(key, self.moments.shape, strict=True)
         )
-        self.moments.refuse_too_many("the chosen values", len(rows) * len(columns))
-        found = self.moments.at(rows, columns.tolist(), ("mean",))["mean"]
-        return found[row_key, column_key]
+        shape = len(rows), len(columns)
+        self.moments.check_fits("the chosen values", math.prod(shape))
+        pairs = np.repeat(rows, shape[1]), np.tile(columns, shape[0])
+        (found,) = self.moments.read_at(*pairs, ("mean",))
+        return found.reshape(shape)[row_key, column_key]
 
 
-def _files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
+def _list_files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
     try:
         shards = [entry for name, entry in manifest["files"].items() if name not in _TABLES]
         return [ValueFile.from_plain(entry) for entry in shards]
@@ -371,8 +294,8 @@ def _files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
         ) from error
 
 
-def _merged_validation(one: ShardedValuation, other: ShardedValuation) -> Floats | None:
-    """Both tell the same error; take the mean of the variances, by how much stands behind each."""
+def _merge_validation(one: ShardedValuation, other: ShardedValuation) -> Floats | None:
+    """Average the variances, weighted by the numbers of observations: both estimate one error."""
     if one.sums_validation is None or other.sums_validation is None:
         return None
     counts = one.moments.n_observations, other.moments.n_observations

@@ -1,7 +1,9 @@
-"""Moments that lie in files: read strip by strip, by position, or best first; never all unasked."""
+"""StoredMoments: moments in Parquet files, read by row group and never all at once unasked."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import shutil
 import weakref
@@ -15,368 +17,283 @@ from numpy.typing import NDArray
 
 from cellworth.files import local_path
 from cellworth.moments import Counts, Moments
-from cellworth.stored_values import ValueFile
+from cellworth.stored_values import ValueFile, to_array
 from cellworth.value_files import GROUP_ROWS, write_groups
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
-Figures = dict[str, Floats]
+Positions = NDArray[np.intp]
+Statistics = dict[str, Floats]
 
-# About a gigabyte of each figure.
+# About a gigabyte of each statistic.
 MOST_HELD = 2**27
 
-_FIGURES_AT_ONCE = 2**22
+_GROUPS_PER_FILE = 16
 
 
 class StoredMoments(Moments):
-    """Moments of a table's cells and of their sums by row, column and in all, with files behind.
+    """Moments of a table's cells and of their sums by row, column and in total, kept in files.
 
     Parameters
     ----------
     folder : Path
-        Where the files lie.
+        Folder of the files.
     files : sequence of ValueFile
-        In any order; together they hold all rows, each once.
+        In any order; together they hold each row once.
     sums : Moments of shape (n_columns + 1,)
-        Of the sums of columns and of the total.
+        Moments of the column sums and of the total.
     """
-
-    def __init__(self, folder: Path, files: Sequence[ValueFile], sums: Moments) -> None:
-        """Look at the files' entries, not yet at the files."""
-        self.folder = folder
-        self.files = tuple(sorted(files, key=lambda file: file.first_row))
-        self.sums = sums
-        self._checked: dict[str, tuple[int, int]] = {}
-        self._lodging: _Lodging | None = None
-        _refuse_gaps(self.files, len(sums.mean) - 1, self.n_observations)
 
     folder: Path
     files: tuple[ValueFile, ...]
     sums: Moments
 
+    def __init__(self, folder: Path, files: Sequence[ValueFile], sums: Moments) -> None:
+        """Check the manifest entries; the files are not opened."""
+        self.folder = folder
+        self.files = tuple(sorted(files, key=lambda file: file.first_row))
+        self.sums = sums
+        self._checked: dict[str, tuple[int, int]] = {}
+        self._temporary: _TemporaryFolder | None = None
+        self._check_rows()
+        self._groups = [
+            (file, number) for file in self.files for number in range(len(file.groups["n_rows"]))
+        ]
+        ends = np.cumsum(self._statistic("n_rows")).astype(np.intp)
+        self._starts, self.shape = np.append(0, ends[:-1]), (int(ends[-1]), len(sums.mean) - 1)
+
     def __repr__(self) -> str:
-        """Say where they lie."""
+        """Name the folder."""
         return f"StoredMoments in {len(self.files)} files in {self.folder}"
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of columns, without the sums."""
-        return self.files[-1].end, self.files[-1].n_columns
-
-    @property
     def n_observations(self) -> int:
-        """How often each cell was seen."""
+        """Number of observations of each cell."""
         return int(self.sums.count[-1])
 
     @property
-    def largest_spread(self) -> float:
-        """Largest spread of a cell, as the files' entries tell."""
-        return max(file.largest_spread for file in self.files)
-
-    @property
-    def largest_row_spread(self) -> float:
-        """Largest spread of a row's sum."""
-        return max(file.largest_row_spread for file in self.files)
-
-    def largest(self, part: str) -> float:
-        """Size of the largest mean, of cells or of rows."""
-        found = [file.extent(part) for file in self.files]
-        return max(max(-min(one.lowest), *one.highest) for one in found)
-
-    @property
     def count(self) -> Counts:
-        """How often each entry was seen, sums included."""
+        """Number of observations of each cell and sum."""
         n_rows, n_columns = self.shape
         return np.broadcast_to(np.int64(self.n_observations), (n_rows + 1, n_columns + 1))
 
     @property
     def mean(self) -> Floats:
-        """Means of all entries, sums included; read when asked for, and not kept."""
-        return self._with_sums("mean")
+        """Means of all cells and sums; read on every access."""
+        return self._read_with_sums("mean")
 
     @property
     def spread(self) -> Floats:
-        """Spreads of all entries, sums included; read when asked for, and not kept."""
-        return self._with_sums("spread")
+        """Spreads of all cells and sums; read on every access."""
+        return self._read_with_sums("spread")
 
-    def refuse_too_many(self, what: str, n_figures: int | None = None) -> None:
-        """Refuse to hold more figures at once than a machine may have room for."""
+    @property
+    def squares(self) -> float:
+        """Sum of squared values of all cells."""
+        return math.fsum(self._statistic("squares"))
+
+    @property
+    def spreads(self) -> float:
+        """Sum of the spreads of all cells."""
+        return math.fsum(self._statistic("spreads"))
+
+    def largest_spread(self, part: str) -> float:
+        """Return the largest spread, of ``"mean"`` of cells or of ``"row_mean"``."""
+        return float(self._statistic(f"largest_{part.replace('mean', 'spread')}").max())
+
+    def largest(self, part: str) -> float:
+        """Return the largest absolute value, of ``"mean"`` of cells or of ``"row_mean"``."""
+        return float(max(-self._bounds(part, lowest=end).min() for end in (True, False)))
+
+    def check_fits(self, what: str, n_numbers: int | None = None) -> None:
+        """Refuse to hold more numbers at once than fit into the memory of most machines."""
         n_rows, n_columns = self.shape
-        n_figures = n_rows * n_columns if n_figures is None else n_figures
-        if n_figures > MOST_HELD:
+        n_numbers = n_rows * n_columns if n_numbers is None else n_numbers
+        if n_numbers > MOST_HELD:
             raise MemoryError(
-                f"{what} of {n_rows:,} x {n_columns:,} blocks are {n_figures:,} figures, and at "
+                f"{what} of {n_rows:,} x {n_columns:,} blocks are {n_numbers:,} numbers, and at "
                 f"most {MOST_HELD:,} are held at once; use strips(), loc or lowest()."
             )
 
     def strips(
-        self,
-        n_rows: int = GROUP_ROWS,
-        parts: Sequence[str] = ("mean", "spread"),
-        *,
-        first: int = 0,
-        end: int | None = None,
-    ) -> Iterator[tuple[slice, Figures]]:
-        """Go through some rows from top to bottom, n_rows at a time.
+        self, n_rows: int = GROUP_ROWS, parts: Sequence[str] = ("mean", "spread")
+    ) -> Iterator[tuple[slice, Statistics]]:
+        """Yield ``n_rows`` rows at a time, in order; check the hash of each file once."""
+        import pyarrow as pa
 
-        Each file is first checked against its fingerprint, once for these Moments.
-        """
-        end = self.shape[0] if end is None else end
-        start, held = first, _Held(min(n_rows, end - first))
-        for rows, figures in self._pieces(self._known(parts), first, end):
-            at = rows.start
-            while at < rows.stop:
-                stop = min(rows.stop, start + n_rows)
-                held.add(
-                    {
-                        name: part[at - rows.start : stop - rows.start]
-                        for name, part in figures.items()
-                    }
-                )
-                at = stop
-                if stop in (start + n_rows, end):
-                    yield slice(start, stop), held.taken()
-                    start, held = stop, _Held(min(n_rows, end - stop))
-            # What was read is let go before more is read.
-            del figures
+        known, columns = self._known(parts), range(self.shape[1])
+        start, held = 0, None
+        for file, group in self._groups:
+            self._check(file)
+            table = file.read(self.folder, group, known, columns)
+            held = table if held is None else pa.concat_tables([held, table])
+            del table
+            ends = start + held.num_rows == self.shape[0]
+            while held.num_rows >= n_rows or (ends and held.num_rows):
+                some, held = held.slice(0, n_rows), held.slice(n_rows)
+                rows = slice(start, start + some.num_rows)
+                yield rows, {part: to_array(some, part, columns) for part in known}
+                start = rows.stop
 
-    def all_of(self, part: str) -> Floats:
-        """Return one figure of all cells, or of all rows."""
+    def read_all(self, part: str) -> Floats:
+        """Return one statistic of all cells, or of all rows."""
         n_rows, n_columns = self.shape
         of_rows = part.startswith("row")
-        self.refuse_too_many("row sums" if of_rows else "values", n_rows if of_rows else None)
+        self.check_fits("row sums" if of_rows else "values", n_rows if of_rows else None)
         found = np.zeros(n_rows if of_rows else (n_rows, n_columns))
-        if self._known((part,)):
-            for rows, figures in self.strips(GROUP_ROWS, (part,)):
-                found[rows] = figures[part]
+        if self._known([part]):
+            for rows, statistics in self.strips(GROUP_ROWS, [part]):
+                found[rows] = statistics[part]
         return found
 
-    def at(self, rows: Places, columns: Sequence[int], parts: Sequence[str]) -> Figures:
-        """Figures of some rows, which are sorted and differ; only their groups are read."""
-        wide = (len(rows), len(columns))
-        found = {part: np.zeros(wide[:1] if part.startswith("row") else wide) for part in parts}
-        for file in self.files:
-            near, far = np.searchsorted(rows, (file.first_row, file.end))
-            groups = np.unique((rows[near:far] - file.first_row) // file.group_rows).tolist()
-            if not groups:
-                continue
-            for group, figures in file.read(self.folder, self._known(parts), groups, columns):
-                here = slice(*np.searchsorted(rows, (group.start, group.stop)))
-                for part, figure in figures.items():
-                    found[part][here] = figure[rows[here] - group.start]
-        return found
+    def read_at(self, rows: Positions, columns: Positions, parts: Sequence[str]) -> list[Floats]:
+        """Return statistics of single cells, or of rows, in any order; read their groups alone."""
+        found = {part: np.zeros(len(rows)) for part in parts}
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(groups, kind="stable")
+        ends = np.flatnonzero(np.diff(groups[order], append=-1)) + 1
+        for start, end in itertools.pairwise([0, *ends.tolist()]):
+            here = order[start:end]
+            file, number = self._groups[groups[here[0]]]
+            some, near = np.unique(columns[here], return_inverse=True)
+            table = file.read(self.folder, number, self._known(parts), some.tolist())
+            within = rows[here] - self._starts[groups[here[0]]]
+            for part in self._known(parts):
+                numbers = to_array(table, part, some.tolist())
+                found[part][here] = numbers[within] if numbers.ndim == 1 else numbers[within, near]
+        return [found[part] for part in parts]
 
-    def entries(self, places: Places, *parts: str) -> list[Floats]:
-        """Figures of single entries, by their position in a list of all cells or of all rows."""
-        width = 1 if parts[0].startswith("row") else self.shape[1]
-        rows, columns = np.divmod(places, width)
-        found = [np.zeros(len(places)) for _ in parts]
-        for some in _by_rows(rows, max(_FIGURES_AT_ONCE // width, 1)):
-            near, back = np.unique(rows[some], return_inverse=True)
-            figures = self.at(near, range(width), parts)
-            for figure, part in zip(found, parts, strict=True):
-                figure[some] = figures[part].reshape(-1, width)[back, columns[some]]
-        return found
+    def rank(self, part: str, k: int, *, lowest: bool) -> Positions:
+        """Return positions of the k lowest or highest cells or row sums; ties in table order.
 
-    def best(self, part: str, k: int, *, lowest: bool) -> Places:
-        """Positions of the k lowest or highest entries, best first; ties in the table's order.
-
-        Only groups are read that may hold one of them, as their entries tell.
+        Read only row groups that may hold one of them, by the bounds in the manifest.
         """
         width = 1 if part.startswith("row") else self.shape[1]
         k = min(k, self.shape[0] * width)
-        self.refuse_too_many("the best values", k)
-        places, values = np.empty(0, dtype=np.intp), np.empty(0)
-        for bound, start, file, number in self._by_promise(part, lowest):
-            if len(values) == k and (bound, start * width) > (values[-1], places[-1]):
+        self.check_fits("the ranked values", k)
+        bounds = self._bounds(part, lowest=lowest)
+        positions, values = np.empty(0, dtype=np.intp), np.empty(0)
+        for group in np.argsort(bounds, kind="stable").tolist():
+            first, full = self._starts[group] * width, len(values) == k
+            if full and (bounds[group], first) > (values[-1], positions[-1]):
                 break
-            ((rows, figures),) = file.read(self.folder, (part,), [number])
-            entries = figures[part].ravel() if lowest else -figures[part].ravel()
-            near = _k_lowest(entries, k)
-            places = np.concatenate([places, near + rows.start * width])
+            file, number = self._groups[group]
+            table = file.read(self.folder, number, [part], range(width))
+            entries = to_array(table, part, range(width)).ravel()
+            entries = entries if lowest else -entries
+            near = np.flatnonzero(entries <= (values[-1] if full else np.inf))
+            positions = np.concatenate([positions, near + first])
             values = np.concatenate([values, entries[near]])
-            kept = np.lexsort((places, values))[:k]
-            places, values = places[kept], values[kept]
-        return places
+            kept = np.lexsort((positions, values))[:k]
+            positions, values = positions[kept], values[kept]
+        return positions
 
     def merge(self, other: Moments, folder: str | os.PathLike[str] | None = None) -> StoredMoments:
-        """Moments of both sets of observations, in files of their own.
+        """Return the moments of both sets of observations, in files of their own.
 
-        Without a folder they lie in a temporary one, which goes when the result goes.
+        Without a folder the files are temporary and are deleted with the result.
         """
         if not isinstance(other, StoredMoments):
-            raise TypeError("Moments in files merge with Moments in files; save the others first.")
-        place = local_path(mkdtemp(prefix="cellworth-") if folder is None else folder, "folder")
-        files = [
-            write_groups(place, number, file.first_row, self._merged(other, file))
-            for number, file in enumerate(self.files)
-        ]
-        sums = self.sums.merge(other.sums)
-        merged = StoredMoments(place, [ValueFile.from_plain(file) for file in files], sums)
+            raise TypeError("other must be StoredMoments, got Moments; save them in shards first.")
+        into = local_path(mkdtemp(prefix="cellworth-") if folder is None else folder, "folder")
+        groups, entries = self._merge_groups(other), []
+        n_rows = GROUP_ROWS * _GROUPS_PER_FILE
+        for number, first in enumerate(range(0, self.shape[0], n_rows)):
+            some = itertools.islice(groups, _GROUPS_PER_FILE)
+            entries.append(write_groups(into, number, first, some))
+        files = [ValueFile.from_plain(entry) for entry in entries]
+        merged = StoredMoments(into, files, self.sums.merge(other.sums))
         if folder is None:
-            merged.lodge_in(place)
+            merged.delete_with_last_copy(into)
         return merged
 
-    def lodge_in(self, folder: Path) -> None:
-        """Have a folder with the files removed when the last copy of these Moments is gone."""
-        self._lodging = _Lodging(folder)
+    def delete_with_last_copy(self, folder: Path) -> None:
+        """Delete a folder when the last copy of these moments is garbage collected."""
+        self._temporary = _TemporaryFolder(folder)
 
-    def refuse_missing(self) -> None:
-        """Refuse files that are not there, or not of their size; their content is not read."""
+    def check_sizes(self) -> None:
+        """Refuse files that are missing or have another size, without reading them."""
         for file in self.files:
-            file.refuse_other_size(self.folder)
+            file.check_size(self.folder)
 
-    def check(self, file: ValueFile) -> None:
-        """Hold a file against its fingerprint, unless that was done since it was last changed."""
-        file.refuse_other_size(self.folder)
+    def _check(self, file: ValueFile) -> None:
+        """Check the hash of a file, unless that was done since its last change."""
+        file.check_size(self.folder)
         seen = (self.folder / file.file).stat()
         state = seen.st_mtime_ns, seen.st_size
         if self._checked.get(file.file) != state:
             file.check(self.folder)
             self._checked[file.file] = state
 
-    def _merged(self, other: StoredMoments, file: ValueFile) -> Iterator[Mapping[str, Floats]]:
-        both = (
-            moments.strips(
-                GROUP_ROWS,
-                ("mean", "spread", "row_mean", "row_spread"),
-                first=file.first_row,
-                end=file.end,
-            )
-            for moments in (self, other)
-        )
-        for (_, one), (_, two) in zip(*both, strict=True):
-            merged: dict[str, Floats] = {}
-            for side in ("", "row_"):
-                seen = [
-                    _moments(moments.n_observations, figures, side)
-                    for moments, figures in ((self, one), (other, two))
-                ]
-                joint = seen[0].merge(seen[1])
-                merged |= {f"{side}mean": joint.mean, f"{side}spread": joint.spread}
-            yield merged
+    def _check_rows(self) -> None:
+        if not self.files:
+            raise ValueError("there are no shards of values; give those of all rows.")
+        end, n_columns = 0, len(self.sums.mean) - 1
+        for file in self.files:
+            if file.first_row != end:
+                what = "more than once" if file.first_row < end else "by no file"
+                first, last = sorted((file.first_row, end))
+                raise ValueError(
+                    f"rows {first} to {last - 1} are held {what}; give shards that hold each row "
+                    "once."
+                )
+            if file.n_columns != n_columns:
+                raise ValueError(
+                    f"{file.file} must have values of {n_columns} columns, got {file.n_columns}."
+                )
+            if self.n_observations > 1 and not file.with_spread:
+                raise ValueError(
+                    f"{file.file} has no spreads of its {self.n_observations} observations; give "
+                    "spreads."
+                )
+            end += file.n_rows
+
+    def _statistic(self, name: str) -> Floats:
+        """One number of each row group, from the manifest."""
+        return np.array([file.groups[name][number] for file, number in self._groups], dtype=float)
+
+    def _bounds(self, part: str, *, lowest: bool) -> Floats:
+        """Lower bound of each row group, of values or of values with the sign changed."""
+        of = part.removesuffix("mean")
+        return self._statistic(f"{of}lowest") if lowest else -self._statistic(f"{of}highest")
 
     def _known(self, parts: Sequence[str]) -> list[str]:
-        """Figures that all files have; after one observation there is no spread."""
+        """Leave out spreads that files do not have, as after one observation."""
         spread = all(file.with_spread for file in self.files)
         return [part for part in parts if spread or not part.endswith("spread")]
 
-    def _pieces(
-        self, parts: Sequence[str], first: int, end: int
-    ) -> Iterator[tuple[slice, Figures]]:
-        for file in self.files:
-            groups = file.groups_of(first, end)
-            if not groups:
-                continue
-            self.check(file)
-            for rows, figures in file.read(self.folder, parts, groups):
-                cut = slice(max(first - rows.start, 0), min(end, rows.stop) - rows.start)
-                some = {name: part[cut] for name, part in figures.items()}
-                del figures
-                yield slice(rows.start + cut.start, rows.start + cut.stop), some
-                del some
+    def _read_with_sums(self, part: str) -> Floats:
+        rows = np.column_stack([self.read_all(part), self.read_all(f"row_{part}")])
+        return np.vstack([rows, getattr(self.sums, part)])
 
-    def _by_promise(self, part: str, lowest: bool) -> list[tuple[float, int, ValueFile, int]]:
-        """Groups by their best entry, with their first row, file and number."""
-        found = []
-        for file in self.files:
-            extent = file.extent(part)
-            for number in range(file.n_groups):
-                bound = extent.lowest[number] if lowest else -extent.highest[number]
-                found.append((bound, file.group(number).start, file, number))
-        return sorted(found, key=lambda entry: entry[:2])
-
-    def _with_sums(self, part: str) -> Floats:
-        n_rows, n_columns = self.shape
-        self.refuse_too_many("values")
-        found = np.zeros((n_rows + 1, n_columns + 1))
-        if self._known((part,)):
-            for rows, figures in self.strips(GROUP_ROWS, (part, f"row_{part}")):
-                found[rows, :-1] = figures[part]
-                found[rows, -1] = figures[f"row_{part}"]
-        found[-1] = getattr(self.sums, part)
-        return found
+    def _merge_groups(self, other: StoredMoments) -> Iterator[Mapping[str, Floats]]:
+        parts = ("mean", "spread", "row_mean", "row_spread")
+        both = (moments.strips(GROUP_ROWS, parts) for moments in (self, other))
+        for (_, mine), (_, others) in zip(*both, strict=True):
+            merged: dict[str, Floats] = {}
+            for side in ("", "row_"):
+                one = _select(self.n_observations, mine, side)
+                joint = one.merge(_select(other.n_observations, others, side))
+                merged |= {f"{side}mean": joint.mean, f"{side}spread": joint.spread}
+            yield merged
 
 
-def _by_rows(rows: Places, at_once: int) -> Iterator[Places]:
-    """Positions in an array of rows, some at a time, so that rows that lie together stay so."""
-    order = np.argsort(rows, kind="stable")
-    for start in range(0, len(order), at_once):
-        yield order[start : start + at_once]
-
-
-class _Lodging:
-    """A temporary folder, which goes with the last who holds on to this; copies share it."""
+class _TemporaryFolder:
+    """A folder that is deleted with the last reference to this; copies share it."""
 
     def __init__(self, folder: Path) -> None:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Lodging:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _TemporaryFolder:
         return self
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "the values lie in a temporary folder, which goes with this process, so that they "
-            "cannot be pickled; save the valuation first and load it there."
+            "these values are in a temporary folder of this process and cannot be pickled; save "
+            "the valuation first and load it there."
         )
 
 
-class _Held:
-    """Some rows of figures that are put together from pieces; one piece stays what it is."""
-
-    def __init__(self, n_rows: int) -> None:
-        self._n_rows, self._filled = n_rows, 0
-        self._figures: Figures = {}
-
-    def add(self, piece: Figures) -> None:
-        n_new = len(next(iter(piece.values())))
-        if n_new == self._n_rows:
-            self._figures = piece
-        for name, part in piece.items() if n_new < self._n_rows else ():
-            if name not in self._figures:
-                self._figures[name] = np.empty((self._n_rows, *part.shape[1:]))
-            self._figures[name][self._filled : self._filled + n_new] = part
-        self._filled += n_new
-
-    def taken(self) -> Figures:
-        """Give away what was put together."""
-        figures, self._figures = self._figures, {}
-        return figures
-
-
-def _k_lowest(entries: Floats, k: int) -> Places:
-    """Positions of the k lowest entries, in any order but with the first of equals."""
-    if len(entries) <= k:
-        return np.arange(len(entries))
-    bound = np.partition(entries, k - 1)[k - 1]
-    below, at = np.flatnonzero(entries < bound), np.flatnonzero(entries == bound)
-    return np.concatenate([below, at[: k - len(below)]])
-
-
-def _moments(count: int, figures: Figures, side: str) -> Moments:
-    mean = figures[f"{side}mean"]
-    spread = figures.get(f"{side}spread", np.zeros(mean.shape))
+def _select(count: int, statistics: Statistics, side: str) -> Moments:
+    mean = statistics[f"{side}mean"]
+    spread = statistics.get(f"{side}spread", np.zeros(mean.shape))
     return Moments(np.full(mean.shape, count), mean, spread)
-
-
-def _refuse_gaps(files: Sequence[ValueFile], n_columns: int, count: int) -> None:
-    if not files:
-        raise ValueError("no shards of values came; give those of all rows.")
-    at = 0
-    for file in files:
-        if file.first_row != at:
-            what = "twice" if file.first_row < at else "not at all"
-            ends = sorted((file.first_row, at))
-            raise ValueError(
-                f"rows {ends[0]} to {ends[1] - 1} are held {what} by the shards of values; give "
-                "shards that hold each row once."
-            )
-        if file.n_columns != n_columns:
-            raise ValueError(
-                f"{file.file} has values of {file.n_columns} columns, but there are {n_columns}."
-            )
-        if count > 1 and not file.with_spread:
-            raise ValueError(
-                f"{file.file} does not tell how its {count} observations differ; give spreads."
-            )
-        at = file.end

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.blocks import Axis
+from cellworth.blocks import Axis, Blocks, NumberedAxis
 from cellworth.games.sharded_knn import ShardedKNNGame
 from cellworth.moments import Tally
 from cellworth.neighbours.bins import RankBins, sample_places
@@ -26,7 +26,9 @@ from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.semivalues import Semivalue
 from cellworth.sharded.preparing import PreparedShards
-from cellworth.sharded_valuation import ShardedValuation, finish
+from cellworth.sharded_valuation import ShardedValuation
+from cellworth.stored_moments import StoredMoments
+from cellworth.stored_values import ValueFile
 from cellworth.sweeps import Spread, Sweeps
 from cellworth.valuers.questions import Questions
 from cellworth.valuers.scoring import scores_of_queries
@@ -85,7 +87,7 @@ class ShardedRun:
         if self.folder is None:
             shutil.rmtree(home / "rows")
             # Lists of rows and the like hold on to the files as well.
-            valuation.moments.lodge_in(home)
+            valuation.moments.delete_with_last_copy(home)
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_broken_off(n_done, self.questions, interrupted=finished.interrupted)
         return valuation
@@ -132,23 +134,15 @@ class ShardedRun:
         n_done, n_parts = len(finished.reports), len(self.questions.parts)
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.questions.seed, n_done)
-        entries = [
-            {name: figure for name, figure in entry.items() if name != "column_sums"}
-            for entry in finished.entries
-        ]
-        moments = seen.moments
-        return finish(
-            folder,
-            entries,
-            shape=(self.game.shape[0], self.questions.n_results),
-            column_labels=columns,
-            count=int(moments.count[0]),
-            columns=(moments.mean, moments.spread),
+        files = [ValueFile.from_plain(entry) for entry in finished.entries]
+        valuation = ShardedValuation(
+            Blocks(NumberedAxis(self.game.shape[0]), columns),
+            StoredMoments(folder, files, seen.moments),
             expected_total=seen.expected_total,
             empty=self.game.empty,
             status="estimated" if complete else "interrupted",
             provenance=Provenance.now(question, method, session, seen.tally, finished.seconds),
-            validation=seen.validation_errors(),
+            sums_validation=seen.validation_errors(),
             unearned=seen.unearned,
             scores=scores_of_queries(
                 self.questions,
@@ -160,6 +154,8 @@ class ShardedRun:
             ),
             column_info=self.game.column_info,
         )
+        valuation.save(folder)
+        return valuation
 
 
 def _sweeps(finished: ShardRunResult, n_parts: int) -> Sweeps:
