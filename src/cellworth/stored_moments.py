@@ -131,8 +131,12 @@ class StoredMoments(Moments):
             while held.num_rows >= n_rows or (ends and held.num_rows):
                 some, held = held.slice(0, n_rows), held.slice(n_rows)
                 rows = slice(start, start + some.num_rows)
-                yield rows, {part: to_array(some, part, columns) for part in known}
+                statistics = {part: to_array(some, part, columns) for part in known}
+                del some
+                yield rows, statistics
                 start = rows.stop
+            # An empty slice would keep the row group in memory.
+            held = held if held.num_rows else None
 
     def read_all(self, part: str) -> Floats:
         """Return one statistic of all cells, or of all rows."""
@@ -180,7 +184,9 @@ class StoredMoments(Moments):
             table = file.read(self.folder, number, [part], range(width))
             entries = to_array(table, part, range(width)).ravel()
             entries = entries if lowest else -entries
-            near = np.flatnonzero(entries <= (values[-1] if full else np.inf))
+            last = min(k, len(entries)) - 1
+            bound = values[-1] if full else np.partition(entries, last)[last]
+            near = np.flatnonzero(entries <= bound)
             positions = np.concatenate([positions, near + first])
             values = np.concatenate([values, entries[near]])
             kept = np.lexsort((positions, values))[:k]
