@@ -122,7 +122,10 @@ def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command,
     (tmp_path / "values.toml").write_text("owners = [{name = 'ann'}]")
     code, text = run(*command.format(V=tmp_path / "values").split())
     assert code == 2
-    assert "values of a table in shards, which are used from Python: valuation = load(" in text
+    assert (
+        "values of a table in shards, which are used from Python: valuation = cellworth.load("
+        in text
+    )
     assert function in text
 
 

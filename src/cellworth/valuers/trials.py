@@ -22,7 +22,7 @@ from cellworth.semivalues import Semivalue
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.sharded.summaries import summarise
 from cellworth.sharded.tables import ShardedTable
-from cellworth.value_files import write_values
+from cellworth.value_files import write_groups
 from cellworth.valuers.plans import SERIAL, Plan, ShardPlan
 from cellworth.valuers.queries import QueryTasks
 from cellworth.valuers.questions import Questions
@@ -101,9 +101,8 @@ def plan_of_shards(
         questions, sweeps = ask(game)
         n_results, judges = questions.n_results, questions.judges
         values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
-        _, writing = _timed(
-            time.perf_counter, write_values, folder, 0, 0, values, None, values[:, 0], None
-        )
+        groups = [{"mean": values, "row_mean": values[:, 0]}]
+        _, writing = _timed(time.perf_counter, write_groups, folder, 0, 0, groups)
         ranker = _ranker(game, shard, questions.n_rows, bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(questions, ranker, shard)
     n_rows, n_columns = table.shape
