@@ -47,10 +47,6 @@ def test_assigning_changes_no_owners_that_are_there():
         (pd.Index(["r1"]), [1, 0, 0, 0]),
         (slice(1, 3), [0, 1, 1, 0]),
         (slice(-1, None), [0, 0, 0, 1]),
-        ({"from": 0, "to": 2}, [1, 1, 0, 0]),
-        ({"column": "region", "is": "n"}, [1, 0, 1, 0]),
-        ({"column": "region", "is": ["n", "s"]}, [1, 1, 1, 0]),
-        ({"column": "age", "is": 20.0}, [1, 0, 0, 0]),
         ([True, False, False, True], [1, 0, 0, 1]),
         (TABLE["age"] > 25, [0, 1, 1, 1]),
         (pl.Series([True, False, False, False]), [1, 0, 0, 0]),
@@ -60,6 +56,24 @@ def test_assigning_changes_no_owners_that_are_there():
 def test_rows_are_named_in_many_ways(rows, expected):
     owners = Owners(TABLE).assign("ann", rows=rows, columns="pay")
     assert owners.cells_of("ann")[:, 1].astype(int).tolist() == expected
+
+
+def owners_by(rule, table):
+    return Owners.from_plain({"owners": [{"name": "ann", "rows": rule}]}, table, called="here")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"from": 0, "to": 2}, [1, 1, 0, 0]),
+        ({"column": "region", "is": "n"}, [1, 0, 1, 0]),
+        ({"column": "region", "is": ["n", "s"]}, [1, 1, 1, 0]),
+        ({"column": "age", "is": 20.0}, [1, 0, 0, 0]),
+        (["r2", "r4"], [0, 1, 0, 1]),
+    ],
+)
+def test_a_file_selects_rows_by_position_content_or_id(rule, expected):
+    assert owners_by(rule, TABLE).cells_of("ann")[:, 1].astype(int).tolist() == expected
 
 
 def test_any_shape_can_be_held():
@@ -73,7 +87,7 @@ def test_any_shape_can_be_held():
 def test_every_kind_of_table_has_owners(make):
     table = make(TABLE.reset_index(drop=True))
     region = "x2" if isinstance(table, np.ndarray) else "region"
-    owners = Owners(table).assign("ann", rows={"column": region, "is": "n"})
+    owners = owners_by({"column": region, "is": "n"}, table)
     assert owners.cells_of("ann").all(axis=1).tolist() == [True, False, True, False]
 
 
@@ -87,8 +101,8 @@ def test_dates_are_values_and_ids():
     days = pd.to_datetime(["2024-01-01", "2024-01-02"])
     table = pd.DataFrame({"day": days, "x": [1, 2]}, index=days)
     for day in (datetime.date(2024, 1, 2), datetime.datetime(2024, 1, 2)):
-        for rows in ({"column": "day", "is": day}, [day], day):
-            owners = Owners(table).assign("ann", rows=rows)
+        assigned = [Owners(table).assign("ann", rows=rows) for rows in ([day], day)]
+        for owners in (*assigned, owners_by({"column": "day", "is": day}, table)):
             assert owners.codes[:, 0].tolist() == [-1, 0]
 
 
@@ -221,10 +235,11 @@ WRONG = [
     ({"rows": "r9"}, "rows of owner 'eve' names 'r9'"),
     ({"rows": 0}, "rows of owner 'eve' names 0"),
     ({"rows": []}, "rows of owner 'eve' holds no row of X; leave the owner out"),
+    ({"rows": {"from": 0, "to": 2}}, "must be row ids, a boolean mask or a slice, got dict"),
     ({"rows": slice(2, 2)}, "holds no row of X"),
     ({"rows": slice(2, 9)}, "rows of owner 'eve' go from 2 to 9; give positions up to 4"),
     ({"rows": slice("r1", "r3")}, "rows of owner 'eve' go from 'r1' to 'r3'; give positions"),
-    ({"rows": pl.col("region") == "n"}, "rows of owner 'eve' is of type Expr; give row ids, or a"),
+    ({"rows": pl.col("region") == "n"}, "rows of owner 'eve' must be row ids, .*, got Expr"),
     ({"name": "nobody"}, "the owner's name is 'nobody', which stands for cells that no one holds"),
     ({"rows": [True]}, r"is a mask of shape \(1,\); give one entry per row, 4 in all"),
     ({"rows": (TABLE["age"] > 25)[::-1]}, "is a mask whose row ids are not those of X in the same"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -28,116 +26,11 @@ from cellworth.blocks import (
 )
 from cellworth.counts import is_whole
 from cellworth.files import local_path
-from cellworth.stretches import Codes, Runs, Stretches
+from cellworth.holdings import Claim, Holdings
+from cellworth.stretches import Codes, Stretches
 from cellworth.tables import Table, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]
-
-_ROWS_AT_ONCE = 65_536
-
-
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """Cells that one owner claims: a rectangle, or where ``cells`` is given, what it marks."""
-
-    owner: str
-    rows: Mask | Stretches
-    columns: Mask
-    cells: Mask | None = None
-
-    def of_rows(self, rows: NDArray[np.intp]) -> Mask:
-        """Cells that are claimed in some rows, shape (n, n_columns + 1)."""
-        if self.cells is not None:
-            return self.cells[rows]
-        return np.asarray(self.rows[rows, np.newaxis] & self.columns)
-
-    def meets(self, other: Claim) -> tuple[int, int] | None:
-        """One cell that both claim, or None."""
-        rows = self._common_rows(other)
-        columns = np.flatnonzero(self.columns & other.columns)
-        if len(rows) == 0 or len(columns) == 0:
-            return None
-        both = np.ones((len(rows), len(columns)), dtype=bool)
-        for claim in (self, other):
-            if claim.cells is not None:
-                both &= claim.cells[np.ix_(rows, columns)]
-        found = np.argwhere(both)
-        return (int(rows[found[0, 0]]), int(columns[found[0, 1]])) if len(found) else None
-
-    def _common_rows(self, other: Claim) -> NDArray[np.intp]:
-        """Rows in which both claim something; of stretches, the first is enough."""
-        if isinstance(self.rows, Stretches) and isinstance(other.rows, Stretches):
-            first = self.rows.first_common(other.rows)
-            return np.array([] if first is None else [first], dtype=np.intp)
-        return np.flatnonzero(np.asarray(self.rows) & np.asarray(other.rows))
-
-
-@dataclass(frozen=True, eq=False)
-class Holdings:
-    """Who holds each block; rows that are held alike share one line.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The owners.
-    row_lines : array of shape (n_rows,), or Runs
-        Which line of ``lines`` tells who holds the blocks of each row.
-    lines : array of shape (n_lines, n_columns)
-        Which line of ``claims`` tells who holds a block.
-    claims : array of shape (n_kinds, n_owners)
-        Whether each owner has a claim; those who have one share alike.
-    """
-
-    names: tuple[str, ...]
-    row_lines: Codes | Runs
-    lines: Codes
-    claims: Mask
-
-    def codes(self, rows: slice = slice(None)) -> Codes:
-        """Line of ``claims`` for each block of some rows."""
-        found: Codes = self.lines[self.row_lines[rows]]
-        return found
-
-    @cached_property
-    def hold_blocks(self) -> Mask:
-        """Whether each owner holds any block; one who holds labels that do not play has none."""
-        kinds = np.unique(self.lines[self.rows_of_lines > 0])
-        return np.asarray(self.claims[kinds].any(axis=0))
-
-    @cached_property
-    def rows_of_lines(self) -> NDArray[np.int64]:
-        """How many rows are held as each line says."""
-        found = np.zeros(len(self.lines), dtype=np.int64)
-        if isinstance(self.row_lines, Runs):
-            np.add.at(found, self.row_lines.codes, self.row_lines.lengths)
-            return found
-        return found + np.bincount(self.row_lines, minlength=len(found))
-
-    def cells_of_claims(self, columns: slice) -> NDArray[np.int64]:
-        """How many blocks of some columns each line of ``claims`` tells of."""
-        lines = self.lines[:, columns]
-        found = np.zeros(len(self.claims), dtype=np.int64)
-        np.add.at(found, lines, self.rows_of_lines[:, np.newaxis])
-        return found
-
-    def of_nobody(self) -> Mask:
-        """Columns in which some block is nobody's."""
-        free = self.claims.sum(axis=1) == 0
-        return np.asarray(free[self.lines[self.rows_of_lines > 0]].any(axis=0))
-
-    @cached_property
-    def keys(self) -> tuple[str, ...]:
-        """Fingerprint of what each owner holds, whatever its name is."""
-        return tuple(self._key(owner) for owner in range(len(self.names)))
-
-    def _key(self, owner: int) -> str:
-        # Cell by cell: how lines are numbered depends on what others own.
-        held = (self.claims[:, owner] * self.claims.sum(axis=1)).astype("<u2")[self.lines]
-        digest = hashlib.sha256(repr((len(self.row_lines), held.shape[1])).encode())
-        for start in range(0, len(self.row_lines), _ROWS_AT_ONCE):
-            rows = self.row_lines[start : start + _ROWS_AT_ONCE]
-            digest.update(held[rows].tobytes())
-        return digest.hexdigest()
 
 
 class Owners:
@@ -199,9 +92,11 @@ class Owners:
     def from_plain(cls, plain: Mapping[str, Any], X: Any, *, called: str) -> Owners:
         """Read owners from what a TOML file holds."""
         owners = cls(X, overlaps=plain.get("overlaps", "refuse"))
-        for entry in checked_entries(plain.get("owners"), called):
+        for entry in check_entries(plain.get("owners"), called):
             owners = owners.assign(
-                entry["name"], rows=entry.get("rows"), columns=entry.get("columns")
+                entry["name"],
+                rows=owners._read_rule(entry["name"], entry.get("rows")),
+                columns=entry.get("columns"),
             )
         return owners
 
@@ -214,9 +109,8 @@ class Owners:
         ----------
         name : str
         rows : default=None
-            A row id or row ids, a boolean array, a slice of positions, ``{"from": 0, "to": 500}``
-            (positions, the end not included), or ``{"column": name, "is": value or values}``;
-            None means all rows.
+            Row ids, a boolean mask such as ``X["region"] == "north"``, or a slice of positions;
+            None means all rows. The row ids of a table in shards are positions.
         columns : default=None
             A name or names of columns, ``"(label)"`` for the labels; None means all columns of the
             table, without the labels.
@@ -227,19 +121,19 @@ class Owners:
         --------
         >>> people = Owners([[30, 1200], [41, 900], [25, 1100]]).assign("town", columns="x0")
         >>> people = people.assign("bank", rows=slice(0, 2), columns="x1")
-        >>> people.assign("shop", rows={"column": "x0", "is": 25}, columns="x1").codes.tolist()
+        >>> people.assign("shop", rows=[2], columns="x1").codes.tolist()
         [[0, 1], [0, 1], [0, 2]]
         """
-        _refuse_name(name)
+        _check_name(name)
         if cells is not None:
             if rows is not None or columns is not None:
                 raise ValueError(
                     f"owner {name!r} came with cells and with rows or columns; give one of them."
                 )
-            claim = self._any_shape(name, cells)
+            claim = self._read_cells(name, cells)
         else:
-            claim = Claim(name, self._row_mask(name, rows), self._column_mask(name, columns))
-        self._refuse_overlap(claim)
+            claim = Claim(name, self._read_rows(name, rows), self._read_columns(name, columns))
+        self._check_overlap(claim)
         more = Owners(self.table, overlaps=self.overlaps)
         more._claims = (*self._claims, claim)
         return more
@@ -277,7 +171,7 @@ class Owners:
     def n_cells_of(self, name: str) -> int:
         """How many cells of the table an owner has a share in; labels are not counted."""
         counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
-        return int(counts[self._holdings.claims[:, self._place(name)]].sum())
+        return int(counts[self._holdings.claims[:, self._get_position(name)]].sum())
 
     def cells_of(self, name: str) -> Mask:
         """Cells in which an owner has a share, shape (n_rows, n_columns).
@@ -288,7 +182,7 @@ class Owners:
         >>> owners.cells_of("bank").tolist()
         [[True, False, True], [False, False, False]]
         """
-        place = self._place(name)
+        place = self._get_position(name)
         holdings = self._holdings
         return holdings.claims[:, place][holdings.codes()[:, : self.shape[1]]]
 
@@ -300,24 +194,10 @@ class Owners:
 
     def on(self, blocks: Blocks) -> Holdings:
         """Who holds the blocks of a table that is cut; a block must be held as a whole."""
-        self._refuse_other_table(blocks)
-        holdings = self._holdings
-        columns = blocks.columns
-        lines = holdings.lines if LABEL in columns.ids.tolist() else holdings.lines[:, :-1]
-        first = _first_of_each(columns)
-        split = np.flatnonzero((lines != lines[:, first[columns.codes]]).any(axis=0))
-        if len(split):
-            raise _split_block("column", columns.labels[columns.codes[split[0]]])
-        rows = blocks.rows
-        if not rows.grouped:
-            return replace(holdings, lines=lines[:, first])
-        of_players = holdings.row_lines[_first_of_each(rows)]
-        split = np.flatnonzero(np.asarray(holdings.row_lines[:]) != of_players[rows.codes])
-        if len(split):
-            raise _split_block("row", rows.labels[rows.codes[split[0]]])
-        return replace(holdings, row_lines=of_players, lines=lines[:, first])
+        self._check_table(blocks)
+        return self._holdings.on(blocks)
 
-    def refuse_other_cells(self, sha256: str | None) -> None:
+    def check_cells(self, sha256: str | None) -> None:
         """Refuse a table with other cells than that of a fingerprint, where there is one."""
         # Of a table in shards it may not be known.
         if sha256 is not None and self.table.sha256() not in (sha256, ""):
@@ -342,47 +222,13 @@ class Owners:
 
     @cached_property
     def _holdings(self) -> Holdings:
-        first, kinds = self._kinds_of_rows() if self.sees_cells else self._runs_of_rows()
-        claimed = self._claimed(first)
-        # Not -1: without owners, NumPy cannot tell how many.
-        n_blocks = claimed.shape[0] * claimed.shape[1]
-        claims, codes = _distinct(claimed.reshape(n_blocks, claimed.shape[2]))
-        # Rows that are claimed in other ways may still be held alike.
-        lines, places = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
-        of_kinds: Codes = places.ravel().astype(np.int32)
-        row_lines = Runs(kinds.ends, of_kinds) if isinstance(kinds, Runs) else of_kinds[kinds]
-        return Holdings(tuple(self.names), row_lines, lines.astype(np.int32), claims)
-
-    def _kinds_of_rows(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """One row of each kind that is claimed in its own way, and the kind of every row."""
-        kinds = np.zeros(self.shape[0], dtype=np.int64)
-        for claim in self._claims:
-            rows = np.asarray(claim.rows) if claim.cells is None else claim.cells
-            kinds = _told_apart(kinds, rows)
-        _, first, row_kinds = np.unique(kinds, return_index=True, return_inverse=True)
-        return first, row_kinds.ravel()
-
-    def _runs_of_rows(self) -> tuple[NDArray[np.intp], Runs]:
-        """The same for rows in stretches: their first rows, and where each ends."""
-        ends = [
-            claim.rows.ends.ravel() for claim in self._claims if isinstance(claim.rows, Stretches)
-        ]
-        cuts = np.unique(np.concatenate([np.array([0, self.shape[0]]), *ends]))
-        return cuts[:-1], Runs(cuts[1:], np.arange(len(cuts) - 1, dtype=np.int32))
-
-    def _claimed(self, rows: NDArray[np.intp]) -> Mask:
-        """Who claims each cell of some rows, the label last; shape (n, n_columns + 1, n_owners)."""
-        names = self.names
-        claimed = np.zeros((len(rows), self.shape[1] + 1, len(names)), dtype=bool)
-        taken = np.full(claimed.shape[:2], -1)
-        for claim in self._claims:
-            place = names.index(claim.owner)
-            mine = claim.of_rows(rows)
-            if self.overlaps == "first":
-                mine = mine & ((taken == -1) | (taken == place))
-                taken[mine] = place
-            claimed[:, :, place] |= mine
-        return claimed
+        return Holdings.from_claims(
+            tuple(self.names),
+            self._claims,
+            self.shape,
+            first_wins=self.overlaps == "first",
+            in_runs=not self.sees_cells,
+        )
 
     def _plain(self, claim: Claim) -> Iterator[dict[str, Any]]:
         names = np.append(self.table.names.astype(object), LABEL)
@@ -413,12 +259,12 @@ class Owners:
         else:
             yield mine
 
-    def _place(self, name: str) -> int:
+    def _get_position(self, name: str) -> int:
         if name not in self.names:
             raise KeyError(f"no owner is called {name!r}; owners are {some(self.names)}.")
         return self.names.index(name)
 
-    def _any_shape(self, name: str, cells: Any) -> Claim:
+    def _read_cells(self, name: str, cells: Any) -> Claim:
         called = f"cells of owner {name!r}"
         if not self.sees_cells:
             raise ValueError(
@@ -436,87 +282,83 @@ class Owners:
         rows, columns = (np.asarray(marked.any(axis=axis)) for axis in (1, 0))
         return Claim(name, rows, columns, marked)
 
-    def _stretches(self, name: str, rows: Any) -> Stretches:
-        """Rows of a table in shards, by position."""
+    def _read_rows(self, name: str, rows: Any) -> Mask | Stretches:
+        """Read rows in any form; a table in shards gets stretches of positions."""
         n_rows, what = self.shape[0], f"rows of owner {name!r}"
-        if isinstance(rows, range):
-            rows = slice(rows.start, rows.stop, rows.step)
-        if rows is None:
-            found = Stretches.between(0, n_rows, n_rows)
-        elif isinstance(rows, slice) and rows.step in (None, 1):
-            _refuse_outside(name, rows, n_rows)
-            found = Stretches.between(*rows.indices(n_rows)[:2], n_rows)
-        elif isinstance(rows, Mapping) and set(rows) == {"from", "to"}:
-            start, end = self._checked_ends(name, rows)
-            found = Stretches.between(start, end, n_rows)
+        found: Mask | Stretches
+        if rows is None or isinstance(rows, slice):
+            found = self._read_slice(what, slice(None) if rows is None else rows)
         else:
-            array = np.atleast_1d(np.asarray(rows))
-            if array.shape == (n_rows,) and array.dtype.kind == "b":
-                found = Stretches.of_mask(array)
-            elif array.ndim == 1 and array.dtype.kind in "iu":
-                if len(outside := array[(array < 0) | (array >= n_rows)]):
-                    raise ValueError(
-                        f"{what} names {outside[0]}; give positions from 0 to {n_rows - 1}."
-                    )
-                found = Stretches.of_places(array, n_rows)
-            else:
-                raise ValueError(
-                    f"{what} is {rows!r}, but the table is in shards; give positions: a slice, "
-                    "{'from': ..., 'to': ...}, whole numbers or a mask."
+            listed = np.asarray([rows] if _is_single(rows) else rows)
+            # A polars expression, say, which knows no table.
+            if isinstance(rows, Mapping) or (listed.ndim == 0 and not isinstance(rows, Iterable)):
+                raise TypeError(
+                    f"{what} must be row ids, a boolean mask or a slice, got "
+                    f"{type(rows).__name__}; make a mask from the table, such as X['sex'] == "
+                    "'Male'."
                 )
+            if listed.dtype.kind == "b":
+                if listed.shape != (n_rows,):
+                    raise ValueError(
+                        f"{what} is a mask of shape {listed.shape}; give one entry per row, "
+                        f"{n_rows} in all."
+                    )
+                self._check_order(what, rows)
+                found = listed if self.sees_cells else Stretches.of_mask(listed)
+            elif self.sees_cells:
+                wanted = [rows] if _is_single(rows) else rows
+                found = _find_named(self.table.row_ids, wanted, what, "row")
+            else:
+                found = Stretches.of_places(_check_positions(what, listed, n_rows), n_rows)
         if not found.any():
             raise ValueError(f"{what} holds no row of X; leave the owner out.")
         return found
 
-    def _row_mask(self, name: str, rows: Any) -> Mask | Stretches:
+    def _read_slice(self, what: str, rows: slice) -> Mask | Stretches:
+        n_rows = self.shape[0]
+        ends = [end for end in (rows.start, rows.stop) if end is not None]
+        if any(not is_whole(end) or not -n_rows <= end <= n_rows for end in ends):
+            raise ValueError(
+                f"{what} go from {rows.start!r} to {rows.stop!r}; give positions up to {n_rows}, "
+                "the number of rows."
+            )
+        if not self.sees_cells and rows.step in (None, 1):
+            return Stretches.between(*rows.indices(n_rows)[:2], n_rows)
         if not self.sees_cells:
-            return self._stretches(name, rows)
-        ids = self.table.row_ids
-        if rows is None:
-            return np.ones(len(ids), dtype=bool)
-        mask = np.zeros(len(ids), dtype=bool)
-        if isinstance(rows, slice):
-            _refuse_outside(name, rows, len(ids))
-            mask[rows] = True
-        elif _is_single(rows):
-            mask = _named(ids, [rows], f"rows of owner {name!r}", "row")
-        elif isinstance(rows, Mapping):
-            mask = self._rows_by_rule(name, rows)
-        else:
-            array = np.asarray(rows)
-            # A polars expression, say, which knows no table.
-            if array.ndim == 0 and not isinstance(rows, Iterable):
-                raise TypeError(
-                    f"rows of owner {name!r} is of type {type(rows).__name__}; give row ids, or a "
-                    "mask made from the table, such as X['sex'] == 'Male'."
-                )
-            if array.dtype.kind == "b":
-                if array.shape != mask.shape:
-                    raise ValueError(
-                        f"rows of owner {name!r} is a mask of shape {array.shape}; give one entry "
-                        f"per row, {len(ids)} in all."
-                    )
-                self._refuse_other_order(name, rows)
-                mask = array
-            else:
-                mask = _named(ids, rows, f"rows of owner {name!r}", "row")
-        if not mask.any():
-            raise ValueError(f"rows of owner {name!r} holds no row of X; leave the owner out.")
+            return Stretches.of_places(range(*rows.indices(n_rows)), n_rows)
+        mask = np.zeros(n_rows, dtype=bool)
+        mask[rows] = True
         return mask
 
-    def _rows_by_rule(self, name: str, rule: Mapping[str, Any]) -> Mask:
-        mask = np.zeros(self.shape[0], dtype=bool)
-        if set(rule) == {"from", "to"}:
-            mask[slice(*self._checked_ends(name, rule))] = True
-            return mask
-        names = self.table.names.tolist()
-        if set(rule) != {"column", "is"} or rule["column"] not in names:
+    def _read_rule(self, name: str, rows: Any) -> Any:
+        """Turn rows as a TOML file says them into what :meth:`assign` takes."""
+        if not isinstance(rows, Mapping):
+            return rows
+        what, names, n_rows = f"rows of owner {name!r}", self.table.names.tolist(), self.shape[0]
+        if set(rows) == {"from", "to"}:
+            start, end = rows["from"], rows["to"]
+            if not (is_whole(start) and is_whole(end) and 0 <= start < end <= n_rows):
+                raise ValueError(
+                    f"{what} go from {start!r} to {end!r}; give positions with "
+                    f"0 <= from < to <= {n_rows}, the number of rows."
+                )
+            return slice(start, end)
+        if set(rows) != {"column", "is"} or rows["column"] not in names:
             raise ValueError(
-                f"rows of owner {name!r} is {dict(rule)!r}; give {{column = ..., is = ...}} with a "
+                f"{what} is {dict(rows)!r}; give {{column = ..., is = ...}} with a "
                 f"column of X ({some(names)}) or {{from = ..., to = ...}}."
             )
-        wanted = list(rule["is"]) if isinstance(rule["is"], list | tuple) else [rule["is"]]
-        column = self.table.column(names.index(rule["column"]))
+        if not self.sees_cells:
+            raise ValueError(
+                f"{what} is {dict(rows)!r}, but the table is in shards; give positions, as in "
+                "{from = ..., to = ...}."
+            )
+        return self._find_rows(what, rows["column"], rows["is"])
+
+    def _find_rows(self, what: str, name: Any, values: Any) -> Mask:
+        """Find the rows in which a column holds one of some values."""
+        wanted = list(values) if isinstance(values, list | tuple) else [values]
+        column = self.table.column(self.table.names.tolist().index(name))
         if column.dtype.kind == "M":
             # Finer units turn into bare integers where they become Python objects.
             column, wanted = column.astype("M8[us]"), label_array(wanted, what="row").tolist()
@@ -524,32 +366,23 @@ class Owners:
         unseen = [value for value in wanted if value not in cells or value is None]
         if unseen:
             raise ValueError(
-                f"rows of owner {name!r} are those where {rule['column']!r} is {unseen[0]!r}, but "
-                "it is that nowhere; give values that the column holds."
+                f"{what} are those where {name!r} is {unseen[0]!r}, but it is that nowhere; give "
+                "values that the column holds."
             )
         return np.array([cell in wanted for cell in cells])
 
-    def _checked_ends(self, name: str, rule: Mapping[str, Any]) -> tuple[int, int]:
-        start, end, n_rows = rule["from"], rule["to"], self.shape[0]
-        if not (is_whole(start) and is_whole(end) and 0 <= start < end <= n_rows):
-            raise ValueError(
-                f"rows of owner {name!r} go from {start!r} to {end!r}; give positions with "
-                f"0 <= from < to <= {n_rows}, the number of rows."
-            )
-        return start, end
-
-    def _refuse_other_order(self, name: str, rows: Any) -> None:
+    def _check_order(self, what: str, rows: Any) -> None:
         """A mask that carries row ids of its own must have them in the table's order."""
         index = getattr(rows, "index", None)
         if index is None or callable(index):
             return
         if not np.array_equal(label_array(index, what="row"), self.table.row_ids):
             raise ValueError(
-                f"rows of owner {name!r} is a mask whose row ids are not those of X in the same "
+                f"{what} is a mask whose row ids are not those of X in the same "
                 "order; give a mask made from X itself, or row ids."
             )
 
-    def _column_mask(self, name: str, columns: Any) -> Mask:
+    def _read_columns(self, name: str, columns: Any) -> Mask:
         names = self.table.names
         if columns is None:
             return np.append(np.ones(len(names), dtype=bool), False)
@@ -561,10 +394,10 @@ class Owners:
             raise TypeError(f"columns of owner {name!r} is a mask; give names of columns.")
         labels = [column for column in listed if isinstance(column, str) and column == LABEL]
         others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
-        known = _named(names, others, f"columns of owner {name!r}", "column")
+        known = _find_named(names, others, f"columns of owner {name!r}", "column")
         return np.append(known, bool(labels))
 
-    def _refuse_overlap(self, claim: Claim) -> None:
+    def _check_overlap(self, claim: Claim) -> None:
         if self.overlaps != "refuse":
             return
         for other in self._claims:
@@ -574,10 +407,10 @@ class Owners:
                 column = [*self.table.names.tolist(), LABEL][cell[1]]
                 raise ValueError(
                     f"{claim.owner!r} and {other.owner!r} both claim the cell ({row!r}, "
-                    f"{column!r}); mend it, or say Owners(X, overlaps='equal') to share such cells."
+                    f"{column!r}); fix it, or pass Owners(X, overlaps='equal') to share such cells."
                 )
 
-    def _refuse_other_table(self, blocks: Blocks) -> None:
+    def _check_table(self, blocks: Blocks) -> None:
         columns = [name for name in blocks.columns.ids.tolist() if name != LABEL]
         own = self.table.names.tolist()
         if columns != own and columns != [str(name) for name in own]:
@@ -607,10 +440,10 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid TOML ({error}); mend it.") from error
+        raise ValueError(f"{path} is not valid TOML ({error}); fix it.") from error
 
 
-def checked_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
+def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
     """Owners as a TOML file lists them: name, rows and columns of each holding."""
     if not isinstance(listed, list) or not listed:
         raise ValueError(f"{called} names no owners; give at least one [[owners]].")
@@ -625,7 +458,7 @@ def checked_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
     return listed
 
 
-def _refuse_name(name: Any) -> None:
+def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"the owner's name is {name!r}; give some text.")
     if name == "nobody":
@@ -639,13 +472,16 @@ def _refuse_name(name: Any) -> None:
         )
 
 
-def _refuse_outside(name: str, rows: slice, n_rows: int) -> None:
-    ends = [end for end in (rows.start, rows.stop) if end is not None]
-    if any(not is_whole(end) or not -n_rows <= end <= n_rows for end in ends):
+def _check_positions(what: str, rows: NDArray[Any], n_rows: int) -> NDArray[np.int64]:
+    """Check rows of a table in shards, which are named by position."""
+    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
         raise ValueError(
-            f"rows of owner {name!r} go from {rows.start!r} to {rows.stop!r}; give positions up to "
-            f"{n_rows}, the number of rows."
+            f"{what} is {rows!r}, but the table is in shards; give positions: a slice, integers or "
+            "a mask."
         )
+    if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
+        raise ValueError(f"{what} names {outside[0]}; give positions from 0 to {n_rows - 1}.")
+    return rows.astype(np.int64)
 
 
 def _is_single(given: Any) -> bool:
@@ -653,21 +489,7 @@ def _is_single(given: Any) -> bool:
     return isinstance(given, str | date | np.generic) or np.isscalar(given)
 
 
-def _distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
-    """Nobody, each owner alone, and whoever shares; and which of these holds each cell."""
-    n_owners = claimed.shape[1]
-    if n_owners == 0:
-        return np.zeros((1, 0), dtype=bool), np.zeros(len(claimed), dtype=np.intp)
-    n_claims = claimed.sum(axis=1)
-    codes = np.where(n_claims == 1, claimed.argmax(axis=1) + 1, 0)
-    shared = n_claims > 1
-    together, places = np.unique(claimed[shared], axis=0, return_inverse=True)
-    codes[shared] = n_owners + 1 + places.ravel()
-    alone = np.eye(n_owners + 1, n_owners, k=-1, dtype=bool)
-    return np.concatenate([alone, together.reshape(-1, n_owners)]), codes
-
-
-def _named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
+def _find_named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
     keys = label_array(wanted, what=what).tolist()
     known = ids.tolist()
     missing = set(keys) - set(known)
@@ -678,29 +500,3 @@ def _named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
         )
     kept = set(keys)
     return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))
-
-
-def _told_apart(kinds: NDArray[np.int64], claimed: Mask) -> NDArray[np.int64]:
-    """Number rows so that rows of one number were so before and are claimed alike."""
-    if claimed.ndim == 1:
-        number = claimed.astype(np.int64)
-    else:
-        number = np.unique(np.packbits(claimed, axis=1), axis=0, return_inverse=True)[1].ravel()
-    pairs = kinds * (int(number.max()) + 1) + number
-    return np.asarray(np.unique(pairs, return_inverse=True)[1]).ravel()
-
-
-def _first_of_each(axis: Axis) -> NDArray[np.intp]:
-    return np.unique(axis.codes, return_index=True)[1]
-
-
-def _split_block(what: str, label: Any) -> ValueError:
-    return ValueError(
-        f"the {what} group {label!r} of the valuation belongs to several owners in parts; cut the "
-        f"table along its owners, or value single {what}s."
-    )
-
-
-def listed_names(names: Sequence[str]) -> str:
-    """Names in a sentence."""
-    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"

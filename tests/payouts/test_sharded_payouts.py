@@ -47,7 +47,7 @@ def held(table, overlaps="equal"):
     names = ["c0", "c1", "c2", "c3"] if isinstance(table, Elsewhere) else ["x0", "x1", "x2", "x3"]
     owners = Owners(table, overlaps=overlaps)
     owners = owners.assign("ann", rows=slice(0, 20), columns=names[:2])
-    owners = owners.assign("bob", rows={"from": 10, "to": 40}, columns=names[1:3])
+    owners = owners.assign("bob", rows=slice(10, 40), columns=names[1:3])
     owners = owners.assign("eve", rows=[3, 4, 5, 49, 12])
     return owners.assign("ann", rows=np.arange(50) % 7 < 2, columns=names[3])
 
@@ -146,12 +146,10 @@ def test_owners_of_another_table_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rows": {"column": "c0", "is": 1}}, "but the table is in shards; give positions"),
-        ({"rows": slice(0, 10, 2)}, "but the table is in shards"),
         ({"rows": ["a"]}, "but the table is in shards"),
         ({"rows": [50]}, "names 50; give positions from 0 to 49"),
         ({"rows": slice(4, 4)}, "holds no row"),
-        ({"rows": {"from": 4, "to": 51}}, "0 <= from < to <= 50"),
+        ({"rows": slice(4, 51)}, "give positions up to 50"),
         ({"cells": X == 0}, "cells of owner 'ann' came for a table in shards"),
         ({"columns": "age"}, "which X does not have"),
     ],
@@ -159,6 +157,23 @@ def test_owners_of_another_table_are_refused(tmp_path):
 def test_what_needs_the_table_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         Owners(TABLE).assign("ann", **given)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"column": "c0", "is": 1}, "but the table is in shards; give positions"),
+        ({"from": 4, "to": 51}, "0 <= from < to <= 50"),
+    ],
+)
+def test_a_file_selects_rows_by_position_alone(rule, words):
+    with pytest.raises(ValueError, match=words):
+        Owners.from_plain({"owners": [{"name": "ann", "rows": rule}]}, TABLE, called="here")
+
+
+def test_every_second_row_can_be_held():
+    owners = Owners(TABLE).assign("ann", rows=slice(0, 10, 2))
+    assert owners.n_cells_of("ann") == 5 * owners.shape[1]
 
 
 def test_overlaps_are_found_without_the_table():

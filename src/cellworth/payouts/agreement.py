@@ -11,7 +11,7 @@ from typing import Any
 from cellworth.absent import is_absent
 from cellworth.counts import is_whole
 from cellworth.files import local_path, written_atomically
-from cellworth.owners import Owners, checked_entries, read_toml
+from cellworth.owners import Owners, check_entries, read_toml
 from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy
 from cellworth.payouts.split import split_revenue
@@ -131,7 +131,7 @@ class Agreement:
             raise ValueError(
                 f"[policy] of {called} has {odd}; it knows {', '.join(sorted(known))}."
             )
-        owners = tuple(checked_entries(plain.get("owners"), called))
+        owners = tuple(check_entries(plain.get("owners"), called))
         return cls(owners, terms, Policy(**policy), text, plain.get("overlaps", "refuse"))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.owners import Holdings, Owners
+from cellworth.holdings import Holdings
+from cellworth.owners import Owners
 from cellworth.payouts.policy import Policy, compute_quotas, compute_weights, round_to_units
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation
@@ -179,7 +180,7 @@ def check_same_table(owners: Owners, valuation: Valuation) -> None:
 
     The gate looks at the owners' table, and must not be shown another one.
     """
-    owners.refuse_other_cells(valuation.provenance.question.get("data_sha256", {}).get("X"))
+    owners.check_cells(valuation.provenance.question.get("data_sha256", {}).get("X"))
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:

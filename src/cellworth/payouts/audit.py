@@ -19,8 +19,9 @@ from cellworth.absent import AbsentTable, is_absent
 from cellworth.blocks import LABEL
 from cellworth.caches import MemoryCache
 from cellworth.files import local_path, read_manifest
+from cellworth.holdings import Holdings
 from cellworth.loading import load
-from cellworth.owners import Holdings, Owners
+from cellworth.owners import Owners
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (

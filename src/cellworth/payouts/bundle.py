@@ -14,7 +14,7 @@ import numpy as np
 
 from cellworth.counts import is_whole
 from cellworth.files import local_path, written_atomically
-from cellworth.owners import Holdings
+from cellworth.holdings import Holdings
 from cellworth.payouts.allocation import Allocation
 from cellworth.storage import read_parquet
 from cellworth.stretches import Codes

@@ -15,8 +15,9 @@ from cellworth.certainty import WIDTH_95
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, before_and_after
 from cellworth.diagnostics.repair import repair_cells
+from cellworth.holdings import Holdings
 from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
-from cellworth.owners import Holdings, Owners, listed_names
+from cellworth.owners import Owners
 from cellworth.payouts.allocation import (
     check_owners_type,
     check_same_table,
@@ -25,7 +26,7 @@ from cellworth.payouts.allocation import (
     sum_owner_values,
 )
 from cellworth.payouts.copies import OwnerRowsCache, find_copied_columns, find_copied_rows
-from cellworth.payouts.policy import has_joint_rows
+from cellworth.payouts.policy import has_joint_rows, join_names
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
@@ -176,7 +177,7 @@ def _check_model_arguments(model: Any, data: Mapping[str, Any], scoring: Any) ->
     if model is not None and len(given) < len(data):
         missing = [name for name in data if name not in given]
         raise ValueError(
-            f"model came without {listed_names(missing)}; give the labels of the owners' table as "
+            f"model came without {join_names(missing)}; give the labels of the owners' table as "
             "y, and rows to score on as X_val and y_val."
         )
     return model is not None
@@ -277,7 +278,7 @@ def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[F
             "copied columns",
             concerned,
             alike,
-            f"columns {cells.names[one]!r} and {cells.names[other]!r} ({listed_names(concerned)}) "
+            f"columns {cells.names[one]!r} and {cells.names[other]!r} ({join_names(concerned)}) "
             f"tell the same (association {alike:.3f}{more}); a copied column gains at the cost of "
             "the others.",
         )

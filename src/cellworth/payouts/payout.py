@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import LABEL
 from cellworth.certainty import WIDTH_95
+from cellworth.holdings import Holdings
 from cellworth.listing import frame, table_lines
-from cellworth.owners import Holdings, Owners, listed_names
+from cellworth.owners import Owners
 from cellworth.payouts.allocation import Allocation, OwnerErrors
 from cellworth.payouts.bundle import serialize_allocation, serialize_provenance, write_bundle
 from cellworth.payouts.fraud_checks import Finding
-from cellworth.payouts.policy import PER_HEAD, Policy
+from cellworth.payouts.policy import PER_HEAD, Policy, join_names
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation, name_of_score, named_score
 
@@ -201,7 +202,7 @@ class Payout:
         ('25.00', 0.25, 4, '100.00')
         """
         if owner not in self.owners:
-            raise KeyError(f"no owner is called {owner!r}; owners are {listed_names(self.owners)}.")
+            raise KeyError(f"no owner is called {owner!r}; owners are {join_names(self.owners)}.")
         place, held = self.owners.index(owner), self.ownership
         totals = {
             "share": float(self.shares[place]),

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cellworth.blocks import LABEL
-from cellworth.owners import Owners, listed_names
+from cellworth.owners import Owners
 from cellworth.valuation import Valuation
 
 Players = Literal["cells", "blocks"]
@@ -114,8 +114,7 @@ def check_carried(
     unknown = [name for name in brought if name not in names]
     if unknown:
         raise ValueError(
-            f"carried names {unknown[0]!r}, who owns nothing here; owners are "
-            f"{listed_names(names)}."
+            f"carried names {unknown[0]!r}, who owns nothing here; owners are {join_names(names)}."
         )
     wrong = [name for name, value in brought.items() if not -_MOST_CARRIED < value <= 0]
     if wrong:
@@ -144,7 +143,7 @@ def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Own
         if held and policy.label_share is None:
             verb = "holds" if len(held) == 1 else "hold"
             raise ValueError(
-                f"{listed_names(list(held))} {verb} labels, but labels were no players; value them "
+                f"{join_names(list(held))} {verb} labels, but labels were no players; value them "
                 "with KNNValuer(value_labels=True), or agree on a label_share."
             )
         if policy.label_share is not None and not held:
@@ -294,3 +293,8 @@ def _multiply(count: int, unit: Decimal) -> Decimal:
 def _write_in_full(amount: Decimal) -> Decimal:
     """Thousands are written in full, not as 5E+3."""
     return amount.quantize(Decimal(1), context=_EXACT) if _get_exponent(amount) > 0 else amount
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Names in a sentence."""
+    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"

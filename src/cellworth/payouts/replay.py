@@ -10,7 +10,8 @@ import numpy as np
 from cellworth.absent import AbsentTable
 from cellworth.blocks import LABEL
 from cellworth.games.sharded_knn import ShardedKNNGame
-from cellworth.owners import Holdings, Owners
+from cellworth.holdings import Holdings
+from cellworth.owners import Owners
 from cellworth.payouts.bundle import DifferenceError, check_equal
 from cellworth.runtime import choose_thread_executor
 from cellworth.valuation import Strip, Valuation

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from cellworth.diagnostics.cells import check_valuation
-from cellworth.owners import Holdings, Owners
+from cellworth.holdings import Holdings
+from cellworth.owners import Owners
 from cellworth.payouts.allocation import (
     allocate,
     check_owners_type,

@@ -15,8 +15,9 @@ from cellworth.blocks import Blocks, Groups
 from cellworth.checks import Ways, warn_of_data
 from cellworth.column_info import ColumnTable
 from cellworth.games import Game, KNNGame, ModelGame
+from cellworth.holdings import Holdings
 from cellworth.inputs import cells_of, column_table, guessed, played
-from cellworth.owners import Holdings, Owners
+from cellworth.owners import Owners
 from cellworth.problem import Problem
 from cellworth.provenance import described
 from cellworth.valuation import Valuation
@@ -188,7 +189,7 @@ def checked_holdings(owners: Any, problem: Problem) -> Holdings:
     if not isinstance(owners, Owners):
         raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
     holdings = owners.on(problem.blocks)
-    owners.refuse_other_cells(problem.table.sha256())
+    owners.check_cells(problem.table.sha256())
     return holdings
 
 

@@ -14,9 +14,9 @@ from cellworth.blocks import Blocks, Mask
 from cellworth.column_info import ColumnTable
 from cellworth.designs import generator
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
+from cellworth.holdings import Holdings
 from cellworth.inputs import cells_of, column_table, guessed
 from cellworth.moments import Moments, Tally, with_margins
-from cellworth.owners import Holdings
 from cellworth.problem import Problem
 from cellworth.provenance import Provenance, Session
 from cellworth.runtime import AfterTasks, Progress

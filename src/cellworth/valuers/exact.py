@@ -13,8 +13,8 @@ from cellworth.blocks import Blocks, Mask
 from cellworth.counts import is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
+from cellworth.holdings import Holdings
 from cellworth.moments import Floats, Moments, with_margins
-from cellworth.owners import Holdings
 from cellworth.runtime import Progress
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation

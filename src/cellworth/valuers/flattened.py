@@ -12,8 +12,8 @@ from cellworth.blocks import Blocks, Mask, Positions
 from cellworth.designs import generator
 from cellworth.games import ErrorPolicy
 from cellworth.games.flattened import FlattenedGame
+from cellworth.holdings import Holdings
 from cellworth.moments import Floats, Moments, Sums, with_margins
-from cellworth.owners import Holdings
 from cellworth.runtime import AfterTasks, Progress, StoppingRule
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer

@@ -27,11 +27,12 @@ from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
 from cellworth.games.knn import KNNScoring
 from cellworth.games.sharded_knn import ShardedKNNGame, some_rows
+from cellworth.holdings import Holdings
 from cellworth.inputs import cells_of
 from cellworth.moments import Moments
 from cellworth.neighbours.bins import RankBins
 from cellworth.neighbours.columns import Distance, Floats, Kind, Scale
-from cellworth.owners import Holdings, Owners
+from cellworth.owners import Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.runtime import (
     AfterTasks,
@@ -479,7 +480,7 @@ class KNNValuer(Valuer):
             blocks = Blocks(blocks.rows, _with_label(blocks.columns))
         holdings = None if owners is None else owners.on(blocks)
         if owners is not None:
-            owners.refuse_other_cells(game.problem.table.sha256())
+            owners.check_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
         sweeps = _checked_sweeps(
             self.sweeps, once=not tasks.questions.draws, limited=self.stop is not None

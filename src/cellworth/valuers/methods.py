@@ -21,8 +21,8 @@ from cellworth.estimates.looks import Estimate, Looks
 from cellworth.estimates.validation import Judged
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import judged_utilities
+from cellworth.holdings import Holdings
 from cellworth.moments import Addition, Contribution, Floats, Moments, Shares, Tally
-from cellworth.owners import Holdings
 from cellworth.problem import Problem
 from cellworth.provenance import (
     Provenance,

@@ -13,8 +13,8 @@ from cellworth.designs import ThenAll, n_utilities
 from cellworth.estimates import Estimator, checked_estimator
 from cellworth.estimates.looks import Estimate
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
+from cellworth.holdings import Holdings
 from cellworth.moments import Floats, Moments, Sums
-from cellworth.owners import Holdings
 from cellworth.runtime import AfterTasks, AfterUtilities, Progress, StoppingRule
 from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.semivalues import LeaveOneOut, Semivalue

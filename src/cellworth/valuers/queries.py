@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cellworth.blocks import Mask
 from cellworth.fixed import UNITS, as_floats
 from cellworth.games import KNNGame
+from cellworth.holdings import Holdings
 from cellworth.moments import Tally, with_margins
 from cellworth.neighbours.bins import RankBins, sample_places
 from cellworth.neighbours.chances import RankChances
@@ -20,7 +21,6 @@ from cellworth.neighbours.rounds import Ranker, Shard
 from cellworth.neighbours.sorting import SortedRows, coalitions_at_once
 from cellworth.neighbours.training import CoalitionBatches, Query, Training
 from cellworth.neighbours.votes import votes_of_rows, votes_of_summary
-from cellworth.owners import Holdings
 from cellworth.runtime import leave_if_cancelled
 from cellworth.semivalues import Semivalue, inside_chances
 from cellworth.subsets import SubsetDesign

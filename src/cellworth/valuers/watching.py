@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Positions
-from cellworth.owners import Holdings
+from cellworth.holdings import Holdings
 from cellworth.sweeps import Spread
 
 Floats = NDArray[np.float64]
