@@ -20,7 +20,7 @@ from cellworth import (
     value_files,
 )
 from cellworth.cli import main
-from cellworth.plots.grids import Grid
+from cellworth.plots.heatmap_plot import Grid
 from cellworth.valuers import shard_phases
 from in_shards import in_shards, whole
 from sharded_tables import write

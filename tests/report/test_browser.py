@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from cellworth import KNNValuer, Owners, repair_cells, report
-from cellworth.report.figures import visible
+from cellworth.report.formatting import visible
 from report_tables import DATA, census, flowers, hostile, quirks
 
 pytestmark = pytest.mark.browser

@@ -58,7 +58,7 @@ from cellworth.files import written_atomically
 from cellworth.listing import table_lines
 from cellworth.loading import load
 from cellworth.packing import jsonable
-from cellworth.report.subjects import text_of
+from cellworth.report.formatting import text_of
 from cellworth.runtime import merge as merge_shards
 from cellworth.text import visible_text
 from cellworth.valuation import Valuation, named_score

@@ -13,10 +13,10 @@ Examples
 True
 """
 
-from cellworth.plots.bars import owners, waterfall
-from cellworth.plots.cells import heatmap
-from cellworth.plots.curves import convergence, detection, removal
-from cellworth.plots.swarms import beeswarm
+from cellworth.plots.bar_plots import owners, waterfall
+from cellworth.plots.beeswarm_plot import beeswarm
+from cellworth.plots.curve_plots import convergence, detection, removal
+from cellworth.plots.heatmap_plot import heatmap
 
 __all__ = [
     "beeswarm",

@@ -11,9 +11,8 @@ Examples
 3.0
 """
 
-from cellworth.report.rendering import render
-from cellworth.report.rounds import round_line
-from cellworth.report.saving import save
-from cellworth.report.summaries import summarize
+from cellworth.report.build import save, summarize
+from cellworth.report.page import render
+from cellworth.report.sections import round_line
 
 __all__ = ["render", "round_line", "save", "summarize"]

@@ -1,10 +1,11 @@
-"""The lists of a report: columns, cells and rows to look at, owners."""
+"""Sections of a report as plain data: columns, cells, rows, owners, rounds and provenance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,20 +13,125 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import NumberedAxis, Positions
+from cellworth.blocks import LABEL, NumberedAxis, Positions
 from cellworth.certainty import both_errors
 from cellworth.diagnostics import suspect_cells
+from cellworth.diagnostics.cells import (
+    CellValues,
+    check_cells,
+    check_valuation,
+    drop_group_column,
+)
 from cellworth.listing import ValueList
+from cellworth.moments import Moments
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
+from cellworth.packing import jsonable
 from cellworth.payouts import Payout
-from cellworth.report.subjects import Subject, cell_text, text_of
+from cellworth.problem import read_target
+from cellworth.provenance import Provenance
+from cellworth.report.formatting import cell_text, text_of
+from cellworth.runtime import Progress
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
 Floats = NDArray[np.float64]
 
 _ROWS_LISTED = 25
+_KEYS = ("tasks", "seconds", "error", "total")
+LEFT_OUT = (
+    "Hashes are left out: whoever knows most of a table could guess the rest from them. "
+    "So are parameters, which may hold contents."
+)
+
+# What may be told to people who may not see the table. A game of the user's own may answer with
+# anything, and so may parameters of a model.
+_QUESTION = (
+    "game",
+    "model",
+    "row_semivalue",
+    "column_semivalue",
+    "n_neighbors",
+    "n_repeats",
+    "scoring",
+    "scale",
+    "empty",
+    "validation",
+    "value_labels",
+    "column_share",
+    "contrast",
+)
+_METHOD = ("name", "design", "sweeps", "stop")
+_NAME = re.compile(r"'?(\w[\w. -]{0,79})")
+_HASH = re.compile(r"[0-9a-fA-F]{16}")
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What a report is about.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    table : Table or None
+        The table that was valued, without a column that only named groups of rows.
+    target : array of shape (n_rows of the table,) or None
+        Labels of its rows.
+    classes : list of str
+        What labels there are, as text; empty where they are numbers or not known.
+    """
+
+    valuation: Valuation
+    table: Table | None
+    target: NDArray[Any] | None
+    classes: list[str]
+
+    @classmethod
+    def of(cls, valuation: Valuation, X: Any, y: Any) -> Subject:
+        """Check that the table is the one that was valued."""
+        check_valuation(valuation)
+        if X is None:
+            if y is not None:
+                raise ValueError("y came without X; give the table too, or neither.")
+            return cls(valuation, None, None, [])
+        table = drop_group_column(Table.of(X, called="X"), valuation)
+        # Refuses other rows and columns.
+        CellValues.of(valuation, table)
+        check_cells(valuation, table)
+        if y is None:
+            return cls(valuation, table, None, [])
+        target, classes = read_target(y, table)
+        texts = [] if classes is None else [text_of(label) for label in classes.tolist()]
+        return cls(valuation, table, target, texts)
+
+    @property
+    def of_cells(self) -> bool:
+        """Whether every block is a single cell."""
+        sides = self.valuation.blocks.rows, self.valuation.blocks.columns
+        return all(not side.grouped or len(side.codes) == len(side) for side in sides)
+
+    @property
+    def kind_of_ids(self) -> str:
+        """What row ids are: "number", "date" or "text"; a CSV file does not say so."""
+        kind = self.valuation.blocks.rows.some_labels(slice(1)).dtype.kind
+        return {"O": "text", "M": "date"}.get(kind, "number")
+
+    def label_codes(self) -> NDArray[np.int_] | None:
+        """Place of each row's label in ``classes``; None where rows or labels are no singles."""
+        if self.target is None or not self.classes or not self.of_cells:
+            return None
+        return np.unique(self.target, return_inverse=True)[1].ravel()
+
+    def column(self, place: int) -> NDArray[Any] | None:
+        """What stands in the cells of one column of the valuation, where it is a single column."""
+        if self.table is None or not self.of_cells:
+            return None
+        label = self.valuation.column_labels.tolist()[place]
+        names = self.table.names.tolist()
+        if label == LABEL and label not in names:
+            return self.target
+        found = names.index(label) if label in names else [str(n) for n in names].index(str(label))
+        return self.table.column(found)
 
 
 def listed_columns(valuation: Valuation) -> list[dict[str, Any]]:
@@ -251,3 +357,95 @@ def _joint(standard: float, validation: float | None) -> float:
 def plain(number: Any) -> float | None:
     """A float that JSON can hold."""
     return None if number is None or not math.isfinite(number) else float(number)
+
+
+def round_line(progress: Progress) -> dict[str, Any]:
+    """Figures of one round: small, and they can be written as JSON while a run goes on.
+
+    Parameters
+    ----------
+    progress : Progress
+        What ``on_round`` is called with.
+
+    Returns
+    -------
+    dict
+        ``tasks`` done, ``seconds`` since the session began, ``error`` (the root mean square of the
+        blocks' standard errors, as far as they are known) and ``total`` (the sum of all values);
+        the last two are None while they are not known.
+
+    Examples
+    --------
+    >>> from cellworth import AfterTasks, TableGame, report, value_game
+    >>> rounds = []
+    >>> game = TableGame(np.arange(16.0).reshape(4, 4) ** 2)
+    >>> valuation = value_game(game, (2, 2), stop=AfterTasks(64), random_state=0,
+    ...                        on_round=lambda progress: rounds.append(report.round_line(progress)))
+    >>> rounds[-1]["tasks"], rounds[-1]["total"]
+    (64, 72.0)
+    """
+    moments = progress.moments
+    return {
+        "tasks": int(progress.tasks),
+        "seconds": float(progress.seconds),
+        "error": None if moments is None else _root_mean_square_error(moments),
+        "total": None if moments is None else _total(moments),
+    }
+
+
+def checked_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """Lines of a run's rounds, or a sentence that says what else came."""
+    lines = []
+    for line in () if rounds is None else rounds:
+        if not isinstance(line, Mapping) or not set(_KEYS) <= set(line):
+            raise TypeError(
+                f"rounds holds a {type(line).__name__} without {', '.join(_KEYS)}; give a list of "
+                "what round_line makes of each Progress."
+            )
+        lines.append({key: line[key] for key in _KEYS})
+    return lines
+
+
+def _root_mean_square_error(moments: Moments) -> float | None:
+    errors = moments.standard_errors[:-1, :-1]
+    known = errors[~np.isnan(errors)]
+    return math.sqrt(float(np.mean(known**2))) if len(known) else None
+
+
+def _total(moments: Moments) -> float | None:
+    values = moments.values
+    total = float(values[-1, -1])
+    # Where no task sees all blocks together, the sum of their values stands in.
+    total = float(values[:-1, :-1].sum()) if math.isnan(total) else total
+    return None if math.isnan(total) else total
+
+
+def told_origin(provenance: Provenance) -> dict[str, Any]:
+    """All that is known, as plain data for JSON."""
+    told: dict[str, Any] = jsonable(provenance.to_dict())
+    return told
+
+
+def discreet_origin(provenance: Provenance) -> dict[str, Any]:
+    """What can be told without the data: names and numbers, no hash, no parameter, no message."""
+    told = told_origin(provenance)
+    return told | {
+        "question": _names_and_numbers(told["question"], _QUESTION),
+        "method": _names_and_numbers(told["method"], _METHOD),
+        # Messages of failed fits may hold contents of cells.
+        "tally": told["tally"] | {"messages": []},
+        "left_out": LEFT_OUT,
+    }
+
+
+def _names_and_numbers(settings: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    told = {name: _name_or_number(settings[name]) for name in known if name in settings}
+    return {name: setting for name, setting in told.items() if setting is not None}
+
+
+def _name_or_number(setting: Any) -> Any:
+    """A number, or what a text begins with: the name of a class, without what it was given."""
+    if isinstance(setting, int | float):
+        return setting
+    found = _NAME.match(setting) if isinstance(setting, str) else None
+    return None if found is None or _HASH.search(found[1]) else found[1].strip()

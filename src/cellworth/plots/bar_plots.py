@@ -1,4 +1,4 @@
-"""Bars: what a row or column is worth by its parts, and what each owner gets."""
+"""plots.waterfall and plots.owners: bars with error intervals."""
 
 from __future__ import annotations
 

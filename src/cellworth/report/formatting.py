@@ -1,14 +1,18 @@
-"""How a report writes figures and texts: three digits, one unit, nothing invisible."""
+"""How a report writes numbers and texts: three digits, one unit, nothing invisible."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
+from cellworth.blocks import is_missing
+from cellworth.diagnostics.suspects import format_timestamp
 from cellworth.plots.style import with_minus
 from cellworth.text import visible_text
 
@@ -16,6 +20,7 @@ _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "tr
 # Below half of the last decimal that is worth reading.
 _NEARLY_ZERO = Decimal("0.0005")
 _LONGEST_NAME = 60
+_LONGEST_NUMBER, _LONGEST_TEXT = 9, 80
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
 
@@ -122,3 +127,28 @@ def visible(content: Any) -> Any:
     if not isinstance(content, str) or hasattr(content, "__html__"):
         return content
     return visible_text(content, keep="\n\t")
+
+
+def text_of(content: Any) -> str:
+    """Write a label or a row id as text, so that it can be read back."""
+    if is_missing(content):
+        return ""
+    if isinstance(content, np.generic):
+        content = content.item()
+    if isinstance(content, datetime) and content.time() == datetime.min.time():
+        content = content.date()
+    return content.isoformat() if isinstance(content, date) else str(content)
+
+
+def cell_text(content: Any) -> str:
+    """Write what stands in a cell: six digits of long numbers, the beginning of long text."""
+    if is_missing(content):
+        return ""
+    if isinstance(content, np.generic):
+        content = content.item()
+    if isinstance(content, float):
+        text = f"{content:.15g}"
+        return text if len(text) <= _LONGEST_NUMBER else f"{content:.6g}"
+    # Only a gap is empty.
+    text = format_timestamp(content) if isinstance(content, datetime) else text_of(content) or "''"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

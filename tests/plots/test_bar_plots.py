@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from cellworth import plots
 from cellworth.certainty import WIDTH_95
 from cellworth.listing import ValueList
-from cellworth.plots.bars import undecided_groups
+from cellworth.plots.bar_plots import undecided_groups
 from cellworth.plots.style import NEGATIVE, POSITIVE
 from drawing import assert_readable, tick_names
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cellworth import Policy, load, report, split_revenue
-from cellworth.report.figures import Unit, isolated_parts, moment, number, percentage, visible
+from cellworth.report.formatting import Unit, isolated_parts, moment, number, percentage, visible
 from report_tables import HOSTILE, flowers, hostile
 
 TAGS = set(

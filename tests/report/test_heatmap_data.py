@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from cellworth.report.codes import UNKNOWN, Decimals, byte_planes, packed, packed_json
+from cellworth.report.heatmap_data import UNKNOWN, Decimals, byte_planes, packed, packed_json
 
 
 def decoded(decimals):

@@ -1,4 +1,4 @@
-"""The beeswarm: how the values of each column's cells are spread."""
+"""plots.beeswarm: values of cells by column, colored by their content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cellworth.blocks import LABEL, some
 from cellworth.counts import checked_count
 from cellworth.neighbours.columns import NumericColumn, read_column
-from cellworth.plots.cells import refuse_what_is_no_valuation
+from cellworth.plots.heatmap_plot import refuse_what_is_no_valuation
 from cellworth.plots.style import (
     GREY,
     PALE_GREY,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cellworth import AfterTasks, TableGame, report, value_game
-from cellworth.report import rendering
-from cellworth.report.drawings import column_bars, error_curve, score_bar
+from cellworth.report import page
+from cellworth.report.page import column_bars, error_curve, score_bar
 
 
 def test_bars_share_a_scale_that_holds_zero_and_all_whiskers():
@@ -56,8 +56,8 @@ def test_a_run_with_rounds_shows_how_it_converged():
 
 
 def test_without_jinja2_a_sentence_says_what_to_install(monkeypatch):
-    rendering._environment.cache_clear()
+    page._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r"pip install 'cellworth\[report\]'"):
-        rendering._environment()
-    rendering._environment.cache_clear()
+        page._environment()
+    page._environment.cache_clear()

@@ -1,8 +1,9 @@
-"""summarize: all that a report says, as plain data."""
+"""Build a report: summarize a valuation as plain data, and save it as one HTML file."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,19 +12,101 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.counts import checked_count
+from cellworth.files import local_path, written_atomically
 from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.payouts import Payout
 from cellworth.provenance import fingerprint
-from cellworth.report.heatmaps import MOST_CELLS, QUANTILE, packed_cells
-from cellworth.report.lists import listed_cells, listed_columns, listed_owners, listed_rows, plain
-from cellworth.report.origins import discreet_origin, told_origin
-from cellworth.report.rounds import checked_rounds
-from cellworth.report.subjects import Subject
+from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, packed_cells
+from cellworth.report.page import render
+from cellworth.report.sections import (
+    Subject,
+    checked_rounds,
+    discreet_origin,
+    listed_cells,
+    listed_columns,
+    listed_owners,
+    listed_rows,
+    plain,
+    told_origin,
+)
 from cellworth.valuation import Strip, Valuation, name_of_score
 
 # Errors below this part of a large value are rounding.
 _DUST = 1e-12
+
+
+def save(
+    path: str | os.PathLike[str],
+    valuation: Valuation,
+    X: Any,
+    y: Any = None,
+    *,
+    owners: Owners | None = None,
+    payout: Payout | None = None,
+    rounds: Iterable[Mapping[str, Any]] | None = None,
+    k: int = 100,
+    kinds: Mapping[Any, Kind | Distance] | None = None,
+    title: str | None = None,
+    cells: bool = True,
+) -> None:
+    """Write a report of a valuation: one HTML file, to be opened by any browser.
+
+    It loads nothing from elsewhere and sends nothing. It shows contents of cells: give it only to
+    people who may see the table, and others one with ``cells=False``.
+
+    Parameters
+    ----------
+    path : path
+        A file that stands there is replaced.
+    valuation : Valuation
+    X : data frame, array or None
+        The table that was valued. None leaves out contents, and which cells are suspicious.
+    y : array of shape (n_rows,), default=None
+        Its labels. Without them, cells are listed by worth and not by suspicion.
+    owners : Owners, default=None
+        Who holds which cells.
+    payout : Payout, default=None
+        Who gets how much; brings its owners along.
+    rounds : list of dict, default=None
+        How the run converged: what :func:`round_line` makes of each Progress.
+    k : int, default=100
+        How many cells to list.
+    kinds : mapping, default=None
+        As for :func:`cellworth.suspect_cells`: ``{"postcode": "categorical"}`` where the guess
+        from a column's type is wrong.
+    title : str, default=None
+    cells : bool, default=True
+        False leaves out all that is about a single row or cell, and hashes of the data, from which
+        contents could be guessed: for owners and others who may not see the table.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from cellworth import KNNValuer, report
+    >>> X, y = [[1, 5], [2, 5], [8, 6], [9, 4]], ["small", "small", "large", "large"]
+    >>> valuation = KNNValuer(n_neighbors=1, cv=2).fit(X, y).valuation_
+    >>> with TemporaryDirectory() as folder:
+    ...     report.save(Path(folder) / "report.html", valuation, X, y)
+    ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
+    <!doctype html>
+    """
+    place = local_path(path, "path")
+    summary = summarize(
+        valuation,
+        X,
+        y,
+        owners=owners,
+        payout=payout,
+        rounds=rounds,
+        k=k,
+        kinds=kinds,
+        title=title,
+        cells=cells,
+    )
+    with written_atomically(place) as file:
+        file.write(render(summary).encode())
 
 
 def summarize(

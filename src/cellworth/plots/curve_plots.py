@@ -1,4 +1,4 @@
-"""Curves: what removing cells does, how soon wrong ones are found, how errors shrink."""
+"""plots.convergence, plots.removal and plots.detection: curves with bands."""
 
 from __future__ import annotations
 

@@ -11,9 +11,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, Owners, RandomValuer, plots
-from cellworth.plots import grids
-from cellworth.plots.borders import borders, largest_rectangles
-from cellworth.plots.grids import SEVERAL, Grid
+from cellworth.plots import heatmap_plot
+from cellworth.plots.heatmap_plot import SEVERAL, Grid, borders, largest_rectangles
 from cellworth.plots.style import ZERO, diverging
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
@@ -179,7 +178,7 @@ def test_the_colour_bar_says_what_values_are():
 
 
 def test_tall_tables_are_drawn_as_means_of_bins(monkeypatch):
-    monkeypatch.setattr(grids, "_ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(heatmap_plot, "_ROWS_AT_ONCE", 10)
     values = normal(50, 3)
     values[4:9, 1] = np.nan
     grid = Grid.of(valuation_of(values, errors=np.abs(values)), 12)

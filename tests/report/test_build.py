@@ -23,7 +23,7 @@ from cellworth import (
     value_game,
 )
 from cellworth.certainty import WIDTH_95
-from cellworth.report import heatmaps
+from cellworth.report import heatmap_data
 from report_tables import flowers, hostile, quirks
 
 
@@ -242,7 +242,7 @@ def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(sett
 
 def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
     valuation, X, y = flowers()
-    monkeypatch.setattr(heatmaps, "MOST_CELLS", 30)
+    monkeypatch.setattr(heatmap_data, "MOST_CELLS", 30)
     summary = report.summarize(valuation, X, y, k=2)
     kept = np.frombuffer(unpacked(summary["heatmap"]["places"]), np.uint8)[:10]
     order = np.argsort(valuation.rows().values)
@@ -252,7 +252,7 @@ def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
 
 
 def test_too_many_bytes_leave_rows_out(monkeypatch):
-    monkeypatch.setattr(heatmaps, "MOST_BYTES", 900)
+    monkeypatch.setattr(heatmap_data, "MOST_BYTES", 900)
     heatmap = report.summarize(*flowers())["heatmap"]
     assert 1 <= heatmap["n_rows"] < 24
 
@@ -393,7 +393,7 @@ def test_blocks_that_were_never_seen_are_counted():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"valuation": "values"}, "give the valuation_ of a fitted valuer"),
+        ({"valuation": "values"}, "valuation must be a Valuation"),
         ({"X": pd.DataFrame({"size": [1.0]})}, "give the table that was valued"),
         ({"k": 0}, "give a whole number of at least 1"),
         ({"X": None}, "y came without X"),

@@ -1,0 +1,446 @@
+"""plots.heatmap: values of cells as colors, with the borders of owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.blocks import Axis
+from cellworth.counts import checked_count
+from cellworth.owners import Owners
+from cellworth.plots.style import (
+    PALE_GREY,
+    SCORE_UNITS,
+    SMALL,
+    SMALLEST,
+    ZERO,
+    Axes,
+    Floats,
+    axes_for,
+    diverging,
+    name_columns,
+    name_lines,
+    points_across,
+    settle,
+    text_width,
+    texts_of,
+)
+from cellworth.valuation import Valuation
+
+# From this many errors away from zero a value has its full colour, at zero errors this opacity.
+_CERTAIN = 2.0
+_LEAST_OPACITY = 0.15
+_INCHES_PER_LETTER = 0.07
+_ROUNDING = 1e-12
+NOBODY, SEVERAL = -1, -2
+
+_ROWS_AT_ONCE = 65_536
+_LONGEST_END = 14
+Codes = NDArray[np.int_]
+
+_WIDEST_LINE = 1.4
+
+
+def heatmap(
+    valuation: Valuation,
+    *,
+    owners: Any = None,
+    uncertainty: bool = True,
+    max_rows: int = 300,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw every cell's value: blue above zero, orange below, hatched where it was not visited.
+
+    Colours are centred at zero. Beyond the 99 % of cells nearest to zero they do not get darker,
+    which the colour bar shows by its pointed ends.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    owners : Owners, default=None
+        Who holds which cells (or any object with ``names`` and ``codes``, an index into names for
+        each cell, -1 for nobody). Lines are drawn between cells of different owners, and each name
+        into its owner's largest rectangle, where it fits.
+    uncertainty : bool, default=True
+        Whether values below two errors from zero are paler. The error joins standard and
+        validation error; that of a mean of rows is taken as the mean of their errors, which it
+        cannot exceed. Values whose error is not known are not paled.
+    max_rows : int, default=300
+        Tables with more rows are drawn in bins of rows: each is the mean of those visited, and
+        belongs to the owner of at least two thirds of it.
+    ax : matplotlib axes, default=None
+        None makes a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth import RandomValuer
+    >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
+    >>> ax = heatmap(valuer.valuation_, ax=Figure().subplots())
+    >>> [tick.get_text() for tick in ax.get_xticklabels()]
+    ['x0', 'x1']
+    """
+    refuse_what_is_no_valuation(valuation)
+    held = None if owners is None else _held(owners, valuation)
+    grid = Grid.of(valuation, checked_count(max_rows, "max_rows"))
+    ax = axes_for(ax, _figure_size(grid))
+    limit = _limit(grid.values, valuation)
+    pales = uncertainty and bool((grid.errors > 0).any())
+    ax.imshow(
+        _painted(grid, limit, pales=pales),
+        aspect="auto",
+        interpolation="nearest",
+    )
+    ax.grid(False)
+    _add_colour_bar(ax, grid.values, limit, pales=pales)
+    name_columns(ax, grid.column_names)
+    name_lines(ax, grid.row_names)
+    ax.set_ylabel(_row_title(valuation, grid.rows_per_bin), size=SMALL)
+    _show_unvisited(ax, np.isnan(grid.values))
+    if held is not None:
+        names, codes = held
+        draw_owners(ax, grid.owners(codes), names)
+    return ax
+
+
+def refuse_what_is_no_valuation(valuation: Any) -> None:
+    """Refuse anything but a Valuation, with a sentence."""
+    if not isinstance(valuation, Valuation):
+        raise TypeError(
+            f"valuation is of type {type(valuation).__name__}; give a Valuation, such as "
+            "valuer.valuation_ of a fitted valuer."
+        )
+
+
+def _held(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
+    """Names of owners, and of those who share cells, and which of them holds each block."""
+    if not isinstance(owners, Owners):
+        codes = _checked_codes(owners, valuation.shape)
+        return list(owners.names), codes
+    holdings = owners.on(valuation.blocks)
+    names = [
+        " + ".join(holdings.names[place] for place in np.flatnonzero(line))
+        for line in holdings.claims
+    ]
+    nobody = holdings.claims.sum(axis=1) == 0
+    return names, np.where(nobody[holdings.codes()], NOBODY, holdings.codes())
+
+
+def _checked_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
+    if not hasattr(owners, "names") or not hasattr(owners, "codes"):
+        raise TypeError(
+            f"owners is of type {type(owners).__name__}; give an object with names, and with codes "
+            "that say which of them holds each cell."
+        )
+    codes, n_names = np.asarray(owners.codes), len(owners.names)
+    if codes.shape != shape or codes.dtype.kind not in "iu":
+        raise ValueError(
+            f"owners.codes has shape {codes.shape} and type {codes.dtype}, but the valuation has "
+            f"{shape[0]} x {shape[1]} cells; give one whole number for each."
+        )
+    if codes.min() < -1 or codes.max() >= n_names:
+        raise ValueError(
+            f"owners.codes runs from {codes.min()} to {codes.max()} but there are {n_names} names; "
+            "give an index into names, or -1 for nobody."
+        )
+    return codes.astype(np.int_)
+
+
+def _figure_size(grid: Grid) -> tuple[float, float]:
+    n_rows, n_columns = grid.values.shape
+    width = np.clip(2.8 + 0.32 * n_columns, 4.6, 11.0)
+    # Names that stand upright take some of the height.
+    names = _INCHES_PER_LETTER * max(map(len, grid.column_names))
+    height = np.clip(1.0 + 0.24 * n_rows, 2.2, 4.8) + names
+    return float(width), float(height)
+
+
+def _limit(values: Floats, valuation: Valuation) -> float:
+    """Return the size of the values that are darkest; beyond it is at most one cell in 100."""
+    sizes = np.abs(values[~np.isnan(values)])
+    if not sizes.any():
+        return 1.0
+    usual = float(np.quantile(sizes, 0.99, method="higher"))
+    # What is left by rounding must not look like a value.
+    score = np.nansum(np.abs([valuation.expected_total, valuation.unearned]))
+    return max(usual if usual > 0 else float(sizes.max()), float(_ROUNDING * score))
+
+
+def _painted(grid: Grid, limit: float, *, pales: bool) -> Floats:
+    """Colours of all cells, shape (n_bins, n_columns, 4); see-through where there is no value."""
+    from matplotlib.colors import to_rgba
+
+    unvisited = np.isnan(grid.values)
+    places = np.where(unvisited, 0.5, 0.5 + grid.values / (2.0 * limit))
+    colours = np.array(diverging()(places))
+    if pales:
+        # Mixed rather than see-through: the hatches of unvisited cells must not shine through.
+        opacity = _opacity(grid)[..., np.newaxis]
+        colours = opacity * colours + (1.0 - opacity) * np.array(to_rgba(ZERO))
+    colours[unvisited] = 0.0
+    return colours
+
+
+def _opacity(grid: Grid) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        certainty = np.abs(grid.values) / grid.errors / _CERTAIN
+    # Without an error, or with one of 0, nothing is in doubt.
+    certainty = np.where(grid.errors > 0, certainty, 1.0)
+    return np.clip(np.nan_to_num(certainty, nan=1.0), _LEAST_OPACITY, 1.0)
+
+
+def _add_colour_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> None:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    beyond = bool((np.abs(np.nan_to_num(values)) > limit).any())
+    colours = ScalarMappable(Normalize(-limit, limit), diverging())
+    bar = ax.figure.colorbar(colours, ax=ax, extend="both" if beyond else "neither", pad=0.02)
+    note = "\npale: below two errors from zero" if pales else ""
+    bar.set_label(f"value ({SCORE_UNITS}){note}", size=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.outline.set_visible(False)
+
+
+def _row_title(valuation: Valuation, rows_per_bin: int) -> str:
+    thing = "row group" if valuation.blocks.rows.grouped else "row"
+    return thing if rows_per_bin == 1 else f"{thing}s (mean of {rows_per_bin:,} {thing}s each)"
+
+
+def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_]) -> None:
+    from matplotlib.patches import Patch
+
+    if not unvisited.any():
+        return
+    hatched: dict[str, Any] = {
+        "facecolor": "white",
+        "edgecolor": PALE_GREY,
+        "hatch": "////",
+        "linewidth": 0.0,
+    }
+    ax.patch.set(**hatched)
+    ax.legend(
+        handles=[Patch(**hatched, label="not visited")],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        frameon=False,
+        borderaxespad=0.2,
+        fontsize=SMALL,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Mean values of bins of rows, with their errors.
+
+    Parameters
+    ----------
+    values : array of shape (n_bins, n_columns)
+        Mean over the rows that were visited; NaN where none was.
+    errors : array of the same shape
+        Mean of the errors: that of the mean is at most this, however rows depend on each other.
+        NaN where no error is known.
+    rows_per_bin : int
+        The last bin may have fewer.
+    row_names, column_names : list of str
+    """
+
+    values: Floats
+    errors: Floats
+    rows_per_bin: int
+    row_names: list[str]
+    column_names: list[str]
+
+    @classmethod
+    def of(cls, valuation: Valuation, most_rows: int) -> Grid:
+        """Bin the rows of a valuation, at most so many bins."""
+        rows_per_bin = -(-valuation.shape[0] // most_rows)
+        values, errors = [], []
+        for strip in valuation.strips(_ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin):
+            values.append(_bin_means(strip.values, rows_per_bin))
+            errors.append(_bin_means(strip.errors, rows_per_bin))
+        return cls(
+            np.vstack(values),
+            np.vstack(errors),
+            rows_per_bin,
+            _bin_names(valuation.blocks.rows, rows_per_bin),
+            texts_of(valuation.column_labels.tolist()),
+        )
+
+    def owners(self, codes: NDArray[np.int_]) -> NDArray[np.int_]:
+        """Owner of at least two thirds of each bin; SEVERAL where nobody has that much."""
+        return np.vstack(
+            [
+                _majority(codes[start : start + self.rows_per_bin])
+                for start in range(0, len(codes), self.rows_per_bin)
+            ]
+        )
+
+
+def _bin_means(cells: Floats, rows_per_bin: int) -> Floats:
+    if rows_per_bin == 1:
+        return cells
+    starts = np.arange(0, len(cells), rows_per_bin)
+    known = ~np.isnan(cells)
+    counts = np.add.reduceat(known.astype(np.int64), starts, axis=0)
+    sums = np.add.reduceat(np.where(known, cells, 0.0), starts, axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _bin_names(rows: Axis, rows_per_bin: int) -> list[str]:
+    """Name bins by their first and last row."""
+    if rows_per_bin == 1:
+        return texts_of(rows.labels.tolist())
+    starts = range(0, len(rows), rows_per_bin)
+    lasts = [min(start + rows_per_bin, len(rows)) - 1 for start in starts]
+    named = rows.some_labels(np.array([*starts, *lasts]))
+    ends = texts_of(named.tolist(), _LONGEST_END)
+    dash = "\N{EN DASH}" if all(text.isdigit() for text in ends) else " \N{EN DASH} "
+    return [first + dash + last for first, last in zip(ends, ends[len(starts) :], strict=False)]
+
+
+def _majority(codes: NDArray[np.int_]) -> NDArray[np.int_]:
+    # Whoever has most of them stands in the middle of the sorted codes.
+    candidates = np.sort(codes, axis=0)[len(codes) // 2]
+    return np.where((codes == candidates).sum(axis=0) * 3 >= 2 * len(codes), candidates, SEVERAL)
+
+
+class Border(NamedTuple):
+    """A line from one corner of a cell to another, and how many lines run beside it at most."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    n_parallels: int
+
+
+class Rectangle(NamedTuple):
+    """Cells from top to bottom (not included) and from left to right (not included)."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def n_cells(self) -> int:
+        """How many cells are in it."""
+        return (self.bottom - self.top) * (self.right - self.left)
+
+
+def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
+    """Draw lines between cells of different owners and write the names that fit."""
+    from matplotlib.collections import LineCollection
+
+    lines = list(borders(codes))
+    widths = [_line_width(line, ax, codes.shape) for line in lines]
+    # The white one below keeps a line visible on dark colours.
+    for colour, times in (("white", 2.4), ("black", 1.0)):
+        ax.add_collection(
+            LineCollection(
+                [(line.start, line.end) for line in lines],
+                colors=colour,
+                linewidths=[times * width for width in widths],
+                capstyle="projecting",
+            ),
+            autolim=False,
+        )
+    settle(ax)
+    texts = texts_of(names)
+    for code, rectangle in largest_rectangles(codes).items():
+        if code >= 0:
+            _write(ax, rectangle, texts[code], codes.shape)
+
+
+def _line_width(line: Border, ax: Axes, shape: tuple[int, ...]) -> float:
+    """Thinner where owners change often, so that lines never hide the cells."""
+    width, height = points_across(ax)
+    upright = line.start[0] == line.end[0]
+    return min(_WIDEST_LINE, 0.1 * (width if upright else height) / (line.n_parallels + 1))
+
+
+def borders(codes: Codes) -> Iterator[Border]:
+    """Lines between cells of different owners, as long as they run straight on."""
+    across, down = codes[:, 1:] != codes[:, :-1], codes[1:] != codes[:-1]
+    for i, j in np.argwhere(_begins(across)).tolist():
+        n = _length(across[i:, j])
+        yield Border((j + 0.5, i - 0.5), (j + 0.5, i + n - 0.5), _most(across[i : i + n]))
+    for j, i in np.argwhere(_begins(down.T)).tolist():
+        n = _length(down[i, j:])
+        yield Border((j - 0.5, i + 0.5), (j + n - 0.5, i + 0.5), _most(down.T[j : j + n]))
+
+
+def _most(apart: NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(apart, axis=1).max())
+
+
+def _begins(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether a line begins here: there is one, and none in the entry above."""
+    begins = apart.copy()
+    begins[1:] &= ~apart[:-1]
+    return begins
+
+
+def _length(apart: NDArray[np.bool_]) -> int:
+    return len(apart) if apart.all() else int(np.argmin(apart))
+
+
+def largest_rectangles(codes: Codes) -> dict[int, Rectangle]:
+    """Each owner's rectangle of most cells; of equals the first from the top."""
+    best: dict[int, Rectangle] = {}
+    heights = np.zeros(codes.shape[1], dtype=int)
+    for i, owners in enumerate(codes):
+        same = owners == codes[i - 1] if i else np.zeros(len(owners), dtype=bool)
+        heights = np.where(same, heights + 1, 1)
+        for code, found in _ending_here(i, owners.tolist(), heights.tolist()):
+            if code not in best or found.n_cells > best[code].n_cells:
+                best[code] = found
+    return best
+
+
+def _ending_here(
+    row: int, owners: list[int], heights: list[int]
+) -> Iterator[tuple[int, Rectangle]]:
+    """Rectangles whose last row this is and that cannot be widened."""
+    # Left ends and heights of rectangles that may still get wider, the highest last.
+    open_ones: list[tuple[int, int]] = []
+    for j in range(len(owners) + 1):
+        goes_on = 0 < j < len(owners) and owners[j] == owners[j - 1]
+        height, left = heights[j] if j < len(owners) else 0, j
+        while open_ones and (not goes_on or open_ones[-1][1] >= height):
+            left, tall = open_ones.pop()
+            yield owners[j - 1], Rectangle(row + 1 - tall, row + 1, left, j)
+        open_ones.append((left if goes_on else j, height))
+
+
+def _write(ax: Axes, rectangle: Rectangle, name: str, shape: tuple[int, ...]) -> None:
+    """Write a name where it fits: lying, else upright, else not at all."""
+    width, height = points_across(ax)
+    room = (
+        width * (rectangle.right - rectangle.left) / shape[1],
+        height * (rectangle.bottom - rectangle.top) / shape[0],
+    )
+    need = text_width([name], SMALL) + 0.8 * SMALL, 1.9 * SMALL
+    scales = {0: min(room[0] / need[0], room[1] / need[1], 1.0)}
+    scales[90] = min(room[0] / need[1], room[1] / need[0], 1.0)
+    angle = 0 if scales[0] >= min(scales[90], 0.9) else 90
+    if scales[angle] * SMALL < SMALLEST:
+        return
+    ax.text(
+        (rectangle.left + rectangle.right - 1) / 2,
+        (rectangle.top + rectangle.bottom - 1) / 2,
+        name,
+        rotation=angle,
+        size=scales[angle] * SMALL,
+        color="black",
+        ha="center",
+        va="center",
+        bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
+    )
