@@ -1,8 +1,8 @@
-"""Neighbor agreement beside accuracy: what the same neighbours score by either.
+"""Compare neighbor agreement with the accuracy of the same neighbors.
 
 python experiments/agreement.py --data ../shared/data
 
-At most 2,000 rows of each table, five-fold cross-validation, five neighbours: the score of
+At most 2,000 rows of each table, five-fold cross-validation, five neighbors: the score of
 KNNValuer, its baseline, the accuracy of the majority vote, and that of always guessing the most
 frequent class.
 """
@@ -22,7 +22,7 @@ MOST_ROWS = 2000
 
 
 def figures(name: str, folder: Path) -> dict[str, float]:
-    """The whole table's figures, which do not depend on the coalitions that are looked at."""
+    """Return the figures of the whole table, which do not depend on the sampled coalitions."""
     whole = load(name, folder)
     table, *_ = drawn(whole, min(MOST_ROWS, len(whole.y)), seed=0)
     valuer = KNNValuer(design=Permutations(1), sweeps=1, random_state=0, progress=False)

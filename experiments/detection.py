@@ -1,11 +1,11 @@
-r"""How well wrong cells are found: suspicion, worth and simple baselines, three kinds of error.
+r"""Measure the detection of wrong cells: anomaly scores, values and baselines, three error types.
 
     python experiments/detection.py --data ../shared/data
 
-Flags: --seeds 5, --sets wine credit, --trees 500 (of 2D-OOB), --neighbours 10 (of the KNN worth),
+Flags: --seeds 5, --sets wine credit, --trees 500 (of 2D-OOB), --neighbours 10 (of the KNN values),
 --rows 200 (of each table), --errors A B S.
 
-The same for tables that were not looked at before the method was fixed:
+The same for tables that were not used to choose the method:
 
     python experiments/detection.py --data ../shared/data --sets heart lawschool pol fried 2dplanes
 
@@ -15,15 +15,15 @@ The protocol of 2D-OOB at its own size:
         --sets credit electricity lawschool pol fried 2dplanes
 
 Prints AUROC and average precision, mean over tables of means over seeds, with standard errors over
-tables; then how far suspicion is ahead of each of the others, from the differences on each table;
-then what is found on the outlier file of the authors of 2D-Shapley. Cells are made wrong in three
-ways:
+tables; then the lead of the anomaly score over each
+other method, from the differences on each table; then the results on the outlier file of the
+authors of 2D-Shapley. There are three error types:
 
-A  2 % of cells get a value of the column's range that is rare for their class: its density, under
-   a normal distribution with the class's mean and spread, is below 5 %.
-B  40 % of rows, 40 % of columns in each (the protocol of 2D-OOB, Sun, Shen and Kwon 2024): a
-   standard normal draw whose two-sided tail probability in the class is at most 1 %.
-S  2 % of cells get the value of the same column in a row of another class.
+A  2% of cells get a value of the column's range that is rare for their class: its density, under
+   a normal distribution with the class's mean and standard deviation, is below 5%.
+B  40% of rows, 40% of columns in each (the protocol of 2D-OOB, Sun, Shen and Kwon 2024): a
+   standard normal draw whose two-sided tail probability in the class is at most 1%.
+S  2% of cells get the value of the same column in a row of another class.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from cellworth import KNNValuer, OutOfBagValuer, cell_suspicion
 from cellworth.diagnostics.cells import standardize_values
 
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
-# Tables that were not looked at before the method was fixed.
+# Tables that were not used to choose the method.
 OTHER_SETS = ("heart", "lawschool", "pol", "fried", "2dplanes")
 SHARE = 0.02
-_TAIL = 2.5758  # both tails beyond it hold 1 % of a normal distribution
+_TAIL = 2.5758  # both tails beyond it hold 1% of a normal distribution
 _FEW_VALUES = 30
 
 
 class Case(NamedTuple):
-    """A table with wrong cells, and clean rows to be judged on."""
+    """A table with wrong cells, and clean validation rows."""
 
     X: np.ndarray
     y: np.ndarray
@@ -62,7 +62,7 @@ class Case(NamedTuple):
 
 
 def case(name: str, error: str, seed: int, folder: Path, n_rows: int = 200) -> Case:
-    """Draw some rows and 100 queries of a table of numbers and make cells wrong."""
+    """Draw some rows and 100 queries of a numeric table and alter cells."""
     table = tables.load(name, folder).numbers()
     n_rows = min(n_rows, 2 * len(table.y) // 3)
     train, queries = tables.drawn(table, n_rows, 100, seed=seed)
@@ -115,7 +115,7 @@ def far_out(
 def _replaced(
     X: np.ndarray, choices: Callable[[int, int], np.ndarray], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replace 2 % of cells by one of these choices, passing over cells that have no other one."""
+    """Replace 2% of cells by one of these choices, skipping cells without another choice."""
     spoiled, wrong = X.copy(), np.zeros(X.shape, dtype=bool)
     for cell in rng.permutation(X.size):
         if wrong.sum() >= round(SHARE * X.size):
@@ -129,7 +129,7 @@ def _replaced(
 
 
 def class_z(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Distance from the mean of the class, in its standard deviations."""
+    """Return the distance from the mean of the class, in its standard deviations."""
     scores = np.empty(X.shape)
     for label in np.unique(y):
         alike = X[y == label]
@@ -139,13 +139,13 @@ def class_z(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def ecod(X: np.ndarray) -> np.ndarray:
-    """Per-column score of ECOD (Li, Zhao, Hu, Botta, Ionescu and Chen 2022), the larger tail."""
+    """Return the per-column score of ECOD (Li et al. 2022), the larger tail."""
     tails = [np.apply_along_axis(rankdata, 0, side, method="max") / len(X) for side in (X, -X)]
     return -np.log(np.minimum(*tails))
 
 
 def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str, np.ndarray]:
-    """What each detector makes of a case; high means suspicious."""
+    """Return the scores of each detector; high means anomalous."""
     X, y, _, X_val, y_val = given
     knn = KNNValuer(n_neighbours, random_state=seed, progress=False)
     knn.fit(X, y, X_val=X_val, y_val=y_val)
@@ -166,13 +166,13 @@ def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str,
 
 
 def figures(wrong: np.ndarray, score: np.ndarray) -> tuple[float, float]:
-    """AUROC and average precision."""
+    """Return AUROC and average precision."""
     known = np.where(np.isnan(score), np.nanmin(score), score).ravel()
     return roc_auc_score(wrong.ravel(), known), average_precision_score(wrong.ravel(), known)
 
 
 def share_found(wrong: np.ndarray, score: np.ndarray, share: float) -> float:
-    """Share of wrong cells among the first cells of the ranking, ties in the table's order."""
+    """Return the share of wrong cells found first; ties keep the order of the table."""
     first = np.argsort(-score, axis=None, kind="stable")[: round(share * score.size)]
     return float(wrong.ravel()[first].sum() / wrong.sum())
 
@@ -229,7 +229,7 @@ def _print_header(errors: list[str]) -> None:
 
 
 def _found(error: str, given: argparse.Namespace) -> dict[str, np.ndarray]:
-    """AUROC and average precision of each detector on each table, mean over seeds."""
+    """Return AUROC and average precision per detector and table, mean over seeds."""
     of_tables: dict[str, list[np.ndarray]] = {}
     for name in given.sets:
         of_seeds: dict[str, list[tuple[float, float]]] = {}
@@ -243,7 +243,7 @@ def _found(error: str, given: argparse.Namespace) -> dict[str, np.ndarray]:
 
 
 def _printed(of_tables: np.ndarray) -> str:
-    """Mean over tables with its standard error, which one table does not tell."""
+    """Format the mean over tables with its standard error, if there are several tables."""
     n_tables = len(of_tables)
     means = of_tables.mean(axis=0)
     errors = of_tables.std(axis=0, ddof=1) / np.sqrt(n_tables) if n_tables > 1 else [np.nan] * 2

@@ -1,4 +1,4 @@
-"""Count the warnings of data checks on real tables: none on clean ones, some on spoiled ones.
+"""Count the warnings of data checks on real tables: none on clean ones, some on flawed ones.
 
 python experiments/false_alarms.py ../shared/data
 """
@@ -17,7 +17,7 @@ import pandas as pd
 from cellworth import KNNValuer
 from cellworth.checks import DataWarning
 
-# Name, target and what its README says to leave out: ids and columns that the target was made from.
+# Name, target and columns to exclude: ids and columns that the target was derived from.
 CLASSES: dict[str, tuple[str, list[str]]] = {
     "adult_train": ("income", []),
     "credit_card_default": ("default_payment_next_month", ["ID"]),
@@ -46,14 +46,14 @@ NUMBERS: dict[str, tuple[str, list[str]]] = {
 
 
 def read(folder: Path, name: str, target: str, drop: list[str]) -> tuple[pd.DataFrame, pd.Series]:
-    """Table without what is to be left out, and labels."""
+    """Return the table without excluded columns, and the labels."""
     table = pd.read_csv(folder / f"{name}.csv.gz")
     left = [column for column in drop if column in table]
     return table.drop(columns=[target, *left]), table[target]
 
 
 def told(X: Any, y: Any, **given: Any) -> list[str]:
-    """Warnings that a fit would give."""
+    """Return the warnings that a fit would give."""
     valuer = KNNValuer(scoring=given.pop("scoring", None))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -62,7 +62,7 @@ def told(X: Any, y: Any, **given: Any) -> list[str]:
 
 
 def halves(X: pd.DataFrame, y: pd.Series, seed: int) -> dict[str, Any]:
-    """Arguments of fit for a random half to learn from and a random half to judge by."""
+    """Return arguments of fit: a random half for training and one for validation."""
     order = np.random.default_rng(seed).permutation(len(y))
     one, other = order[: len(y) // 2], order[len(y) // 2 :]
     # By position, with new row ids, as after a read.
@@ -73,7 +73,7 @@ def halves(X: pd.DataFrame, y: pd.Series, seed: int) -> dict[str, Any]:
 
 
 def clean(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Cross-validation and held-out halves of all tables, whole and in small parts."""
+    """Yield cross-validation and held-out halves of all tables and of small samples."""
     for tables in (CLASSES, NUMBERS):
         for name, (target, drop) in tables.items():
             X, y = read(folder, name, target, drop)
@@ -95,7 +95,7 @@ def clean(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def spoiled(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Tables with one mistake each."""
+    """Yield tables with one mistake each."""
     rng = np.random.default_rng(0)
     for name in ("wine", "adult_train", "breast_cancer_2dshapley_train_clean"):
         X, y = read(folder, name, *CLASSES[name])

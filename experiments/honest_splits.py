@@ -1,8 +1,8 @@
-"""How often the gate flags honest splits of real tables, and how often it finds copies.
+"""Measure how often the gate flags honest splits of real tables, and how often it finds copies.
 
     python experiments/honest_splits.py --data ../shared/data
 
-Honest: rows are dealt out at random (2 or 10 owners, or one with a twentieth), or in the order of
+Honest: rows are distributed at random (2 or 10 owners, or one with a twentieth), or in the order of
 the file (4 owners), with all columns or with the first 3. Copies: of 2 owners, one replaces some of
 its rows by rows of the other, with some noise (in standard deviations of each column).
 """
@@ -20,7 +20,7 @@ MOST_ROWS = 4000
 
 
 def owners_of(table, whose):
-    """One owner for each code."""
+    """Return one owner for each code."""
     owners = Owners(table)
     for code in np.unique(whose):
         owners = owners.assign(f"owner {code}", rows=whose == code)
@@ -28,14 +28,14 @@ def owners_of(table, whose):
 
 
 def copied(table, whose):
-    """Number of pairs that are flagged for copied rows, and of pairs."""
+    """Return the number of pairs flagged for copied rows, and of pairs."""
     n_owners = len(np.unique(whose))
     found = [f for f in check_owners(owners_of(table, whose)) if f.kind == "copied rows"]
     return len(found), n_owners * (n_owners - 1) // 2
 
 
 def honest_ways(n_rows, rng):
-    """Ways to deal out rows."""
+    """Yield ways to distribute rows."""
     yield "2 owners", rng.integers(0, 2, n_rows)
     yield "10 owners", rng.integers(0, 10, n_rows)
     yield "a twentieth", (rng.random(n_rows) < 0.05).astype(int)
@@ -43,7 +43,7 @@ def honest_ways(n_rows, rng):
 
 
 def with_copies(table, share, noise, rng):
-    """Two owners, of whom the second has rows of the first in place of some of its own."""
+    """Return two owners; some rows of the second are copies of rows of the first."""
     half = len(table) // 2
     table = table.iloc[rng.permutation(len(table))[: 2 * half]].reset_index(drop=True)
     n_copied = max(int(share * half), 1)

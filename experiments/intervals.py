@@ -1,16 +1,15 @@
-"""How often 95 % intervals of nearest-neighbour values hold the truth, of whole and stopped runs.
+"""Measure the coverage of 95% intervals of nearest-neighbor values, complete and stopped runs.
 
     python experiments/intervals.py            # 200 repetitions, some minutes
     python experiments/intervals.py --quick    # 20 repetitions
 
-Truth: values of a fixed training table, judged by a population of 5,000 rows, on all subsets of its
-columns. Each repetition draws validation rows from the population and runs to the end; on the way
-it is stopped at five random moments of its first sweep, and goes on each time. In cross-validation
-every repetition draws a table of its own, and the truth is what its cells would be worth if each
-fold were judged by 3,000 other rows in place of its own.
+The ground truth is the values of a fixed training table, validated on a population of 5,000 rows,
+on all subsets of its columns. Each repetition draws validation rows from the population and runs to
+the end; it is stopped at five random times of its first pass and resumed. In cross-validation every
+repetition draws its own table, and the ground truth validates each fold on 3,000 other rows.
 
-An interval is value +- 1.96 times both errors together. Tasks hold five validation rows each here,
-so that a run can be stopped after any of them; real ones take about a quarter of a second.
+An interval is the value +- 1.96 times both errors together. Tasks have five validation rows each
+here, so that a run can stop after any of them; real tasks take about a quarter of a second.
 """
 
 import argparse
@@ -33,7 +32,7 @@ WHAT = ("cells", "rows", "columns", "owners", "total")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is valued, and how."""
+    """A table to value, and its settings."""
 
     name: str
     n_val: int
@@ -69,7 +68,7 @@ SETTINGS = (
 
 @contextmanager
 def small_tasks(n_queries):
-    """Cut runs into tasks of few queries."""
+    """Divide runs into tasks of few queries."""
     n_parts = -(-n_queries // QUERIES_PER_TASK)
     limits = {"_RANKED_PER_TASK": 1, "_LEAST_PER_COLUMN": 1, "_MOST_PARTS": n_parts}
     with ExitStack() as stack:
@@ -79,7 +78,7 @@ def small_tasks(n_queries):
 
 
 def population(rng, n_rows, *, numeric):
-    """Three numbers and a category; about a quarter of the rows are of the rarer class."""
+    """Draw three numbers and a category; about a quarter of the rows are of the rarer class."""
     X = pd.DataFrame(rng.normal(size=(n_rows, 3)), columns=["a", "b", "c"])
     X["d"] = rng.choice(["red", "green", "blue"], n_rows)
     signal = X["a"] + 0.5 * X["b"] + (X["d"] == "red") + rng.normal(size=n_rows)
@@ -87,7 +86,7 @@ def population(rng, n_rows, *, numeric):
 
 
 def owners_of(X):
-    """Ann holds two columns of the first half of the rows, bob the rest of it, cid the others."""
+    """Return owners: ann and bob share the first half of the rows, cid has the rest."""
     first = np.arange(len(X)) < len(X) // 2
     return (
         Owners(X)
@@ -98,7 +97,7 @@ def owners_of(X):
 
 
 def figures(valuation):
-    """Values and both errors of everything, by name."""
+    """Return values and both errors by name."""
     rows, columns, owners = valuation.rows(), valuation.columns(), valuation.owners()
     lists = dict(zip(WHAT[1:4], (rows, columns, owners), strict=True))
     found = {
@@ -113,7 +112,7 @@ def figures(valuation):
 
 
 def truth_by_folds(setting, X, y, people):
-    """Sums over folds of what rows outside a fold are worth, if the population is its judge."""
+    """Return sums over folds of the values of other rows, validated on the population."""
     values = np.zeros(X.shape)
     splits = check_cv(5, y, classifier=not setting.numeric).split(X, y)
     for train, judged in splits:
@@ -129,7 +128,7 @@ def truth_by_folds(setting, X, y, people):
 
 
 def runs(setting, rng, table, val):
-    """One run that is stopped at random moments, goes on each time, and comes to its end."""
+    """Yield one run that is stopped at random times, and its complete result."""
     X, y = table
     given = {"owners": owners_of(X), **val}
     seed = int(rng.integers(2**31)) if setting.sampled else None
@@ -141,7 +140,7 @@ def runs(setting, rng, table, val):
 
 
 def covered(setting, n_repetitions, seed):
-    """Lines of (queries done, what, share of intervals that hold the truth)."""
+    """Return rows of (queries done, name, share of intervals that cover the truth)."""
     rng = np.random.default_rng(seed)
     n_population = 3000 if setting.cross_validated else N_POPULATION
     people = population(rng, n_population, numeric=setting.numeric)
@@ -167,7 +166,7 @@ def covered(setting, n_repetitions, seed):
 
 
 def shown(setting, lines):
-    """Table of a setting: whole runs, and stopped ones by how far they came."""
+    """Print the table of a setting: complete runs, and stopped ones by progress."""
     lines = pd.DataFrame(lines, columns=["n_done", "what", "held"])
     whole = lines["n_done"] == setting.n_val
     kinds = {"whole": whole, "stopped": ~whole}

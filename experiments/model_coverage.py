@@ -1,12 +1,12 @@
-"""How often 95 % intervals of model games hold the value on the whole population.
+"""Measure how often 95% intervals of model games cover the value on the whole population.
 
     python experiments/model_coverage.py            # all cases, 200 repetitions: some ten minutes
     python experiments/model_coverage.py accuracy   # one case
 
-A game of 4 x 4 blocks is played on a population of 20,000 validation rows: its values are the
-truth. Each repetition draws 300 of these rows and values the same game, judged on them alone. No
+A game of 4 x 4 blocks is scored on a population of 20,000 validation rows: its values are the
+ground truth. Each repetition draws 300 of these rows and values the same game on them alone. No
 model is fitted twice: predictions of all coalitions for all rows are looked up. Everything else,
-from scores to errors, is what ``ExactValuer`` and ``MonteCarloValuer`` do.
+from scores to errors, is done by ``ExactValuer`` and ``MonteCarloValuer``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cellworth.valuers.settings import Settings
 SHAPE = (4, 4)
 POPULATION, SAMPLE, TRAINING = 20_000, 300, 61
 SETTINGS = Settings.checked(executor=Serial(), progress=False)
-# Tasks after which a run is stopped: a task has 50 utilities, some of which were known before.
+# Tasks after which a run is stopped: a task has 50 utilities, some of them known before.
 STOPS = (3, 5, 8, 12, 20)
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
@@ -48,7 +48,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def own_score(model: Any, X: Any, y: Any) -> float:
-    """A user's scorer, judged by a bootstrap: twice as hard on the second class."""
+    """Score with twice the weight on the second class; its errors need a bootstrap."""
     return -float(np.mean((model.predict(X) != y) * (1 + (y == 1))))
 
 
@@ -64,35 +64,35 @@ CASES: dict[str, tuple[Any, Any]] = {
 
 
 class Answers(BaseEstimator):
-    """A model that looks up what it said of rows, which come as numbers."""
+    """A model that looks up its predictions by row number."""
 
     def __init__(self, fitted: Any, X: Any) -> None:
-        """Keep what the model says of all rows."""
+        """Store the predictions of all rows."""
         self.predicted = fitted.predict(X)
         if hasattr(fitted, "classes_"):
             self.classes_ = np.array([0, 1])
             self.chances = fitted.predict_proba(X)
 
     def predict(self, rows: Any) -> Any:
-        """Predictions of some rows."""
+        """Return predictions of some rows."""
         return self.predicted[rows]
 
 
 class NumberAnswers(RegressorMixin, Answers):
-    """Of a regressor."""
+    """Predictions of a regressor."""
 
 
 class ClassAnswers(ClassifierMixin, Answers):
-    """Of a classifier."""
+    """Predictions of a classifier."""
 
     def predict_proba(self, rows: Any) -> Any:
-        """Probabilities of some rows."""
+        """Return probabilities of some rows."""
         return self.chances[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """The game as it is judged on some rows of the population."""
+    """The game scored on some rows of the population."""
 
     answers: dict[bytes, list[Any]]
     judge: Judge
@@ -102,18 +102,18 @@ class Sampled:
 
     @classmethod
     def on(cls, population: Population, rows: Any) -> Sampled:
-        """Judge by these rows."""
+        """Return the game scored on these rows."""
         y = population.y[rows]
         fold = Fold(np.ones(TRAINING, dtype=bool), None, y)  # type: ignore[arg-type]
         judge = Judge(population.scorer, (fold,))
         return cls(population.answers, judge, row_scores(population.scorer), rows, y)
 
     def value(self, rows: Any, columns: Any) -> float:
-        """Score of a coalition."""
+        """Return the score of a coalition."""
         return float(self.judged_value(rows, columns))
 
     def judged_value(self, rows: Any, columns: Any) -> JudgedUtility:
-        """Score of a coalition, with its deviations."""
+        """Return the score of a coalition with its deviations."""
         models = self.answers[rows.tobytes() + columns.tobytes()]
         scores, spreads = zip(*map(self._score, models), strict=True)
         return JudgedUtility(np.mean(scores), self.judge.deviations([np.mean(spreads, axis=0)]))
@@ -121,7 +121,7 @@ class Sampled:
     def _score(self, model: Any) -> tuple[float, Any]:
         if self.by_row is None:
             return self.judge.score(model, self.rows, 0)
-        # Their mean is the score: scikit-learn, which takes most of the time, need not tell it.
+        # Their mean is the score; calling scikit-learn would take most of the time.
         by_row = self.by_row(Recorded(model, self.rows), self.y)
         return float(by_row.mean()), by_row
 
@@ -131,7 +131,7 @@ class Sampled:
 
 
 class Population:
-    """All validation rows, what the models of all coalitions say of them, and owners of blocks."""
+    """All validation rows, the predictions of all coalitions, and owners of blocks."""
 
     def __init__(self, model: Any, scoring: Any) -> None:
         """Train on every coalition once."""
@@ -169,7 +169,7 @@ class Population:
         self.truth = self.valuation(np.arange(POPULATION))
 
     def valuation(self, rows: Any, *, design: Any = None, stop: Any = None, seed: int = 0) -> Any:
-        """Value the game as it is judged by these rows: exactly, or by a design until a stop."""
+        """Value the game scored on these rows: exactly, or with a sampler and a stopping rule."""
         game = Sampled.on(self, rows)
         if stop is None:
             return exact_valuation(
@@ -182,7 +182,7 @@ class Population:
 
 
 def figures(valuation: Any) -> dict[str, tuple[Any, Any]]:
-    """Values with both kinds of errors together: blocks, rows, columns, total and owners."""
+    """Return values with both errors combined: blocks, rows, columns, total and owners."""
     parts = {"rows": valuation.rows(), "columns": valuation.columns(), "owners": valuation.owners()}
     found = {
         name: (part.values, np.hypot(part.standard_errors, part.validation_errors))
@@ -195,7 +195,7 @@ def figures(valuation: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def covered(population: Population, way: str, repetition: int) -> dict[str, Any]:
-    """Which intervals of a repetition hold the truth."""
+    """Return which intervals of a repetition cover the truth."""
     rng = np.random.default_rng([repetition, 5])
     rows = rng.integers(POPULATION, size=SAMPLE)
     stopped = {"stop": AfterTasks(STOPS[repetition % len(STOPS)])}
@@ -211,7 +211,7 @@ def covered(population: Population, way: str, repetition: int) -> dict[str, Any]
 
 
 def main() -> None:
-    """Print the share of intervals that hold the truth, for each case and way."""
+    """Print the share of intervals that cover the truth, for each case and sampler."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES))
     parser.add_argument("--repetitions", type=int, default=200)

@@ -1,11 +1,11 @@
-"""Who gets how much where whole blocks play, and where cells are added up.
+"""Compare the shares of owners in games of blocks and in sums of cells.
 
 python experiments/per_head.py --data ../shared/data
 
-Three owners of 120, 60 and 60 rows; then the first comes under two names, or the third brings
-nothing but copies of rows of the first. Shares of the value in the game of blocks (a model trained
-on every coalition of owners) and in that of cells (values of neighbours, added up), in points, mean
-over seeds.
+Three owners of 120, 60 and 60 rows; then the first appears under two names, or the third has only
+copies of rows of the first. Shares of the value in the game of blocks (a model trained
+on every coalition of owners) and in that of cells (sums of nearest-neighbor values), in points,
+mean over seeds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPLIT = np.repeat(["A", "A again", "B", "C"], [60, 60, 60, 60])
 
 
 def shares_of_blocks(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
-    """Shares of owners of rows who join or stay away as a whole."""
+    """Return the shares of owners whose rows join a coalition together."""
     model = make_pipeline(StandardScaler(), KNeighborsClassifier(5))
     columns = dict.fromkeys(train.X.columns, "all")
     valuer = ExactValuer(model, scoring="balanced_accuracy", progress=False).fit(
@@ -39,7 +39,7 @@ def shares_of_blocks(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
 
 
 def shares_of_cells(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
-    """Shares of owners whose cells are valued one by one."""
+    """Return the shares of owners whose cells are valued one by one."""
     valuer = KNNValuer(
         5, scoring="balanced_neighbor_agreement", random_state=0, sweeps=1, progress=False
     ).fit(train.X, train.y, X_val=val.X, y_val=val.y, row_groups=owners)
@@ -52,7 +52,7 @@ def _shares(valuation) -> pd.Series:
 
 
 def copied(train: Table) -> Table:
-    """The last owner's rows become copies of the first ones of the first owner."""
+    """Replace the last owner's rows by copies of the first owner's first rows."""
     X, y = train.X.copy(), train.y.copy()
     X.iloc[180:], y[180:] = X.iloc[:60].to_numpy(), y[:60]
     return Table(X, y)

@@ -1,16 +1,16 @@
-"""What happens to a model when cells of its training table are taken away, by value or at random.
+"""Measure a model as cells of its training table are removed, by value or at random.
 
     python experiments/removal.py --data ../shared/data
     python experiments/removal.py --data ../shared/data --seeds 1 --sets wine
 
-Six tables, five seeds. Each table is split into training rows (a half), validation rows that value
-their cells (a quarter) and test rows that nobody touches (a quarter).
+Six tables, five seeds. Each table is split into training rows (a half), validation rows (a quarter)
+and untouched test rows (a quarter).
 
 First table: score on the test rows minus that of removing as many cells at random, in points, mean
-over 5, 10 and 20 % of cells removed. A removed cell becomes a random draw from the cells of its
+over 5%, 10% and 20% of cells removed. A removed cell becomes a random draw from the cells of its
 column that are kept, or (last two lines) their mean, as in the 2D-Shapley paper.
 
-Second table: how a table from which the lowest 20 % of cells were removed judges itself.
+Second table: cross-validation on a table without its lowest 20% of cells.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def arguments(about: str) -> argparse.Namespace:
 
 
 def split_rows(table: Table, seed: int) -> list[Table]:
-    """Training rows, rows that judge them, and test rows."""
+    """Return training, validation and test rows."""
     n_rows = min(len(table.y), MOST_ROWS)
     half, quarter = n_rows // 2, n_rows // 4
     return drawn(table, half, quarter, n_rows - half - quarter, seed=seed)
 
 
 def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
-    """Let validation rows, of which every class counts the same, value the training cells."""
+    """Return the values of the training cells; all classes of validation rows count the same."""
     valuer = KNNValuer(
         scoring="balanced_neighbor_agreement", design=LeverageSubsets(), sweeps=3,
         random_state=seed, progress=False,
@@ -112,11 +112,11 @@ def all_gains(split: Split, seed: int) -> list[dict[str, Any]]:
 
 
 def gain(split: Split, model: str, seed: int, **asked: Any) -> float:
-    """Score minus that of random removal, mean over shares and draws."""
+    """Return the score minus that of random removal, mean over shares and draws."""
     score = asked.pop("score")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="refill='mean' leaves")
-        # Breast original repeats rows, so that some stand on both sides of any split.
+        # Breast original repeats rows, so some are on both sides of any split.
         warnings.filterwarnings("ignore", message=".* rows of X_test are rows of X")
         curve = removal_curve(
             split.values, encoded(MODELS[model], split.train), split.train.X, split.train.y,
@@ -127,7 +127,7 @@ def gain(split: Split, model: str, seed: int, **asked: Any) -> float:
 
 
 def encoded(model: Any, train: Table) -> Pipeline:
-    """Scale numbers, one-hot encode text."""
+    """Scale numbers and one-hot encode strings."""
     text = make_column_selector(dtype_include=[object, "string"])(train.X)
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     columns = make_column_transformer((encoder, text), remainder=StandardScaler())
@@ -135,7 +135,7 @@ def encoded(model: Any, train: Table) -> Pipeline:
 
 
 def all_leaks(split: Split, seed: int) -> list[dict[str, Any]]:
-    """Scores of a tree by cross-validation and on test rows, and what the mask alone tells."""
+    """Return scores of a tree by cross-validation and on test rows, and of the mask alone."""
     values = split.values.values
     mask = values <= np.quantile(values, LEAKING_SHARE)
     tables = {
@@ -156,7 +156,7 @@ def all_leaks(split: Split, seed: int) -> list[dict[str, Any]]:
 
 
 def averaged(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
-    """Put the mean or the most frequent of the cells that are kept in the place of the others."""
+    """Replace removed cells by the mean or the most frequent of the others."""
     kept = X.mask(mask)
     means = {
         name: column.mean() if pd.api.types.is_numeric_dtype(column) else column.mode().iloc[0]
@@ -166,9 +166,9 @@ def averaged(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
 
 
 def against_random(gains: pd.DataFrame) -> pd.DataFrame:
-    """Mean of each set, and the mean of these with its standard error.
+    """Return the mean of each table, and the mean of these with its standard error.
 
-    Runs on one set are much alike: sets are what differs independently.
+    Runs on one table are similar; only tables are independent.
     """
     sets = gains.pivot_table("points", ["refill", "score", "order", "model"], "set", sort=False)
     both = [sets.mean(axis=1).rename("mean"), sets.sem(axis=1).rename("error")]

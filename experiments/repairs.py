@@ -1,14 +1,14 @@
-"""Whether it helps to mend the cells of lowest value: by hand, or by a rule.
+"""Measure whether it helps to repair the cells of lowest value: by hand, or by a rule.
 
     python experiments/repairs.py --data ../shared/data
     python experiments/repairs.py --data ../shared/data --seeds 1 --sets wine
 
-Six tables, five seeds, split as in removal.py. Some cells of the training rows are made wrong: each
-gets the value that a row of another class has in the same column. As many cells as are wrong, those
-of lowest value, are then looked at. A person gives those that are wrong their true value back; a
-rule changes all of them. Points of score on test rows that nobody touched, against the table with
-the wrong cells, in the mean over a tree, a logistic regression and neighbours. The last table has
-balanced accuracy with 5 % of wrong cells, by set.
+Six tables, five seeds, split as in removal.py. Some cells of the training rows get
+the value of the same column in a row of another class. As many cells as are wrong, those of lowest
+value, are then checked. A person restores the wrong ones; a rule changes all of them. The figures
+are points of score on untouched test rows, against the table with the wrong cells, mean over a
+tree, a logistic regression and nearest neighbors. The last table has balanced accuracy with 5% of
+wrong cells, by table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def mended(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
-    """Points gained by each way to mend the cells of lowest value, by score."""
+    """Return the points gained by each way to repair the cells of lowest value, by score."""
     train, judges, test = split_rows(table, seed)
     wrong, spoilt = with_wrong_cells(train, share, seed)
     split = valued(Table(spoilt, train.y), judges, test, seed)
@@ -70,7 +70,7 @@ def mended(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
 
 
 def with_wrong_cells(train: Table, share: float, seed: int) -> tuple[np.ndarray, pd.DataFrame]:
-    """Give some cells the value of a row of another class; True where that changed them."""
+    """Give some cells the value of a row of another class; return the mask and the table."""
     rng = np.random.default_rng(seed)
     shape = train.X.shape
     chosen = rng.permutation(train.X.size) < round(share * train.X.size)
@@ -80,7 +80,7 @@ def with_wrong_cells(train: Table, share: float, seed: int) -> tuple[np.ndarray,
 
 
 def scores(split: Split, X: pd.DataFrame) -> np.ndarray:
-    """Scores on the test rows, mean over models."""
+    """Return the scores on the test rows, mean over models."""
     models = [encoded(model, split.train).fit(X, split.train.y) for model in MODELS.values()]
     return np.mean(
         [
@@ -92,7 +92,7 @@ def scores(split: Split, X: pd.DataFrame) -> np.ndarray:
 
 
 def report(figures: pd.DataFrame) -> None:
-    # Runs on one set are much alike: sets are what differs independently.
+    # Runs on one table are similar; only tables are independent.
     sets = figures.groupby(["score", "wrong cells", "set"], sort=False).mean()
     by = sets.groupby(level=["score", "wrong cells"], sort=False)
     print(by.mean().round(1).to_string())

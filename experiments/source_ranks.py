@@ -1,9 +1,9 @@
-"""Is the rank of a source known? Six sources of census rows, judged by three samples of 400 rows.
+"""Test whether ranks of sources are known: six sources of census rows, three validation samples.
 
     python experiments/source_ranks.py --data ../shared/data
 
-Prints rank, value and 95 % interval of each source for each sample, and between which ranks the
-interval leaves it: sources whose intervals overlap may change places.
+Prints rank, value and 95% interval of each source for each sample of 400 rows, and the range of
+ranks that the interval allows: sources with overlapping intervals may swap ranks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ N_SOURCES, PER_SOURCE, N_VALIDATION = 6, 100, 400
 
 
 def census(folder: Path) -> tuple[Any, Any]:
-    """Numbers and labels of the census table."""
+    """Return numbers and labels of the census table."""
     table = pd.read_csv(folder / "adult_train.csv.gz")
     return table[COLUMNS].to_numpy(float), table[table.columns[-1]].to_numpy()
 
 
 def ranks(low: Any, high: Any) -> tuple[Any, Any]:
-    """Best and worst rank that each interval leaves open."""
+    """Return the best and worst rank that each interval allows."""
     best = 1 + (low[None, :] > high[:, None]).sum(axis=1)
     worst = len(low) - (high[None, :] < low[:, None]).sum(axis=1)
     return best, worst

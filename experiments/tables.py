@@ -1,4 +1,4 @@
-"""Tables of the experiments, read from a local folder; which columns are features is said here."""
+"""Tables of the experiments, read from a local folder, and their feature columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
-# File, target, columns that are no features.
+# File, target, columns that are not features.
 _FILES = {
     "breast original": ("breast_cancer_wisconsin_original", "class", ["sample_code_number"]),
     "wine": ("wine", "class", []),
@@ -32,11 +32,11 @@ class Table(NamedTuple):
     y: np.ndarray
 
     def part(self, rows: np.ndarray) -> Table:
-        """Take these rows, numbered anew."""
+        """Return these rows with new row numbers."""
         return Table(self.X.iloc[rows].reset_index(drop=True), self.y[rows])
 
     def numbers(self) -> Table:
-        """All columns as numbers of mean 0 and variance 1, text by its code, without constants."""
+        """Return all columns standardized, strings as codes, without constants."""
         coded = self.X.apply(
             lambda c: c if pd.api.types.is_numeric_dtype(c) else c.astype("category").cat.codes
         )
@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
 
 def load(name: str, folder: Path) -> Table:
-    """Load a whole table; rows with gaps and rows that repeat others (heart) are left out."""
+    """Load a table without rows with missing values and repeated rows (heart)."""
     if name == "breast 30":
         X, y = datasets.load_breast_cancer(return_X_y=True, as_frame=True)
         return Table(X, y.to_numpy())
@@ -59,7 +59,7 @@ def load(name: str, folder: Path) -> Table:
 
 
 def drawn(table: Table, *sizes: int, seed: int) -> list[Table]:
-    """Disjoint random parts of these sizes, each with about the same share of every class."""
+    """Draw disjoint random samples of these sizes, stratified by class."""
     rows, parts = np.arange(len(table.y)), []
     for size in sizes:
         if len(rows) > size:

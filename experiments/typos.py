@@ -4,9 +4,9 @@
 
 Flags: --seeds 5, --rows 3000 (of the small table; the large one has all 32,561 rows).
 
-In 15 random rows the age is written backwards: 17 becomes 71, 18 becomes 81, 19 becomes 91, and the
-other way round. All cells of the table are ranked. The small table is without fnlwgt, the weight
-that the census office gives to a person, which says nothing about the person.
+In 15 random rows the age is reversed: 17 becomes 71, 18 becomes 81, 19 becomes 91, and vice versa.
+All cells of the table are ranked. The small table omits fnlwgt, a census weight, which says nothing
+about the person.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ N_FOUND = 12
 
 
 def with_typos(X: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """Write 15 ages backwards; returns the table and a mask of the wrong cells."""
+    """Reverse 15 ages; return the table and a mask of the wrong cells."""
     can_be = np.flatnonzero(X["age"].isin(REVERSED))
     rows = np.random.default_rng(seed).choice(can_be, N_TYPOS, replace=False)
     ages = X["age"].to_numpy(copy=True)
@@ -39,7 +39,7 @@ def with_typos(X: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def inspected(score: np.ndarray, wrong: np.ndarray) -> int:
-    """Cells to look at, from the most suspicious one down, ties included, to find 12 typos."""
+    """Return the cells to inspect, highest score first, ties included, to find 12 typos."""
     last = np.sort(score[wrong])[::-1][N_FOUND - 1]
     return int((score >= last).sum())
 
@@ -51,7 +51,7 @@ def small_table(folder: Path, n_rows: int, seed: int) -> tables.Table:
 
 
 def detectors(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """What each detector makes of the table; the simple ones look at columns of numbers alone."""
+    """Return the scores of each detector; the simple ones use numeric columns only."""
     numeric = np.array([pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes])
     numbers = X.loc[:, numeric].to_numpy(dtype=float)
     simple = {"class-conditional |z|": class_z(numbers, y), "ECOD per column": ecod(numbers)}

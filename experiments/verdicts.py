@@ -1,22 +1,23 @@
-"""How often before_and_after gives a verdict: where a change has no effect, and where it has.
+"""How often before_and_after gives a verdict, with and without an effect.
 
     python experiments/verdicts.py --data ../shared/data
     python experiments/verdicts.py --data ../shared/data --quick
     python experiments/verdicts.py --data ../shared/data --repeats 5 --only real
 
 Five tables, three models, balanced accuracy on held-out rows. In changes without an effect, before
-and after are two draws of the same kind, so that neither can be the better one:
+and after are two draws of the same kind, so neither can be better:
 
-- 23 cells or 5 % of all cells hold one draw from their column before, another one after;
+- 23 cells or 5% of all cells hold one draw from their column before, another one after;
 - 23 cells before and after differ by a thousandth of their column's standard deviation;
-- a column of pure noise holds other noise in every row.
+- a column of pure noise holds new noise in every row.
 
 In real changes, wrong cells get their true values back:
 
-- 5 % or 16 % of all cells held what a row of another class has in the same column;
-- 5 % of the rows, or a single one, had a decimal point slip in the most telling column.
+- 5% or 16% of all cells had the value of a row of another class;
+- 5% of the rows, or a single one, had a decimal point slip in the most predictive column.
 
-First the rule alone, on normal numbers: splits share a part of their noise, the rest averages out.
+It first tests the rule alone, on normal numbers: splits share part of their noise; the rest
+averages out.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def arguments() -> argparse.Namespace:
 
 
 def of_the_rule(n_runs: int = 4_000) -> pd.DataFrame:
-    """False verdicts, in %, by the part of the noise that all splits share, and by splits."""
+    """Return false verdicts in %, by the share of common noise and by splits."""
     rng = np.random.default_rng(0)
     shares = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
     found = {}
@@ -103,7 +104,7 @@ def of_the_rule(n_runs: int = 4_000) -> pd.DataFrame:
 
 
 def false_verdict(shared: float, n_splits: int, rng: np.random.Generator) -> bool:
-    """Whether the mean of differences around 0 has an interval without 0."""
+    """Return whether the interval of differences around 0 excludes 0."""
     common = np.sqrt(shared) * rng.normal()
     contrast = np.sqrt(shared) * rng.normal(size=n_splits)
     own = np.sqrt(1 - shared) * rng.normal(size=(2, n_splits))
@@ -143,7 +144,7 @@ def compare(model: Any, change: Change, n_repeats: int, seed: int) -> Any:
 
 
 def redrawn(n_cells: int | None) -> Kind:
-    """Cells hold one draw from their column before, another one after."""
+    """Return two tables with different draws in some cells."""
 
     def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
         X = train.X.to_numpy()
@@ -157,7 +158,7 @@ def redrawn(n_cells: int | None) -> Kind:
 
 
 def nudged(train: Table, test: Table, rng: np.random.Generator) -> Change:
-    """Two tables that differ from the true one by a thousandth in a few cells."""
+    """Return two tables that differ from the true one by a thousandth in a few cells."""
     X = train.X.to_numpy()
     cells = some_cells(X, FEW, rng)
     before, after = X.copy(), X.copy()
@@ -167,7 +168,7 @@ def nudged(train: Table, test: Table, rng: np.random.Generator) -> Change:
 
 
 def other_noise(train: Table, test: Table, rng: np.random.Generator) -> Change:
-    """A column of noise holds other noise."""
+    """Return two tables with different noise in a column of noise."""
     before, after, X_test = (
         np.column_stack([X, rng.normal(size=len(X))]) for X in (train.X, train.X, test.X)
     )
@@ -175,7 +176,7 @@ def other_noise(train: Table, test: Table, rng: np.random.Generator) -> Change:
 
 
 def given_back(share: float) -> Kind:
-    """Cells that held what a row of another class has are true again."""
+    """Restore cells that had the value of a row of another class."""
 
     def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
         X, y = train.X.to_numpy(), train.y
@@ -189,7 +190,7 @@ def given_back(share: float) -> Kind:
 
 
 def slips(share: float | None) -> Kind:
-    """Numbers of the column that tells the classes best were ten times too large."""
+    """Restore numbers of the most predictive column that were ten times too large."""
 
     def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
         X, y = train.X.to_numpy(), train.y
@@ -235,7 +236,7 @@ def report(title: str, found: pd.DataFrame) -> None:
 
 
 def rates(groups: Any) -> pd.DataFrame:
-    """Verdicts in % of comparisons, their standard errors, and differences in points."""
+    """Return verdicts in % of comparisons, their standard errors, and differences in points."""
     columns = {"comparisons": groups.size()}
     for verdict in ("helped", "hurt"):
         share = groups["verdict"].agg(lambda each, said=verdict: np.mean(each == said))

@@ -1,4 +1,4 @@
-"""How well wrong labels are found: worth of rows and of labels, beside cleanlab and a KNN's vote.
+"""Measure the detection of wrong labels: values of rows and labels, cleanlab and a KNN vote.
 
     pip install cleanlab
     python experiments/wrong_labels.py --data ../shared/data
@@ -53,9 +53,9 @@ def main() -> None:
 
 
 def figures(name: str, seed: int, share: float, folder: Path) -> dict[str, float]:
-    """AUROC of each method on one table with wrong labels."""
+    """Return the AUROC of each method on one table with wrong labels."""
     table = tables.load(name, folder).numbers()
-    # Fewer than 200 rows to train on only where a table has fewer.
+    # Some tables have fewer than 200 training rows.
     n_rows = min(200, 2 * len(table.y) // 3)
     train, queries = tables.drawn(table, n_rows, 100, seed=seed)
     rng = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ def figures(name: str, seed: int, share: float, folder: Path) -> dict[str, float
 
 
 def worth(*, of_labels: bool, folds: bool) -> Callable[..., np.ndarray]:
-    """Worth of rows or of labels, judged by clean rows or by folds of the spoiled table."""
+    """Return values of rows or labels, validated on clean rows or on folds of the altered table."""
 
     def worths(X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> np.ndarray:
         judges = {} if folds else {"X_val": X_val, "y_val": y_val}
