@@ -2,6 +2,8 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
+import pyarrow.dataset as ds
 import pytest
 
 from cellworth import load, stored_moments, stored_values, value_files
@@ -87,6 +89,15 @@ def test_moments_are_there_when_asked_for(both):
     one, other = both
     for name in ("count", "mean", "spread"):
         same(getattr(one.moments, name), getattr(other.moments, name))
+
+
+def test_other_libraries_read_the_files_as_one_table(both, tmp_path):
+    one, _ = both
+    read = pl.read_parquet(tmp_path / "values-*.parquet")
+    assert read.columns[:5] == ["mean_0", "mean_1", "mean_2", "mean_3", "row_mean"]
+    same(read.select(read.columns[:4]).to_numpy(), one.values)
+    files = sorted(map(str, tmp_path.glob("values-*.parquet")))
+    same(ds.dataset(files).to_table()["row_mean"].to_numpy(), one.rows().values)
 
 
 def test_one_observation_has_no_errors(tmp_path):

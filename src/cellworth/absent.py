@@ -1,4 +1,4 @@
-"""AbsentTable: a table in shards, of which names, shape and fingerprint are at hand."""
+"""AbsentTable: a sharded table, of which only names, shape and hash are at hand."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from cellworth.tables import Table
 
 
 class AbsentTable(Table):
-    """A table whose rows are called by position and whose cells are not at hand.
+    """A table whose row ids are positions and whose cells cannot be read.
 
     Parameters
     ----------
-    source : any object with ``shape`` and ``names``
-        And ``sha256()``, where it knows the fingerprint of its cells.
+    source : object with ``shape`` and ``names``
+        And ``sha256()``, if it knows the hash of its cells.
     """
 
-    def __init__(self, source: Any) -> None:
-        """Take what is small."""
-        names = label_array(source.names, what="column")
-        for name, thing in (("_source", source), ("names", names)):
-            object.__setattr__(self, name, thing)
-
     _source: Any
+
+    def __init__(self, source: Any) -> None:
+        """Read the names."""
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "names", label_array(source.names, what="column"))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -34,28 +33,28 @@ class AbsentTable(Table):
 
     @property
     def row_ids(self) -> Labels:
-        """Positions, made when they are asked for."""
+        """Positions, made on access."""
         return np.arange(self.shape[0])
 
     @property
     def data(self) -> NoReturn:
-        """Refuse to show cells."""
+        """Raise an error: there are no cells."""
         raise ValueError(
-            "the table is in shards, and its cells are not at hand here; give a table that is held "
-            "in memory, or leave out what looks at cells."
+            "the table is in shards, and its cells are not at hand here; give a table in memory, "
+            "or leave out what reads cells."
         )
 
     def __repr__(self) -> str:
-        """Say how large it is."""
+        """Return the size."""
         return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
 
     def sha256(self) -> str:
-        """Fingerprint of names and cells, as the source tells it; empty where it does not."""
+        """Return the hash of names and cells from the source; empty if it has none."""
         return str(self._source.sha256()) if hasattr(self._source, "sha256") else ""
 
 
 def is_absent(X: Any) -> bool:
-    """Tell whether this is a table in shards: it has names and a shape, and no cells to show."""
+    """Return whether X is a sharded table: it has names and a shape, but no cells."""
     if isinstance(X, Table) or any(hasattr(X, cells) for cells in ("__array__", "columns")):
         return False
     return hasattr(X, "names") and hasattr(X, "shape")

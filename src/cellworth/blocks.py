@@ -109,31 +109,28 @@ class Axis:
 
 
 class NumberedAxis(Axis):
-    """Players called 0, 1, 2, ..., each its own; of their number no array is held.
+    """Players labeled 0, 1, 2, ...; arrays of the length of the axis are made on access only."""
 
-    Arrays of the length of the axis are made when they are asked for, and not kept.
-    """
+    n_players: int
 
     def __init__(self, n_players: int) -> None:
         """Number the players."""
         object.__setattr__(self, "n_players", n_players)
 
-    n_players: int
-
     @property
     def labels(self) -> Labels:
-        """What each player is called: its position."""
+        """Label of each player: its position."""
         return np.arange(self.n_players)
 
     @property
     def ids(self) -> Labels:
-        """The same: every player holds itself."""
-        return np.arange(self.n_players)
+        """The same, because every player holds one row."""
+        return self.labels
 
     @property
     def codes(self) -> Positions:
         """The same once more."""
-        return np.arange(self.n_players)
+        return self.labels
 
     @property
     def grouped(self) -> bool:
@@ -145,37 +142,33 @@ class NumberedAxis(Axis):
         return self.n_players
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both sides have the same players holding the same ids."""
+        """Compare the numbers of players, and the arrays of another kind of axis."""
         if isinstance(other, NumberedAxis):
             return self.n_players == other.n_players
-        if isinstance(other, Axis) and len(other) != self.n_players:
-            return False
         return super().__eq__(other)
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        """Say how many there are."""
+        """Return the constructor's call."""
         return f"NumberedAxis({self.n_players})"
 
     def position(self, label: Any, *, what: str) -> int:
-        """Where the player with this label stands."""
+        """Return the position of the player with this label."""
         key = label_array([label], what=what)
         if key.dtype.kind in "iuf" and 0 <= key[0] < self.n_players and key[0] % 1 == 0:
             return int(key[0])
         raise KeyError(
-            f"no {what} is called {label!r}; labels are whole numbers from 0 to "
-            f"{self.n_players - 1}. Use iloc to look up by position."
+            f"no {what} is called {label!r}; labels are integers from 0 to {self.n_players - 1}. "
+            "Use iloc to look up by position."
         )
 
     def some_labels(self, players: slice | Positions) -> Labels:
-        """What the players at some positions are called."""
-        if isinstance(players, slice):
-            return np.arange(*players.indices(self.n_players))
-        return np.asarray(players)
+        """Return the labels of the players at some positions."""
+        return np.asarray(range(self.n_players)[players] if isinstance(players, slice) else players)
 
     def members(self, position: int) -> Labels:
-        """Ids that the player at this position holds."""
+        """Return the ids that the player at this position holds."""
         return np.array([position])
 
 

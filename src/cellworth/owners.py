@@ -304,12 +304,14 @@ class Owners:
                         f"{n_rows} in all."
                     )
                 self._check_order(what, rows)
-                found = listed if self.sees_cells else Stretches.of_mask(listed)
+                found = listed
+                if not self.sees_cells:
+                    found = Stretches.from_positions(np.flatnonzero(listed), n_rows)
             elif self.sees_cells:
                 wanted = [rows] if _is_single(rows) else rows
                 found = _find_named(self.table.row_ids, wanted, what, "row")
             else:
-                found = Stretches.of_places(_check_positions(what, listed, n_rows), n_rows)
+                found = Stretches.from_positions(_check_positions(what, listed, n_rows), n_rows)
         if not found.any():
             raise ValueError(f"{what} holds no row of X; leave the owner out.")
         return found
@@ -323,9 +325,9 @@ class Owners:
                 "the number of rows."
             )
         if not self.sees_cells and rows.step in (None, 1):
-            return Stretches.between(*rows.indices(n_rows)[:2], n_rows)
+            return Stretches.from_range(*rows.indices(n_rows)[:2], n_rows)
         if not self.sees_cells:
-            return Stretches.of_places(range(*rows.indices(n_rows)), n_rows)
+            return Stretches.from_positions(range(*rows.indices(n_rows)), n_rows)
         mask = np.zeros(n_rows, dtype=bool)
         mask[rows] = True
         return mask

@@ -90,9 +90,9 @@ class ShardedValuation(Valuation):
     def standard_errors(self) -> Floats:
         """Sampling error of each value; 0 for exact values, NaN where it is not known."""
         self.moments.check_fits("standard errors")
-        if not self._reads_spread:
-            return _read_only(self._errors_of(np.broadcast_to(0.0, self.shape)))
-        return _read_only(self._errors_of(self.moments.read_all("spread")))
+        nothing = np.broadcast_to(0.0, self.shape)
+        spread = self.moments.read_all("spread") if self._reads_spread else nothing
+        return _read_only(self._errors_of(spread))
 
     @property
     def total(self) -> float:
@@ -148,19 +148,14 @@ class ShardedValuation(Valuation):
 
     def line(self, side: Literal["row", "column"], place: int) -> ValueList:
         """Return the values of the blocks of one row or one column, and read only these."""
-        axis = int(side == "row")
-        along = np.arange(self.shape[axis])
-        self.moments.check_fits("the chosen values", len(along))
-        across = np.full(len(along), range(self.shape[1 - axis])[place])
-        rows, columns = (across, along) if axis else (along, across)
-        mean, spread = self.moments.read_at(rows, columns, ("mean", "spread"))
-        return ValueList(
-            {"column": self.column_labels} if axis else {"row": rows},
-            mean,
-            self._errors_of(spread),
-            np.full(len(along), self.moments.n_observations),
-            self.backend,
-        )
+        n_rows, n_columns = self.shape
+        if side == "row":
+            positions, other = range(n_rows)[place] * n_columns + np.arange(n_columns), "column"
+        else:
+            self.moments.check_fits("the chosen values", n_rows)
+            positions, other = np.arange(n_rows) * n_columns + range(n_columns)[place], "row"
+        found = self._all_blocks().part(positions)
+        return replace(found, labels={other: found.labels[other]})
 
     def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
         """Yield the values in order, ``n_rows`` rows at a time.

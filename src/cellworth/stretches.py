@@ -1,4 +1,4 @@
-"""Rows of a long table as stretches of positions, of which a few say what many rows share."""
+"""Rows of a long table as intervals of positions, whose number does not grow with the table."""
 
 from __future__ import annotations
 
@@ -17,54 +17,48 @@ Ends = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """Some of n rows: all that lie between the two ends of a stretch.
+    """A set of rows, as intervals; it is indexed like a mask.
 
     Parameters
     ----------
     n_rows : int
-        Of the whole table.
+        Number of rows of the whole table.
     ends : array of shape (n_stretches, 2)
-        First row of each, and the first behind it; sorted, and apart from each other.
+        First row of each interval, and the first row behind it; sorted, and not adjacent.
     """
 
     n_rows: int
     ends: Ends
 
     @classmethod
-    def between(cls, start: int, end: int, n_rows: int) -> Stretches:
-        """One stretch, or none."""
+    def from_range(cls, start: int, end: int, n_rows: int) -> Stretches:
+        """Return one interval, or none if it is empty."""
         return cls(n_rows, np.array([(start, end)] if start < end else []).reshape(-1, 2))
 
     @classmethod
-    def of_mask(cls, mask: Mask) -> Stretches:
-        """Where a mask is True."""
-        ends = np.flatnonzero(np.diff(np.pad(mask, 1).astype(np.int8))).reshape(-1, 2)
-        return cls(len(mask), ends)
-
-    @classmethod
-    def of_places(cls, places: Iterable[int], n_rows: int) -> Stretches:
-        """These rows."""
-        rows = np.unique(np.fromiter(places, dtype=np.int64))
+    def from_positions(cls, positions: Iterable[int], n_rows: int) -> Stretches:
+        """Return the rows at these positions, in any order."""
+        rows = np.unique(np.fromiter(positions, dtype=np.int64))
         begins = np.flatnonzero(np.diff(rows, prepend=-2) > 1)
         ends = np.flatnonzero(np.diff(rows, append=n_rows + 1) > 1)
         return cls(n_rows, np.column_stack([rows[begins], rows[ends] + 1]))
 
     def __getitem__(self, key: Any) -> Mask:
-        """Whether each of some rows is among these; the key is what a mask would take."""
+        """Return whether each of some rows is in the set; the key is what a mask would take."""
         rows, *more = key if isinstance(key, tuple) else (key,)
         before = np.searchsorted(self.ends.ravel(), rows, side="right")
         return np.asarray(before % 2 == 1)[(..., *more)]
 
     def all(self) -> bool:
-        """Whether these are all rows."""
+        """Return whether the set holds all rows."""
         return np.array_equal(self.ends, [[0, self.n_rows]])
 
     def any(self) -> bool:
-        """Whether there is one at all."""
+        """Return whether the set holds a row."""
         return len(self.ends) > 0
 
     def first_common(self, other: Stretches) -> int | None:
-        """First row that is among these and among the others; None if there is none."""
+        """Return the first row that both sets hold; None if there is none."""
         begins = np.concatenate([self.ends[:, 0], other.ends[:, 0]])
         both = begins[self[begins] & other[begins]]
         return int(both.min()) if len(both) else None
@@ -72,7 +66,7 @@ class Stretches:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """One code for each row, where many rows that lie together have the same.
+    """One code per row, stored once for each run of equal codes.
 
     Parameters
     ----------
@@ -89,18 +83,14 @@ class Runs:
         return int(self.ends[-1])
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Codes:
-        """Codes of a stretch of rows, or of single ones."""
+        """Return the codes of a range of rows, or of single rows."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
-            return np.repeat(self.codes, _lengths(np.clip(self.ends, start, stop), start))
+            ends: Ends = np.clip(self.ends, start, stop)
+            return np.repeat(self.codes, np.diff(ends, prepend=start))
         return self.codes[np.searchsorted(self.ends, rows, side="right")]
 
     @property
     def lengths(self) -> Ends:
-        """How many rows each run has."""
-        return _lengths(self.ends, 0)
-
-
-def _lengths(ends: Ends, start: int) -> Ends:
-    lengths: Ends = ends - np.append(start, ends[:-1])
-    return lengths
+        """Number of rows of each run."""
+        return np.diff(self.ends, prepend=0)
