@@ -1,4 +1,4 @@
-"""The figures of docs/explanation/baselines.md: which valuer finds altered cells, and how soon.
+"""Compute the figures of docs/explanation/baselines.md: the detection of altered cells.
 
 python benchmarks/altered_cells.py --data ../shared/data
 """
@@ -61,7 +61,7 @@ def load(folder: Path) -> Altered:
 
 
 def found(given: Altered, values: np.ndarray) -> float:
-    """Area under the curve for "low value = altered cell"."""
+    """Return the area under the curve for "low value = altered cell"."""
     return float(roc_auc_score(given.altered.ravel(), -values.ravel()))
 
 
@@ -80,7 +80,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     given = load(parser.parse_args().data)
-    # In this process, whose time is what is printed.
+    # Run in this process, because its time is printed.
     quiet = {"progress": False, "executor": Serial()}
     for settings in TREES:
         valuers = [OutOfBagValuer(random_state=seed, **quiet, **settings) for seed in SEEDS]

@@ -1,13 +1,13 @@
-"""The library's ranking against a bare engine: float32 distances, added up and sorted by NumPy.
+"""Compare ranking with a bare engine: float32 distances, added up and sorted by NumPy.
 
     python benchmarks/bare_engine.py --data ../shared/data
 
-Exact ranking on Gaussian numbers and on the Census, rank bins at a million rows x 20, and how well
-rank bins agree with exact ranking on the Census.
+It times exact ranking on Gaussian numbers and on the Census, and binned ranks at 1 million rows x
+20. It also compares binned ranks with exact ranking on the Census.
 
-One query after the other, all prefixes of a random order of the columns, in one thread; the two are
-timed in turns, query by query, and the best of several rounds counts. Figures are nanoseconds per
-row and coalition.
+Queries run one by one, on all prefixes of a random order of the columns, in one thread. The two are
+timed in turns, and the best of several repetitions counts. Figures are nanoseconds per row and
+coalition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS = 7
 
 
 class BareEngine:
-    """Adds up float32 distances column by column and sorts every prefix."""
+    """An engine that adds up float32 distances by column and sorts every prefix."""
 
     def __init__(self, rows):
         self.rows = np.ascontiguousarray(rows.T, dtype=np.float32)
@@ -49,7 +49,7 @@ class BareEngine:
 
 
 def tables(data):
-    """Names, rows and queries: Gaussian numbers, and the Census as it is."""
+    """Yield names, rows and queries: Gaussian numbers, and the raw Census."""
     train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
     for n_rows in (2000, 7143, 32561):
         rng = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def tables(data):
 
 
 def encoded(X, X_val):
-    """Both tables as numbers of unit variance, text by its code."""
+    """Return both tables as numbers of unit variance, strings as codes."""
     both = pd.concat([pd.DataFrame(X), pd.DataFrame(X_val)])
     for name in both.columns:
         if not pd.api.types.is_numeric_dtype(both[name]):
@@ -81,7 +81,7 @@ def query_tasks(game, ranking=None):
 
 
 class Ranked:
-    """The library's exact ranking of one query after the other."""
+    """Exact ranking of single queries."""
 
     def __init__(self, game):
         tasks = query_tasks(game)
@@ -107,7 +107,7 @@ class Ranked:
 
 
 class Binned:
-    """The library's ranking by bins, of one query after the other."""
+    """Binned ranking of single queries."""
 
     def __init__(self, game, ranking):
         tasks = query_tasks(game, ranking)
@@ -124,7 +124,7 @@ class Binned:
 
 
 def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
-    """Best nanoseconds per row and coalition of the library's rankings and of the bare engine."""
+    """Return the best nanoseconds per row and coalition of rankings and of the bare engine."""
     game = KNNGame(X, y, X_val, y_val, n_neighbors=10)
     ours = [Binned(game, r) if r else Ranked(game) for r in rankings]
     numbers, asked = encoded(X, X_val)
@@ -141,7 +141,7 @@ def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
 
 
 def million():
-    """A million rows x 20: numbers, whole numbers and a few categories."""
+    """Return 1 million rows x 20: floats, integers and a few categories."""
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=(1_000_004, 20))
     numbers[:, 12:16] = np.round(2 * numbers[:, 12:16])
@@ -152,7 +152,7 @@ def million():
 
 
 def agreement(data, n_queries=200):
-    """Rank bins against exact ranking on the whole Census: how far values are apart."""
+    """Compare the values of binned and exact ranking on the whole Census."""
     train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
     test = test.sample(n_queries, random_state=0)
     given = (train.drop(columns="income"), train["income"])

@@ -1,4 +1,4 @@
-"""The five tables on which time to accuracy is measured, and four that chose no parameter."""
+"""Tables of the benchmarks: five for time to accuracy, and four that chose no parameter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Data(NamedTuple):
 
     @property
     def encoded(self):
-        """Both tables as numbers, text by its code."""
+        """Return both tables as numbers, strings as codes."""
         both = pd.concat([self.X, self.X_val])
         for name in both.columns:
             if not pd.api.types.is_numeric_dtype(both[name]):

@@ -1,10 +1,9 @@
-"""The whole Census: 32,561 x 14 raw cells, 16,281 queries, 14 coalitions each, on two threads.
+"""Value the whole Census: 32,561 x 14 raw cells, 16,281 queries, 14 coalitions, two threads.
 
     python benchmarks/census.py --data ../shared/data
 
-Before and after the run a bare engine (float32 distances, added up and sorted, no more) ranks the
-same queries on the same two threads. Memory is the peak of the process beyond what it held once
-everything was imported.
+Before and after the run a bare engine (which only adds up and sorts float32 distances) ranks the
+same queries on the same two threads. Memory is the peak of the process beyond the imports.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def peak_megabytes():
 
 
 def bare_seconds(numbers, asked):
-    """Time of the bare engine for all queries, in two threads."""
+    """Return the time of the bare engine for all queries, in two threads."""
 
     def rank(places):
         engine, rng = BareEngine(numbers), np.random.default_rng(0)

@@ -1,10 +1,10 @@
-"""The Census repeated and jittered to ten million rows with raw strings, valued end to end.
+"""Value the Census, repeated and jittered to 10 million rows with raw strings, end to end.
 
     python benchmarks/census_shards.py FOLDER --data ../shared/data --rows 10000000 --queries 64
 
-Parquet files are written to FOLDER where they are not there yet; that is not timed. What is timed
-is what a user writes: two lines. Every copy of a row gets other numbers: ages and hours move by up
-to two, weights and gains by some percent; text, gaps and labels stay as they are.
+Parquet files are written to FOLDER unless they exist, which is not timed. The time is that of the
+two lines a user writes. Every copy of a row gets other numbers: ages and hours move by up to two,
+weights and gains by some percent; strings, missing values and labels stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS_PER_GROUP = 62_500
 
 
 def jittered(rows, rng):
-    """A copy of some rows with other numbers."""
+    """Return a copy of some rows with other numbers."""
     rows = rows.copy()
     for name, width in (("age", 2), ("hours_per_week", 2)):
         rows[name] += rng.integers(-width, width + 1, len(rows))
@@ -34,7 +34,7 @@ def jittered(rows, rng):
 
 
 def write(folder, train, n_rows, n_files=16, seed=0):
-    """Write rows of jittered copies, one after the other."""
+    """Write rows of jittered copies in sequence."""
     folder.mkdir(parents=True, exist_ok=True)
     rng, done = np.random.default_rng(seed), 0
     schema = pa.Schema.from_pandas(train, preserve_index=False)

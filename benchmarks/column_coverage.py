@@ -1,9 +1,10 @@
-"""How often 95 % intervals of sampled columns hold: designs and semivalues, 14 columns.
+"""Measure the coverage of 95% intervals of sampled columns, by sampler and semivalue.
 
     python benchmarks/column_coverage.py [repetitions] [sweeps]
 
-Values of rows are computed once for every coalition of columns, so that truth is known and a
-repetition costs no ranking: coalitions are drawn and renamed as KNNValuer does it, query by query.
+Values of rows are computed once for every coalition of 14 columns. The ground truth is therefore
+known, and a repetition needs no ranking: coalitions are drawn and renamed per query, as KNNValuer
+does it.
 """
 
 import sys
@@ -34,7 +35,7 @@ CASES = [
 
 
 def row_values(matches):
-    """Shapley values of rows from whether labels match, nearest first, line by line."""
+    """Return Shapley values of rows from label matches, nearest first."""
     n = matches.shape[1]
     values = np.empty(matches.shape)
     values[:, -1] = matches[:, -1] / max(n, K)
@@ -45,7 +46,7 @@ def row_values(matches):
 
 
 def game(seed=0):
-    """Values of all rows for every query and coalition of columns; their sum comes last."""
+    """Return values of all rows for every query and coalition of columns; their sum comes last."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(N_ROWS + N_QUERIES, N_COLUMNS))
     slopes = 0.7 ** np.arange(N_COLUMNS)
@@ -67,7 +68,7 @@ def game(seed=0):
 
 
 def swept(drawn, found, rng):
-    """One sweep: every query is ranked on the design under names of its own."""
+    """Return the estimates of one pass: every query draws coalitions under its own names."""
     total = np.zeros((N_COLUMNS, N_ROWS + 1))
     for values in found:
         order = rng.permutation(N_COLUMNS)
@@ -85,7 +86,7 @@ def exact(found, semivalue):
 
 
 def main(repetitions=200, sweeps=10):
-    """Print one line for each design and semivalue."""
+    """Print one line for each sampler and semivalue."""
     found = game()
     print(f"{repetitions} repetitions of {sweeps} sweeps; 95 % intervals, normal and as told")
     print("design, semivalue                columns        cells          error / standard error")

@@ -1,9 +1,9 @@
-"""Variance times sorts of the designs over columns, as a share of that of random orders.
+"""Measure variance times sorts of the column samplers, relative to random orders.
 
     python benchmarks/designs.py --data ../shared/data heart lawschool pol jannis breast30 credit
 
-All designs are unbiased, so that variance between sweeps is all there is. The parameters of
-QuadratureSubsets were chosen on breast9, wine and breast30; the last four tables had no part in it.
+All samplers are unbiased, so variance between passes is the whole error. The parameters of
+QuadratureSubsets were chosen on breast9, wine and breast30; the last four tables were not used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of docs/explanation: ties, empty coalitions, raw columns and labels of neighbours.
+"""Compute figures of docs/explanation: ties, empty coalitions, raw columns and labels.
 
 python benchmarks/explanation.py --data ../shared/data
 """
@@ -25,7 +25,7 @@ def fit(given, **settings):
 
 
 def ties(name, given, n_orders):
-    """How many rows tie, and how far values move with the order of rows if it breaks ties."""
+    """Count tied rows, and measure how values move if the order of rows breaks ties."""
     game = KNNGame(given.X, given.y, given.X_val, given.y_val, n_neighbors=K)
     n_rows, n_columns = game.shape
     rng = np.random.default_rng(0)
@@ -59,7 +59,7 @@ def repeated(line):
 
 
 def first_come(distances, match):
-    """Shapley values of rows for one query, ties ranked in the order of rows."""
+    """Return Shapley values of rows for one query, ties ranked by row order."""
     order = np.argsort(distances, kind="stable")
     ranks = np.arange(1, len(order))
     steps = -np.diff(match[order].astype(float)) * np.minimum(K, ranks) / (K * ranks)
@@ -80,10 +80,10 @@ def empty_coalitions(name, given):
 
 
 def published(given, folder):
-    """What the 2D-Shapley authors' published values add up to, and how far equal rows differ."""
+    """Print the sum of the authors' published values, and the difference of equal rows."""
     file = folder / "breast_cancer_2dshapley_values_clean.csv.gz"
     values = pd.read_csv(file).drop(columns="row").to_numpy()
-    # Their distances are of numbers as they are, and nothing is worth 0.
+    # Their distances use raw numbers, and the empty coalition has utility 0.
     score = fit(given, scale=None, empty="zero").total
     rows = given.X.assign(label=given.y).reset_index(drop=True)
     equal = rows.groupby(list(rows.columns)).indices.values()
@@ -94,7 +94,7 @@ def published(given, folder):
 
 
 def raw_columns(given, column):
-    """Share of a column in the total: as it is, and as the sum of its one-hot columns."""
+    """Print the share of a column in the total: raw, and as the sum of its one-hot columns."""
     settings = {"design": LeverageSubsets(), "sweeps": 4, "scale": "std"}
     raw = fit(given, **settings)
     both = pd.get_dummies(pd.concat([given.X, given.X_val]), columns=[column], dtype=float)
@@ -108,7 +108,7 @@ def raw_columns(given, column):
 
 
 def labels(name, given):
-    """How well values find labels that were changed, as an area under the curve."""
+    """Print the area under the curve for finding changed labels by their values."""
     scores = []
     for seed in range(5):
         rng = np.random.default_rng(seed)

@@ -1,12 +1,12 @@
-"""What ModelGame costs beyond the model itself: one utility against a bare clone, fit and score.
+"""Measure the overhead of ModelGame: one utility against a bare clone, fit and score.
 
     python benchmarks/fit_overhead.py --data ../shared/data
 
-The bare way has its cuts of the table ready beforehand; ours cuts rows and columns, chooses the
-columns that the model names, checks the labels and keeps account of failures. The two are timed in
-turns, coalition by coalition, in one thread; for each coalition the best of several rounds counts,
-and the figures are means over the coalitions. More than 3 ms and more than 10 % would be too much.
-LightGBM takes part where it is installed.
+The bare version has its subtables ready; ModelGame selects rows and columns, restricts the model's
+column selections, checks the labels and counts failures. The two are timed in turns, coalition by
+coalition, in one thread. For each coalition the best of several repetitions counts; the figures are
+means over the coalitions. More than 3 ms and more than 10% would be too much. LightGBM is included
+if installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROUNDS = 7
 
 
 def cases(folder):
-    """Name, model and data."""
+    """Yield name, model and data."""
     numbers = benchmark_data.load("breast30", folder)
     arrays = numbers.X.to_numpy(), numbers.y, numbers.X_val.to_numpy(), numbers.y_val
     yield "NumPy, logistic regression", scaled(LogisticRegression()), arrays
@@ -62,7 +62,7 @@ def scaled(model):
 
 
 def coalitions(shape):
-    """Row coalitions that meet the same few column coalitions in turn, as in a grid."""
+    """Return row coalitions combined with the same few column coalitions."""
     rng = np.random.default_rng(0)
     many_columns = rng.random((N_COLUMN_COALITIONS, shape[1])) < 0.6
     many_columns[~many_columns.any(axis=1)] = True
@@ -71,7 +71,7 @@ def coalitions(shape):
 
 
 def compare(model, X, y, X_val, y_val):
-    """Milliseconds of a utility and of the bare way."""
+    """Return milliseconds of a utility and of the bare version."""
     groups = np.arange(len(y)) % N_ROW_GROUPS
     game = ModelGame(model, X, y, X_val, y_val, row_groups=groups)
     scorer = get_scorer("accuracy")

@@ -1,13 +1,12 @@
-"""What the machinery costs: runs with a checkpoint against plain loops over the same work.
+"""Measure the overhead of the runtime: runs with a checkpoint against plain loops.
 
     python benchmarks/machinery.py --seconds 30 --rounds 3
 
-The work is kernel calls (KNNValuer) or fits of a model (MonteCarloValuer). The bare way does the
-same calls in plain loops, one on each core at the same time: threads for kernels, forked processes
-for models. It asks nobody, writes nothing and folds nothing. The others are whole fits: tasks named
-by number, answers on disk before they are folded, states after rounds. All take turns, and the best
-round of each counts. Processes and cluster are started before. At most 1.10 (threads), 1.25
-(processes) and 1.35 (Dask) are wanted.
+The work is kernel calls (KNNValuer) or fits of a model (MonteCarloValuer). The bare version makes
+the same calls in plain loops, one per core: threads for kernels, forked processes for models. It
+writes and folds nothing. The others are complete fits with a checkpoint. All take turns, and the
+best repetition of each counts. Processes and cluster are started before. The goals are at most 1.10
+(threads), 1.25 (processes) and 1.35 (Dask).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def table(n_rows, n_columns, n_queries):
 
 @dataclass
 class Neighbours:
-    """Kernel calls: one sweep over more and more queries."""
+    """Kernel calls: one pass over more and more queries."""
 
     n_queries: int = 200
 
@@ -67,7 +66,7 @@ class Neighbours:
         return table(10_000, 14, self.n_queries)
 
     def bare(self):
-        """Seconds of two threads that call the kernels."""
+        """Return the seconds of two threads that call the kernels."""
         valuer = self.valuer()
         game = valuer._game(**self.data())
         tasks = valuer._tasks(game, valuer._settings())
@@ -78,7 +77,7 @@ class Neighbours:
             for number in numbers[start::N_CORES]:
                 tasks.contribution(tasks(number))
 
-        # As inside tasks: libraries with threads of their own would get in each other's way.
+        # As in tasks: multithreaded libraries would compete for the cores.
         with threadpool_limits(1):
             return seconds_of(
                 [threading.Thread(target=loop, args=(start,)) for start in range(N_CORES)]
@@ -105,7 +104,7 @@ class Fits:
         return table(1000, 14, 500) | groups
 
     def bare(self):
-        """Seconds of two processes that train on each coalition once."""
+        """Return the seconds of two processes that train on each coalition once."""
         game = self.valuer()._game(**self.data())
         design = PermutationGrids((10, 7), 0, antithetic=True)
         pairs = [pair for number in range(self.n_tasks) for pair in design(number)]
@@ -139,7 +138,7 @@ def seconds_of_fit(job, executor):
 
 
 def best_seconds(job, executors, seconds, rounds):
-    """Best time of the bare loops, and of each executor, over rounds in turns."""
+    """Return the best time of the bare loops and of each executor, timed in turns."""
     for _ in range(2):
         job.grow(seconds / job.bare())
     bare, best = np.inf, [np.inf for _ in executors]
@@ -157,7 +156,7 @@ def report(name, job, executors, seconds, rounds):
 
 
 def main():
-    # Runs are short, and their values do not matter here.
+    # Runs are short; their values do not matter here.
     warnings.filterwarnings("ignore", "all differences between blocks are within noise")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0, help="work for each core")

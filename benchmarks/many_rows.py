@@ -1,9 +1,9 @@
-"""How time and memory grow with rows: a made-up table of 20 columns, 20 queries, one sweep.
+"""Measure time and memory by rows: a synthetic table of 20 columns, 20 queries, one pass.
 
     python benchmarks/many_rows.py --rows 10000 100000 1000000
 
-Each size runs in a process of its own, on all cores, with the default design (160 coalitions per
-query). Memory is the peak of that process beyond what it held once the table was made.
+Each size runs in its own process, on all cores, with the default sampler (160 coalitions per
+query). Memory is the peak of that process beyond the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ N_COLUMNS, N_QUERIES, COALITIONS_PER_COLUMN = 20, 20, 8
 
 
 def table(n_rows, seed):
-    """Half of the columns numbers, half small whole numbers; the label hangs on two of them."""
+    """Return a table, half floats and half small integers; the label depends on two columns."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, N_COLUMNS))
     X[:, N_COLUMNS // 2 :] = X[:, N_COLUMNS // 2 :].round()

@@ -1,10 +1,10 @@
-"""Peak memory of the process that folds: eight tasks in flight, each with a result of 200 MB.
+"""Measure peak memory of the main process: eight tasks in flight, results of 200 MB.
 
     python benchmarks/memory.py --megabytes 200
 
-Four workers, two requests for each. Tasks add Moments of random numbers; what is measured is the
-resident memory of this process beyond what it had before, in units of the result, with a checkpoint
-and without. At most 4 is wanted. Threads live in this process, and each holds a result of its own.
+There are four workers with two tasks each. Tasks add Moments of random numbers. The figure is the
+additional resident memory of this process, in units of the result, with a checkpoint and without.
+The goal is at most 4. Threads live in this process, and each holds its own result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ N_WORKERS, N_COLUMNS, N_TASKS = 4, 20, 16
 
 
 class Peak(threading.Thread):
-    """Looks at the memory of this process every few milliseconds."""
+    """Sampler of the memory of this process, every few milliseconds."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -49,7 +49,7 @@ class Peak(threading.Thread):
 
 
 def times_the_result(executor, n_bytes, checkpoint=None, n_tasks=N_TASKS):
-    """Run tasks of so large a result; return peak memory in units of it."""
+    """Run tasks with results of this size; return peak memory in units of it."""
     shape = n_bytes // (3 * 8 * N_COLUMNS), N_COLUMNS
 
     def work(task):

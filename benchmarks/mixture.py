@@ -1,13 +1,12 @@
-"""A mixture of four clusters as Parquet files, of any length, and what it costs to read them.
+"""Write a mixture of four clusters as Parquet files, and measure the cost of reading them.
 
     python benchmarks/mixture.py FOLDER --rows 10000000 --files 16
     python benchmarks/mixture.py FOLDER --rows 10000000 --files 16 --measure
 
-Twenty columns: twelve of float32, four of small whole numbers, four of text; two of them with 3 %
-gaps. The target is "low" or "high". Rows are drawn in chunks of 500,000; a chunk depends on the
-seed and on its number alone, whatever is drawn besides. With ``--measure`` the files that are there
-are summarised, loaded and prepared, shard by shard in one thread: time on the clock, time that the
-processor was busy, and the most memory that was held.
+Twenty columns: twelve of float32, four of small integers, four of strings; two of them with 3%
+missing values. The target is "low" or "high". Rows are drawn in chunks of 500,000; a chunk depends
+only on the seed and its number. With ``--measure`` the existing files are summarized, loaded and
+prepared, shard by shard in one thread: wall time, CPU time and peak memory.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LEVELS = (3, 6, 12, 40)
 
 
 def clusters(seed):
-    """Where clusters lie, and how their labels and levels are spread."""
+    """Return the centers of clusters and the distributions of their labels and levels."""
     rng = np.random.default_rng([seed, 2**31])
     return {
         "centres": rng.normal(size=(N_CLUSTERS, N_NUMBERS)),
@@ -44,7 +43,7 @@ def clusters(seed):
 
 
 def chunk(seed, number, n_rows=CHUNK):
-    """Rows of one chunk as an Arrow table; fewer rows are the first ones of the chunk."""
+    """Return rows of one chunk as an Arrow table; fewer rows are the first ones."""
     rng = np.random.default_rng([seed, number])
     world = clusters(seed)
     cluster = rng.integers(0, N_CLUSTERS, CHUNK)
@@ -72,7 +71,7 @@ def chunk(seed, number, n_rows=CHUNK):
 
 
 def write(folder, n_rows, n_files, seed=0, rows_per_group=ROWS_PER_GROUP):
-    """Write the first rows of the mixture into so many files; return the folder."""
+    """Write the first rows of the mixture into this many files; return the folder."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     ends = np.linspace(0, n_rows, n_files + 1).round().astype(int).tolist()
@@ -93,13 +92,13 @@ def write(folder, n_rows, n_files, seed=0, rows_per_group=ROWS_PER_GROUP):
 
 
 def queries(n_queries, seed=0):
-    """Validation rows and labels, from a chunk that no table reaches."""
+    """Return validation rows and labels, from a chunk beyond all tables."""
     rows = chunk(seed, 2**30, n_queries)
     return rows.drop_columns("label"), rows["label"].to_pylist()
 
 
 def measure(folder):
-    """Time and memory of each step, shard by shard."""
+    """Measure time and memory of each step, shard by shard."""
     from cellworth import ShardedTable
     from cellworth.sharded.layouts import Layout
     from cellworth.sharded.shards import ShardRows, load
@@ -116,7 +115,7 @@ def measure(folder):
         seconds[step] += np.array([time.perf_counter(), time.process_time()]) - start
         return result
 
-    # Kernels are compiled, or fetched from their cache, before the clock runs.
+    # Compile the kernels, or load them from their cache, before timing.
     summarise(ShardedTable.from_parquet(table.files[0].address, target="label"), 0)
     summary = timed("summarise", summarise, table, 0)
     for shard in range(1, table.n_shards):

@@ -1,10 +1,10 @@
-"""Fits that estimates need on four games whose values are known, and whether their errors hold.
+"""Measure the fits that estimates need on four games with known values, and their coverage.
 
     python benchmarks/model_games.py --tables tables fits asked errors nothing
 
 Writes all utilities of the games into the folder of tables once (about half an hour on one core).
 Each game comes in five random partitions of its rows and columns into groups; four runs on each
-make 20 repetitions. As in the 2D-Shapley paper, no rows or no columns are worth 0.
+make 20 repetitions. As in the 2D-Shapley paper, empty coalitions have utility 0.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SMALL_BUDGETS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2500)
 
 
 def utilities(name, partition, folder):
-    """All utilities of a game, from the folder or computed and written there."""
+    """Return all utilities of a game, from the folder or computed and written there."""
     file = folder / f"{name}_{partition}.npy"
     if not file.exists():
         loader, (n_rows, n_columns), model = GAMES[name]
@@ -76,20 +76,20 @@ def utilities(name, partition, folder):
 
 
 def unexplained(values, exact):
-    """1 - R squared: squared error as a share of that of equal shares of the total."""
+    """Return 1 - R squared: squared error relative to that of equal shares of the total."""
     return float(np.mean((values - exact) ** 2) / np.mean((exact - exact.mean()) ** 2))
 
 
 def estimate(game, design, budget, seed):
     rule = AfterUtilities(int(budget))
-    # Budgets below a task, which are asked for on purpose, come with a warning.
+    # Budgets below one task are intended here, and warn.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return value_game(game, design=design, stop=rule, random_state=seed, progress=False)
 
 
 def fits_needed(game, exact, design, seed):
-    """Smallest budget of the ladder that reaches the wanted R squared, by halving."""
+    """Return the smallest budget that reaches the wanted R squared, by bisection."""
     low, high = 0, len(LADDER) - 1
     if LADDER[high] > design.most_utilities:
         high = int(np.searchsorted(LADDER, design.most_utilities, side="right")) - 1
@@ -98,7 +98,7 @@ def fits_needed(game, exact, design, seed):
     while low < high:
         middle = (low + high) // 2
         reached = estimate(game, design, LADDER[middle], seed)
-        # A run that is too short for any value has NaN.
+        # A run that is too short for any value returns NaN.
         if unexplained(reached.values, exact) <= 1 - WANTED:
             high = middle
         else:
@@ -107,7 +107,7 @@ def fits_needed(game, exact, design, seed):
 
 
 def fits_of_plain_grids(game, exact):
-    """Fits that the paper's grids need in the mean: their squared error is variance over tasks."""
+    """Return the mean fits of plain permutations: their squared error is variance over tasks."""
     run = value_game(
         game, design=PlainGrids(), stop=AfterTasks(2000), random_state=0, progress=False
     )
@@ -165,7 +165,7 @@ def report_errors(folder, names):
 
 
 def coverage(folder, name, design, budget):
-    """Share of exact values within 1.96 standard errors; NaN where none are reported."""
+    """Return the share of exact values within 1.96 standard errors; NaN if none are reported."""
     inside = []
     for _, game, exact in games(folder, [name]):
         for seed in SEEDS:

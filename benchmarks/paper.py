@@ -12,7 +12,7 @@ import numpy as np
 
 
 def one_permutation(X, y, queries, labels, *, n_neighbors, order):
-    """Marginal values of all cells along one order of the columns, mean over queries."""
+    """Return marginal values of all cells along one order of the columns, mean over queries."""
     cells = np.zeros(X.shape[::-1])
     for query, label in zip(queries, labels, strict=True):
         squares = np.square(X - query).T
@@ -27,7 +27,7 @@ def one_permutation(X, y, queries, labels, *, n_neighbors, order):
 
 
 def knn_values(distances, match, n_neighbors):
-    """Shapley values of the rows for one query, from the farthest row to the nearest."""
+    """Return Shapley values of the rows for one query, from the farthest row to the nearest."""
     farthest_first = np.argsort(-distances)
     ranked = match[farthest_first]
     changes = ranked[1:] - ranked[:-1]

@@ -1,9 +1,10 @@
-"""How often 95 % intervals of a Gaussian process hold, for blocks and for sums of rows and columns.
+"""Measure the coverage of 95% intervals of a Gaussian process, for blocks and sums.
 
     python benchmarks/process_coverage.py [repetitions]
 
-Games of formulas (4 x 4 players, 170 of 225 utilities), another one in every repetition, and models
-on small tables (5 x 4 players, 220 of 465 utilities), in three partitions. Truth is enumerated.
+The games are formulas (4 x 4 players, 170 of 225 utilities), redrawn in every repetition, and
+models on small tables (5 x 4 players, 220 of 465 utilities), in three partitions. The ground truth
+is enumerated.
 """
 
 import sys
@@ -32,7 +33,7 @@ PARTITIONS = 3
 
 
 def formulas(seed):
-    """Utilities of games without a model: smooth, rough, multiplicative, all or nothing."""
+    """Return utilities of games without a model: smooth, rough, multiplicative, all or nothing."""
     rng = np.random.default_rng(seed)
     rows, columns = rng.gamma(1, size=4), rng.gamma(1, size=4)
     meet = MEMBERS @ rng.normal(size=(4, 4)) @ MEMBERS.T
@@ -47,7 +48,7 @@ def formulas(seed):
 
 
 def model_table(name, partition):
-    """All utilities of a model that learns from five groups of rows and four of columns."""
+    """Return all utilities of a model trained on five groups of rows and four of columns."""
     loader, model = MODELS[name]
     X, y = loader(return_X_y=True)
     X, X_val, y, y_val = train_test_split(X, y, test_size=0.4, stratify=y, random_state=partition)
@@ -60,7 +61,7 @@ def model_table(name, partition):
 
 
 def covered(table, budget, seed):
-    """Whether intervals hold: shares of blocks, of rows and of columns; None if not told."""
+    """Return the covered shares of blocks, rows and columns; None if not reported."""
     table = table.copy()
     table[0], table[:, 0] = 0.0, 0.0
     game = TableGame(table)

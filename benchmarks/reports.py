@@ -1,9 +1,9 @@
-"""How long a report of the Census takes to make and to open, and how large it is.
+"""Measure the time to make and open a report of the Census, and its size.
 
     python benchmarks/reports.py --data ../shared/data --picture report.png
 
-Needs Chromium on the path and playwright. The valuation is a short one (20 validation rows, three
-sweeps), which changes neither size nor speed of its report.
+Needs Chromium on the path and playwright. The valuation is short (20 validation rows, three
+passes), which changes neither size nor speed of its report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run over shards sends from worker to worker and to the driver, and what its plan says.
+"""Count the bytes that a sharded run sends, and compare them with its plan.
 
     python benchmarks/shard_bytes.py              # 200,000 rows in 8 and 16 shards, 4 processes
     python benchmarks/shard_bytes.py --rows 50000 --queries 64
@@ -65,7 +65,7 @@ def handed(dask_worker):
 
 
 class Counting:
-    """Counts what a run on a cluster sends, by kind."""
+    """Counter of the bytes that a run on a cluster sends, by type."""
 
     def __init__(self, client):
         self._client = client

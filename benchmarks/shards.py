@@ -1,13 +1,13 @@
-"""Values of a table in shards: how fast, in how much memory, and how both grow.
+"""Measure time and memory of values of a sharded table, and how both grow.
 
     python benchmarks/shards.py FOLDER --rows 10000000 --shards 16 --queries 64 --gigabytes 2
     python benchmarks/shards.py FOLDER --growth
     python benchmarks/shards.py FOLDER --accuracy --rows 1000000 --queries 16
 
-The mixture of benchmarks/mixture.py is written to FOLDER as Parquet where it is not there yet. Each
-measurement is a process of its own, with one thread and a hard limit of its address space. A cell
-evaluation is one cell's part in one query's ranking: rows x columns x queries, for the prefixes of
-one order of the columns each. Seconds are those of the processor, of all that a round does.
+The mixture of benchmarks/mixture.py is written to FOLDER as Parquet unless it exists. Each
+measurement is its own process, with one thread and a hard limit of its address space. A cell
+evaluation is one cell in the ranking of one query: rows x columns x queries, each for the prefixes
+of one order of the columns. Seconds are CPU times of both passes over the shards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PHASES = ("prepare", "look", "merge", "resolve", "settle")
 
 
 def written(folder, n_rows, n_files=16):
-    """Folder of a mixture with so many rows; it is written once."""
+    """Return the folder of a mixture with this many rows, written once."""
     path = Path(folder) / f"{n_rows}"
     if not (path / "done").exists():
         mixture.write(path, n_rows, n_files, rows_per_group=max(min(62_500, n_rows // 64), 100))
@@ -59,7 +59,7 @@ def timed(seconds):
 
 
 def judges(folder, n_queries):
-    """Validation rows and labels; they are written once, because to draw some is to draw many."""
+    """Return validation rows and labels, written once, because drawing them is slow."""
     path = Path(folder) / f"{n_queries}-queries.parquet"
     if not path.exists():
         X_val, y_val = mixture.queries(n_queries)
@@ -69,7 +69,7 @@ def judges(folder, n_queries):
 
 
 def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
-    """Value the cells of a table in this process; figures by name."""
+    """Value the cells of a table in this process; return figures by name."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
     from cellworth import KNNValuer, Permutations, Serial, ShardedTable
@@ -79,7 +79,7 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     valuer = KNNValuer(
         10, design=Permutations(1), sweeps=1, random_state=0, executor=Serial(), progress=False
     )
-    # Kernels are compiled, or read from where they are kept, before anything is timed.
+    # Compile the kernels, or load them from their cache, before timing.
     small = ShardedTable.from_parquet(
         written(Path(folder).parent, 10_000, 2), target="label", columns=names
     )
@@ -107,13 +107,13 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
 
 
 def peak_kilobytes():
-    """Most memory that this process has held; what its parent held before is not in it."""
+    """Return the peak memory of this process, without its parent's."""
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 def in_process(folder, **given):
-    """The same, in a process of its own."""
+    """Measure in a separate process."""
     judges(folder.parent, given["n_queries"])
     written(folder.parent, 10_000, 2)
     code = f"import json, shards; print(json.dumps(shards.measured({str(folder)!r}, **{given!r})))"
@@ -123,7 +123,7 @@ def in_process(folder, **given):
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent,
-        # Arrow's own allocator reserves addresses by the gigabyte, whatever is used of them.
+        # Arrow's own allocator reserves gigabytes of address space.
         env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"},
     )
     if done.returncode:
@@ -143,7 +143,7 @@ def show(told):
 
 
 def exact_values(rows, X_val, y_val):
-    """Values by sorting all rows on every prefix, with the distances that bins are made of."""
+    """Return values by sorting all rows on every prefix, with the distances of the bins."""
     from cellworth import KNNGame, Permutations, Shapley
     from cellworth.neighbours import kernels
     from cellworth.valuers.queries import QueryTasks
@@ -164,7 +164,7 @@ def exact_values(rows, X_val, y_val):
             query = tasks.questions.judges.query(training.rulers, 0, place)
             measured = distances.measured(0, place)[order]
             for members, counted in zip(coalitions.members, weights, strict=False):
-                # Places among the distinct distances: these fit into a key beside the row.
+                # Indices of the distinct distances fit into a key beside the row.
                 dense = np.unique(measured[members].sum(axis=0), return_inverse=True)[1]
                 keys = np.sort((dense << training.shift) | training.payload(query))[None]
                 chances = training.chances
@@ -178,7 +178,7 @@ def exact_values(rows, X_val, y_val):
 
 
 def accuracy(folder, n_queries):
-    """Values of a table in shards against those of exact ranking, which holds it in memory."""
+    """Compare values of a sharded table with exact ranking in memory."""
     from cellworth import KNNValuer, Permutations, RankBins, ShardedTable
 
     X_val, y_val = judges(folder.parent, n_queries)
@@ -206,9 +206,9 @@ def accuracy(folder, n_queries):
 
 
 def growth(folder, n_queries=64):
-    """Cost per row at several lengths and widths, in turns; the best of two counts.
+    """Measure the cost per row at several lengths and widths, in turns; the best of two counts.
 
-    Shards have about as many rows each, as they would have on a cluster.
+    Shards have about as many rows as they would have on a cluster.
     """
     lengths, widths = [100_000, 316_000, 1_000_000, 3_160_000, 10_000_000], [5, 10, 20]
     asked = [(n_rows, 20) for n_rows in lengths] + [(1_000_000, m) for m in widths[:-1]]

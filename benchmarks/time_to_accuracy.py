@@ -1,13 +1,14 @@
-"""Sorts and CPU seconds to the error of the paper's 500 shared permutations.
+"""Measure sorts and CPU seconds to the error of the paper's 500 shared permutations.
 
     python benchmarks/time_to_accuracy.py --data ../shared/data breast9 wine breast30 credit adult
 
-Truth is enumeration where the columns allow it, else a long run. The target is the variance of one
-permutation shared by all queries, divided by 500. For each design the number of coalitions per
-query is found at which the mean squared error over 20 repetitions meets the target; then one fit
-with it is timed against one permutation of benchmarks/paper.py, in one thread, interleaved, best of
-several. The last column is nanoseconds per row, column and query of that permutation. Where the
-numbers of coalitions are known, --coalitions leaves out the search, which takes most of the time:
+The ground truth is enumeration if the number of columns allows it, else a long run. The target is
+the variance of one permutation shared by all queries, divided by 500. For each sampler the number
+of coalitions per query is found at which the mean squared error over 20 repetitions meets the
+target; then one fit with it is timed against one permutation of benchmarks/paper.py, in one thread,
+interleaved, best of several. The last column is nanoseconds per row, column and query of that
+permutation. If the numbers of coalitions are known, --coalitions skips the search, which takes most
+of the time:
 
     python benchmarks/time_to_accuracy.py --data ../shared/data --coalitions 65 50 breast9
 """
@@ -38,7 +39,7 @@ K = 10
 
 
 class SharedOrder:
-    """One order of the columns for all queries: the paper's design, for its variance."""
+    """One order of the columns for all queries: the paper's sampler, for its variance."""
 
     def __init__(self, order):
         self.order = order
@@ -66,7 +67,7 @@ def values(given, design, seed=0, **settings):
 
 
 def shared_variance(given, n_orders):
-    """Mean over cells of the variance of one shared permutation."""
+    """Return the mean over cells of the variance of one shared permutation."""
     from cellworth.valuers.questions import Questions
 
     relabel = Questions.orders
@@ -92,13 +93,13 @@ def truth(given):
 def mean_squared_error(given, design, exact, repetitions):
     seen = np.array([values(given, design, seed) for seed in range(repetitions)])
     error = ((seen - exact) ** 2).mean()
-    # The variance of the mean is taken off: what is left does not shrink with more queries.
+    # Subtract the variance of the mean: the rest does not shrink with more queries.
     bias = ((seen.mean(axis=0) - exact) ** 2).mean() - seen.var(axis=0, ddof=1).mean() / repetitions
     return error, max(bias, 0.0)
 
 
 def coalitions_needed(given, kind, exact, *, noise, target, repetitions):
-    """Smallest number of coalitions, within 2 %, whose error meets the target."""
+    """Return the smallest number of coalitions, within 2%, whose error meets the target."""
     n_columns = given.X.shape[1]
     low, high = 2 * n_columns, 2 * n_columns
     while mean_squared_error(given, kind(high), exact, 5)[0] - noise > target:
@@ -111,7 +112,7 @@ def coalitions_needed(given, kind, exact, *, noise, target, repetitions):
 
 
 def interleaved_seconds(ours, theirs):
-    """Best CPU seconds of each, taken in turns, seven times and for ten seconds at least."""
+    """Return the best CPU seconds of each, in turns, seven times and for ten seconds at least."""
     best, spent, turns = [np.inf, np.inf], 0.0, 0
     while turns < 7 or spent < 10:
         for place, what in enumerate((ours, theirs)):
@@ -143,7 +144,7 @@ def main():
         order = np.random.default_rng(0).permutation(n_columns)
 
         def paper_part(X=X, X_val=X_val, given=given, order=order):
-            # Some queries tell the time of all: each is handled alike.
+            # Time some queries for all: each costs the same.
             few = slice(PAPER_QUERIES)
             paper.one_permutation(
                 X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order

@@ -1,9 +1,9 @@
-"""What validation errors cost: CPU time of exact values with and without them, side by side.
+"""Measure the cost of validation errors: CPU time of exact values with and without them.
 
     python benchmarks/validation_cost.py
 
-Without: the same valuer on the same game, whose utilities carry no deviations. Both are timed in
-turn, in one process; what is printed is the ratio of the least times of all rounds.
+Without them, the same valuer runs on the same game with utilities without deviations. Both are
+timed in turns, in one process. The figure is the ratio of the least times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODELS: dict[str, Any] = {
 
 
 def own_score(model: Any, X: Any, y: Any) -> float:
-    """A scorer without a closed form, as far as cellworth knows."""
+    """Score without a closed form known to cellworth."""
     return float(np.mean(model.predict(X) == y))
 
 
@@ -44,7 +44,7 @@ class Plain:
 
 
 def seconds(game: Any, blocks: Any) -> float:
-    """CPU time of exact values."""
+    """Return the CPU time of exact values."""
     settings = Settings.checked(executor=Serial(), progress=False)
     began = time.process_time()
     exact_valuation(game, blocks, settings, max_utilities=2**20)
