@@ -22,6 +22,7 @@ from cellworth import (
     LeaveOneOutValuer,
     OutOfBagValuer,
     RandomValuer,
+    Runtime,
     Serial,
 )
 
@@ -81,7 +82,7 @@ def main():
     parser.add_argument("--data", type=Path, required=True)
     given = load(parser.parse_args().data)
     # Run in this process, because its time is printed.
-    quiet = {"progress": False, "executor": Serial()}
+    quiet = {"runtime": Runtime(Serial(), progress=False)}
     for settings in TREES:
         valuers = [OutOfBagValuer(random_state=seed, **quiet, **settings) for seed in SEEDS]
         report(f"OutOfBagValuer({settings})", given, valuers)

@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
-from cellworth import KNNGame, KNNValuer, Permutations, RankBins, Shapley
+from cellworth import KNNGame, KNNValuer, Permutations, RankBins, Runtime, Shapley
 from cellworth.neighbours.rounds import Asked
 from cellworth.neighbours.sorting import SortedRows
 from cellworth.neighbours.training import Query
@@ -157,7 +157,12 @@ def agreement(data, n_queries=200):
     test = test.sample(n_queries, random_state=0)
     given = (train.drop(columns="income"), train["income"])
     asked = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
-    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, "progress": False}
+    settings = {
+        "design": Permutations(1),
+        "sweeps": 1,
+        "random_state": 0,
+        "runtime": Runtime(progress=False),
+    }
     exact, binned = (
         KNNValuer(10, ranking=ranking, **settings).fit(*given, **asked).valuation_
         for ranking in (None, RankBins())

@@ -63,9 +63,9 @@ KEYWORDS = {
     "sampler": "design",
     "estimator": "design",
     "n_passes": "sweeps",
-    "partition": "shard",
     "column_types": "kinds",
 }
+RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")
 # Choices that are words.
 BY_VALUE, FROM_NEIGHBORS = "worth", "neighbours"
 bins = cw.RankBins
@@ -75,15 +75,22 @@ suspicion = cw.cell_suspicion
 
 
 def settings_for(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under the names that valuers have for them."""
-    return {KEYWORDS.get(name, name): setting for name, setting in settings.items()}
+    """Return settings under the names that valuers have for them; serial unless told otherwise."""
+    where = {"executor": cw.Serial(), "progress": False}
+    given = {}
+    for name, setting in settings.items():
+        if name in RUNTIME:
+            where[name] = setting
+        else:
+            given[KEYWORDS.get(name, name)] = setting
+    return given | {"runtime": cw.Runtime(**where)}
 
 
 def new_valuer(name: str, settings: Mapping[str, Any]) -> Any:
     """Return a valuer that shows no progress and runs serially unless told otherwise."""
     given = settings_for(settings)
-    if name != "RandomValuer":
-        given = {"executor": cw.Serial(), "progress": False} | given
+    if name == "RandomValuer":
+        del given["runtime"]
     return getattr(cw, name)(**given)
 
 
@@ -94,8 +101,7 @@ def fit(name: str, data: Mapping[str, Any], **settings: Any) -> Any:
 
 def play(game: Any, **settings: Any) -> Any:
     """Return the valuation of a game."""
-    given = {"executor": cw.Serial(), "progress": False} | settings_for(settings)
-    return cw.value_game(game, **given)
+    return cw.value_game(game, **settings_for(settings))
 
 
 def arrays_of(valuation: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from bare_engine import BareEngine, encoded
-from cellworth import KNNValuer, Permutations, Threads
+from cellworth import KNNValuer, Permutations, Runtime, Threads
 from cellworth.neighbours import kernels
 
 N_THREADS = 2
@@ -53,7 +53,11 @@ def main():
     X, X_val = train.drop(columns="income"), test.drop(columns="income")
     before = peak_megabytes()
     valuer = KNNValuer(
-        10, design=Permutations(1), sweeps=1, random_state=0, executor=Threads(N_THREADS)
+        10,
+        design=Permutations(1),
+        sweeps=1,
+        random_state=0,
+        runtime=Runtime(executor=Threads(N_THREADS)),
     )
     began = time.perf_counter()
     valuer.fit(X, train["income"], X_val=X_val, y_val=test["income"])

@@ -12,14 +12,16 @@ import argparse
 from pathlib import Path
 
 import benchmark_data
-from cellworth import KNNValuer, LeverageSubsets, Permutations, QuadratureSubsets
+from cellworth import KNNValuer, LeverageSubsets, Permutations, QuadratureSubsets, Runtime
 
 SWEEPS = 6
 N_QUERIES = 60
 
 
 def variance_times_sorts(given, design):
-    valuer = KNNValuer(design=design, sweeps=SWEEPS, random_state=0, progress=False)
+    valuer = KNNValuer(
+        design=design, sweeps=SWEEPS, random_state=0, runtime=Runtime(progress=False)
+    )
     X_val, y_val = given.X_val.iloc[:N_QUERIES], given.y_val[:N_QUERIES]
     errors = valuer.fit(given.X, given.y, X_val=X_val, y_val=y_val).standard_errors_
     return (errors**2).mean() * design.n_coalitions(given.X.shape[1])

@@ -13,13 +13,13 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 import benchmark_data
-from cellworth import KNNGame, KNNValuer, LeverageSubsets
+from cellworth import KNNGame, KNNValuer, LeverageSubsets, Runtime
 
 K = 10
 
 
 def fit(given, **settings):
-    settings = {"random_state": 0, "progress": False} | settings
+    settings = {"random_state": 0, "runtime": Runtime(progress=False)} | settings
     valuer = KNNValuer(K, **settings)
     return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).valuation_
 

@@ -32,6 +32,7 @@ from cellworth import (
     LeverageSubsets,
     MonteCarloValuer,
     Processes,
+    Runtime,
     Serial,
     Threads,
 )
@@ -57,9 +58,12 @@ class Neighbours:
     def grow(self, factor):
         self.n_queries = int(self.n_queries * factor)
 
-    def valuer(self, **how):
+    def valuer(self, executor=None, checkpoint=None):
         return KNNValuer(
-            design=LeverageSubsets(64), sweeps=1, random_state=0, progress=False, **how
+            design=LeverageSubsets(64),
+            sweeps=1,
+            random_state=0,
+            runtime=Runtime(executor, checkpoint, progress=False),
         )
 
     def data(self):
@@ -93,10 +97,13 @@ class Fits:
     def grow(self, factor):
         self.n_tasks = max(int(self.n_tasks * factor), 1)
 
-    def valuer(self, **how):
+    def valuer(self, executor=None, checkpoint=None):
         model = DecisionTreeClassifier(max_depth=6, random_state=0)
         return MonteCarloValuer(
-            model, stop=AfterTasks(self.n_tasks), random_state=0, progress=False, **how
+            model,
+            stop=AfterTasks(self.n_tasks),
+            random_state=0,
+            runtime=Runtime(executor, checkpoint, progress=False),
         )
 
     def data(self):
@@ -131,7 +138,7 @@ def seconds_of(workers):
 def seconds_of_fit(job, executor):
     data = job.data()
     with tempfile.TemporaryDirectory() as folder:
-        valuer = job.valuer(executor=executor, checkpoint=folder)
+        valuer = job.valuer(executor, folder)
         began = time.perf_counter()
         valuer.fit(**data)
         return time.perf_counter() - began
@@ -169,7 +176,7 @@ def main():
         small = Fits(n_tasks=1)
         for executor in elsewhere.values():
             seconds_of_fit(small, executor)
-        KNNValuer(n_neighbors=1, executor=Serial()).fit(**table(50, 14, 10))
+        KNNValuer(n_neighbors=1, runtime=Runtime(executor=Serial())).fit(**table(50, 14, 10))
         report(
             "kernel calls", Neighbours(), {"Threads(2)": Threads(2), **elsewhere},
             arguments.seconds, arguments.rounds,

@@ -29,6 +29,7 @@ from cellworth import (
     GaussianProcess,
     ModelGame,
     PlainGrids,
+    Runtime,
     TableGame,
     value_game,
 )
@@ -85,7 +86,9 @@ def estimate(game, design, budget, seed):
     # Budgets below one task are intended here, and warn.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return value_game(game, design=design, stop=rule, random_state=seed, progress=False)
+        return value_game(
+            game, design=design, stop=rule, random_state=seed, runtime=Runtime(progress=False)
+        )
 
 
 def fits_needed(game, exact, design, seed):
@@ -109,7 +112,11 @@ def fits_needed(game, exact, design, seed):
 def fits_of_plain_grids(game, exact):
     """Return the mean fits of plain permutations: their squared error is variance over tasks."""
     run = value_game(
-        game, design=PlainGrids(), stop=AfterTasks(2000), random_state=0, progress=False
+        game,
+        design=PlainGrids(),
+        stop=AfterTasks(2000),
+        random_state=0,
+        runtime=Runtime(progress=False),
     )
     variance_of_a_task = 2000 * np.mean(run.standard_errors**2)
     tasks = variance_of_a_task / ((1 - WANTED) * np.var(exact))
@@ -120,7 +127,7 @@ def games(folder, names):
     for name in names:
         for partition in PARTITIONS:
             game = utilities(name, partition, folder)
-            yield name, game, value_game(game, progress=False).values
+            yield name, game, value_game(game, runtime=Runtime(progress=False)).values
 
 
 def report_fits(folder, names):

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import AfterUtilities, GaussianProcess, ModelGame, TableGame, value_game
+from cellworth import AfterUtilities, GaussianProcess, ModelGame, Runtime, TableGame, value_game
 from cellworth.designs import coalition_masks
 
 MEMBERS = coalition_masks(np.arange(16), 4).astype(float)
@@ -66,7 +66,10 @@ def covered(table, budget, seed):
     table[0], table[:, 0] = 0.0, 0.0
     game = TableGame(table)
     run = {"design": GaussianProcess(), "stop": AfterUtilities(budget), "random_state": seed}
-    seen, exact = value_game(game, progress=False, **run), value_game(game, progress=False)
+    seen, exact = (
+        value_game(game, runtime=Runtime(progress=False), **run),
+        value_game(game, runtime=Runtime(progress=False)),
+    )
     found = []
     for one, other in (
         (seen, exact),

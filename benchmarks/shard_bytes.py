@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from cellworth import Dask, KNNValuer, LeverageSubsets, Permutations, ShardedTable
+from cellworth import Dask, KNNValuer, LeverageSubsets, Permutations, Runtime, ShardedTable
 from mixture import queries, write
 
 # What a task's name says about what it hands out.
@@ -113,8 +113,8 @@ class DriverBytes:
 def counted(client, counting, table, n_queries, **settings):
     """Plan a run, do it, and count."""
     X_val, y_val = queries(n_queries)
-    settings = {"sweeps": 2, "random_state": 0, "progress": False, **settings}
-    valuer = KNNValuer(executor=Dask(client), **settings)
+    settings = {"sweeps": 2, "random_state": 0, **settings}
+    valuer = KNNValuer(runtime=Runtime(Dask(client), progress=False), **settings)
     plan = valuer.plan(table, X_val=X_val, y_val=y_val)
     return plan, counting(lambda: valuer.fit(table, X_val=X_val, y_val=y_val))
 

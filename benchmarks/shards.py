@@ -72,12 +72,16 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     """Value the cells of a table in this process; return figures by name."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
-    from cellworth import KNNValuer, Permutations, Serial, ShardedTable
+    from cellworth import KNNValuer, Permutations, Runtime, Serial, ShardedTable
 
     X_val, y_val = judges(Path(folder).parent, n_queries)
     names = X_val.column_names[: n_columns or None]
     valuer = KNNValuer(
-        10, design=Permutations(1), sweeps=1, random_state=0, executor=Serial(), progress=False
+        10,
+        design=Permutations(1),
+        sweeps=1,
+        random_state=0,
+        runtime=Runtime(executor=Serial(), progress=False),
     )
     # Compile the kernels, or load them from their cache, before timing.
     small = ShardedTable.from_parquet(
@@ -179,7 +183,7 @@ def exact_values(rows, X_val, y_val):
 
 def accuracy(folder, n_queries):
     """Compare values of a sharded table with exact ranking in memory."""
-    from cellworth import KNNValuer, Permutations, RankBins, ShardedTable
+    from cellworth import KNNValuer, Permutations, RankBins, Runtime, ShardedTable
 
     X_val, y_val = judges(folder.parent, n_queries)
     rows = pa.concat_tables(
@@ -189,7 +193,12 @@ def accuracy(folder, n_queries):
     table = ShardedTable.from_parquet(folder, target="label", shards=16)
     for bins in (RankBins(), RankBins(1000, 0.01)):
         valuer = KNNValuer(
-            10, design=Permutations(1), sweeps=1, random_state=0, ranking=bins, progress=False
+            10,
+            design=Permutations(1),
+            sweeps=1,
+            random_state=0,
+            ranking=bins,
+            runtime=Runtime(progress=False),
         )
         ours = valuer.fit(table, X_val=X_val, y_val=y_val).valuation_
         one, other = exact.ravel(), ours.values.ravel()

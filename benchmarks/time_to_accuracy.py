@@ -30,6 +30,7 @@ from cellworth import (
     LeverageSubsets,
     Permutations,
     QuadratureSubsets,
+    Runtime,
     Serial,
 )
 
@@ -61,7 +62,12 @@ class SharedOrder:
 
 def values(given, design, seed=0, **settings):
     valuer = KNNValuer(
-        K, design=design, sweeps=1, random_state=seed, executor=Serial(), progress=False, **settings
+        K,
+        design=design,
+        sweeps=1,
+        random_state=seed,
+        runtime=Runtime(executor=Serial(), progress=False),
+        **settings,
     )
     return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).values_
 

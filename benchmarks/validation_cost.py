@@ -17,7 +17,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ModelGame, Serial
+from cellworth import ModelGame, Runtime, Serial
 from cellworth.valuers.exact import exact_valuation
 from cellworth.valuers.settings import Settings
 
@@ -45,7 +45,7 @@ class Plain:
 
 def seconds(game: Any, blocks: Any) -> float:
     """Return the CPU time of exact values."""
-    settings = Settings.checked(executor=Serial(), progress=False)
+    settings = Settings.checked(runtime=Runtime(Serial(), progress=False))
     began = time.process_time()
     exact_valuation(game, blocks, settings, max_utilities=2**20)
     return time.process_time() - began

@@ -8,10 +8,10 @@ the grower from the measurements, and every cell gets its share of the score.
 
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, plots
+from cellworth import KNNValuer, Runtime, plots
 
 X, y = load_wine(return_X_y=True, as_frame=True)
-valuation = KNNValuer(n_neighbors=5, progress=False).fit(X, y).valuation_
+valuation = KNNValuer(n_neighbors=5, runtime=Runtime(progress=False)).fit(X, y).valuation_
 print(valuation)
 
 # %%

@@ -6,6 +6,8 @@ Six groups of rows and five groups of columns make 30 blocks, valued with a naiv
 Exact values take 2,048 fits. How good are estimates with fewer fits, and with which sampler?
 """
 
+from dataclasses import replace
+
 import numpy as np
 from matplotlib import pyplot
 from sklearn.datasets import load_wine
@@ -17,6 +19,7 @@ from cellworth import (
     MemoryCache,
     MonteCarloValuer,
     PlainGrids,
+    Runtime,
     Serial,
     plots,
 )
@@ -24,19 +27,24 @@ from cellworth import (
 X, y = load_wine(return_X_y=True)
 data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
 data |= {"row_groups": np.arange(89) % 6, "column_groups": np.arange(13) % 5}
-shared = {"cache": MemoryCache(), "executor": Serial(), "progress": False}
+shared = Runtime(cache=MemoryCache(), executor=Serial(), progress=False)
 
 # %%
 # ``plan`` times a few fits and estimates the cost.
 
-print(ExactValuer(GaussianNB(), **shared).plan(**data))
+print(ExactValuer(GaussianNB(), runtime=shared).plan(**data))
 
 # %%
 # A run reports its progress after every 16 tasks.
 
 history = []
-valuer = MonteCarloValuer(GaussianNB(), stop=AfterTasks(160), random_state=0, **shared)
-valuation = valuer.set_params(on_round=history.append).fit(**data).valuation_
+valuer = MonteCarloValuer(
+    GaussianNB(),
+    stop=AfterTasks(160),
+    random_state=0,
+    runtime=replace(shared, on_round=history.append),
+)
+valuation = valuer.fit(**data).valuation_
 print(valuation)
 plots.convergence(history)
 
@@ -45,7 +53,7 @@ plots.convergence(history)
 # most of the fits.
 
 paper = []
-valuer.set_params(design=PlainGrids(), on_round=paper.append).fit(**data)
+valuer.set_params(design=PlainGrids(), runtime=replace(shared, on_round=paper.append)).fit(**data)
 figure, axes = pyplot.subplots(1, 2, figsize=(9.0, 3.8), sharey=True, layout="constrained")
 for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain grids"), strict=True):
     plots.convergence(rounds, ax=ax)
@@ -54,7 +62,7 @@ for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain gr
 # %%
 # Compare both estimates with the exact values, from the same cache.
 
-exact = ExactValuer(GaussianNB(), **shared).fit(**data).valuation_
+exact = ExactValuer(GaussianNB(), runtime=shared).fit(**data).valuation_
 for name, estimate in (("centred", valuation), ("plain", valuer.valuation_)):
     off = np.sqrt(np.mean((estimate.values - exact.values) ** 2))
     print(f"{name:8} grids: off by {off:.4f}, values spread by {exact.values.std():.4f}")

@@ -16,6 +16,7 @@ from cellworth import (
     KNNValuer,
     OutOfBagValuer,
     RandomValuer,
+    Runtime,
     cell_suspicion,
     detection_curve,
     plots,
@@ -30,7 +31,7 @@ X_val, X_test, y_val, y_test = train_test_split(X_rest, y_rest, train_size=40, r
 # Remove the cells of highest value first; a removed cell becomes a random draw from its column. A
 # good ranking falls below the gray line of random removal. The test rows were not used before.
 
-quiet = {"progress": False}
+quiet = {"runtime": Runtime(progress=False)}
 valuers = {
     "2D-KNN": KNNValuer(5, **quiet),
     "2D-OOB": OutOfBagValuer(n_trees=200, random_state=0, **quiet),

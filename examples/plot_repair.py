@@ -14,6 +14,7 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from cellworth import (
     KNNValuer,
+    Runtime,
     before_and_after,
     cell_suspicion,
     detection_curve,
@@ -44,7 +45,9 @@ print(wrong.loc[young, "age"].tolist())
 # 200 rows of the other half.
 
 judges = {"X_val": X_test[:200], "y_val": y_test[:200]}
-valuer = KNNValuer(scoring="balanced_neighbor_agreement", sweeps=2, random_state=0, progress=False)
+valuer = KNNValuer(
+    scoring="balanced_neighbor_agreement", sweeps=2, random_state=0, runtime=Runtime(progress=False)
+)
 valuation = valuer.fit(wrong, y, **judges).valuation_
 suspects = suspect_cells(wrong, y, valuation=valuation, k=5)
 for reason in suspects["reason"]:

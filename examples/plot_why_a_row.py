@@ -8,12 +8,12 @@ it to different cells; a waterfall plot shows them one by one.
 
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, explain_column, explain_row, plots
+from cellworth import KNNValuer, Runtime, explain_column, explain_row, plots
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 columns = ["alcohol", "malic_acid", "flavanoids", "color_intensity", "hue", "proline"]
 X = X[columns]
-valuation = KNNValuer(n_neighbors=5, progress=False).fit(X, y).valuation_
+valuation = KNNValuer(n_neighbors=5, runtime=Runtime(progress=False)).fit(X, y).valuation_
 print(valuation.rows().lowest(3))
 
 # %%

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cellworth import KNNValuer, Permutations
+from cellworth import KNNValuer, Permutations, Runtime
 from tables import drawn, load
 
 SETS = ["wine", "breast 30", "heart", "credit", "adult"]
@@ -25,7 +25,9 @@ def figures(name: str, folder: Path) -> dict[str, float]:
     """Return the figures of the whole table, which do not depend on the sampled coalitions."""
     whole = load(name, folder)
     table, *_ = drawn(whole, min(MOST_ROWS, len(whole.y)), seed=0)
-    valuer = KNNValuer(design=Permutations(1), sweeps=1, random_state=0, progress=False)
+    valuer = KNNValuer(
+        design=Permutations(1), sweeps=1, random_state=0, runtime=Runtime(progress=False)
+    )
     valuation = valuer.fit(table.X, table.y).valuation_
     scores = valuation.scores
     return {

@@ -40,7 +40,7 @@ from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import tables
-from cellworth import KNNValuer, OutOfBagValuer, cell_suspicion
+from cellworth import KNNValuer, OutOfBagValuer, Runtime, cell_suspicion
 from cellworth.diagnostics.cells import standardize_values
 
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
@@ -147,10 +147,12 @@ def ecod(X: np.ndarray) -> np.ndarray:
 def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str, np.ndarray]:
     """Return the scores of each detector; high means anomalous."""
     X, y, _, X_val, y_val = given
-    knn = KNNValuer(n_neighbours, random_state=seed, progress=False)
+    knn = KNNValuer(n_neighbours, random_state=seed, runtime=Runtime(progress=False))
     knn.fit(X, y, X_val=X_val, y_val=y_val)
     both, accuracy = (
-        OutOfBagValuer(n_trees=n_trees, distance=distance, random_state=seed, progress=False)
+        OutOfBagValuer(
+            n_trees=n_trees, distance=distance, random_state=seed, runtime=Runtime(progress=False)
+        )
         for distance in (True, False)
     )
     return {

@@ -22,7 +22,16 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import check_cv
 
-from cellworth import AfterTasks, AllSubsets, KNNValuer, MemoryJournal, Owners, Permutations, Serial
+from cellworth import (
+    AfterTasks,
+    AllSubsets,
+    KNNValuer,
+    MemoryJournal,
+    Owners,
+    Permutations,
+    Runtime,
+    Serial,
+)
 from cellworth.certainty import WIDTH_95, both_errors
 from cellworth.valuers import questions
 
@@ -41,13 +50,13 @@ class Setting:
     sampled: bool = False
     cross_validated: bool = False
 
-    def valuer(self, **more):
+    def valuer(self, checkpoint=None, **more):
         """With tasks of one query each."""
         design = Permutations(1) if self.sampled else AllSubsets()
         sweeps = 8 if self.sampled else None
         return KNNValuer(
             N_NEIGHBORS, scoring=self.scoring, design=design, sweeps=sweeps, scale=None,
-            executor=Serial(), progress=False, **more,
+            runtime=Runtime(Serial(), checkpoint, progress=False), **more,
         )  # fmt: skip
 
 
@@ -132,7 +141,7 @@ def runs(setting, rng, table, val):
     X, y = table
     given = {"owners": owners_of(X), **val}
     seed = int(rng.integers(2**31)) if setting.sampled else None
-    valuer = setting.valuer(random_state=seed, checkpoint=MemoryJournal())
+    valuer = setting.valuer(MemoryJournal(), random_state=seed)
     n_tasks = -(-setting.n_val // QUERIES_PER_TASK)
     for n_done in sorted(rng.integers(1, n_tasks, N_STOPS).tolist()):
         yield valuer.set_params(stop=AfterTasks(n_done)).fit(X, y, **given).valuation_

@@ -22,7 +22,15 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import AfterTasks, AfterUtilities, GaussianProcess, ModelGame, Owners, Serial
+from cellworth import (
+    AfterTasks,
+    AfterUtilities,
+    GaussianProcess,
+    ModelGame,
+    Owners,
+    Runtime,
+    Serial,
+)
 from cellworth.blocks import Blocks
 from cellworth.certainty import WIDTH_95
 from cellworth.games.judging import Judge, Recorded
@@ -36,7 +44,7 @@ from cellworth.valuers.settings import Settings
 
 SHAPE = (4, 4)
 POPULATION, SAMPLE, TRAINING = 20_000, 300, 61
-SETTINGS = Settings.checked(executor=Serial(), progress=False)
+SETTINGS = Settings.checked(runtime=Runtime(Serial(), progress=False))
 # Tasks after which a run is stopped: a task has 50 utilities, some of them known before.
 STOPS = (3, 5, 8, 12, 20)
 WAYS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cellworth import ExactValuer, KNNValuer
+from cellworth import ExactValuer, KNNValuer, Runtime
 from tables import Table, drawn, load
 
 SETS = ["breast original", "breast 30", "electricity", "fried"]
@@ -31,7 +31,7 @@ def shares_of_blocks(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
     """Return the shares of owners whose rows join a coalition together."""
     model = make_pipeline(StandardScaler(), KNeighborsClassifier(5))
     columns = dict.fromkeys(train.X.columns, "all")
-    valuer = ExactValuer(model, scoring="balanced_accuracy", progress=False).fit(
+    valuer = ExactValuer(model, scoring="balanced_accuracy", runtime=Runtime(progress=False)).fit(
         train.X, train.y, X_val=val.X, y_val=val.y, row_groups=owners,
         column_groups={"all": list(columns)},
     )  # fmt: skip
@@ -41,7 +41,11 @@ def shares_of_blocks(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
 def shares_of_cells(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
     """Return the shares of owners whose cells are valued one by one."""
     valuer = KNNValuer(
-        5, scoring="balanced_neighbor_agreement", random_state=0, sweeps=1, progress=False
+        5,
+        scoring="balanced_neighbor_agreement",
+        random_state=0,
+        sweeps=1,
+        runtime=Runtime(progress=False),
     ).fit(train.X, train.y, X_val=val.X, y_val=val.y, row_groups=owners)
     return _shares(valuer.valuation_)
 

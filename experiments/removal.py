@@ -34,7 +34,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import KNNValuer, LeverageSubsets, Valuation, removal_curve, repair_cells
+from cellworth import KNNValuer, LeverageSubsets, Runtime, Valuation, removal_curve, repair_cells
 from tables import Table, drawn, load
 
 SETS = ("breast original", "wine", "breast 30", "heart", "credit", "adult")
@@ -95,7 +95,7 @@ def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
     """Return the values of the training cells; all classes of validation rows count the same."""
     valuer = KNNValuer(
         scoring="balanced_neighbor_agreement", design=LeverageSubsets(), sweeps=3,
-        random_state=seed, progress=False,
+        random_state=seed, runtime=Runtime(progress=False),
     )  # fmt: skip
     valuer.fit(train.X, train.y, X_val=judges.X, y_val=judges.y)
     return Split(train, test, valuer.valuation_)

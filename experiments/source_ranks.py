@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, Serial
+from cellworth import ExactValuer, Runtime, Serial
 from cellworth.certainty import WIDTH_95
 
 COLUMNS = ["age", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
@@ -47,7 +47,7 @@ def main() -> None:
     model = DecisionTreeClassifier(max_depth=6, random_state=0)
     for sample in range(3):
         judges = rest[sample * N_VALIDATION : (sample + 1) * N_VALIDATION]
-        valuer = ExactValuer(model, executor=Serial(), progress=False).fit(
+        valuer = ExactValuer(model, runtime=Runtime(executor=Serial(), progress=False)).fit(
             X[train], y[train], X_val=X[judges], y_val=y[judges], row_groups=sources,
             column_groups=["all"] * len(COLUMNS),
         )  # fmt: skip

@@ -26,7 +26,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 import tables
-from cellworth import KNNValuer
+from cellworth import KNNValuer, Runtime
 
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
 N_NEIGHBORS = 10
@@ -75,7 +75,9 @@ def worth(*, of_labels: bool, folds: bool) -> Callable[..., np.ndarray]:
 
     def worths(X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> np.ndarray:
         judges = {} if folds else {"X_val": X_val, "y_val": y_val}
-        valuer = KNNValuer(N_NEIGHBORS, value_labels=of_labels, random_state=0, progress=False)
+        valuer = KNNValuer(
+            N_NEIGHBORS, value_labels=of_labels, random_state=0, runtime=Runtime(progress=False)
+        )
         valuation = valuer.fit(X, y, **judges).valuation_
         return valuation.values[:, -1] if of_labels else valuation.rows().values
 

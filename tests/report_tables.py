@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cellworth import KNNValuer, Owners, report
+from cellworth import KNNValuer, Owners, Runtime, report
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -43,7 +43,7 @@ def flowers():
         },
         index=[f"{i:03d}" for i in range(24)],
     )
-    valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(X, y).valuation_
+    valuation = KNNValuer(n_neighbors=3, cv=3).fit(X, y).valuation_
     return valuation, X, y
 
 
@@ -64,7 +64,7 @@ def hostile():
         .assign(HOSTILE[0], columns=names[:3])
         .assign(HOSTILE[1], columns=[*names[3:], "number"])
     )
-    valuation = KNNValuer(n_neighbors=2, cv=2, progress=False).fit(X, y, owners=owners).valuation_
+    valuation = KNNValuer(n_neighbors=2, cv=2).fit(X, y, owners=owners).valuation_
     return valuation, X, y, owners
 
 
@@ -84,7 +84,7 @@ def quirks():
         index=["=1+1", "'=2", "'three", "+four", "NA", *(f"r{i}" for i in range(5, 30))],
     )
     X.iloc[5, 4] = "wide " * 1000
-    valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(X, y).valuation_
+    valuation = KNNValuer(n_neighbors=3, cv=3).fit(X, y).valuation_
     return valuation, X, y
 
 
@@ -99,8 +99,7 @@ def census():
     valuer = KNNValuer(
         sweeps=3,
         random_state=0,
-        progress=False,
-        on_round=lambda progress: rounds.append(report.round_line(progress)),
+        runtime=Runtime(on_round=lambda progress: rounds.append(report.round_line(progress))),
     )
     X_val, y_val = judges.drop(columns="income"), judges["income"]
     valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val, owners=owners).valuation_

@@ -19,6 +19,7 @@ from cellworth import (
     Permutations,
     PlainGrids,
     Processes,
+    Runtime,
     Serial,
     Threads,
 )
@@ -94,9 +95,7 @@ def table(n_rows=60, n_columns=4):
 
 def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
     """Value the cells of a table; a task is a fold in a sweep."""
-    valuer = LoggedKNN(
-        3, design=Permutations(2), stop=stop, cv=cv, random_state=5, progress=False, **given
-    )
+    valuer = LoggedKNN(3, design=Permutations(2), stop=stop, cv=cv, random_state=5, **given)
     valuer.log, valuer.seconds = str(log), seconds
     return valuer.fit(*table()).valuation_
 
@@ -104,9 +103,7 @@ def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
 def monte_carlo(log, *, stop, seconds=SECONDS_PER_FIT, **given):
     """Value 12 x 2 blocks of a table; a task is a grid of them."""
     model = NearestMean(str(log), seconds)
-    valuer = MonteCarloValuer(
-        model, design=PlainGrids(), stop=stop, random_state=5, progress=False, **given
-    )
+    valuer = MonteCarloValuer(model, design=PlainGrids(), stop=stop, random_state=5, **given)
     X, y = table()
     groups = {
         "row_groups": np.arange(len(X)) % N_ROW_GROUPS,
@@ -162,8 +159,7 @@ def main():
         valuation = VALUERS[given["valuer"]](
             folder / "log",
             stop=AfterTasks(given["n_tasks"]),
-            executor=place,
-            checkpoint=folder / "checkpoint",
+            runtime=Runtime(executor=place, checkpoint=folder / "checkpoint"),
         )
         valuation.save(folder / "valuation")
     ended = {"status": valuation.status, "digest": digest(valuation)}

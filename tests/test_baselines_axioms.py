@@ -57,7 +57,7 @@ def both(model, X, y):
 
 
 def leave_one_out(X, y, scoring):
-    valuer = LeaveOneOutValuer(Summary(), scoring=scoring, empty="zero", progress=False)
+    valuer = LeaveOneOutValuer(Summary(), scoring=scoring, empty="zero")
     return valuer.fit(X, y, X_val=X, y_val=y).values_
 
 
@@ -65,7 +65,7 @@ def flattened(X, y, scoring):
     """All coalitions of cells, so that nothing is a matter of chance."""
     game = FlattenedGame(Summary(), X=X, y=y, X_val=X, y_val=y, scoring=scoring)
     blocks = Blocks.of_shape(game.shape)
-    return value_game(game, blocks, progress=False).values.reshape(np.shape(X))
+    return value_game(game, blocks).values.reshape(np.shape(X))
 
 
 def random(X, y, scoring):
@@ -146,12 +146,12 @@ LABELS = np.repeat([0, 1], 3)
 
 
 def out_of_bag(X=CELLS, y=LABELS, n_trees=400, **settings):
-    valuer = OutOfBagValuer(n_trees=n_trees, random_state=0, progress=False, **settings)
+    valuer = OutOfBagValuer(n_trees=n_trees, random_state=0, **settings)
     return valuer.fit(X, y).valuation_
 
 
 def tree_values():
-    valuer = ExactValuer(DecisionTreeClassifier(), progress=False)
+    valuer = ExactValuer(DecisionTreeClassifier())
     return valuer.fit(CELLS, LABELS, X_val=CELLS, y_val=LABELS)
 
 

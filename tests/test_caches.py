@@ -23,6 +23,7 @@ from cellworth import (
     MemoryCache,
     MonteCarloValuer,
     Processes,
+    Runtime,
     TableGame,
     Threads,
     value_game,
@@ -78,7 +79,7 @@ def test_many_utilities_are_found_at_once(cache):
 
 
 def test_a_rerun_pays_for_nothing_but_the_corners(cache, game):
-    run = {"stop": AfterUtilities(300), "random_state": 0, "cache": cache}
+    run = {"stop": AfterUtilities(300), "random_state": 0, "runtime": Runtime(cache=cache)}
     first = value_game(game, **run)
     paid = Counting.asked
     again = value_game(game, **run)
@@ -91,19 +92,23 @@ def test_a_rerun_pays_for_nothing_but_the_corners(cache, game):
 
 
 def test_a_larger_budget_pays_only_for_what_is_new(cache, game):
-    value_game(game, stop=AfterUtilities(300), random_state=0, cache=cache)
+    value_game(game, stop=AfterUtilities(300), random_state=0, runtime=Runtime(cache=cache))
     paid = Counting.asked
-    both = value_game(game, stop=AfterUtilities(600), random_state=0, cache=cache)
+    both = value_game(game, stop=AfterUtilities(600), random_state=0, runtime=Runtime(cache=cache))
     assert Counting.asked - paid < 400
     alone = value_game(game, stop=AfterUtilities(600), random_state=0)
     np.testing.assert_array_equal(both.values, alone.values)
 
 
 def test_designs_and_semivalues_share_what_they_computed(cache, game):
-    value_game(game, cache=cache)
+    value_game(game, runtime=Runtime(cache=cache))
     paid = Counting.asked
-    value_game(game, design=GaussianProcess(), stop=AfterUtilities(200), cache=cache)
-    value_game(game, row_semivalue=Banzhaf(), column_semivalue=Banzhaf(), cache=cache)
+    value_game(
+        game, design=GaussianProcess(), stop=AfterUtilities(200), runtime=Runtime(cache=cache)
+    )
+    value_game(
+        game, row_semivalue=Banzhaf(), column_semivalue=Banzhaf(), runtime=Runtime(cache=cache)
+    )
     assert Counting.asked - paid == 2 * 4
 
 
@@ -114,7 +119,7 @@ def test_a_file_serves_every_executor(executor, tmp_path):
     alone = value_game(game, **run)
     for _ in range(2):
         cache = FileCache(tmp_path / "utilities.sqlite")
-        shared = value_game(game, **run, executor=executor, cache=cache)
+        shared = value_game(game, **run, runtime=Runtime(executor=executor, cache=cache))
         cache.close()
         np.testing.assert_array_equal(shared.values, alone.values)
     assert shared.provenance.tally.hit_rate > 0.99
@@ -122,7 +127,9 @@ def test_a_file_serves_every_executor(executor, tmp_path):
 
 def test_another_model_or_table_shares_nothing(cache):
     def paid(model, **changed):
-        valuer = MonteCarloValuer(model, stop=AfterUtilities(60), random_state=0, cache=cache)
+        valuer = MonteCarloValuer(
+            model, stop=AfterUtilities(60), random_state=0, runtime=Runtime(cache=cache)
+        )
         tally = valuer.fit(**(DATA | changed)).valuation_.provenance.tally
         return tally.utilities - tally.reused
 
@@ -140,7 +147,7 @@ def test_a_model_that_changed_behind_its_parameters_is_refused(cache):
         def predict(self, X):
             return super().predict(X) if self.answer is None else np.full(len(X), self.answer)
 
-    valuer = ExactValuer(Hidden(), cache=cache)
+    valuer = ExactValuer(Hidden(), runtime=Runtime(cache=cache))
     groups = {"row_groups": np.arange(150) % 3, "column_groups": [0, 0, 1, 1]}
     valuer.fit(**(DATA | groups))
     Hidden.answer = 1
@@ -160,7 +167,7 @@ class Failing:
 def test_what_failed_is_tried_again_and_told_of_again(cache):
     for _ in range(2):
         with pytest.warns(UserWarning, match=r"9 of 21 utilities failed .* one row is too few"):
-            valuation = value_game(Failing(), (3, 2), cache=cache)
+            valuation = value_game(Failing(), (3, 2), runtime=Runtime(cache=cache))
         assert valuation.provenance.tally.failed == 3 * 3
     assert len(cache) == 2**5 - 9
 
@@ -178,11 +185,11 @@ def test_a_mended_model_is_fitted_where_it_failed(cache):
         return ExactValuer(Mending(), **settings).fit(**DATA, column_groups=[0, 0, 1, 1])
 
     with pytest.warns(UserWarning, match="too few rows"):
-        fit(cache=cache)
+        fit(runtime=Runtime(cache=cache))
     with pytest.raises(RuntimeError, match="too few rows"):
-        fit(cache=cache, error="raise")
+        fit(runtime=Runtime(cache=cache), error="raise")
     Mending.mended = True
-    np.testing.assert_array_equal(fit(cache=cache).values_, fit().values_)
+    np.testing.assert_array_equal(fit(runtime=Runtime(cache=cache)).values_, fit().values_)
 
 
 class Corner:
@@ -194,7 +201,7 @@ class Corner:
 
 def test_another_shape_is_another_game(cache):
     for shape in ((2, 3), (3, 2), (3, 3), (4, 2)):
-        values = value_game(Corner(), shape, cache=cache).values
+        values = value_game(Corner(), shape, runtime=Runtime(cache=cache)).values
         assert values[-1, -1] == pytest.approx(1.0)
         assert np.abs(values).sum() == pytest.approx(1.0)
 
@@ -211,12 +218,12 @@ class Wrapped:
 
 def test_a_game_that_cannot_be_told_from_others_is_refused(cache):
     with pytest.raises(ValueError, match=r"a Wrapped cannot be told from others .* question\(\)"):
-        value_game(Wrapped(lambda rows, columns: rows.sum()), (2, 2), cache=cache)
+        value_game(Wrapped(lambda rows, columns: rows.sum()), (2, 2), runtime=Runtime(cache=cache))
 
 
 def test_scorers_of_another_code_share_nothing(cache):
     def paid(score):
-        valuer = ExactValuer(GaussianNB(), scoring=make_scorer(score), cache=cache)
+        valuer = ExactValuer(GaussianNB(), scoring=make_scorer(score), runtime=Runtime(cache=cache))
         tally = valuer.fit(**DATA, column_groups=[0, 0, 1, 1]).valuation_.provenance.tally
         return tally.utilities - tally.reused
 
@@ -226,7 +233,7 @@ def test_scorers_of_another_code_share_nothing(cache):
 
 
 def test_a_cloned_valuer_shares_its_cache(cache):
-    valuer = ExactValuer(GaussianNB(), cache=cache)
+    valuer = ExactValuer(GaussianNB(), runtime=Runtime(cache=cache))
     clone(valuer).fit(**DATA, column_groups=[0, 0, 1, 1])
     assert len(cache) == 2**7
 
@@ -234,7 +241,7 @@ def test_a_cloned_valuer_shares_its_cache(cache):
 KILLED = """
 import os, signal, sys, time
 import numpy as np
-from cellworth import AfterUtilities, FileCache, GaussianProcess, value_game
+from cellworth import AfterUtilities, FileCache, GaussianProcess, Runtime, value_game
 
 class Slow:
     calls = 0
@@ -250,7 +257,7 @@ class Slow:
         return float(rows.sum() ** 2 * columns.sum())
 
 value_game(Slow(), (6, 5), design=GaussianProcess(), stop=AfterUtilities(70), random_state=0,
-           cache=FileCache(sys.argv[1]), progress=False)
+           runtime=Runtime(cache=FileCache(sys.argv[1])))
 print(Slow.calls)
 """
 

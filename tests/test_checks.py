@@ -212,7 +212,7 @@ def test_whole_numbers_that_may_be_the_other_task_are_told(target, said):
 
 def test_a_fit_warns_once_and_goes_on():
     with pytest.warns(DataWarning) as warned:
-        valuer = KNNValuer(3, progress=False).fit(X.assign(again=Y), Y)
+        valuer = KNNValuer(3).fit(X.assign(again=Y), Y)
     assert len(warned) == 1
     assert valuer.columns_["again"].distinct == 2
     assert issubclass(DataWarning, UserWarning)

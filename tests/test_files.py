@@ -21,6 +21,7 @@ from cellworth import (
     KNNValuer,
     MonteCarloValuer,
     Owners,
+    Runtime,
     ShardedTable,
     TableGame,
     datasets,
@@ -237,9 +238,7 @@ def sharded(folder, **given):
     pl = pytest.importorskip("polars")
     pl.DataFrame({"a": [0.0, 1.0, 9.0, 8.0], "t": Y}).write_parquet(folder / "t.parquet")
     table = ShardedTable.from_parquet(folder / "t.parquet", target="t")
-    return KNNValuer(1, random_state=0, progress=False, **given).fit(
-        table, X_val=[[0.0], [9.0]], y_val=[0, 1]
-    )
+    return KNNValuer(1, random_state=0, **given).fit(table, X_val=[[0.0], [9.0]], y_val=[0, 1])
 
 
 def agreement():
@@ -256,14 +255,16 @@ ENTRIES = {
     "Agreement.from_toml": lambda at, here: Agreement.from_toml(at),
     "Agreement.save": lambda at, here: agreement().save(at),
     "DirectoryJournal": lambda at, here: DirectoryJournal(at),
-    "ExactValuer.checkpoint": lambda at, here: ExactValuer(MODEL, checkpoint=at).fit(**DATA),
+    "ExactValuer.checkpoint": lambda at, here: ExactValuer(
+        MODEL, runtime=Runtime(checkpoint=at)
+    ).fit(**DATA),
     "FileCache": lambda at, here: FileCache(at),
-    "KNNValuer.checkpoint": lambda at, here: KNNValuer(1, checkpoint=at, random_state=0).fit(
-        **DATA
-    ),
-    "KNNValuer.checkpoint, shards": lambda at, here: sharded(here, checkpoint=at),
+    "KNNValuer.checkpoint": lambda at, here: KNNValuer(
+        1, runtime=Runtime(checkpoint=at), random_state=0
+    ).fit(**DATA),
+    "KNNValuer.checkpoint, shards": lambda at, here: sharded(here, runtime=Runtime(checkpoint=at)),
     "MonteCarloValuer.checkpoint": lambda at, here: MonteCarloValuer(
-        MODEL, checkpoint=at, random_state=0
+        MODEL, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),
     "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
     "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
@@ -277,7 +278,7 @@ ENTRIES = {
     "merge into": lambda at, here: merge([], at),
     "report.save": lambda at, here: report.save(at, valued(), X, Y),
     "value_game.checkpoint": lambda at, here: value_game(
-        TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), checkpoint=at, random_state=0
+        TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), runtime=Runtime(checkpoint=at), random_state=0
     ),
     "verify": lambda at, here: verify_audit(at),
     "verify agreement": lambda at, here: verify_audit(_audit(here), agreement=at),

@@ -27,6 +27,7 @@ from cellworth import (
     MonteCarloValuer,
     OutOfBagValuer,
     RandomValuer,
+    Runtime,
     Serial,
 )
 from cellworth.cli import main
@@ -82,6 +83,7 @@ def test_the_public_names_are_these():
         "RankBins",
         "RankingStable",
         "RemovalCurve",
+        "Runtime",
         "Serial",
         "Shapley",
         "ShardedTable",
@@ -296,7 +298,7 @@ def test_scikit_learn_accepts_the_monte_carlo_valuer():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_accepts_the_neighbour_valuer():
-    results = outcomes(KNNValuer(n_neighbors=2, sweeps=2, cv=2, executor=Serial()))
+    results = outcomes(KNNValuer(n_neighbors=2, sweeps=2, cv=2, runtime=Runtime(executor=Serial())))
     assert len(results) > 30
     assert complaints(results) == []
 

@@ -20,7 +20,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
-from cellworth import AfterTasks, FailedUtility, ModelGame, MonteCarloValuer, Processes, Threads
+from cellworth import (
+    AfterTasks,
+    FailedUtility,
+    ModelGame,
+    MonteCarloValuer,
+    Processes,
+    Runtime,
+    Threads,
+)
 
 pytestmark = [
     pytest.mark.models,
@@ -205,7 +213,7 @@ def rarely(*names):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_library_values_the_census(name):
     make, prepare = MODELS[name]
-    valuer = MonteCarloValuer(make(), stop=AfterTasks(1), random_state=0, progress=False)
+    valuer = MonteCarloValuer(make(), stop=AfterTasks(1), random_state=0)
     first = valuer.fit(**data(prepare)).valuation_
     assert first.shape == (8, 6)
     assert np.isfinite(first.values).all()
@@ -221,7 +229,7 @@ def test_a_library_values_the_census(name):
 def test_what_a_library_refuses_is_counted_and_shown(name):
     make, prepare = MODELS[name]
     model = make_pipeline(FunctionTransformer(refuse_few), make())
-    valuer = MonteCarloValuer(model, stop=AfterTasks(1), random_state=0, progress=False)
+    valuer = MonteCarloValuer(model, stop=AfterTasks(1), random_state=0)
     with pytest.warns(UserWarning, match="utilities failed"):
         tally = valuer.fit(**data(prepare)).valuation_.provenance.tally
     # One group of rows in each of two opposite orders, with each of the six prefixes of columns.
@@ -350,7 +358,7 @@ def test_a_networks_values_do_not_depend_on_who_else_draws_random_numbers():
             scoring="neg_log_loss",
             stop=AfterTasks(3),
             random_state=0,
-            executor=executor,
+            runtime=Runtime(executor=executor),
         )
         values.append(valuer.fit(X[TRAIN], WINE_Y[TRAIN], **given).values_)
         assert executor is not None or torch.equal(before, torch.random.get_rng_state())

@@ -22,6 +22,7 @@ from cellworth import (
     MonteCarloValuer,
     OutOfBagValuer,
     Processes,
+    Runtime,
     Serial,
     TableGame,
     Threads,
@@ -67,14 +68,18 @@ MODELS = {
 @pytest.fixture(scope="module", params=MODELS)
 def model_and_reference(request, wine):
     model = MODELS[request.param]
-    valuer = MonteCarloValuer(model, stop=AfterTasks(12), random_state=3, executor=Serial())
+    valuer = MonteCarloValuer(
+        model, stop=AfterTasks(12), random_state=3, runtime=Runtime(executor=Serial())
+    )
     return model, valuer.fit(**wine).valuation_
 
 
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
 def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
     model, reference = model_and_reference
-    valuer = MonteCarloValuer(model, stop=AfterTasks(12), random_state=3, executor=executor)
+    valuer = MonteCarloValuer(
+        model, stop=AfterTasks(12), random_state=3, runtime=Runtime(executor=executor)
+    )
     assert_same_bits(valuer.fit(**wine).valuation_, reference)
 
 
@@ -82,7 +87,9 @@ def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executo
 def test_exact_values_are_the_same_bits_everywhere(wine, executor):
     model = MODELS["tree"]
     reference = ExactValuer(model).fit(**wine).valuation_
-    assert_same_bits(ExactValuer(model, executor=executor).fit(**wine).valuation_, reference)
+    assert_same_bits(
+        ExactValuer(model, runtime=Runtime(executor=executor)).fit(**wine).valuation_, reference
+    )
 
 
 BASELINES = {
@@ -102,8 +109,8 @@ BASELINES = {
 def test_baselines_are_the_same_bits_everywhere(wine, name, executor):
     given = wine if "bag" not in name else {part: wine[part] for part in ("X", "y")}
     make = BASELINES[name]
-    reference = make(executor=Serial()).fit(**given).valuation_
-    assert_same_bits(make(executor=executor).fit(**given).valuation_, reference)
+    reference = make(runtime=Runtime(executor=Serial())).fit(**given).valuation_
+    assert_same_bits(make(runtime=Runtime(executor=executor)).fit(**given).valuation_, reference)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +128,7 @@ class Uneven(TableGame):
 
 def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
     run = {"shape": (4, 3), "stop": AfterTasks(37), "random_state": 5}
-    uneven = value_game(Uneven(table_game.table), **run, executor=Threads(4))
+    uneven = value_game(Uneven(table_game.table), **run, runtime=Runtime(executor=Threads(4)))
     assert_same_bits(uneven, value_game(table_game, **run))
 
 
@@ -129,7 +136,11 @@ def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
     journal = MemoryJournal()
     for budget in (1, 2, 15, 16, 17, 40, 63):
         part = value_game(
-            table_game, (4, 3), stop=AfterTasks(budget), random_state=5, checkpoint=journal
+            table_game,
+            (4, 3),
+            stop=AfterTasks(budget),
+            random_state=5,
+            runtime=Runtime(checkpoint=journal),
         )
         assert part.counts.max() == budget
     whole = value_game(table_game, (4, 3), stop=AfterTasks(63), random_state=5)
@@ -145,7 +156,7 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
             return super().value(rows, columns)
 
     journal = MemoryJournal()
-    run = {"shape": (4, 3), "random_state": 5, "checkpoint": journal}
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
     value_game(Spy(table_game.table), stop=AfterTasks(20), **run)
     calls.clear()
     value_game(Spy(table_game.table), stop=AfterTasks(25), **run)
@@ -166,9 +177,9 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
 def test_a_journal_refuses_another_run(table_game, change):
     run = {"game": table_game, "shape": (4, 3), "stop": AfterTasks(2), "random_state": 5}
     journal = MemoryJournal()
-    value_game(**run, checkpoint=journal)
+    value_game(**run, runtime=Runtime(checkpoint=journal))
     with pytest.raises(ValueError, match="the journal holds another run"):
-        value_game(**(run | change), checkpoint=journal)
+        value_game(**(run | change), runtime=Runtime(checkpoint=journal))
 
 
 class BrokenOff(TableGame):
@@ -189,10 +200,10 @@ def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
     journal = MemoryJournal()
     run = {"shape": (4, 3), "stop": AfterTasks(30), "random_state": 5}
     with pytest.warns(UserWarning, match="broken off after"):
-        partial = value_game(game, **run, checkpoint=journal)
+        partial = value_game(game, **run, runtime=Runtime(checkpoint=journal))
     assert partial.status == "interrupted"
     assert 1 <= partial.counts.min() == partial.counts.max() < 30
-    resumed = value_game(game, **run, checkpoint=journal)
+    resumed = value_game(game, **run, runtime=Runtime(checkpoint=journal))
     assert resumed.status == "estimated"
     assert_same_bits(resumed, value_game(table_game, **run))
 
@@ -211,8 +222,11 @@ def test_interrupted_exact_values_are_not_passed_off_as_values(table_game):
         pytest.warns(UserWarning, match="broken off"),
         pytest.raises(KeyboardInterrupt, match="all coalitions"),
     ):
-        value_game(game, (4, 3), checkpoint=journal)
-    assert_same_bits(value_game(game, (4, 3), checkpoint=journal), value_game(table_game, (4, 3)))
+        value_game(game, (4, 3), runtime=Runtime(checkpoint=journal))
+    assert_same_bits(
+        value_game(game, (4, 3), runtime=Runtime(checkpoint=journal)),
+        value_game(table_game, (4, 3)),
+    )
 
 
 class Scaled:
@@ -227,7 +241,7 @@ class Scaled:
 
 def test_a_journal_tells_games_apart_that_look_alike():
     journal = MemoryJournal()
-    run = {"shape": (4, 3), "random_state": 5, "checkpoint": journal}
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
     value_game(Scaled(1.0), stop=AfterTasks(5), **run)
     with pytest.raises(ValueError, match="the journal holds another run"):
         value_game(Scaled(7.0), stop=AfterTasks(9), **run)
@@ -246,7 +260,7 @@ class Tilted:
 
 def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
     journal = MemoryJournal()
-    run = {"shape": (4, 3), "random_state": 5, "checkpoint": journal}
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
     value_game(table_game, stop=AfterTasks(5), row_semivalue=Tilted(0.1), **run)
     value_game(table_game, stop=AfterTasks(6), row_semivalue=Tilted(0.1), **run)
     with pytest.raises(ValueError, match="the journal holds another run"):
@@ -269,7 +283,7 @@ class Named:
 
 def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
     game, journal = Named(), MemoryJournal()
-    run = {"shape": (4, 3), "random_state": 5, "checkpoint": journal}
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
     value_game(game, stop=AfterTasks(5), **run)
     longer = value_game(game, stop=AfterTasks(9), **run)
     assert longer.counts.max() == 9
@@ -282,7 +296,7 @@ def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
 SCRIPT = """
 import os, signal, sys, threading, time
 import numpy as np
-from cellworth import AfterTasks, Processes, Serial, Threads, value_game
+from cellworth import AfterTasks, Processes, Runtime, Serial, Threads, value_game
 
 class Slow:
     def __init__(self, traces):
@@ -302,7 +316,8 @@ def press_ctrl_c_later():
 game = Slow(sys.argv[2])
 executor = {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[sys.argv[1]]
 threading.Thread(target=press_ctrl_c_later, daemon=True).start()
-valuation = value_game(game, (9, 8), stop=AfterTasks(10**6), random_state=0, executor=executor)
+stop, runtime = AfterTasks(10**6), Runtime(executor)
+valuation = value_game(game, (9, 8), stop=stop, random_state=0, runtime=runtime)
 assert valuation.status == "interrupted"
 assert np.allclose(valuation.values, 1.0)
 print(valuation.counts.min())
@@ -330,13 +345,15 @@ def test_tasks_of_an_exact_run_are_done_side_by_side():
             return float(rows.sum() * columns.sum())
 
     # 128 pairs are two tasks; each of their utilities waits for one of the other task.
-    assert np.allclose(value_game(Meeting(), (4, 3), executor=Threads(2)).values, 1.0)
+    assert np.allclose(
+        value_game(Meeting(), (4, 3), runtime=Runtime(executor=Threads(2))).values, 1.0
+    )
 
 
 NEIGHBOURS = """
 import os, signal, threading, time
 import numpy as np
-from cellworth import KNNValuer, Permutations
+from cellworth import KNNValuer, Permutations, Runtime
 
 def press_ctrl_c():
     # In the middle of the second sweep, on a busy machine too.
@@ -351,7 +368,7 @@ rng = np.random.default_rng(0)
 X, X_val = rng.normal(size=(4000, 10)), rng.normal(size=(4000, 10))
 y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
 valuer = KNNValuer(
-    design=Permutations(1), sweeps=50, random_state=0, progress=False, on_round=press_ctrl_c_later
+    design=Permutations(1), sweeps=50, random_state=0, runtime=Runtime(on_round=press_ctrl_c_later)
 )
 valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 assert valuation.status == "interrupted"

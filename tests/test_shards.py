@@ -26,6 +26,7 @@ from cellworth import (
     OutOfBagValuer,
     Permutations,
     RankingStable,
+    Runtime,
     Serial,
     StandardErrorBelow,
     Threads,
@@ -106,7 +107,9 @@ EVERY = VALUERS | EARLY
 
 def fit(name, folder=None, shard=None, **settings):
     kind, given, table = EVERY[name]
-    made = kind(**(given | settings), executor=Serial(), checkpoint=folder, shard=shard)
+    made = kind(
+        **(given | settings), runtime=Runtime(executor=Serial(), checkpoint=folder, partition=shard)
+    )
     return made.fit(**table)
 
 
@@ -251,7 +254,7 @@ SCRIPT = """
 import sys, time
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
-from cellworth import AfterTasks, MonteCarloValuer, Serial
+from cellworth import AfterTasks, MonteCarloValuer, Runtime, Serial
 
 folder, *places = sys.argv[1:]
 
@@ -268,8 +271,8 @@ table = np.load(folder + ".npz")
 for place in places:
     shard = None if place == "all" else (int(place), 2)
     Slow.fits = 0
-    valuer = MonteCarloValuer(Slow(), stop=AfterTasks(9), random_state=0, executor=Serial(),
-                              checkpoint=folder, shard=shard).fit(**table)
+    valuer = MonteCarloValuer(Slow(), stop=AfterTasks(9), random_state=0,
+                              runtime=Runtime(Serial(), folder, shard)).fit(**table)
     print("done", Slow.fits, flush=True)
 valuer.valuation_.save(folder + "-saved") if shard is None else None
 """
@@ -294,7 +297,9 @@ def fits(running):
 
 def in_one_process():
     Tree.fits = 0
-    valuer = MonteCarloValuer(Tree(), stop=AfterTasks(9), random_state=0, executor=Serial())
+    valuer = MonteCarloValuer(
+        Tree(), stop=AfterTasks(9), random_state=0, runtime=Runtime(executor=Serial())
+    )
     return bits(valuer.fit(**TABLE).valuation_), Tree.fits
 
 
@@ -333,21 +338,24 @@ MISTAKES = {
         lambda folder: fit("exact", folder, (-1, 2)),
         ["shard is (-1, 2)", "i from 0 to n - 1"],
     ),
-    "no shards": (lambda folder: fit("exact", folder, (0, 0)), ["shard is (0, 0)", "(0, 10)"]),
+    "no shards": (lambda folder: fit("exact", folder, (0, 0)), ["got (0, 0)", "(0, 10)"]),
     "a shard in words": (
         lambda folder: fit("exact", folder, "1/2"),
-        ["shard is '1/2'", "give (i, n)"],
+        ["got '1/2'", "must be (i, n)"],
     ),
-    "a shard of one number": (lambda folder: fit("exact", folder, (1,)), ["(1,)", "give (i, n)"]),
-    "half a shard": (lambda folder: fit("exact", folder, (0.5, 2)), ["(0.5, 2)", "give (i, n)"]),
-    "a number for a shard": (lambda folder: fit("exact", folder, 1), ["shard is 1", "give (i, n)"]),
+    "a shard of one number": (
+        lambda folder: fit("exact", folder, (1,)),
+        ["(1,)", "must be (i, n)"],
+    ),
+    "half a shard": (lambda folder: fit("exact", folder, (0.5, 2)), ["(0.5, 2)", "must be (i, n)"]),
+    "a number for a shard": (lambda folder: fit("exact", folder, 1), ["got 1", "must be (i, n)"]),
     "a shard without a checkpoint": (
         lambda folder: fit("exact", None, (0, 2)),
-        ["a shard leaves its share in a folder", "give one as checkpoint"],
+        ["partition needs a folder", "give one as checkpoint"],
     ),
     "a shard in memory": (
         lambda folder: fit("exact", MemoryJournal(), (0, 2)),
-        ["a shard leaves its share in a folder", "give one as checkpoint"],
+        ["partition needs a folder", "give one as checkpoint"],
     ),
     "a rule without a limit": (
         lambda folder: fit("monte carlo, tasks", folder, (0, 2), stop=StandardErrorBelow(0.1)),
@@ -387,11 +395,11 @@ MISTAKES = {
     ),
     "merging a folder that is not there": (
         lambda folder: cellworth.merge([folder / "nowhere"], into=folder / "all"),
-        ["nowhere holds no checkpoint", "give folders of shards"],
+        ["nowhere holds no checkpoint", "give folders of partitions"],
     ),
     "merging a folder without a checkpoint": (
         lambda folder: cellworth.merge([folder], into=folder / "all"),
-        ["holds no checkpoint", "give folders of shards"],
+        ["holds no checkpoint", "give folders of partitions"],
     ),
 }
 
@@ -413,7 +421,9 @@ def test_a_mistake_gets_one_clear_sentence(tmp_path, mistake):
 def test_a_fitted_shard_has_no_values_and_says_so(tmp_path, attribute):
     shard = fit("leave one out", tmp_path, (0, 2))
     assert not hasattr(shard, attribute)
-    with pytest.raises(AttributeError, match=f"a shard has no {attribute}: .* fit without shard"):
+    with pytest.raises(
+        AttributeError, match=f"a partition has no {attribute}: .* fit without partition"
+    ):
         getattr(shard, attribute)
     assert shard.n_features_in_ == 4
     with pytest.raises(AttributeError, match="KNNValuer has no valuation_ yet; call fit first"):
@@ -503,14 +513,20 @@ def test_a_shard_of_fits_keeps_a_deadline(tmp_path):
     groups = {"row_groups": np.arange(150) % 8, "column_groups": np.arange(4)}
 
     def valuer(**given):
-        return MonteCarloValuer(Sleepy(), random_state=0, checkpoint=tmp_path, **given)
+        return MonteCarloValuer(
+            Sleepy(), random_state=0, runtime=Runtime(checkpoint=tmp_path), **given
+        )
 
     began = time.perf_counter()
     rule = AfterTasks(4) | AfterSeconds(0.5)
-    valuer(stop=rule, shard=(0, 1), executor=Threads(2)).fit(X, y, X_val=X, y_val=y, **groups)
+    valuer(stop=rule, runtime=Runtime(partition=(0, 1), executor=Threads(2))).fit(
+        X, y, X_val=X, y_val=y, **groups
+    )
     assert time.perf_counter() - began < 3.0
     joined = valuer(stop=AfterTasks(4)).fit(X, y, X_val=X, y_val=y, **groups)
-    plain = MonteCarloValuer(Sleepy(), stop=AfterTasks(4), random_state=0, executor=Serial())
+    plain = MonteCarloValuer(
+        Sleepy(), stop=AfterTasks(4), random_state=0, runtime=Runtime(executor=Serial())
+    )
     assert bits(joined.valuation_) == bits(plain.fit(X, y, X_val=X, y_val=y, **groups).valuation_)
 
 

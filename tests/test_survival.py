@@ -15,6 +15,7 @@ from cellworth import (
     AfterTasks,
     Dask,
     Processes,
+    Runtime,
     Serial,
     StandardErrorBelow,
     Threads,
@@ -44,7 +45,9 @@ def uninterrupted(tmp_path_factory):
         if (valuer, n_tasks) not in known:
             log = Log(tmp_path_factory.mktemp("uninterrupted") / "log")
             run = survivor.VALUERS[valuer]
-            valuation = run(log.path, stop=AfterTasks(n_tasks), executor=Serial(), seconds=0.0)
+            valuation = run(
+                log.path, stop=AfterTasks(n_tasks), runtime=Runtime(executor=Serial()), seconds=0.0
+            )
             known[valuer, n_tasks] = survivor.digest(valuation), log.n_starts
         return known[valuer, n_tasks]
 
@@ -89,8 +92,7 @@ def resumed(valuer, folder, executor, n_tasks, **given):
     return survivor.VALUERS[valuer](
         folder / "log",
         stop=AfterTasks(n_tasks),
-        executor=executor,
-        checkpoint=folder / "checkpoint",
+        runtime=Runtime(executor=executor, checkpoint=folder / "checkpoint"),
         **given,
     )
 
@@ -299,8 +301,7 @@ def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_p
         stop=RULES[rule],
         cv=2,
         seconds=0.15,
-        executor=place,
-        checkpoint=tmp_path / "checkpoint",
+        runtime=Runtime(executor=place, checkpoint=tmp_path / "checkpoint"),
     )
     ended = time.time()
     # What runs on a cluster cannot be ended, and ends; what waits there is cancelled.

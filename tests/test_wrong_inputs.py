@@ -37,6 +37,7 @@ from cellworth import (
     QuadratureSubsets,
     RandomValuer,
     RankingStable,
+    Runtime,
     Shapley,
     StandardErrorBelow,
     TableGame,
@@ -368,10 +369,13 @@ MISTAKES = {
         ["CentredGrids estimates Shapley values, not Banzhaf()", "GaussianProcess()"],
     ),
     "a path for a cache": (
-        lambda: monte_carlo(cache="fits.sqlite"),
-        ["cache is 'fits.sqlite'", "FileCache(path)"],
+        lambda: monte_carlo(runtime=Runtime(cache="fits.sqlite")),
+        ["cache must be", "got 'fits.sqlite'", "FileCache(path)"],
     ),
-    "a cache's class": (lambda: fit_with(cache=MemoryCache), ["cache is <class", "MemoryCache()"]),
+    "a cache's class": (
+        lambda: fit_with(runtime=Runtime(cache=MemoryCache)),
+        ["cache must be", "got <class", "MemoryCache()"],
+    ),
     "no utilities": (lambda: AfterUtilities(0), ["AfterUtilities(0)", "at least 1 utility"]),
     "half a utility": (lambda: AfterUtilities(0.5), ["whole number of utilities, not 0.5"]),
     "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats is 0", "at least 1"]),
@@ -428,23 +432,31 @@ MISTAKES = {
     "an impossible correlation": (lambda: RankingStable(1.0), ["RankingStable(1.0)", "below 1"]),
     "a correlation in words": (lambda: RankingStable("high"), ["'high'", "such as 0.95"]),
     "no threads": (lambda: Threads(0), ["n_workers of Threads is 0", "at least 1"]),
-    "a number for an executor": (lambda: monte_carlo(executor=2), ["executor is 2", "Threads(2)"]),
-    "a number for a checkpoint": (
-        lambda: monte_carlo(checkpoint=3),
-        ["checkpoint is 3", '"run1/"'],
+    "a number for an executor": (
+        lambda: monte_carlo(runtime=Runtime(executor=2)),
+        ["executor must be", "got 2", "Threads(2)"],
     ),
-    "a number for on_round": (lambda: monte_carlo(on_round=3), ["on_round is 3", "a Progress"]),
+    "a number for a checkpoint": (
+        lambda: monte_carlo(runtime=Runtime(checkpoint=3)),
+        ["checkpoint must be", "got 3", '"run1/"'],
+    ),
+    "a number for on_round": (
+        lambda: monte_carlo(runtime=Runtime(on_round=3)),
+        ["on_round must be", "got 3", "a Progress"],
+    ),
     "a shard with a cache": (
-        lambda: monte_carlo(shard=(0, 2), checkpoint="run", cache=MemoryCache(), random_state=0),
-        ["leaves its utilities in the checkpoint", "give no cache"],
+        lambda: monte_carlo(
+            runtime=Runtime(partition=(0, 2), checkpoint="run", cache=MemoryCache()), random_state=0
+        ),
+        ["cache must be None with partition", "go to the checkpoint"],
     ),
     "a checkpoint without a seed": (
-        lambda: monte_carlo(checkpoint=MemoryJournal()),
+        lambda: monte_carlo(runtime=Runtime(checkpoint=MemoryJournal())),
         ["random_state", "same tasks"],
     ),
     "a checkpoint with a random state": (
         lambda: monte_carlo(
-            checkpoint=MemoryJournal(),
+            runtime=Runtime(checkpoint=MemoryJournal()),
             random_state=np.random.RandomState(0),
         ),
         ["whole number", "same tasks"],
@@ -601,8 +613,10 @@ MISTAKES = {
         ["whole table", "could not convert", "Pipeline"],
     ),
     "leaving out in no place": (
-        lambda: LeaveOneOutValuer(DecisionTreeClassifier(), executor=2).fit(**GOOD),
-        ["executor is 2", "Threads(2)"],
+        lambda: LeaveOneOutValuer(DecisionTreeClassifier(), runtime=Runtime(executor=2)).fit(
+            **GOOD
+        ),
+        ["executor must be", "got 2", "Threads(2)"],
     ),
     "cells without a model": (
         lambda: FlattenedValuer().fit(X, Y),
@@ -616,7 +630,7 @@ MISTAKES = {
     ),
     "orders of cells until 100": (lambda: flattened(stop=100), ["stop is 100", "AfterTasks(200)"]),
     "a checkpoint of cells without a seed": (
-        lambda: flattened(checkpoint=MemoryJournal()),
+        lambda: flattened(runtime=Runtime(checkpoint=MemoryJournal())),
         ["random_state", "same tasks"],
     ),
     "trees with a validation set": (

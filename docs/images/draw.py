@@ -105,9 +105,7 @@ def _write_grid(
         ax.text(j, -0.75, name, size=11, **_POINTS)
 
 
-def _draw_table(
-    ax: Axes, n_rows: int, n_columns: int, color: Callable[[int, int], object]
-) -> None:
+def _draw_table(ax: Axes, n_rows: int, n_columns: int, color: Callable[[int, int], object]) -> None:
     for i in range(n_rows):
         for j in range(n_columns):
             _fill(ax, i, j, color(i, j))

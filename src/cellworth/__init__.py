@@ -55,6 +55,7 @@ _MODULES = {
     "RankBins": "neighbours.bins",
     "RankingStable": "runtime",
     "RemovalCurve": "diagnostics",
+    "Runtime": "runtime",
     "Serial": "runtime",
     "Shapley": "semivalues",
     "ShardedTable": "sharded.tables",

@@ -47,6 +47,7 @@ from cellworth.runtime import MemoryJournal as MemoryJournal
 from cellworth.runtime import Processes as Processes
 from cellworth.runtime import Progress as Progress
 from cellworth.runtime import RankingStable as RankingStable
+from cellworth.runtime import Runtime as Runtime
 from cellworth.runtime import Serial as Serial
 from cellworth.runtime import StandardErrorBelow as StandardErrorBelow
 from cellworth.runtime import Threads as Threads
@@ -118,6 +119,7 @@ __all__ = [
     "RankBins",
     "RankingStable",
     "RemovalCurve",
+    "Runtime",
     "Serial",
     "Shapley",
     "ShardedTable",

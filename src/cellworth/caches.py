@@ -48,10 +48,11 @@ class MemoryCache:
 
     Examples
     --------
-    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
     >>> game, cache = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryCache()
-    >>> exact = value_game(game, (1, 1), cache=cache)
-    >>> estimate = value_game(game, (1, 1), stop=AfterTasks(8), random_state=0, cache=cache)
+    >>> shared = Runtime(cache=cache)
+    >>> exact = value_game(game, (1, 1), runtime=shared)
+    >>> estimate = value_game(game, (1, 1), stop=AfterTasks(8), random_state=0, runtime=shared)
     >>> len(cache)
     4
     """

@@ -61,9 +61,9 @@ def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
     fine("value", *asked, "-o", tmp_path / "whole")
     folders = [tmp_path / ("run" if shared else f"run{place}") for place in range(2)]
     for place, folder in enumerate(folders):
-        out = fine("value", *asked, "--shard", f"{place}/2", "--checkpoint", folder,
+        out = fine("value", *asked, "--partition", f"{place}/2", "--checkpoint", folder,
                    "-o", tmp_path / "v")  # fmt: skip
-        assert f"Shard {place} of 2" in out
+        assert f"Partition {place} of 2" in out
         assert not (tmp_path / "v").exists()
     run = folders[0]
     if not shared:
@@ -207,7 +207,7 @@ def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
 
 
 def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
-    shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--shard"]
+    shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--partition"]
     wrong = [*asked, "--row-groups", "nobody"]
     assert cellworth("value", *wrong, *shard, "0/2").code == 2
     assert (tmp_path / "run" / "request.json").exists()

@@ -22,7 +22,7 @@ def documents(home, tmp_path_factory):
     run = [*home.asked, "--checkpoint", at / "run", "-q", "--json"]
     made = {
         "value": fine("value", *home.asked, "-o", at / "v", "-q", "--json"),
-        "shard": fine("value", *run, "--shard", "0/1", "-o", at / "w"),
+        "partition": fine("value", *run, "--partition", "0/1", "-o", at / "w"),
         "resume": fine("resume", at / "run", "-q", "--json"),
         "merge": fine("merge", at / "run", "--into", at / "whole", "--json"),
         "plan": fine("plan", *home.asked, "--json"),

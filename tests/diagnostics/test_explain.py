@@ -75,7 +75,7 @@ def test_columns_nearest_in_value_are_similar():
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d), None])
 def test_with_the_table_rows_of_like_value_that_look_alike_are_similar(library):
     table = np.column_stack([np.arange(100.0) % 10, np.arange(100.0) % 7])
-    valuation = KNNValuer(n_neighbors=2, progress=False).fit(table, np.arange(100) % 2).valuation_
+    valuation = KNNValuer(n_neighbors=2).fit(table, np.arange(100) % 2).valuation_
     given = table if library is None else library({"x0": table[:, 0], "x1": table[:, 1]})
     explained = explain_row(valuation, 33, X=given, n_similar=3)
     rows = valuation.rows().values
@@ -89,7 +89,7 @@ def test_with_the_table_rows_of_like_value_that_look_alike_are_similar(library):
 
 def test_errors_come_along():
     X = np.random.default_rng(0).normal(size=(30, 3))
-    valuer = KNNValuer(progress=False).fit(X, np.arange(30) % 2)
+    valuer = KNNValuer().fit(X, np.arange(30) % 2)
     row = explain_row(valuer.valuation_, 4)
     listing = valuer.valuation_.rows()
     assert row.standard_error == listing.standard_errors[4] == 0
@@ -133,7 +133,7 @@ def test_a_row_of_which_nothing_is_known_is_compared_with_none():
 
 def test_a_long_column_shows_its_largest_parts_and_sums_of_the_rest():
     X = np.arange(32.0)[:, None]
-    valuation = KNNValuer(progress=False).fit(X, np.arange(32) % 2).valuation_
+    valuation = KNNValuer().fit(X, np.arange(32) % 2).valuation_
     column = explain_column(valuation, "x0", n_similar=0)
     rest = column.parts.values[5:]
     text = repr(column)
@@ -165,7 +165,7 @@ def test_unknown_labels_tables_and_numbers_are_refused():
 
 def test_a_table_that_was_changed_after_it_was_valued_is_refused():
     table = np.column_stack([np.arange(20.0), np.arange(20.0) % 7])
-    valuation = KNNValuer(progress=False).fit(table, np.arange(20) % 2).valuation_
+    valuation = KNNValuer().fit(table, np.arange(20) % 2).valuation_
     explain_row(valuation, 3, X=table)
     with pytest.raises(ValueError, match="X has other cells than the table that was valued"):
         explain_row(valuation, 3, X=table + 1)
@@ -178,7 +178,7 @@ def test_with_the_table_what_stands_in_the_cells_is_shown(library):
     rng = np.random.default_rng(0)
     X = {"age": rng.integers(20, 60, 30), "sex": rng.choice(["f", "m"], 30).tolist()}
     X["pay"] = [None, *rng.normal(size=29).tolist()]
-    valuer = KNNValuer(progress=False, value_labels=True).fit(library(X), np.arange(30) % 2)
+    valuer = KNNValuer(value_labels=True).fit(library(X), np.arange(30) % 2)
     row = explain_row(valuer.valuation_, 0, X=library(X))
     expected = {"age": X["age"][0], "sex": X["sex"][0], "pay": None, "(label)": None}
     assert dict(zip(row.parts.labels["column"].tolist(), row.cells, strict=True)) == expected
@@ -195,7 +195,7 @@ def test_with_the_table_what_stands_in_the_cells_is_shown(library):
 
 def test_both_errors_are_shown_together_and_rounding_is_not():
     X = np.random.default_rng(0).normal(size=(30, 3))
-    row = explain_row(KNNValuer(progress=False).fit(X, np.arange(30) % 2).valuation_, 4)
+    row = explain_row(KNNValuer().fit(X, np.arange(30) % 2).valuation_, 4)
     both = np.hypot(row.standard_error, row.validation_error)
     assert f" +- {both:.2g}, of which" in repr(row)
     dust = replace(row, standard_error=5.7e-19, validation_error=None)

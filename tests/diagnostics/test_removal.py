@@ -218,9 +218,7 @@ def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
         }
     )
     table.loc[3, "n"] = np.nan
-    valuer = KNNValuer(progress=False).fit(
-        table[:40], label[:40], X_val=table[40:50], y_val=label[40:50]
-    )
+    valuer = KNNValuer().fit(table[:40], label[:40], X_val=table[40:50], y_val=label[40:50])
     curve = removal_curve(
         valuer.valuation_, HistGradientBoostingClassifier(max_iter=3),
         table[:40], label[:40], X_test=table[50:], y_test=label[50:], shares=(0, 0.5), n_seeds=2,
@@ -229,7 +227,7 @@ def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
 
 
 def test_rows_that_valued_the_cells_are_warned_of_when_they_score():
-    valuer = KNNValuer(progress=False).fit(X, y, X_val=X_TEST, y_val=Y_TEST)
+    valuer = KNNValuer().fit(X, y, X_val=X_TEST, y_val=Y_TEST)
     settings = {"shares": (0.1,), "n_seeds": 2}
     with pytest.warns(UserWarning, match="are the rows that the cells were valued by") as told:
         removal_curve(valuer.valuation_, LogisticRegression(), X, y, **TEST, **settings)

@@ -56,7 +56,7 @@ def people(n_rows=80):
 @pytest.fixture(scope="module")
 def valued():
     X, y, wrong = people()
-    valuer = KNNValuer(progress=False, random_state=0).fit(X, y)
+    valuer = KNNValuer(random_state=0).fit(X, y)
     return X, y, wrong, valuer.valuation_
 
 
@@ -103,7 +103,7 @@ def test_without_a_valuation_there_is_no_worth():
 
 def test_errors_are_listed_as_far_as_the_valuation_knows_them():
     X, y, _ = people()
-    valuer = OutOfBagValuer(n_trees=30, random_state=0, progress=False).fit(X, y)
+    valuer = OutOfBagValuer(n_trees=30, random_state=0).fit(X, y)
     listed = suspect_cells(X, y, valuation=valuer.valuation_).columns
     assert "validation_error" not in listed
     assert "standard_error" in listed
@@ -148,7 +148,7 @@ def test_a_worth_that_is_not_low_is_not_called_low(valued):
 
 def test_blocks_that_nobody_visited_are_not_listed_by_worth():
     X, y, _ = people(30)
-    valuer = OutOfBagValuer(n_trees=2, random_state=0, progress=False).fit(X, y)
+    valuer = OutOfBagValuer(n_trees=2, random_state=0).fit(X, y)
     visited = int((~np.isnan(valuer.values_)).sum())
     assert 0 < visited < X.size
     assert len(suspect_cells(X, y, valuation=valuer.valuation_, by="worth", k=X.size)) == visited
@@ -173,7 +173,7 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
 def test_the_worth_of_labels_is_passed_over():
     X, y, _ = people(20)
     X.columns = [1, 2, 3]
-    valuation = KNNValuer(value_labels=True, progress=False, random_state=0).fit(X, y).valuation_
+    valuation = KNNValuer(value_labels=True, random_state=0).fit(X, y).valuation_
     cells = suspect_cells(X, y, valuation=valuation, k=X.size)
     assert set(cells["column"]) == {1, 2, 3}
     at = cells.iloc[0]
@@ -388,7 +388,7 @@ def test_swapped_cells_are_what_simple_baselines_do_not_find():
 @with_data
 def test_worth_alone_finds_less():
     case = detection.case("breast original", "A", 0, DATA)
-    valuer = KNNValuer(10, random_state=0, progress=False)
+    valuer = KNNValuer(10, random_state=0)
     valuer.fit(case.X, case.y, X_val=case.X_val, y_val=case.y_val)
     worth, _ = detection.figures(case.wrong, -standardize_values(valuer.values_, case.y))
     suspicion, _ = detection.figures(case.wrong, cell_suspicion(case.X, case.y))
@@ -443,7 +443,7 @@ def test_arguments_in_another_order_get_a_sentence(valued):
 def test_the_column_that_named_groups_of_rows_is_left_out(valued):
     X, y, _, _ = valued
     grouped = X.assign(team=[f"team {i % 7}" for i in range(len(X))])
-    valuer = KNNValuer(progress=False).fit(grouped, y, row_groups="team")
+    valuer = KNNValuer().fit(grouped, y, row_groups="team")
     cells = suspect_cells(grouped, y, valuation=valuer.valuation_, k=9)
     pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuation=valuer.valuation_, k=9))
     with pytest.raises(ValueError, match="X has a column 'team' beyond the valuation"):

@@ -22,6 +22,7 @@ from cellworth import (
     Permutations,
     Policy,
     RandomValuer,
+    Runtime,
     Serial,
     split_revenue,
     verify_audit,
@@ -33,7 +34,7 @@ X, y = (part.iloc[ORDER].reset_index(drop=True) for part in (X.iloc[:, [0, 6, 9,
 DATA = {"X": X[:60], "y": y[:60], "X_val": X[60:], "y_val": y[60:]}
 NAMES = list(X)
 OWNERS = Owners(X[:60]).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
-SETTINGS = {"design": Permutations(3), "sweeps": 2, "random_state": 7, "progress": False}
+SETTINGS = {"design": Permutations(3), "sweeps": 2, "random_state": 7}
 POLICY = Policy(negative="signed", minimum="5", currency="CHF")
 
 
@@ -115,7 +116,10 @@ def test_exact_values_have_no_seed_to_differ_in():
 
 
 def test_where_a_valuer_runs_and_what_type_its_numbers_have_is_not_agreed_on(tmp_path):
-    changed = {"executor": Serial(), "checkpoint": tmp_path / "run", "n_neighbors": np.int64(3)}
+    changed = {
+        "runtime": Runtime(executor=Serial(), checkpoint=tmp_path / "run"),
+        "n_neighbors": np.int64(3),
+    }
     assert drafted().difference(valued(**changed)) is None
 
 

@@ -28,6 +28,7 @@ from cellworth import (
     Owners,
     Permutations,
     Policy,
+    Runtime,
     load,
     split_revenue,
     verify_audit,
@@ -45,7 +46,7 @@ OWNERS = (
     .assign("bob", rows=slice(30, None), columns=NAMES[:2])
     .assign("eve", columns=NAMES[2])
 )
-SETTINGS = {"design": Permutations(3), "sweeps": 3, "random_state": 7, "progress": False}
+SETTINGS = {"design": Permutations(3), "sweeps": 3, "random_state": 7}
 VALUER = KNNValuer(3, **SETTINGS)
 ALL = ("files", "split", "agreement", "data", "values")
 
@@ -374,7 +375,7 @@ def small_model_bundle(folder, cache):
     data = DATA | {"X": table, "y": labels}
     valuer = MonteCarloValuer(
         DecisionTreeClassifier(max_depth=2, random_state=0),
-        stop=AfterTasks(2), random_state=0, cache=cache, progress=False,
+        stop=AfterTasks(2), random_state=0, runtime=Runtime(cache=cache),
     )  # fmt: skip
     valuation = valuer.fit(**data).valuation_
     split_revenue(
@@ -400,7 +401,7 @@ def test_a_replay_takes_nothing_from_a_cache(tmp_path):
     poisoned = MemoryCache()
     for game, coalition, _ in valuer.cache.entries():
         poisoned.keep(game, {coalition: 99.0})
-    valuer = valuer.set_params(cache=poisoned, checkpoint=tmp_path / "nowhere")
+    valuer = valuer.set_params(runtime=Runtime(cache=poisoned, checkpoint=tmp_path / "nowhere"))
     assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
     assert not (tmp_path / "nowhere").exists()
 

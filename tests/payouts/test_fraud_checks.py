@@ -225,7 +225,7 @@ def judged(X, y, n_neighbors=5, n_judges=100, seed=0):
     rng = np.random.default_rng(seed)
     owners = Owners(X).assign("a", columns="x0").assign("b", columns="x1")
     X_val, y_val = rng.normal(size=(n_judges, 2)), np.arange(n_judges) % 2
-    valuer = KNNValuer(n_neighbors, progress=False)
+    valuer = KNNValuer(n_neighbors)
     return owners, valuer.fit(X, y, X_val=X_val, y_val=y_val, owners=owners).valuation_
 
 

@@ -11,6 +11,7 @@ from cellworth import (
     Permutations,
     Policy,
     Processes,
+    Runtime,
     Serial,
     load,
     split_revenue,
@@ -30,7 +31,7 @@ OWNERS = (
 
 
 def fitted(owners=OWNERS, **settings):
-    return KNNValuer(3, progress=False, **settings).fit(X, y, owners=owners).valuation_
+    return KNNValuer(3, **settings).fit(X, y, owners=owners).valuation_
 
 
 def test_an_owner_is_worth_the_sum_of_its_cells():
@@ -65,11 +66,11 @@ def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
 
 def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
     settings = {"design": Permutations(2), "random_state": 0}
-    once = fitted(**settings, sweeps=3, executor=Serial()).owners()
-    elsewhere = fitted(**settings, sweeps=3, executor=Processes(2)).owners()
+    once = fitted(**settings, sweeps=3, runtime=Runtime(executor=Serial())).owners()
+    elsewhere = fitted(**settings, sweeps=3, runtime=Runtime(executor=Processes(2))).owners()
     journal = MemoryJournal()
-    fitted(**settings, sweeps=1, checkpoint=journal)
-    resumed = fitted(**settings, sweeps=3, checkpoint=journal).owners()
+    fitted(**settings, sweeps=1, runtime=Runtime(checkpoint=journal))
+    resumed = fitted(**settings, sweeps=3, runtime=Runtime(checkpoint=journal)).owners()
     for other in (elsewhere, resumed):
         assert np.array_equal(other.values, once.values)
         assert np.array_equal(other.standard_errors, once.standard_errors)
@@ -77,11 +78,11 @@ def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
 
 def test_a_checkpoint_with_other_owners_is_another_run():
     journal = MemoryJournal()
-    fitted(design=Permutations(2), sweeps=1, random_state=0, checkpoint=journal)
+    fitted(design=Permutations(2), sweeps=1, random_state=0, runtime=Runtime(checkpoint=journal))
     with pytest.raises(ValueError, match="owners"):
         fitted(
             Owners(X).assign("ann", columns=NAMES[0]),
-            design=Permutations(2), sweeps=1, random_state=0, checkpoint=journal,
+            design=Permutations(2), sweeps=1, random_state=0, runtime=Runtime(checkpoint=journal),
         )  # fmt: skip
 
 
@@ -143,6 +144,6 @@ def test_few_sweeps_never_tell_that_the_choice_of_validation_rows_does_not_matte
     owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])
     exact = KNNValuer(3).fit(**data, owners=owners).valuation_.owners().validation_errors
     for seed in range(20):
-        valuer = KNNValuer(3, design=Permutations(1), sweeps=2, random_state=seed, progress=False)
+        valuer = KNNValuer(3, design=Permutations(1), sweeps=2, random_state=seed)
         told = valuer.fit(**data, owners=owners).valuation_.owners().validation_errors
         assert (told > 0.4 * exact).all()

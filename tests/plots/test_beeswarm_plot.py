@@ -145,7 +145,7 @@ def test_a_table_of_categories_alone_is_grey_without_a_colour_bar():
 
 def test_columns_are_found_by_name_and_the_label_column_is_grey():
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [5.0, 5.0, 1.0, 0.0]})
-    valuer = KNNValuer(n_neighbors=1, value_labels=True, progress=False)
+    valuer = KNNValuer(n_neighbors=1, value_labels=True)
     y = [0, 0, 1, 1]
     valuation = valuer.fit(X, y, X_val=X, y_val=y).valuation_
     one, other = plots.beeswarm(valuation, X=X), plots.beeswarm(valuation, X=X[["b", "a"]])

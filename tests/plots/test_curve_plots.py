@@ -7,7 +7,16 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy import stats
 
-from cellworth import AfterTasks, KNNValuer, LeverageSubsets, Progress, TableGame, plots, value_game
+from cellworth import (
+    AfterTasks,
+    KNNValuer,
+    LeverageSubsets,
+    Progress,
+    Runtime,
+    TableGame,
+    plots,
+    value_game,
+)
 from cellworth.certainty import widening
 from cellworth.plots.style import GREY
 from drawing import assert_readable, normal, tick_names
@@ -125,7 +134,9 @@ def test_detection_curves_are_numbered_or_named():
 def history():
     seen = []
     game = TableGame(np.random.default_rng(8).normal(size=(16, 8)))
-    value_game(game, (4, 3), stop=AfterTasks(120), random_state=0, on_round=seen.append)
+    value_game(
+        game, (4, 3), stop=AfterTasks(120), random_state=0, runtime=Runtime(on_round=seen.append)
+    )
     return seen
 
 
@@ -164,8 +175,7 @@ def test_rounds_of_sweeps_whose_error_is_not_known_yet_are_left_out():
         design=LeverageSubsets(40),
         sweeps=4,
         random_state=0,
-        progress=False,
-        on_round=seen.append,
+        runtime=Runtime(on_round=seen.append),
     )
     valuer.fit(X, (X[:, 0] > 0).astype(int))
     ax = plots.convergence(seen)
@@ -254,7 +264,7 @@ def test_wrong_inputs_get_one_sentence(case):
 
 def test_exact_runs_have_no_errors_to_draw():
     seen = []
-    value_game(TableGame(normal(4, 4)), (2, 2), on_round=seen.append)
+    value_game(TableGame(normal(4, 4)), (2, 2), runtime=Runtime(on_round=seen.append))
     assert seen
     with pytest.raises(ValueError, match="no round of the history has a standard error above 0"):
         plots.convergence(seen)

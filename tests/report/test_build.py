@@ -95,7 +95,7 @@ def test_other_libraries_give_the_same_report(library):
     tables = [X.reset_index(drop=True), library(X.reset_index(drop=True))]
     summaries = []
     for table in tables:
-        valuer = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(table, y)
+        valuer = KNNValuer(n_neighbors=3, cv=3).fit(table, y)
         summaries.append(report.summarize(valuer.valuation_, table, y))
     assert summaries[0]["heatmap"] == summaries[1]["heatmap"]
     assert summaries[0]["cells"] == summaries[1]["cells"]
@@ -104,7 +104,7 @@ def test_other_libraries_give_the_same_report(library):
 def test_blocks_have_no_contents_but_cells_in_the_list():
     _, X, y = flowers()
     groups = np.repeat(["a", "b", "c", "d"], 6)
-    valuation = KNNValuer(cv=3, progress=False).fit(X, y, row_groups=groups).valuation_
+    valuation = KNNValuer(cv=3).fit(X, y, row_groups=groups).valuation_
     summary = report.summarize(valuation, X, y, k=5)
     assert not summary["of_cells"]
     assert summary["heatmap"]["contents"] is None
@@ -123,7 +123,7 @@ def test_a_game_without_a_table_has_a_report():
 
 def test_labels_that_played_are_a_column_with_contents():
     _, X, y = flowers()
-    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True, progress=False).fit(X, y)
+    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True).fit(X, y)
     heatmap = report.summarize(valuer.valuation_, X, y)["heatmap"]
     assert heatmap["columns"][-1] == "(label)"
     assert json.loads(unpacked(heatmap["contents"]["texts"]))[-1] == ["red", "blue"]
@@ -132,14 +132,14 @@ def test_labels_that_played_are_a_column_with_contents():
 def test_a_numeric_target_has_no_classes_to_filter_by():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
-    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    valuation = KNNValuer(cv=3).fit(X, target).valuation_
     assert report.summarize(valuation, X, target)["heatmap"]["classes"] == []
 
 
 def test_rows_show_a_numeric_target():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
-    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    valuation = KNNValuer(cv=3).fit(X, target).valuation_
     summary = report.summarize(valuation, X, target)
     assert [line["label"] for line in summary["rows"]] == [
         str(line["place"] + 0.5) for line in summary["rows"]
@@ -158,7 +158,7 @@ def test_empty_text_is_no_gap():
 
 def test_labels_that_are_not_at_hand_are_no_gaps():
     _, X, y = flowers()
-    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True, progress=False).fit(X, y)
+    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True).fit(X, y)
     heatmap = report.summarize(valuer.valuation_, X)["heatmap"]
     assert json.loads(unpacked(heatmap["contents"]["texts"]))[-1] == [None]
 
@@ -166,7 +166,7 @@ def test_labels_that_are_not_at_hand_are_no_gaps():
 def test_dates_have_one_form():
     _, X, y = quirks()
     later = X.assign(seen=X["seen"] + pd.to_timedelta([0, 6] * 15, unit="h"))
-    valuation = KNNValuer(cv=3, progress=False).fit(later, y).valuation_
+    valuation = KNNValuer(cv=3).fit(later, y).valuation_
     lines = report.summarize(valuation, later, y, k=150)["cells"]["cells"]
     dates = [line for line in lines if line["column"] == "seen"]
     assert {line["cell"] for line in dates} >= {"2024-03-01", "2024-03-02 06:00:00"}
@@ -178,7 +178,7 @@ def test_dates_have_one_form():
 def test_rows_with_one_id_are_not_mixed_up():
     _, X, y = flowers()
     twins = X.set_axis(["twin"] * 24)
-    valuation = KNNValuer(n_neighbors=3, cv=3, progress=False).fit(twins, y).valuation_
+    valuation = KNNValuer(n_neighbors=3, cv=3).fit(twins, y).valuation_
     lines = report.summarize(valuation, twins, y, k=72)["cells"]["cells"]
     known = report.summarize(*flowers(), k=72)["cells"]["cells"]
     assert {line["row"] for line in lines} == {"twin"}
@@ -192,7 +192,7 @@ def test_cells_are_ranked_by_the_kinds_that_were_given():
     _, X, y = flowers()
     codes = X.assign(size=np.arange(24) % 5)
     kinds = {"size": "categorical"}
-    valuation = KNNValuer(cv=3, kinds=kinds, progress=False).fit(codes, y).valuation_
+    valuation = KNNValuer(cv=3, kinds=kinds).fit(codes, y).valuation_
     lines = report.summarize(valuation, codes, y, k=72, kinds=kinds)["cells"]["cells"]
     suspects = suspect_cells(codes, y, valuation=valuation, k=72, kinds=kinds)
     assert [line["suspicion"] for line in lines] == suspects["suspicion"].tolist()
@@ -205,7 +205,7 @@ def test_cells_of_one_column_that_python_takes_for_equal_keep_their_contents():
     _, X, y = flowers()
     mixed = X.assign(leaf=[1, True] * 12, size=[0.0, -0.0] * 12)
     mixed["leaf"] = mixed["leaf"].astype(object)
-    valuation = KNNValuer(cv=3, progress=False).fit(mixed, y).valuation_
+    valuation = KNNValuer(cv=3).fit(mixed, y).valuation_
     contents = report.summarize(valuation, mixed, y)["heatmap"]["contents"]
     texts = json.loads(unpacked(contents["texts"]))
     assert texts[:2] == [["0", "-0"], ["1", "True"]]
@@ -232,7 +232,7 @@ def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(sett
     _, X, y = flowers()
     if "row_groups" in given:
         X = X.assign(herd=np.repeat(["a", "b", "c", "d"], 6))
-    valuation = KNNValuer(cv=3, progress=False, **settings).fit(X, y, **given).valuation_
+    valuation = KNNValuer(cv=3, **settings).fit(X, y, **given).valuation_
     turned = X[X.columns[::-1]]
     summary = report.summarize(valuation, turned, y, k=5)
     assert summary["cells"] == report.summarize(valuation, X, y, k=5)["cells"]
@@ -333,7 +333,7 @@ def test_without_cells_no_row_label_content_or_single_worth_is_left():
     X = pd.DataFrame({"town": ["Ulm", "Bonn", "Jena"] * 4, "pay": pay}, index=ids)
     y = ["ill"] * 6 + ["healthy"] * 6
     owners = Owners(X).assign("east", rows=ids[:5]).assign("west", rows=ids[5:])
-    valuer = KNNValuer(n_neighbors=1, cv=3, kinds={"town": "categorical"}, progress=False)
+    valuer = KNNValuer(n_neighbors=1, cv=3, kinds={"town": "categorical"})
     valuation = valuer.fit(X, y, owners=owners).valuation_
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     texts = without_cells(valuation, X, y, payout=payout)
@@ -361,7 +361,7 @@ def test_notes_of_many_owners_are_notes_alone():
     owners = Owners(X)
     for row in range(25):
         owners = owners.assign(f"owner {row}", rows=[row])
-    valuation = KNNValuer(cv=2, progress=False).fit(X, y, owners=owners).valuation_
+    valuation = KNNValuer(cv=2).fit(X, y, owners=owners).valuation_
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     notes = report.summarize(valuation, X, y, payout=payout)["owners"]["notes"]
     assert "... and 5 more, in to_frame()" in repr(payout)
@@ -408,7 +408,7 @@ def test_wrong_input_gets_a_sentence(given, sentence):
 def test_a_numeric_score_below_zero_is_told_in_words():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
-    valuation = KNNValuer(cv=3, progress=False).fit(X, target).valuation_
+    valuation = KNNValuer(cv=3).fit(X, target).valuation_
     page = report.render(report.summarize(valuation, X, target))
     assert valuation.unearned < 0
     assert "negative mean squared error (K = 5)" in page
@@ -418,7 +418,7 @@ def test_a_numeric_score_below_zero_is_told_in_words():
 
 def test_a_report_tells_what_columns_were_taken_for_and_without_cells_no_more_than_counts():
     X = pd.DataFrame({"x": np.sqrt(np.arange(40.0)), "plan": ["a", "b", "?", "b"] * 10})
-    valuation = KNNValuer(1, progress=False).fit(X, np.arange(40) % 3 % 2).valuation_
+    valuation = KNNValuer(1).fit(X, np.arange(40) % 3 % 2).valuation_
     x, plan = report.summarize(valuation, X)["column_info"]
     assert (x["taken_for"], x["missing"], x["distinct"]) == ("number", 0, 40)
     assert x["distance"].startswith("(difference / ")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from cellworth import AfterTasks, TableGame, report, value_game
+from cellworth import AfterTasks, Runtime, TableGame, report, value_game
 from cellworth.report import page
 from cellworth.report.page import column_bars, error_curve, score_bar
 
@@ -48,7 +48,7 @@ def test_a_run_with_rounds_shows_how_it_converged():
         (3, 3),
         stop=AfterTasks(256),
         random_state=0,
-        on_round=lambda progress: rounds.append(report.round_line(progress)),
+        runtime=Runtime(on_round=lambda progress: rounds.append(report.round_line(progress))),
     )
     page = report.render(report.summarize(valuation, None, rounds=rounds))
     assert page.count("<circle") == len(rounds) >= 2

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from cellworth import AfterTasks, Progress, TableGame, report, value_game
+from cellworth import AfterTasks, Progress, Runtime, TableGame, report, value_game
 
 GAME = TableGame(np.random.default_rng(3).normal(size=(8, 8)))
 
@@ -14,7 +14,9 @@ GAME = TableGame(np.random.default_rng(3).normal(size=(8, 8)))
 def run():
     history = []
     stop = AfterTasks(64)
-    valuation = value_game(GAME, (3, 3), stop=stop, random_state=0, on_round=history.append)
+    valuation = value_game(
+        GAME, (3, 3), stop=stop, random_state=0, runtime=Runtime(on_round=history.append)
+    )
     return valuation, history
 
 

@@ -21,6 +21,7 @@ from cellworth import (
     MonteCarloValuer,
     Permutations,
     PlainGrids,
+    Runtime,
     Serial,
 )
 
@@ -35,18 +36,18 @@ GOOD = {"X": X, "y": Y}
 GROUPS = {"row_groups": np.arange(40) // 14, "column_groups": [0, 0, 1, 2]}
 
 
-def neighbours(folder, fit=GOOD, **settings):
+def neighbours(folder, fit=GOOD, partition=None, **settings):
     asked = {
         "n_neighbors": 3, "design": Permutations(2), "sweeps": 15, "random_state": 5,
-        "executor": Serial(),
     }  # fmt: skip
-    return KNNValuer(**(asked | settings), checkpoint=folder).fit(**fit)
+    return KNNValuer(**(asked | settings), runtime=Runtime(Serial(), folder, partition)).fit(**fit)
 
 
-def monte_carlo(folder, fit=GOOD, **settings):
-    asked = {"stop": AfterTasks(6), "random_state": 5, "cv": 2, "executor": Serial()}
+def monte_carlo(folder, fit=GOOD, partition=None, **settings):
+    asked = {"stop": AfterTasks(6), "random_state": 5, "cv": 2}
     model = settings.pop("model", None) or GaussianNB()
-    return MonteCarloValuer(model, **(asked | settings), checkpoint=folder).fit(**(fit | GROUPS))
+    runtime = Runtime(Serial(), folder, partition)
+    return MonteCarloValuer(model, **(asked | settings), runtime=runtime).fit(**(fit | GROUPS))
 
 
 # How to fit, and what stops it half-way.
@@ -106,7 +107,7 @@ def stopped_half_way(kind, where):
             warnings.simplefilter("ignore")
             fit(path, random_state=seed, **early)
         # What another process has done of the rest, and nobody has folded.
-        fit(path, random_state=seed, shard=(0, 2))
+        fit(path, random_state=seed, partition=(0, 2))
     return Halfway(kind, folder, bits(fit(None).valuation_), other)
 
 

@@ -14,13 +14,21 @@ from cellworth import (
     AfterUtilities,
     KNNValuer,
     Permutations,
+    Runtime,
     Serial,
     Threads,
     value_game,
 )
 from cellworth.moments import Contribution, Moments, Tally, with_margins
 from cellworth.packing import packed, unpacked
-from cellworth.runtime import DirectoryJournal, RunState, TaskPlanner, checkpoint, run, run_shard
+from cellworth.runtime import (
+    DirectoryJournal,
+    RunState,
+    TaskPlanner,
+    checkpoint,
+    run,
+    run_partition,
+)
 
 IDENTITY = {"name": "this run"}
 
@@ -54,8 +62,8 @@ def start(folder, n_tasks, work=noise, per_round=8):
 
 
 def start_shard(folder, n_tasks, shard=(0, 1), work=noise):
-    return run_shard(
-        work, shard=shard, stop=AfterTasks(n_tasks), checkpoint=DirectoryJournal(folder),
+    return run_partition(
+        work, partition=shard, stop=AfterTasks(n_tasks), checkpoint=DirectoryJournal(folder),
         planner=TaskPlanner(Contribution), **SETTINGS,
     )  # fmt: skip
 
@@ -252,15 +260,18 @@ def neighbours(folder):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     valuer = KNNValuer(
-        design=Permutations(1), sweeps=4, random_state=0, executor=Serial(), checkpoint=folder
+        design=Permutations(1),
+        sweeps=4,
+        random_state=0,
+        runtime=Runtime(executor=Serial(), checkpoint=folder),
     )
     return valuer.fit(X, (X[:, 0] > 0).astype(int)).valuation_
 
 
 def monte_carlo(folder):
     return value_game(
-        Product(), (9, 8), stop=AfterUtilities(6000), random_state=0, executor=Serial(),
-        checkpoint=folder,
+        Product(), (9, 8), stop=AfterUtilities(6000), random_state=0,
+        runtime=Runtime(executor=Serial(), checkpoint=folder),
     )  # fmt: skip
 
 
@@ -371,8 +382,8 @@ def test_a_shard_keeps_a_deadline(tmp_path, executor):
         return noise(task)
 
     began = time.perf_counter()
-    n_done = run_shard(
-        slow, shard=(0, 1), stop=AfterTasks(100) | AfterSeconds(0.4),
+    n_done = run_partition(
+        slow, partition=(0, 1), stop=AfterTasks(100) | AfterSeconds(0.4),
         checkpoint=DirectoryJournal(tmp_path), planner=TaskPlanner(Contribution),
         executor=executor, identity=IDENTITY,
     )  # fmt: skip

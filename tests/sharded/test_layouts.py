@@ -300,10 +300,8 @@ def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
     with pytest.raises(
         ValueError, match="'when' holds moments with a time zone and moments without"
     ):
-        KNNValuer(1, progress=False).fit(table, X_val=X_val, y_val=[0, 1, 0, 1])
-    KNNValuer(1, progress=False).fit(
-        table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1]
-    )
+        KNNValuer(1).fit(table, X_val=X_val, y_val=[0, 1, 0, 1])
+    KNNValuer(1).fit(table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1])
 
 
 def test_kinds_are_checked(tmp_path):

@@ -11,6 +11,7 @@ from cellworth import (
     LeaveOneOutValuer,
     MemoryJournal,
     RandomValuer,
+    Runtime,
     TableGame,
     load,
     value_game,
@@ -24,7 +25,9 @@ BY_DEFINITION = {"row_semivalue": LeaveOneOut(), "column_semivalue": LeaveOneOut
 
 
 def leave_one_out(game, checkpoint=None):
-    settings = Settings.checked(LeaveOneOut(), LeaveOneOut(), checkpoint=checkpoint, progress=False)
+    settings = Settings.checked(
+        LeaveOneOut(), LeaveOneOut(), runtime=Runtime(checkpoint=checkpoint)
+    )
     return leave_one_out_valuation(game, Blocks.of_shape(game.shape), settings)
 
 

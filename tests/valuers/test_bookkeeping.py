@@ -21,6 +21,7 @@ from cellworth import (
     MonteCarloValuer,
     PlainGrids,
     Processes,
+    Runtime,
     Serial,
     Shapley,
     StandardErrorBelow,
@@ -63,15 +64,15 @@ def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(design, budget)
 
 @pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)], ids=repr)
 def test_what_a_budget_buys_does_not_depend_on_workers(executor):
-    alone, shared = run(600), run(600, executor=executor)
+    alone, shared = run(600), run(600, runtime=Runtime(executor=executor))
     np.testing.assert_array_equal(shared.values, alone.values)
     assert shared.provenance.tally == alone.provenance.tally
 
 
 def test_what_a_budget_buys_does_not_depend_on_a_cache():
     cache = MemoryCache()
-    value_game(GAME, stop=AfterTasks(3), random_state=7, cache=cache)
-    alone, helped = run(600), run(600, cache=cache)
+    value_game(GAME, stop=AfterTasks(3), random_state=7, runtime=Runtime(cache=cache))
+    alone, helped = run(600), run(600, runtime=Runtime(cache=cache))
     np.testing.assert_array_equal(helped.values, alone.values)
     assert helped.provenance.tally.new == alone.provenance.tally.new
     assert helped.provenance.tally.reused > alone.provenance.tally.reused
@@ -81,7 +82,7 @@ def test_what_a_budget_buys_does_not_depend_on_a_cache():
 def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
     journal = MemoryJournal()
     for budget in (120, 250, 400):
-        parts = run(budget, design, checkpoint=journal)
+        parts = run(budget, design, runtime=Runtime(checkpoint=journal))
     whole = run(400, design)
     np.testing.assert_array_equal(parts.values, whole.values)
     assert parts.provenance.sessions == whole.provenance.sessions
@@ -164,24 +165,24 @@ def test_an_interrupted_run_keeps_the_estimates_of_its_first_tasks():
             return super().value(rows, columns)
 
     with pytest.warns(UserWarning, match="the run was broken off"):
-        seen = run(200, game=Stopped(SMALL.table), executor=Serial())
+        seen = run(200, game=Stopped(SMALL.table), runtime=Runtime(executor=Serial()))
     assert seen.status == "interrupted"
     assert seen.standard_errors.min() > 0
 
 
 def test_a_checkpoint_that_was_begun_with_less_goes_on_with_its_tasks():
     journal = MemoryJournal()
-    short = run(90, game=SMALL, checkpoint=journal)
-    longer = run(200, game=SMALL, checkpoint=journal)
+    short = run(90, game=SMALL, runtime=Runtime(checkpoint=journal))
+    longer = run(200, game=SMALL, runtime=Runtime(checkpoint=journal))
     assert longer.status == "estimated"
     assert longer.provenance.sessions[0].tasks > short.provenance.sessions[0].tasks
     with pytest.raises(ValueError, match=r"holds another run.*seed=0.*seed=1"):
-        run(200, game=SMALL, checkpoint=journal, random_state=1)
+        run(200, game=SMALL, runtime=Runtime(checkpoint=journal), random_state=1)
 
 
 def test_a_finished_run_over_all_coalitions_is_found_in_its_checkpoint(tmp_path):
-    whole = run(200, game=SMALL, checkpoint=tmp_path)
-    again = run(300, game=SMALL, checkpoint=tmp_path)
+    whole = run(200, game=SMALL, runtime=Runtime(checkpoint=tmp_path))
+    again = run(300, game=SMALL, runtime=Runtime(checkpoint=tmp_path))
     assert again.status == "exact"
     np.testing.assert_array_equal(again.values, whole.values)
 
@@ -200,7 +201,7 @@ def test_a_deadline_is_met_within_about_one_utility(executor):
     game = Slow(GAME.table)
     began = time.perf_counter()
     with pytest.warns(UserWarning, match="the budget ended before the first task"):
-        value_game(game, stop=AfterSeconds(0.5), random_state=0, executor=executor)
+        value_game(game, stop=AfterSeconds(0.5), random_state=0, runtime=Runtime(executor=executor))
     corners, late = 4 * Slow.seconds, 0.25
     assert time.perf_counter() - began < 0.5 + corners + late
 
@@ -208,11 +209,11 @@ def test_a_deadline_is_met_within_about_one_utility(executor):
 def test_what_was_computed_before_a_deadline_is_kept():
     cache, game = MemoryCache(), Slow(GAME.table)
     with pytest.warns(UserWarning, match="the budget ended"):
-        value_game(game, stop=AfterSeconds(0.5), random_state=0, cache=cache)
+        value_game(game, stop=AfterSeconds(0.5), random_state=0, runtime=Runtime(cache=cache))
     kept = len(cache)
     assert kept > 10
     Slow.asked = 0
-    again = value_game(game, stop=AfterTasks(1), random_state=0, cache=cache)
+    again = value_game(game, stop=AfterTasks(1), random_state=0, runtime=Runtime(cache=cache))
     assert Slow.asked == 4 + again.provenance.tally.utilities - again.provenance.tally.reused - 4
     assert Slow.asked <= 2 * 9 * 7 - kept + 8
 
@@ -297,7 +298,7 @@ def test_a_plan_without_an_end_says_so():
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
 def test_a_run_with_a_checkpoint_may_end_by_the_clock(executor, tmp_path):
     game = Slow(GAME.table)
-    how = {"random_state": 0, "executor": executor, "checkpoint": tmp_path}
+    how = {"random_state": 0, "runtime": Runtime(executor=executor, checkpoint=tmp_path)}
     with pytest.warns(UserWarning, match="the budget ended before the first task"):
         value_game(game, stop=AfterSeconds(0.4), **how)
     whole = value_game(game, stop=AfterTasks(1), **how)

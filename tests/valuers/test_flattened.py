@@ -13,6 +13,7 @@ from cellworth import (
     Blocks,
     FlattenedValuer,
     MemoryJournal,
+    Runtime,
     StandardErrorBelow,
     load,
     value_game,
@@ -28,14 +29,14 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, **GROUPS}
 
 def valuer(stop=None, **settings):
     stop = stop or AfterTasks(60)
-    return FlattenedValuer(GaussianNB(), stop=stop, random_state=0, progress=False, **settings)
+    return FlattenedValuer(GaussianNB(), stop=stop, random_state=0, **settings)
 
 
 @pytest.fixture(scope="module")
 def exact():
     """One-dimensional Shapley values from all coalitions of the eight blocks."""
     game = FlattenedGame(GaussianNB(), **DATA)
-    return value_game(game, Blocks.of_shape(game.shape), progress=False).values.reshape(4, 2)
+    return value_game(game, Blocks.of_shape(game.shape)).values.reshape(4, 2)
 
 
 @pytest.mark.slow
@@ -82,8 +83,8 @@ def test_a_stopping_rule_ends_the_run():
 
 def test_a_journal_continues_the_run():
     journal = MemoryJournal()
-    valuer(AfterTasks(5), checkpoint=journal).fit(**DATA)
-    resumed = valuer(AfterTasks(9), checkpoint=journal).fit(**DATA)
+    valuer(AfterTasks(5), runtime=Runtime(checkpoint=journal)).fit(**DATA)
+    resumed = valuer(AfterTasks(9), runtime=Runtime(checkpoint=journal)).fit(**DATA)
     np.testing.assert_array_equal(resumed.values_, valuer(AfterTasks(9)).fit(**DATA).values_)
 
 

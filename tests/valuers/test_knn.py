@@ -36,6 +36,7 @@ from cellworth import (
     Processes,
     QuadratureSubsets,
     RankBins,
+    Runtime,
     Serial,
     Shapley,
     StandardErrorBelow,
@@ -336,7 +337,7 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
     valuer = KNNValuer(design=LeverageSubsets(24), sweeps=3, random_state=0)
     bits = set()
     for executor in (Serial(), Threads(1), Threads(2), Threads(3)):
-        valuation = fit(valuer.set_params(executor=executor), (X, y, X_val, y_val))
+        valuation = fit(valuer.set_params(runtime=Runtime(executor=executor)), (X, y, X_val, y_val))
         bits.add(valuation.moments.mean.tobytes() + valuation.moments.spread.tobytes())
     assert len(bits) == 1
     assert valuation.provenance.sessions[0].tasks > 10
@@ -346,7 +347,7 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
 def test_processes_give_the_same_bits_too():
     valuer = KNNValuer(design=Permutations(1), sweeps=2, random_state=0)
     here, there = (
-        fit(valuer.set_params(executor=executor), larger_problem())
+        fit(valuer.set_params(runtime=Runtime(executor=executor)), larger_problem())
         for executor in (Serial(), Processes(2))
     )
     assert here.moments.mean.tobytes() == there.moments.mean.tobytes()
@@ -359,7 +360,10 @@ def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
     journal = MemoryJournal()
     n_tasks = whole.provenance.sessions[0].tasks
     for stop in (n_tasks // 3, n_tasks // 2, n_tasks - 1, n_tasks):
-        part = fit(valuer.set_params(checkpoint=journal, stop=AfterTasks(stop)), larger_problem())
+        part = fit(
+            valuer.set_params(runtime=Runtime(checkpoint=journal), stop=AfterTasks(stop)),
+            larger_problem(),
+        )
     assert part.moments.mean.tobytes() == whole.moments.mean.tobytes()
     assert part.validation.tobytes() == whole.validation.tobytes()
 
@@ -477,7 +481,7 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
         y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
     owners = Owners(X).assign("ann", columns=["c0", "c1"]).assign("bob", columns="c2")
     journal = MemoryJournal()
-    valuer = KNNValuer(design=AllSubsets(), checkpoint=journal)
+    valuer = KNNValuer(design=AllSubsets(), runtime=Runtime(checkpoint=journal))
     for n_tasks in (2, 7, 20):
         # The second and third go on where the one before ended.
         with pytest.warns(UserWarning, match="of 40 validation rows") as told:
@@ -512,7 +516,7 @@ def test_errors_are_as_large_as_values_differ_between_draws_of_validation_rows(
     X, y = people[:15], target[:15]
     # A whole run, and one that is broken off after a quarter of its validation rows.
     for stop in (None, AfterTasks(15)):
-        valuer = KNNValuer(3, scoring=scoring, stop=stop, executor=Serial(), progress=False)
+        valuer = KNNValuer(3, scoring=scoring, stop=stop, runtime=Runtime(executor=Serial()))
         drawn = [rng.integers(0, 2000, 60) for _ in range(50)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -583,7 +587,9 @@ def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told
         if len(seen) == rounds:
             signal.raise_signal(signal.SIGINT)
 
-    valuer = KNNValuer(design=Permutations(1), sweeps=9, random_state=0, on_round=stop)
+    valuer = KNNValuer(
+        design=Permutations(1), sweeps=9, random_state=0, runtime=Runtime(on_round=stop)
+    )
     with pytest.warns(UserWarning, match=f"broken off after {told}"):
         fit(valuer, larger_problem())
 
@@ -653,13 +659,13 @@ def test_a_journal_tells_apart_how_columns_are_understood():
         ({"value_labels": True}, {"value_labels": False}),
     ):
         journal = MemoryJournal()
-        clone(base).set_params(checkpoint=journal, **one).fit(X, y)
+        clone(base).set_params(runtime=Runtime(checkpoint=journal), **one).fit(X, y)
         with pytest.raises(ValueError, match="the journal holds another run"):
-            clone(base).set_params(checkpoint=journal, **other).fit(X, y)
+            clone(base).set_params(runtime=Runtime(checkpoint=journal), **other).fit(X, y)
     journal = MemoryJournal()
-    clone(base).set_params(checkpoint=journal).fit(X, y)
+    clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X, y)
     with pytest.raises(ValueError, match="the journal holds another run"):
-        clone(base).set_params(checkpoint=journal).fit(X.astype({"a": bool}), y)
+        clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X.astype({"a": bool}), y)
 
 
 def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():

@@ -27,7 +27,7 @@ PATIENTS, PROGRESS = (part[:60] for part in load_diabetes(return_X_y=True))
 
 
 def valued(X, y, n_trees=60, groups=(None, None), **settings):
-    valuer = OutOfBagValuer(n_trees=n_trees, random_state=3, progress=False, **settings)
+    valuer = OutOfBagValuer(n_trees=n_trees, random_state=3, **settings)
     return valuer.fit(X, y, row_groups=groups[0], column_groups=groups[1]).valuation_
 
 
@@ -246,8 +246,7 @@ def test_more_trees_go_on_where_fewer_ended():
 @pytest.mark.slow
 def test_standard_errors_tell_how_runs_differ():
     runs = [
-        OutOfBagValuer(n_trees=200, random_state=seed, progress=False).fit(WINE, CULTIVAR)
-        for seed in range(20)
+        OutOfBagValuer(n_trees=200, random_state=seed).fit(WINE, CULTIVAR) for seed in range(20)
     ]
     between = np.var([run.values_ for run in runs], axis=0, ddof=1)
     told = np.mean([run.standard_errors_**2 for run in runs], axis=0)
@@ -297,7 +296,7 @@ def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
     loaded = load(tmp_path)
     np.testing.assert_array_equal(loaded.values, one.values)
     assert loaded.provenance == one.provenance
-    other = OutOfBagValuer(n_trees=60, random_state=4, progress=False).fit(WINE, CULTIVAR)
+    other = OutOfBagValuer(n_trees=60, random_state=4).fit(WINE, CULTIVAR)
     merged = loaded.merge(other.valuation_)
     np.testing.assert_array_equal(merged.counts, one.counts + other.valuation_.counts)
     assert merged.standard_errors.mean() < one.standard_errors.mean()
@@ -306,9 +305,7 @@ def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
 def test_other_settings_are_another_question():
     one, other = (
         valued(WINE, CULTIVAR),
-        OutOfBagValuer(n_trees=60, random_state=4, contrast=True, progress=False)
-        .fit(WINE, CULTIVAR)
-        .valuation_,
+        OutOfBagValuer(n_trees=60, random_state=4, contrast=True).fit(WINE, CULTIVAR).valuation_,
     )
     with pytest.raises(ValueError, match="differ in contrast"):
         one.merge(other)
@@ -467,6 +464,6 @@ def test_a_row_that_trees_tell_wrongly_is_worth_least():
 @pytest.mark.parametrize(("distance", "area"), [(True, 0.924), (False, 0.88)])
 def test_low_values_find_the_altered_cells_of_the_breast_cancer_table(distance, area):
     given = altered_cells.load(DATA)
-    valuer = OutOfBagValuer(n_trees=500, distance=distance, random_state=0, progress=False)
+    valuer = OutOfBagValuer(n_trees=500, distance=distance, random_state=0)
     values = valuer.fit(given.X, given.y).values_
     assert abs(altered_cells.found(given, values) - area) < 0.015

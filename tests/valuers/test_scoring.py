@@ -25,6 +25,7 @@ from cellworth import (
     OutOfBagValuer,
     Permutations,
     RankBins,
+    Runtime,
     ShardedTable,
     TableGame,
     Threads,
@@ -46,7 +47,7 @@ def problem(n_classes=2, n_rows=120, n_queries=40):
 
 
 def fitted(given, n_neighbors=5, **settings):
-    valuer = KNNValuer(n_neighbors, scale=None, progress=False, **settings)
+    valuer = KNNValuer(n_neighbors, scale=None, **settings)
     return valuer.fit(**given).valuation_
 
 
@@ -95,7 +96,7 @@ def test_ties_are_averaged_over_all_orders_of_rows():
 
 def test_agreement_is_not_accuracy_on_wine():
     X, y = load_wine(return_X_y=True)
-    settings = {"design": LeverageSubsets(), "sweeps": 1, "random_state": 0, "progress": False}
+    settings = {"design": LeverageSubsets(), "sweeps": 1, "random_state": 0}
     valuation = KNNValuer(5, **settings).fit(X, y).valuation_
     assert round(valuation.score, 3) == 0.917
     assert round(valuation.scores.accuracy, 3) == 0.949
@@ -142,10 +143,10 @@ def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch)
     settings = {"design": Permutations(1), "sweeps": 2, "random_state": 0}
     given, journal = problem(n_classes=3), MemoryJournal()
     whole = fitted(given, **settings)
-    assert fitted(given, executor=Threads(3), **settings).scores == whole.scores
+    assert fitted(given, runtime=Runtime(executor=Threads(3)), **settings).scores == whole.scores
     with pytest.warns(UserWarning, match="broken off"):
-        fitted(given, stop=AfterTasks(2), checkpoint=journal, **settings)
-    assert fitted(given, checkpoint=journal, **settings).scores == whole.scores
+        fitted(given, stop=AfterTasks(2), runtime=Runtime(checkpoint=journal), **settings)
+    assert fitted(given, runtime=Runtime(checkpoint=journal), **settings).scores == whole.scores
 
 
 def test_scores_are_saved_loaded_and_merged(tmp_path):
@@ -161,7 +162,7 @@ def test_votes_of_more_than_two_classes_are_not_known_of_shards(tmp_path):
     given = problem(n_classes=3)
     table = pd.DataFrame(given["X"]).add_prefix("x").assign(label=given["y"])
     table.to_parquet(tmp_path / "rows.parquet", row_group_size=60)
-    valuer = KNNValuer(5, design=Permutations(1), sweeps=1, random_state=0, progress=False)
+    valuer = KNNValuer(5, design=Permutations(1), sweeps=1, random_state=0)
     sharded = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
     names = [f"x{j}" for j in range(4)]
     judges = {"X_val": pd.DataFrame(given["X_val"], columns=names), "y_val": given["y_val"]}
@@ -177,16 +178,14 @@ def test_models_are_told_of_with_their_own_score():
     groups = {"row_groups": np.arange(120) % 3, "column_groups": [0, 0, 1, 1]}
     tree = DecisionTreeClassifier(random_state=0)
     model = tree.fit(given["X"], given["y"])
-    valuation = ExactValuer(tree, progress=False).fit(**given, **groups).valuation_
+    valuation = ExactValuer(tree).fit(**given, **groups).valuation_
     assert valuation.scores.scoring == "accuracy"
     assert valuation.score == pytest.approx(model.score(given["X_val"], given["y_val"]))
     assert valuation.scores.accuracy == valuation.score
     assert valuation.scores.majority == pytest.approx(valuation.unearned)
     assert valuation.scores.judged_on == "40 validation rows"
     X, y = given["X"], given["y"]
-    flat = FlattenedValuer(
-        tree, scoring="balanced_accuracy", cv=3, stop=AfterTasks(1), progress=False
-    )
+    flat = FlattenedValuer(tree, scoring="balanced_accuracy", cv=3, stop=AfterTasks(1))
     folds = flat.fit(X, y, **groups).valuation_.scores
     scores = cross_val_score(DummyClassifier(), X, y, cv=3, scoring="balanced_accuracy")
     assert folds.majority == pytest.approx(scores.mean())
@@ -198,7 +197,7 @@ def test_a_model_of_a_numeric_target_has_r2_beside_its_squared_error():
     given |= {"y": given["X"][:, :3].sum(axis=1), "y_val": given["X_val"][:, :3].sum(axis=1)}
     groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
     tree = DecisionTreeRegressor(random_state=0, max_depth=2)
-    valuer = ExactValuer(tree, scoring="neg_mean_squared_error", progress=False)
+    valuer = ExactValuer(tree, scoring="neg_mean_squared_error")
     found = valuer.fit(**given, **groups).valuation_.scores
     predicted = tree.fit(given["X"], given["y"]).predict(given["X_val"])
     assert found.r2 == pytest.approx(r2_score(given["y_val"], predicted))
@@ -208,10 +207,10 @@ def test_a_model_of_a_numeric_target_has_r2_beside_its_squared_error():
 def test_games_without_validation_rows_have_no_scores():
     assert value_game(TableGame(np.arange(16.0).reshape(4, 4))).scores is None
     given = problem()
-    outside = OutOfBagValuer(n_trees=10, random_state=0, progress=False)
+    outside = OutOfBagValuer(n_trees=10, random_state=0)
     assert outside.fit(given["X"], given["y"]).valuation_.scores is None
     small = {name: each[:6] for name, each in given.items()}
-    scores = value_game(KNNGame(*small.values(), n_neighbors=1), progress=False).scores
+    scores = value_game(KNNGame(*small.values(), n_neighbors=1)).scores
     assert (scores.scoring, scores.n_validation_rows) == ("neighbor_agreement", 6)
 
 
@@ -248,6 +247,6 @@ def test_a_numeric_target_and_a_model_are_printed_with_their_score():
     assert lines["score"].startswith(f"{valuation.score:.4g} negative mean squared error (K = 5);")
     assert lines["fit"].startswith(f"R2 {valuation.scores.r2:.4g}, root mean squared error")
     groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
-    model = ExactValuer(DecisionTreeClassifier(random_state=0), progress=False)
+    model = ExactValuer(DecisionTreeClassifier(random_state=0))
     _, lines = printed(model.fit(**given, **groups).valuation_)
     assert " accuracy of DecisionTreeClassifier; baseline " in lines["score"]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import mixture
-from cellworth import KNNValuer, Permutations, RankBins, Serial, ShardedTable, Threads
+from cellworth import KNNValuer, Permutations, RankBins, Runtime, Serial, ShardedTable, Threads
 from cellworth.valuers.plans import SERIAL, ShardPlan
 
 N_ROWS, N_QUERIES = 8000, 256
@@ -31,8 +31,13 @@ def table(folder, n_shards=8):
 
 
 def valuer(**settings):
-    settings = {"design": Permutations(1), "sweeps": 2, "executor": Serial(), **settings}
-    return KNNValuer(5, ranking=RankBins(100), random_state=0, progress=False, **settings)
+    settings = {
+        "design": Permutations(1),
+        "sweeps": 2,
+        "runtime": Runtime(executor=Serial()),
+        **settings,
+    }
+    return KNNValuer(5, ranking=RankBins(100), random_state=0, **settings)
 
 
 def plan(**settings):
@@ -82,7 +87,7 @@ def test_it_is_told_line_by_line():
 
 
 def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
-    found = valuer(executor=Threads(2)).plan(table(folder), **judges)
+    found = valuer(runtime=Runtime(executor=Threads(2))).plan(table(folder), **judges)
     assert (found.shape, found.n_shards, found.n_workers) == ((N_ROWS, 20), 8, 2)
     fitted = valuer().fit(table(folder), **judges)
     assert found.n_rounds == fitted.valuation_.provenance.sessions[0].tasks
@@ -92,7 +97,7 @@ def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
 @pytest.mark.parametrize("sweeps", [1, 2])
 def test_files_are_as_large_as_planned(folder, judges, tmp_path, sweeps):
     found = valuer(sweeps=sweeps).plan(table(folder), **judges)
-    valuer(sweeps=sweeps, checkpoint=tmp_path / "run").fit(table(folder), **judges)
+    valuer(sweeps=sweeps, runtime=Runtime(checkpoint=tmp_path / "run")).fit(table(folder), **judges)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert size == pytest.approx(found.disk_bytes, rel=0.2)
 

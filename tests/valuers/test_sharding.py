@@ -25,6 +25,7 @@ from cellworth import (
     Processes,
     QuadratureSubsets,
     RankBins,
+    Runtime,
     Serial,
     ShardedTable,
     Threads,
@@ -69,7 +70,7 @@ def table(folder, n_shards=4):
 
 def valuer(**settings):
     settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, **settings}
-    return KNNValuer(5, ranking=RankBins(100), progress=False, **settings)
+    return KNNValuer(5, ranking=RankBins(100), **settings)
 
 
 def same(sharded, whole):
@@ -113,7 +114,7 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
     ids=repr,
 )
 def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
-    settings = {"sweeps": 2, "executor": executor}
+    settings = {"sweeps": 2, "runtime": Runtime(executor=executor)}
     whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
     same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
 
@@ -122,7 +123,7 @@ def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, ex
 def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
     X, y = rows(n_rows, 2)
     X.assign(label=y).to_parquet(tmp_path / "rows.parquet", row_group_size=25)
-    settings = {"design": LeverageSubsets(24), "sweeps": 2, "random_state": 0, "progress": False}
+    settings = {"design": LeverageSubsets(24), "sweeps": 2, "random_state": 0}
     few = KNNValuer(5, ranking=RankBins(80), **settings)
     whole = few.fit(X, y, **JUDGES).valuation_
     same(few.fit(table(tmp_path, 3), **JUDGES).valuation_, whole)
@@ -166,7 +167,7 @@ def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
 
 def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     with small_rounds(monkeypatch):
-        settings = {"checkpoint": tmp_path / "run"}
+        settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
         once = valuer(**settings).fit(table(folder), **JUDGES).valuation_
         more = valuer(sweeps=3, **settings).fit(table(folder), **JUDGES).valuation_
         whole = valuer(sweeps=3).fit(X, Y, **JUDGES).valuation_
@@ -195,7 +196,11 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
         monkeypatch.setattr(Signalled, "moment", 3 if in_first_sweep else n_parts + 1)
         words = "of 30 validation rows" if in_first_sweep else "broken off after 1 sweep; status"
         with pytest.warns(UserWarning, match=words):
-            kept = valuer(sweeps=3, executor=Serial()).fit(table(folder), **JUDGES).valuation_
+            kept = (
+                valuer(sweeps=3, runtime=Runtime(executor=Serial()))
+                .fit(table(folder), **JUDGES)
+                .valuation_
+            )
     assert kept.status == "interrupted"
     assert kept.total == pytest.approx(kept.values.sum())
 
@@ -232,7 +237,7 @@ def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp
 
     monkeypatch.setattr(shards, "written_atomically", noted)
     valuer().fit(table(folder), **JUDGES)
-    valuer(checkpoint=tmp_path / "run").fit(table(folder), **JUDGES)
+    valuer(runtime=Runtime(checkpoint=tmp_path / "run")).fit(table(folder), **JUDGES)
     # Four arrays and a manifest for each of four shards.
     assert asked == [False] * 20 + [True] * 20
 
@@ -242,7 +247,7 @@ def files_in(folder):
 
 
 def test_the_checkpoint_of_another_run_is_refused_and_left_as_it_was(folder, tmp_path):
-    settings = {"checkpoint": tmp_path / "run"}
+    settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
     valuer(**settings).fit(table(folder), **JUDGES)
     before = files_in(tmp_path / "run" / "rows")
     for other in ({"empty": "zero"}, {"scale": "std"}):
@@ -265,9 +270,19 @@ def unread(monkeypatch):
     ("given", "settings", "error", "words"),
     [
         ({"y_val": None}, {}, ValueError, "give X_val and y_val"),
-        ({}, {"executor": Processes(2)}, ValueError, r"use Threads\(2\)"),
-        ({}, {"checkpoint": 3}, TypeError, "checkpoint is 3; for a sharded table give the path"),
-        ({}, {"checkpoint": __file__}, ValueError, "checkpoint is the file .*; give a folder"),
+        ({}, {"runtime": Runtime(executor=Processes(2))}, ValueError, r"use Threads\(2\)"),
+        (
+            {},
+            {"runtime": Runtime(checkpoint=MemoryJournal())},
+            TypeError,
+            "for a sharded table give the path",
+        ),
+        (
+            {},
+            {"runtime": Runtime(checkpoint=__file__)},
+            ValueError,
+            "checkpoint is the file .*; give a folder",
+        ),
     ],
 )
 @pytest.mark.usefixtures("unread")
@@ -295,7 +310,7 @@ def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
 def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     some = X[:n_rows].assign(label=Y[:n_rows])
     some.to_parquet(tmp_path / "rows.parquet", row_group_size=max(n_rows // 3, 1))
-    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, "progress": False}
+    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0}
     n_neighbors = min(n_rows - 1, 5)
     whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
     cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
@@ -346,15 +361,15 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
         ({"row_groups": Y}, {}, "row_groups is not for sharded tables"),
         ({"groups": Y}, {}, "it is judged by X_val and y_val"),
         ({"owners": Owners(X)}, {}, "give them to split"),
-        ({}, {"shard": (0, 2)}, "worked on by all workers"),
-        ({}, {"on_round": print}, "on_round is not for sharded tables"),
+        ({}, {"runtime": Runtime(checkpoint="run", partition=(0, 2))}, "worked on by all workers"),
+        ({}, {"runtime": Runtime(on_round=print)}, "on_round is not for sharded tables"),
         ({"X_val": None, "y_val": None}, {}, "give X_val and y_val"),
         (
             {},
             {"scoring": "neg_mean_squared_error"},
             "'neighbor_agreement' or 'balanced_neighbor_agr",
         ),
-        ({}, {"executor": Processes(2)}, r"use Threads\(2\)"),
+        ({}, {"runtime": Runtime(executor=Processes(2))}, r"use Threads\(2\)"),
         ({}, {"kinds": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
     ],
 )
@@ -400,7 +415,7 @@ def test_labels_may_be_dates(tmp_path):
 
 def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):
     with pytest.raises(TypeError, match="give the path of a folder"):
-        valuer(checkpoint=MemoryJournal()).fit(table(folder), **JUDGES)
+        valuer(runtime=Runtime(checkpoint=MemoryJournal())).fit(table(folder), **JUDGES)
 
 
 @pytest.mark.alone
@@ -413,7 +428,10 @@ def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
     with small_rounds(monkeypatch), survivor.cluster(2) as client:
         whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
         killer.start()
-        settings = {"sweeps": 2, "executor": Dask(client), "checkpoint": tmp_path / "run"}
+        settings = {
+            "sweeps": 2,
+            "runtime": Runtime(executor=Dask(client), checkpoint=tmp_path / "run"),
+        }
         sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
         killer.join(0)
     assert len(set(killer.killed)) == 1

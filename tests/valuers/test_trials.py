@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cellworth import AfterSeconds, AfterTasks, KNNValuer, LeverageSubsets, Serial
+from cellworth import AfterSeconds, AfterTasks, KNNValuer, LeverageSubsets, Runtime, Serial
 
 
 def table(n_rows, n_columns):
@@ -46,7 +46,7 @@ def test_a_rule_alone_sets_no_number_but_a_time():
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(400, 10), (1000, 8)])
 def test_the_time_is_that_of_a_run_within_a_factor_of_three(n_rows, n_columns):
     X, y = table(n_rows, n_columns)
-    valuer = KNNValuer(5, executor=Serial(), progress=False)
+    valuer = KNNValuer(5, runtime=Runtime(executor=Serial()))
     plan = valuer.plan(X, y)
     seconds = valuer.fit(X, y).valuation_.provenance.seconds
     assert seconds / 3 < plan.seconds < 3 * seconds

@@ -27,6 +27,7 @@ from cellworth import (
     PlainGrids,
     Policy,
     Processes,
+    Runtime,
     Serial,
     TableGame,
     split_revenue,
@@ -43,7 +44,7 @@ N_TRAIN = 24
 TRAIN = {"X": X[:N_TRAIN], "y": Y[:N_TRAIN], "row_groups": np.arange(N_TRAIN) % 3}
 VALIDATION = {"X_val": X[24:], "y_val": Y[24:]}
 DATA = {**TRAIN, **VALIDATION}
-EXACT = ExactValuer(GaussianNB(), executor=Serial()).fit(**DATA).valuation_
+EXACT = ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**DATA).valuation_
 
 
 def values_by_row(n_rows, **semivalues):
@@ -76,7 +77,11 @@ def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     given = {"row_semivalue": semivalue, "column_semivalue": semivalue}
     by_row = np.array([with_margins(values) for values in values_by_row(n_rows, **given)])
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
-    valuation = ExactValuer(GaussianNB(), executor=Serial(), **given).fit(**data).valuation_
+    valuation = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()), **given)
+        .fit(**data)
+        .valuation_
+    )
     np.testing.assert_allclose(valuation.values, by_row.mean(axis=0)[:-1, :-1], atol=1e-12)
     expected = by_row.std(axis=0, ddof=1) / np.sqrt(n_rows) * widening(n_rows)
     np.testing.assert_allclose(valuation.validation, expected, rtol=1e-5, atol=1e-8)
@@ -171,7 +176,7 @@ def plain_accuracy(model, rows, y):
 
 
 def test_any_other_scorer_is_judged_by_a_bootstrap():
-    valuer = ExactValuer(GaussianNB(), scoring=plain_accuracy, executor=Serial())
+    valuer = ExactValuer(GaussianNB(), scoring=plain_accuracy, runtime=Runtime(executor=Serial()))
     drawn = valuer.fit(**DATA).valuation_
     np.testing.assert_array_equal(drawn.values, EXACT.values)
     # Each is the standard deviation of 32 scores, made wider for that by 4 %.
@@ -204,7 +209,9 @@ def test_a_scorer_that_fails_on_other_rows_leaves_errors_unknown():
 
     with pytest.warns(UserWarning, match="validation errors are not known: the scoring"):
         valuation = (
-            ExactValuer(GaussianNB(), scoring=picky, executor=Serial()).fit(**DATA).valuation_
+            ExactValuer(GaussianNB(), scoring=picky, runtime=Runtime(executor=Serial()))
+            .fit(**DATA)
+            .valuation_
         )
     assert valuation.validation_errors is None
     assert "validation error" not in repr(valuation.columns())
@@ -220,9 +227,15 @@ def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
 @pytest.mark.parametrize("cv", [5, EveryRowAlone()], ids=["5 folds", "every row alone"])
 def test_cross_validation_has_validation_errors_of_all_rows(cv):
     data = {"X": X[:48, :2], "y": Y[:48], "row_groups": np.arange(48) % 2}
-    valuation = ExactValuer(GaussianNB(), cv=cv, executor=Serial()).fit(**data).valuation_
+    valuation = (
+        ExactValuer(GaussianNB(), cv=cv, runtime=Runtime(executor=Serial())).fit(**data).valuation_
+    )
     held_out = {"X_val": X[24:, :2], "y_val": Y[24:]}
-    apart = ExactValuer(GaussianNB(), executor=Serial()).fit(**data, **held_out).valuation_
+    apart = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        .fit(**data, **held_out)
+        .valuation_
+    )
     ratio = valuation.validation[-1, -1] / apart.validation[-1, -1]
     assert ratio == pytest.approx(np.sqrt(len(VALIDATION["y_val"]) / 48), rel=0.4)
 
@@ -239,7 +252,11 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
     ids=lambda given: type(given).__name__,
 )
 def test_estimates_have_the_validation_errors_of_exact_values(design, semivalue, stop):
-    given = {"row_semivalue": semivalue, "column_semivalue": semivalue, "executor": Serial()}
+    given = {
+        "row_semivalue": semivalue,
+        "column_semivalue": semivalue,
+        "runtime": Runtime(executor=Serial()),
+    }
     valuer = MonteCarloValuer(GaussianNB(), design=design, stop=stop, random_state=0, **given)
     estimated = valuer.fit(**DATA).valuation_
     exact = (
@@ -252,11 +269,15 @@ def test_estimates_have_the_validation_errors_of_exact_values(design, semivalue,
 
 
 def test_baselines_have_validation_errors():
-    left_out = LeaveOneOutValuer(GaussianNB(), executor=Serial()).fit(**DATA).valuation_
+    left_out = (
+        LeaveOneOutValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**DATA).valuation_
+    )
     assert (left_out.validation_errors >= 0).all()
     assert left_out.validation_errors.any()
     rule = AfterTasks(8)
-    flat = FlattenedValuer(GaussianNB(), stop=rule, random_state=0, executor=Serial())
+    flat = FlattenedValuer(
+        GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial())
+    )
     assert (flat.fit(**DATA).valuation_.validation_errors > 0).all()
 
 
@@ -264,7 +285,9 @@ def test_short_runs_shrink_validation_errors_as_they_shrink_values():
     rule = AfterTasks(1)
     with pytest.warns(UserWarning, match="within noise"):
         short = (
-            MonteCarloValuer(GaussianNB(), stop=rule, random_state=0, executor=Serial())
+            MonteCarloValuer(
+                GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial())
+            )
             .fit(**DATA)
             .valuation_
         )
@@ -274,21 +297,23 @@ def test_short_runs_shrink_validation_errors_as_they_shrink_values():
 
 def run(**given):
     rule = given.pop("stop", AfterTasks(40))
-    valuer = MonteCarloValuer(GaussianNB(), stop=rule, random_state=3, progress=False, **given)
+    valuer = MonteCarloValuer(GaussianNB(), stop=rule, random_state=3, **given)
     fitted = valuer.fit(**DATA)
-    return None if given.get("shard") else fitted.valuation_
+    return None if given["runtime"].partition else fitted.valuation_
 
 
 def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
-    whole = run(executor=Serial()).validation
-    run(checkpoint=tmp_path / "broken off", stop=AfterTasks(13), executor=Serial())
-    resumed = run(checkpoint=tmp_path / "broken off", executor=Serial())
+    whole = run(runtime=Runtime(executor=Serial())).validation
+    run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()), stop=AfterTasks(13))
+    resumed = run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()))
     for place in (0, 1):
-        run(checkpoint=tmp_path / "shards", shard=(place, 2), executor=Serial())
-    joined = run(checkpoint=tmp_path / "shards", executor=Serial())
+        run(
+            runtime=Runtime(checkpoint=tmp_path / "shards", partition=(place, 2), executor=Serial())
+        )
+    joined = run(runtime=Runtime(checkpoint=tmp_path / "shards", executor=Serial()))
     cache = FileCache(tmp_path / "utilities.sqlite")
-    ExactValuer(GaussianNB(), executor=Serial(), cache=cache).fit(**DATA)
-    cached = run(executor=Serial(), cache=cache)
+    ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial(), cache=cache)).fit(**DATA)
+    cached = run(runtime=Runtime(executor=Serial(), cache=cache))
     assert cached.provenance.tally.reused > whole.size
     for other in (resumed, joined, cached):
         np.testing.assert_array_equal(other.validation, whole)
@@ -297,7 +322,8 @@ def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
 @pytest.mark.slow
 def test_validation_errors_are_the_same_bits_in_processes():
     np.testing.assert_array_equal(
-        run(executor=Processes(2)).validation, run(executor=Serial()).validation
+        run(runtime=Runtime(executor=Processes(2))).validation,
+        run(runtime=Runtime(executor=Serial())).validation,
     )
 
 
@@ -307,14 +333,18 @@ def test_a_cache_that_keeps_floats_alone_is_asked_in_vain():
             return {c: float(found) for c, found in super().find(game, coalitions).items()}
 
     cache = Floats()
-    run(executor=Serial(), cache=cache)
-    again = run(executor=Serial(), cache=cache)
-    np.testing.assert_array_equal(again.validation, run(executor=Serial()).validation)
+    run(runtime=Runtime(executor=Serial(), cache=cache))
+    again = run(runtime=Runtime(executor=Serial(), cache=cache))
+    np.testing.assert_array_equal(
+        again.validation, run(runtime=Runtime(executor=Serial())).validation
+    )
 
 
 def test_merging_does_not_shrink_validation_errors():
     one, other = (
-        MonteCarloValuer(GaussianNB(), stop=AfterTasks(60), random_state=seed, executor=Serial())
+        MonteCarloValuer(
+            GaussianNB(), stop=AfterTasks(60), random_state=seed, runtime=Runtime(executor=Serial())
+        )
         .fit(**DATA)
         .valuation_
         for seed in (0, 1)
@@ -332,7 +362,11 @@ def halves():
 def test_owners_of_exact_values_have_the_errors_of_their_sums():
     n_rows = 20
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
-    owned = ExactValuer(GaussianNB(), executor=Serial()).fit(**data, owners=halves()).valuation_
+    owned = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        .fit(**data, owners=halves())
+        .valuation_
+    )
     by_row = values_by_row(n_rows)
     sums = np.stack([by_row[:, :, 0].sum(axis=1), by_row[:, :, 1:].sum(axis=(1, 2))], axis=1)
     owners = owned.owners()
@@ -348,7 +382,11 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(design):
     for name in ("x0", "x1", "x2"):
         columns = columns.assign(name, columns=[name])
     valuer = MonteCarloValuer(
-        GaussianNB(), design=design, stop=AfterTasks(250), random_state=0, executor=Serial()
+        GaussianNB(),
+        design=design,
+        stop=AfterTasks(250),
+        random_state=0,
+        runtime=Runtime(executor=Serial()),
     )
     valuation = valuer.fit(**DATA, owners=columns).valuation_
     owners, sums = valuation.owners(), valuation.columns()
@@ -359,7 +397,11 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(design):
 
 def test_payouts_of_model_games_have_intervals_of_validation_errors():
     owners = halves()
-    valuation = ExactValuer(GaussianNB(), executor=Serial()).fit(**DATA, owners=owners).valuation_
+    valuation = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        .fit(**DATA, owners=owners)
+        .valuation_
+    )
     payout = split_revenue(
         valuation, owners, amount="100.00", policy=Policy(game="blocks", gate="off")
     )

@@ -44,7 +44,7 @@ def main(debug: bool) -> None:
 @click.option("--agreement", type=options.PATH, help="What was agreed on; see cellworth draft.")
 @click.option("--checkpoint", type=options.PATH, help="Folder from which a killed run goes on.")
 @click.option(
-    "--shard", type=options.shard, metavar="i/N", help="One share of the run, from 0/N to N-1/N."
+    "--partition", type=options.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
 )
 @options.executor_options
 @click.option("-o", "--output", type=options.PATH, help="Folder of the result [TABLE.values].")
@@ -73,7 +73,7 @@ def value(**arguments: Any) -> None:
 @options.quiet
 @options.json_output
 def resume(**arguments: Any) -> None:
-    """Go on with the run in the checkpoint FOLDER, or join its shards.
+    """Go on with the run in the checkpoint FOLDER, or join its partitions.
 
     Nothing needs to be said again but a --model of yours, whose code is run; a longer budget,
     deadline or smaller error may be.
@@ -98,7 +98,7 @@ def plan(**arguments: Any) -> None:
 
 @click.command(
     epilog=options.example(
-        "cellworth merge shard-0 shard-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
+        "cellworth merge part-0 part-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
     )
 )
 @click.argument("folders", nargs=-1, required=True, type=options.PATH)
@@ -108,9 +108,9 @@ def plan(**arguments: Any) -> None:
 @options.force
 @options.json_output
 def merge(**arguments: Any) -> None:
-    """Join FOLDERS: shards into a run that resume folds, or values of other seeds into better ones.
+    """Join FOLDERS: partitions of a run, or values of other seeds.
 
-    Shards that share a checkpoint folder need no merging.
+    Partitions that share a checkpoint folder need no merging.
     """
     from cellworth.cli.inspection import merge_folders
 

@@ -59,7 +59,7 @@ from cellworth.listing import table_lines
 from cellworth.loading import load
 from cellworth.packing import jsonable
 from cellworth.report.formatting import text_of
-from cellworth.runtime import merge as merge_shards
+from cellworth.runtime import merge as merge_partitions
 from cellworth.text import visible_text
 from cellworth.valuation import Valuation, named_score
 
@@ -249,8 +249,8 @@ def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> No
     kinds = {folder_format(folder) for folder in folders}
     if kinds == {CHECKPOINT}:
         if force:
-            raise click.UsageError("--force replaces values; shards are added to what is there.")
-        _merge_shards(folders, output)
+            raise click.UsageError("--force replaces values; partitions are only added.")
+        _merge_partitions(folders, output)
     elif kinds == {VALUATION}:
         _merge_values(folders, output, force)
     else:
@@ -276,7 +276,7 @@ def _resume_hint(folder: Path, model: str) -> str:
 def _sharded_lines(folder: Path) -> Iterator[str]:
     """What a run over a table in shards left, and how it goes on."""
     yield "  of          a table in shards"
-    yield (f"  resume with KNNValuer(..., checkpoint={str(folder)!r}).fit(table, ...), in Python")
+    yield (f"  resume with KNNValuer(runtime=Runtime(checkpoint={str(folder)!r})).fit(table, ...)")
     if (folder / "values").is_dir():
         yield f"  values      {folder / 'values'}"
 
@@ -421,14 +421,14 @@ def _limit(
     }
 
 
-def _merge_shards(folders: tuple[Path, ...], output: Path) -> None:
+def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
     request = next((Request.load(folder) for folder in folders if (folder / FILE).exists()), None)
-    merge_shards(folders, output)
+    merge_partitions(folders, output)
     if request is not None:
         request.save(output)
     document = _merged(output, CHECKPOINT, None)
     way_on = resume_line(output, KNN if request is None else request.model)
-    told = f"The shards are in {output}; {way_on} gives the values."
+    told = f"The partitions are in {output}; {way_on} gives the values."
     print_result("merge", document, [told])
 
 

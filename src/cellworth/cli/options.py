@@ -42,11 +42,11 @@ def duration(text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def shard(text: str) -> tuple[int, int]:
+def partition(text: str) -> tuple[int, int]:
     """Which share of a run: 0/10 is the first of ten."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or int(found[1]) >= int(found[2]):
-        raise click.BadParameter(f"{text!r} is no shard; give i/N with i from 0 to N - 1.")
+        raise click.BadParameter(f"{text!r} is no partition; give i/N with i from 0 to N - 1.")
     return int(found[1]), int(found[2])
 
 

@@ -33,7 +33,13 @@ from cellworth.games.knn import checked_scoring
 from cellworth.owners import Owners
 from cellworth.payouts import Agreement
 from cellworth.problem import read_target
-from cellworth.runtime import AfterSeconds, AfterUtilities, StandardErrorBelow, StoppingRule
+from cellworth.runtime import (
+    AfterSeconds,
+    AfterUtilities,
+    Runtime,
+    StandardErrorBelow,
+    StoppingRule,
+)
 from cellworth.tables import Table
 from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer
 
@@ -212,11 +218,13 @@ class LoadedRequest:
             return None
         return Owners.from_plain(parse_toml(request.owners, "owners"), self.X, called="--owners")
 
-    def valuer(self, **settings: Any) -> Any:
+    def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
         """Make the valuer that a request asks for, not fitted."""
         if self.request.model == KNN:
-            return _knn_valuer(self.request, self.kinds, settings)
-        return _model_valuer(self.request, self._n_players(), settings)
+            valuer = _knn_valuer(self.request, self.kinds)
+        else:
+            valuer = _model_valuer(self.request, self._n_players())
+        return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
 
     def _n_players(self) -> int:
         request, n_columns = self.request, len(self.X.names)
@@ -309,7 +317,7 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     return None
 
 
-def _knn_valuer(request: Request, kinds: Any, settings: Mapping[str, Any]) -> KNNValuer:
+def _knn_valuer(request: Request, kinds: Any) -> KNNValuer:
     if request.budget is not None:
         raise ValueError("--budget counts fits of a model; give --sweeps with --model knn.")
     scoring = request.scoring
@@ -322,21 +330,21 @@ def _knn_valuer(request: Request, kinds: Any, settings: Mapping[str, Any]) -> KN
         stop=_stop(request),
         random_state=request.seed,
         cv=request.cv,
-        **settings,
     )
 
 
-def _model_valuer(request: Request, n_players: int, settings: Mapping[str, Any]) -> Any:
+def _model_valuer(request: Request, n_players: int) -> Any:
     unfit = {"sweeps": request.sweeps, "labels": request.labels, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for a model of yours.")
     _check_scoring(request.scoring)
     model, stop = load_model(request.model), _stop(request)
-    how = {"scoring": request.scoring, "cv": request.cv, **settings}
     if stop is None and n_players <= _MOST_EXACT_PLAYERS:
-        return ExactValuer(model, **how)
-    return MonteCarloValuer(model, stop=stop, random_state=request.seed, **how)
+        return ExactValuer(model, scoring=request.scoring, cv=request.cv)
+    return MonteCarloValuer(
+        model, scoring=request.scoring, stop=stop, cv=request.cv, random_state=request.seed
+    )
 
 
 def _check_scoring(scoring: str | None) -> None:

@@ -21,6 +21,7 @@ from cellworth.cli.schemas import DraftDocument, FindingDocument, SplitDocument,
 from cellworth.owners import Owners
 from cellworth.payouts import Agreement, Payout, Policy, Verdict, split_revenue, verify_audit
 from cellworth.payouts.bundle import AGREEMENT, PAYOUT
+from cellworth.runtime import Runtime
 
 _POLICY = tuple(vars(Policy()))
 _NOT_FIXED = "cellworth value was not given this agreement, so it was not fixed before the values."
@@ -91,7 +92,7 @@ def verify_payout(
         loaded = result.loaded
         anew = {
             "data": loaded.data(),
-            "valuer": loaded.valuer(progress=shows_progress(False)),
+            "valuer": loaded.valuer(runtime=Runtime(progress=shows_progress(False))),
         }
     elif table is not None or val is not None or model is not None:
         raise click.UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.request import (
     FILE,
-    KNN,
     LoadedRequest,
     Request,
     check_agreement,
@@ -35,10 +34,10 @@ from cellworth.cli.request import (
 )
 from cellworth.cli.schemas import (
     ColumnDocument,
+    PartitionDocument,
     PlanDocument,
     Round,
     ScoresDocument,
-    ShardDocument,
     ValueDocument,
     ValuesDocument,
 )
@@ -46,7 +45,7 @@ from cellworth.column_info import ColumnTable
 from cellworth.listing import ValueList
 from cellworth.loading import load
 from cellworth.report import round_line
-from cellworth.runtime import Dask, Processes, Progress, Serial, Threads
+from cellworth.runtime import Dask, Progress, Runtime
 from cellworth.valuation import Valuation
 
 _SHOWN = 5
@@ -55,13 +54,13 @@ _SECONDS_TO_ANSWER = 20
 
 @dataclass(frozen=True)
 class Execution:
-    """Where a run takes execution and what is kept of it.
+    """Where a run takes place and what is kept of it.
 
     Parameters
     ----------
     checkpoint : path or None
         Folder in which the run is written down.
-    shard : tuple of int or None
+    partition : tuple of int or None
     jobs : int or None
         Workers on this machine.
     dask : str or None
@@ -70,33 +69,31 @@ class Execution:
     """
 
     checkpoint: Path | None = None
-    shard: tuple[int, int] | None = None
+    partition: tuple[int, int] | None = None
     jobs: int | None = None
     dask: str | None = None
     quiet: bool = False
 
     @contextmanager
-    def settings(self, model: str) -> Iterator[dict[str, Any]]:
-        """Settings of a valuer; a cluster is let go of afterwards."""
-        how: dict[str, Any] = {"progress": shows_progress(self.quiet)}
-        if self.checkpoint is not None:
-            how["checkpoint"] = self.checkpoint
-        if self.shard is not None:
-            how["shard"] = self.shard
-        if self.dask is not None:
-            with _client(self.dask) as client:
-                yield {**how, "executor": Dask(client)}
-        elif self.jobs is not None:
-            many = Threads if model == KNN else Processes
-            yield {**how, "executor": Serial() if self.jobs == 1 else many(self.jobs)}
-        else:
-            yield how
+    def runtime(self, on_round: Callable[[Progress], object]) -> Iterator[Runtime]:
+        """Give the runtime of a valuer; leaving the context closes the client of a cluster."""
+        where = Runtime(
+            checkpoint=self.checkpoint,
+            partition=self.partition,
+            progress=shows_progress(self.quiet),
+            on_round=on_round,
+        )
+        if self.dask is None:
+            yield where
+            return
+        with _client(self.dask) as client:
+            yield replace(where, executor=Dask(client))
 
 
 def value_table(
     *,
     checkpoint: Path | None,
-    shard: tuple[int, int] | None,
+    partition: tuple[int, int] | None,
     jobs: int | None,
     dask: str | None,
     quiet: bool,
@@ -104,9 +101,9 @@ def value_table(
     **asked: Any,
 ) -> None:
     """Value a table: the command ``value``."""
-    execution = Execution(checkpoint, shard, jobs, dask, quiet)
-    if execution.shard is not None and execution.checkpoint is None:
-        raise click.UsageError("--shard leaves its share in a folder; give --checkpoint as well.")
+    execution = Execution(checkpoint, partition, jobs, dask, quiet)
+    if execution.partition is not None and execution.checkpoint is None:
+        raise click.UsageError("--partition needs a folder; give --checkpoint as well.")
     _check_one_executor(execution)
     run_and_save("value", make_request(**asked), execution, force=force)
 
@@ -129,8 +126,8 @@ def resume_run(
     if sharded is not None:
         raise ValueError(
             f"{folder} holds a run over a table in shards, which goes on in Python: "
-            f"KNNValuer(..., checkpoint={str(sharded)!r}).fit(table, ...), with the settings of "
-            "then."
+            f"KNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), with the "
+            "settings of then."
         )
     if folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
@@ -169,22 +166,22 @@ def run_and_save(command: str, request: Request, execution: Execution, *, force:
     """Answer a request, write the answer into its folder and print a summary."""
     output = Path(request.output) if request.output else None
     _check_separate_folders(output, execution.checkpoint)
-    if output is not None and execution.shard is None:
+    if output is not None and execution.partition is None:
         # The same request may go on where it was; nothing else is overwritten.
         check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
     lines: list[Round] = list(request.rounds)
-    with execution.settings(request.model) as how:
-        valuer = loaded.valuer(**how, on_round=lambda progress: _add_line(lines, progress))
+    with execution.runtime(lambda progress: _add_line(lines, progress)) as runtime:
+        valuer = loaded.valuer(n_jobs=execution.jobs, runtime=runtime)
         check_agreement(loaded, valuer)
         with _written_down(request, execution):
             valuation = _fitted(valuer, loaded, execution)
-    if execution.shard is not None:
-        assert execution.checkpoint is not None  # noqa: S101 (a shard has one)
+    if execution.partition is not None:
+        assert execution.checkpoint is not None  # noqa: S101 (a partition has one)
         request.save(execution.checkpoint)
-        _print_shard(request, execution.checkpoint, execution.shard)
+        _print_partition(request, execution.checkpoint, execution.partition)
         return
-    assert valuation is not None and output is not None  # noqa: S101, PT018 (only shards lack them)
+    assert valuation is not None and output is not None  # noqa: S101, PT018 (only partitions lack them)
     _check_any_task(valuation, request, execution)
     request = replace(request, rounds=tuple(lines))
     if execution.checkpoint is not None:
@@ -342,7 +339,7 @@ def _fitted(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuati
         if execution.checkpoint is None or folder_format(execution.checkpoint) is None:
             raise
         raise InterruptedRunError(_way_on(loaded.request, execution)) from error
-    if execution.shard is not None:
+    if execution.partition is not None:
         return None
     valuation: Valuation = valuer.valuation_
     return valuation
@@ -365,21 +362,23 @@ def _written_down(request: Request, execution: Execution) -> Iterator[None]:
     try:
         yield
     finally:
-        # Other shards may have begun with the file meanwhile; theirs is the same.
-        if is_new and execution.shard is None and folder_format(folder) is None:
+        # Other partitions may have begun with the file meanwhile; theirs is the same.
+        if is_new and execution.partition is None and folder_format(folder) is None:
             (folder / FILE).unlink()
             if not was_there:
                 folder.rmdir()
 
 
-def _print_shard(request: Request, folder: Path, shard: tuple[int, int]) -> None:
-    at, n_shards = shard
-    document: ShardDocument = {"checkpoint": str(folder), "shard": at, "shards": n_shards}
+def _print_partition(request: Request, folder: Path, partition: tuple[int, int]) -> None:
+    index, n_parts = partition
+    document: PartitionDocument = {
+        "checkpoint": str(folder), "partition": index, "partitions": n_parts,
+    }  # fmt: skip
     line = (
-        f"Shard {at} of {n_shards} is done; once all are, "
+        f"Partition {index} of {n_parts} is done; once all are, "
         f"{resume_line(folder, request.model)} gives the values."
     )
-    print_result("shard", document, [line])
+    print_result("partition", document, [line])
 
 
 def _way_on(request: Request, execution: Execution) -> str:

@@ -157,12 +157,12 @@ class ValueDocument(ValuesDocument):
     output: str
 
 
-class ShardDocument(TypedDict):
+class PartitionDocument(TypedDict):
     """A finished share of a run."""
 
     checkpoint: str
-    shard: Count
-    shards: Count
+    partition: Count
+    partitions: Count
 
 
 class MergeDocument(TypedDict):
@@ -358,7 +358,7 @@ DOCUMENTS: dict[str, type] = {
     "plan": PlanDocument,
     "report": ReportDocument,
     "resume": ValueDocument,
-    "shard": ShardDocument,
+    "partition": PartitionDocument,
     "split": SplitDocument,
     "statement": StatementDocument,
     "suspects": SuspectsDocument,

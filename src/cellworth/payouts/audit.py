@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
@@ -52,6 +52,7 @@ from cellworth.payouts.replay import (
     restore_sharded_owners,
 )
 from cellworth.problem import Problem
+from cellworth.runtime import Runtime
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.storage import read_parquet
 from cellworth.tables import Table
@@ -406,8 +407,10 @@ def _recompute(
     from sklearn.base import clone
 
     fresh, utilities = clone(valuer), MemoryCache()
-    known = {"cache": utilities, "checkpoint": None, "shard": None}
-    fresh.set_params(**{name: known[name] for name in known if hasattr(fresh, name)})
+    if hasattr(fresh, "runtime"):
+        where = fresh.runtime or Runtime()
+        anew = replace(where, cache=utilities, checkpoint=None, partition=None)
+        fresh.set_params(runtime=anew)
     # Of a table in shards, sums of owners are not observed.
     more = {} if valuation.owned is None or not owners.sees_cells else {"owners": owners}
     return fresh.fit(**data, **more).valuation_, utilities

@@ -162,10 +162,10 @@ def convergence(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
     >>> history, game = [], TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> run = {"stop": AfterTasks(64), "random_state": 0, "on_round": history.append}
-    >>> valuation = value_game(game, (3, 3), **run)
+    >>> run = {"stop": AfterTasks(64), "random_state": 0}
+    >>> valuation = value_game(game, (3, 3), **run, runtime=Runtime(on_round=history.append))
     >>> convergence(history, ax=Figure().subplots()).get_xlabel()
     'tasks'
     """

@@ -9,9 +9,14 @@ from cellworth.runtime.checkpoint import (
     merge,
 )
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.engine import Outcome, Planner, Ready, TaskPlanner, Work, run, run_shard
+from cellworth.runtime.engine import Outcome, Planner, Ready, TaskPlanner, Work, run, run_partition
 from cellworth.runtime.executors import Executor, Serial, Threads
-from cellworth.runtime.places import choose_process_executor, choose_thread_executor
+from cellworth.runtime.places import (
+    Runtime,
+    check_runtime,
+    choose_process_executor,
+    choose_thread_executor,
+)
 from cellworth.runtime.processes import Processes
 from cellworth.runtime.progress import count_tasks, make_progress_bar
 from cellworth.runtime.stopping import (
@@ -42,12 +47,14 @@ __all__ = [
     "RankingStable",
     "Ready",
     "RunState",
+    "Runtime",
     "Serial",
     "StandardErrorBelow",
     "StoppingRule",
     "TaskPlanner",
     "Threads",
     "Work",
+    "check_runtime",
     "choose_process_executor",
     "choose_thread_executor",
     "count_tasks",
@@ -55,5 +62,5 @@ __all__ = [
     "make_progress_bar",
     "merge",
     "run",
-    "run_shard",
+    "run_partition",
 ]

@@ -102,9 +102,9 @@ class MemoryJournal:
 
     Examples
     --------
-    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
     >>> game, checkpoint = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryJournal()
-    >>> run = {"random_state": 0, "checkpoint": checkpoint}
+    >>> run = {"random_state": 0, "runtime": Runtime(checkpoint=checkpoint)}
     >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
     >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
     (Session(seed=0, tasks=64),)
@@ -188,9 +188,9 @@ class DirectoryJournal:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth import AfterTasks, TableGame, value_game
+    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
     >>> game, folder = TableGame([[0.0, 0.0], [0.0, 1.0]]), Path(tempfile.mkdtemp())
-    >>> run = {"random_state": 0, "checkpoint": DirectoryJournal(folder)}
+    >>> run = {"random_state": 0, "runtime": Runtime(checkpoint=DirectoryJournal(folder))}
     >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
     >>> (folder / "state.npz").is_file()
     True
@@ -267,15 +267,15 @@ class DirectoryJournal:
 
 
 def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> None:
-    """Bring the shards of one run together in one folder.
+    """Bring the partitions of one run together in one folder.
 
-    Shards that share a folder need no merging. Afterwards ``fit`` of the same valuer, without
-    ``shard`` and with ``checkpoint=into``, finds everything done.
+    Partitions that share a folder need no merging. Afterwards ``fit`` of the same valuer, without
+    ``partition`` and with ``checkpoint=into``, finds everything done.
 
     Parameters
     ----------
     folders : paths
-        Checkpoints of shards. They are left as they are.
+        Checkpoints of partitions. They are left as they are.
     into : path
         Made if it is not there; it may be one of the folders.
 
@@ -283,24 +283,25 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Runtime
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, place = {"X": X, "y": y, "X_val": X, "y_val": y}, Path(tempfile.mkdtemp())
     >>> for i in (0, 1):
-    ...     shard = KNNValuer(1, random_state=0, checkpoint=place / f"shard{i}", shard=(i, 2))
-    ...     shard = shard.fit(**data)
-    >>> merge([place / "shard0", place / "shard1"], into=place / "all")
-    >>> KNNValuer(1, random_state=0, checkpoint=place / "all").fit(**data).valuation_.columns()
+    ...     runtime = Runtime(checkpoint=place / f"part{i}", partition=(i, 2))
+    ...     part = KNNValuer(1, random_state=0, runtime=runtime).fit(**data)
+    >>> merge([place / "part0", place / "part1"], into=place / "all")
+    >>> valuer = KNNValuer(1, random_state=0, runtime=Runtime(checkpoint=place / "all"))
+    >>> valuer.fit(**data).valuation_.columns()
     column   value  validation error
         x0  0.3750            0.1172
         x1  0.1250            0.1172
     """
     if isinstance(folders, str | os.PathLike):
-        raise TypeError(f"folders is {folders!r}; give a list of the checkpoints of the shards.")
+        raise TypeError(f"folders is {folders!r}; give a list of the partitions' checkpoints.")
     whole = local_path(into, "into")
     sources = [local_path(folder, "folders") for folder in folders]
     if not sources:
-        raise ValueError("there are no folders to merge; give the checkpoints of the shards.")
+        raise ValueError("there are no folders to merge; give the checkpoints of the partitions.")
     # All are looked at before anything is written.
     runs = [_run_in(source) for source in sources]
     for source, kept in zip(sources, runs, strict=True):
@@ -315,7 +316,7 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
 def _run_in(folder: Path) -> dict[str, Any]:
     kept = _kept_run(folder) if folder.is_dir() else None
     if kept is None:
-        raise FileNotFoundError(f"{folder} holds no checkpoint; give folders of shards.")
+        raise FileNotFoundError(f"{folder} holds no checkpoint; give folders of partitions.")
     return kept
 
 

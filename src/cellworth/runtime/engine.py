@@ -78,7 +78,7 @@ class Planner(Protocol):
         ...
 
     def share(self, number: int, mine: bool) -> Iterable[Any] | None:
-        """Requests of a task for one shard, where others answer those of other tasks."""
+        """Requests of a task for one partition, where others answer those of other tasks."""
         ...
 
     def book(self, request: Any, answer: Any) -> Addition | None:
@@ -147,7 +147,7 @@ class TaskPlanner:
         return [number] if load is None else [Ready(number, load_later(load, self.answer))]
 
     def share(self, number: int, mine: bool) -> Iterable[Any]:
-        """Ask for a task of this shard, unless its answer is kept."""
+        """Ask for a task of this partition, unless its answer is kept."""
         return [number] if mine and number not in self._kept else []
 
     def book(self, request: int, answer: Any) -> Any:
@@ -476,10 +476,10 @@ def run(
     return Outcome(progress.tasks, progress.contribution, interrupted, seconds)
 
 
-def run_shard(
+def run_partition(
     work: Callable[[Any], Any],
     *,
-    shard: tuple[int, int],
+    partition: tuple[int, int],
     planner: Planner,
     stop: StoppingRule,
     executor: Executor,
@@ -488,26 +488,26 @@ def run_shard(
     title: str = "tasks",
     show_progress: bool = False,
 ) -> int:
-    """Answer one shard's share of all requests and leave the answers in the checkpoint.
+    """Answer one part of all requests and leave the answers in the checkpoint.
 
-    Shard (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
-    folded: :func:`run` with the same checkpoint does that, once all shards are there.
+    Partition (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
+    folded: :func:`run` with the same checkpoint does that, once all parts are there.
 
     Returns
     -------
     int
         How many requests were answered now.
     """
-    place, n_shards = shard
+    index, n_parts = partition
     writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
     tasks = range(writer.latest.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    shares = (planner.share(task, task % n_shards == place) for task in tasks)
+    shares = (planner.share(task, task % n_parts == index) for task in tasks)
     requests = [request for share in takewhile(_is_there, shares) for request in share or ()]
-    _log.info("%s: shard %d of %d has %d requests", title, place, n_shards, len(requests))
+    _log.info("%s: part %d of %d has %d requests", title, index, n_parts, len(requests))
     bar = Bar(
         lambda progress: progress.tasks / max(len(requests), 1),
         Progress(0, 0.0, None),
-        title=f"{title}, shard {place} of {n_shards}",
+        title=f"{title}, part {index} of {n_parts}",
         shown=show_progress,
         describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
     )

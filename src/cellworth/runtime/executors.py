@@ -34,9 +34,9 @@ class Serial:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Runtime
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-    >>> KNNValuer(1, executor=Serial()).fit(X, y, X_val=X, y_val=y).valuation_.columns()
+    >>> KNNValuer(1, runtime=Runtime(Serial())).fit(X, y, X_val=X, y_val=y).valuation_.columns()
     column   value  validation error
         x0  0.3750            0.1172
         x1  0.1250            0.1172
@@ -56,10 +56,10 @@ class Threads:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Runtime
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> one, two = (
-    ...     KNNValuer(1, executor=executor).fit(X, y, X_val=X, y_val=y).values_
+    ...     KNNValuer(1, runtime=Runtime(executor)).fit(X, y, X_val=X, y_val=y).values_
     ...     for executor in (Serial(), Threads(2))
     ... )
     >>> bool((one == two).all())

@@ -60,9 +60,9 @@ class Processes:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth import AfterUtilities, MonteCarloValuer
+    >>> from cellworth import AfterUtilities, MonteCarloValuer, Runtime
     >>> model, budget = DecisionTreeClassifier(random_state=0), AfterUtilities(2000)
-    >>> MonteCarloValuer(model, stop=budget, executor=Processes(2)).executor
+    >>> MonteCarloValuer(model, stop=budget, runtime=Runtime(Processes(2))).runtime.executor
     Processes(n_workers=2)
     """
 

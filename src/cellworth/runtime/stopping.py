@@ -33,10 +33,11 @@ class Progress:
 
     Examples
     --------
-    >>> from cellworth import TableGame, value_game
+    >>> from cellworth import Runtime, TableGame, value_game
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> history, rule = [], AfterTasks(64)
-    >>> valuation = value_game(game, (3, 3), stop=rule, random_state=0, on_round=history.append)
+    >>> runtime = Runtime(on_round=history.append)
+    >>> valuation = value_game(game, (3, 3), stop=rule, random_state=0, runtime=runtime)
     >>> [progress.tasks for progress in history]
     [16, 32, 48, 64]
     >>> [round(rule.share_done(progress), 2) for progress in history]
@@ -191,7 +192,7 @@ class StandardErrorBelow(StoppingRule):
 
     Examples
     --------
-    >>> from cellworth import TableGame, value_game
+    >>> from cellworth import Runtime, TableGame, value_game
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> rule = StandardErrorBelow(20.0) | AfterTasks(500)
     >>> valuation = value_game(game, (3, 3), stop=rule, random_state=0)
@@ -225,7 +226,7 @@ class RankingStable(StoppingRule):
 
     Examples
     --------
-    >>> from cellworth import TableGame, value_game
+    >>> from cellworth import Runtime, TableGame, value_game
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> rule = RankingStable(0.99) | AfterTasks(500)
     >>> one, other = (value_game(game, (3, 3), stop=rule, random_state=seed) for seed in (0, 1))

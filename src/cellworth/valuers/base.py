@@ -35,7 +35,7 @@ _READERS: dict[str, Callable[[Valuation], Any]] = {
 }
 _RESULTS = ("valuation_", *_READERS)
 _NAMES = ("n_features_in_", "feature_names_in_", "columns_")
-_SETTINGS = ("executor", "checkpoint", "shard", "progress", "on_round", "cache")
+_SETTINGS = ("n_jobs", "runtime")
 
 
 class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
@@ -90,8 +90,8 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     def described(self) -> dict[str, str]:
         """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
 
-        Left out are the seed, which is fixed as a number, and what says where a run takes place and
-        what is seen or kept of it: executor, checkpoint, shard, progress, on_round and cache.
+        Left out are the seed, which is fixed as a number, and what says where and how a run is
+        executed: n_jobs and runtime.
         """
         given = self.get_params(deep=False)
         told = sorted(set(given) - {*_SETTINGS, "random_state"})
@@ -136,15 +136,15 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Read values that stay in files; say why there are none: a shard, or nothing fitted."""
+        """Read values that are in files; say why there are none: a partition, or no fit yet."""
         if name in _READERS and "valuation_" in self.__dict__:
             return _READERS[name](self.valuation_)
-        if name in _RESULTS and self.__dict__.get("shard") is None:
-            raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
         if name in _RESULTS:
+            if getattr(self.__dict__.get("runtime"), "partition", None) is None:
+                raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
             raise AttributeError(
-                f"a shard has no {name}: it leaves its share in the checkpoint; fit without shard, "
-                "with the same checkpoint, once all shards are done."
+                f"a partition has no {name}: its results are in the checkpoint; fit without "
+                "partition, with the same checkpoint, once all partitions are done."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -158,7 +158,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
-        """Value a game; None where this is a shard."""
+        """Value a game; None for a partition of the run."""
 
     @abstractmethod
     def _game(self, **given: Any) -> Any:
@@ -274,7 +274,7 @@ class ModelValuer(Valuer):
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
-        """Value a game, and what owners hold of it; None where this is a shard."""
+        """Value a game, and what owners hold of it; None for a partition of the run."""
 
     @abstractmethod
     def _plan(self, game: Any) -> Plan: ...

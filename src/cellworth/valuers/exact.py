@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -15,7 +15,7 @@ from cellworth.designs import AllCoalitions, CoalitionPairs, generator
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.holdings import Holdings
 from cellworth.moments import Floats, Moments, with_margins
-from cellworth.runtime import Progress
+from cellworth.runtime import Runtime
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
@@ -47,22 +47,10 @@ class ExactValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
-    executor : Executor, default=None
-        Where coalitions are looked at: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or
-        ``Dask(client)``. None: as ``joblib.parallel_config`` says, else in processes on all cores
-        if the run takes more than some seconds.
-    checkpoint : path or Checkpoint, default=None
-        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
-        goes on from there with the next ``fit``.
-    shard : tuple of int, default=None
-        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
-    cache : Cache, default=None
-        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
-        computed again, and what is computed is kept.
-    progress : bool, default=True
-        Whether runs longer than two seconds show a bar.
-    on_round : callable, default=None
-        Called with a :class:`Progress` after every round, for trackers.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -109,12 +97,8 @@ class ExactValuer(ModelValuer):
         row_semivalue: Semivalue | None = None,
         column_semivalue: Semivalue | None = None,
         cv: Any = 5,
-        executor: Any = None,
-        checkpoint: Any = None,
-        shard: tuple[int, int] | None = None,
-        cache: Any = None,
-        progress: bool = True,
-        on_round: Callable[[Progress], Any] | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
         max_utilities: int = MOST_UTILITIES,
@@ -126,12 +110,8 @@ class ExactValuer(ModelValuer):
         self.row_semivalue = row_semivalue
         self.column_semivalue = column_semivalue
         self.cv = cv
-        self.executor = executor
-        self.checkpoint = checkpoint
-        self.shard = shard
-        self.cache = cache
-        self.progress = progress
-        self.on_round = on_round
+        self.n_jobs = n_jobs
+        self.runtime = runtime
         self.error = error
         self.n_repeats = n_repeats
         self.max_utilities = max_utilities

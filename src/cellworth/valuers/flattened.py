@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from cellworth.games import ErrorPolicy
 from cellworth.games.flattened import FlattenedGame
 from cellworth.holdings import Holdings
 from cellworth.moments import Floats, Moments, Sums, with_margins
-from cellworth.runtime import AfterTasks, Progress, StoppingRule
+from cellworth.runtime import AfterTasks, Runtime, StoppingRule
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer
 from cellworth.valuers.methods import Method, corners, value_blocks
@@ -57,22 +57,10 @@ class FlattenedValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
-    executor : Executor, default=None
-        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
-        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
-        in processes on all cores if the run takes more than some seconds.
-    checkpoint : path or Checkpoint, default=None
-        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
-        goes on from there with the next ``fit``.
-    shard : tuple of int, default=None
-        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
-    cache : Cache, default=None
-        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
-        computed again, and what is computed is kept.
-    progress : bool, default=True
-        Whether runs longer than two seconds show a bar.
-    on_round : callable, default=None
-        Called with a :class:`Progress` after every round, for trackers.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -108,12 +96,8 @@ class FlattenedValuer(ModelValuer):
         stop: StoppingRule | None = None,
         random_state: Any = None,
         cv: Any = 5,
-        executor: Any = None,
-        checkpoint: Any = None,
-        shard: tuple[int, int] | None = None,
-        cache: Any = None,
-        progress: bool = True,
-        on_round: Callable[[Progress], Any] | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
     ) -> None:
@@ -123,12 +107,8 @@ class FlattenedValuer(ModelValuer):
         self.stop = stop
         self.random_state = random_state
         self.cv = cv
-        self.executor = executor
-        self.checkpoint = checkpoint
-        self.shard = shard
-        self.cache = cache
-        self.progress = progress
-        self.on_round = on_round
+        self.n_jobs = n_jobs
+        self.runtime = runtime
         self.error = error
         self.n_repeats = n_repeats
 
@@ -150,7 +130,7 @@ class FlattenedValuer(ModelValuer):
     ) -> Valuation | None:
         settings = self._settings()
         rule = self._rule()
-        seed = checked_seed(self.random_state, self.checkpoint)
+        seed = checked_seed(self.random_state, self.runtime)
         cut = game.problem.blocks
         method = Method(
             name=_NAME,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from cellworth.blocks import Blocks
 from cellworth.games import Game
-from cellworth.runtime import Progress, StoppingRule
+from cellworth.runtime import Runtime, StoppingRule
 from cellworth.semivalues import Semivalue
 from cellworth.valuation import Valuation
 from cellworth.valuers.exact import MOST_UTILITIES, exact_valuation
@@ -24,11 +23,8 @@ def value_game(
     design: Any = None,
     stop: StoppingRule | None = None,
     random_state: Any = None,
-    executor: Any = None,
-    checkpoint: Any = None,
-    cache: Any = None,
-    progress: bool = True,
-    on_round: Callable[[Progress], Any] | None = None,
+    n_jobs: int | None = None,
+    runtime: Runtime | None = None,
     max_utilities: int = MOST_UTILITIES,
 ) -> Valuation:
     """Value every block of a game: exactly, or by Monte Carlo given a design or a stopping rule.
@@ -46,8 +42,10 @@ def value_game(
         Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
     random_state : int or None, default=None
         Seed of the random coalitions.
-    executor, checkpoint, cache, progress, on_round
-        As in :class:`MonteCarloValuer`.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed, without a partition.
     max_utilities : int, default=2**20
         Refuse to start an exact run beyond this.
 
@@ -76,18 +74,17 @@ def value_game(
     settings = Settings.checked(
         row_semivalue,
         column_semivalue,
-        executor=executor,
-        checkpoint=checkpoint,
-        progress=progress,
-        on_round=on_round,
-        cache=cache,
+        n_jobs=n_jobs,
+        runtime=runtime,
     )
+    if settings.runtime.partition is not None:
+        raise ValueError("partition is for valuers; value_game returns all values.")
     if stop is None and design is None:
         valued = exact_valuation(game, blocks, settings, max_utilities=max_utilities)
     else:
-        seed = checked_seed(random_state, checkpoint)
+        seed = checked_seed(random_state, runtime)
         valued = monte_carlo_valuation(game, blocks, settings, design=design, stop=stop, seed=seed)
-    # Only shards have none.
+    # Only partitions have none.
     return cast(Valuation, valued)
 
 

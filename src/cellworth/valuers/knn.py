@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,10 +39,12 @@ from cellworth.runtime import (
     Executor,
     Outcome,
     Progress,
+    Runtime,
     Serial,
     StoppingRule,
     TaskPlanner,
     Work,
+    check_runtime,
     choose_thread_executor,
 )
 from cellworth.runtime.rounds import get_shard_runner
@@ -81,7 +83,7 @@ _INSTEAD = {
     "row_groups": "add up the values of rows, strip by strip",
     "groups": "it is judged by X_val and y_val",
     "owners": "give them to split",
-    "shard": "its shards are worked on by all workers of the executor",
+    "partition": "its shards are worked on by all workers of the executor",
     "stop": "give a number of sweeps",
     "on_round": "leave it out",
 }
@@ -154,20 +156,10 @@ class KNNValuer(Valuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
-    executor : Executor, default=None
-        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
-        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
-        ``Threads`` on all cores. Not ``Processes`` for a ShardedTable.
-    checkpoint : path or Checkpoint, default=None
-        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
-        goes on from there with the next ``fit``. That of a ShardedTable is a folder, which all
-        workers of a cluster share; it also holds the rows as they were prepared, and the result.
-    shard : tuple of int, default=None
-        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
-    progress : bool, default=True
-        Whether runs longer than two seconds show a bar.
-    on_round : callable, default=None
-        Called with a :class:`Progress` after every round, for trackers.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
 
     Attributes
     ----------
@@ -223,11 +215,8 @@ class KNNValuer(Valuer):
         stop: StoppingRule | None = None,
         random_state: Any = None,
         cv: Any = 5,
-        executor: Any = None,
-        checkpoint: Any = None,
-        shard: tuple[int, int] | None = None,
-        progress: bool = True,
-        on_round: Callable[[Progress], Any] | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
         self.n_neighbors = n_neighbors
@@ -244,11 +233,8 @@ class KNNValuer(Valuer):
         self.stop = stop
         self.random_state = random_state
         self.cv = cv
-        self.executor = executor
-        self.checkpoint = checkpoint
-        self.shard = shard
-        self.progress = progress
-        self.on_round = on_round
+        self.n_jobs = n_jobs
+        self.runtime = runtime
 
     def fit(
         self,
@@ -302,6 +288,10 @@ class KNNValuer(Valuer):
         self.columns_ = self._looked_at(game)
         return self._keep(game, self._value(game, game.blocks, owners))
 
+    @property
+    def _where(self) -> Runtime:
+        return check_runtime(self.runtime, self.n_jobs)
+
     def _ways(self) -> Ways:
         guessed = self.scoring is None
         return Ways(
@@ -336,7 +326,7 @@ class KNNValuer(Valuer):
         self.columns_ = run.game.column_info
         self._warn_of_shards(run.game)
         # Values stay in files; they are read when values_ and the like are asked for.
-        self.valuation_ = run.value(columns, question, method, show_progress=self.progress)
+        self.valuation_ = run.value(columns, question, method, show_progress=self._where.progress)
         self.n_features_in_ = len(given.table.names)
         self.feature_names_in_ = given.table.names
         return self
@@ -354,9 +344,9 @@ class KNNValuer(Valuer):
             warn(told)
 
     def _sharded_run(self, given: _InShards) -> tuple[ShardedRun, Axis]:
-        folder = _checked_folder(self.checkpoint)
+        folder = _checked_folder(self._where.checkpoint)
         settings, executor = self._checked_for_shards(given)
-        game = self._sharded_game(given, executor, show_progress=self.progress)
+        game = self._sharded_game(given, executor, show_progress=settings.runtime.progress)
         questions, sweeps = self._asked_of(game, n_rows=game.shape[0], settings=settings)
         columns = _with_label(game.columns) if questions.with_label else game.columns
         run = ShardedRun(
@@ -402,14 +392,15 @@ class KNNValuer(Valuer):
         refuse_other_seed(self.random_state)
         # Where nothing is drawn there is no seed, and a checkpoint needs none.
         draws = not isinstance(design, AllSubsets)
-        return design, checked_seed(self.random_state, self.checkpoint) if draws else None
+        return design, checked_seed(self.random_state, self.runtime) if draws else None
 
     def _bins(self) -> RankBins:
         return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or RankBins()
 
     def _checked_for_shards(self, given: _InShards) -> tuple[Settings, Executor]:
         """Refuse what can be refused before the table is read."""
-        own = {"shard": self.shard, "stop": self.stop, "on_round": self.on_round}
+        where = self._where
+        own = {"partition": where.partition, "stop": self.stop, "on_round": where.on_round}
         for name, thing in {**given.refused, **own}.items():
             if thing is not None:
                 raise ValueError(
@@ -417,7 +408,7 @@ class KNNValuer(Valuer):
                 )
         refuse_without_judges(given.X_val, given.y_val)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        executor = settings.executor or choose_thread_executor()
+        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
         get_shard_runner(executor)
         given.table.refuse_changed_files()
         return settings, executor
@@ -497,7 +488,7 @@ class KNNValuer(Valuer):
             work,
             planner=TaskPlanner(Sweeps),
             stop=_stop(sweeps, len(tasks.questions.parts), self.stop),
-            executor=settings.executor or choose_thread_executor(),
+            executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
             identity=run_identity(
                 question,
                 game,

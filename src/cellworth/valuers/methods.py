@@ -217,7 +217,7 @@ def value_blocks(
     ends: Corners,
     holdings: Holdings | None = None,
 ) -> Valuation | None:
-    """Run a method on a game and write down what came out; None for a shard of the run."""
+    """Run a method on a game and write down what came out; None for a partition of the run."""
     question = settings.question(game)
     identity = run_identity(
         question,
@@ -239,8 +239,10 @@ def value_blocks(
         work,
         planner=book,
         stop=method.stop,
-        executor=settings.executor
-        or choose_process_executor(work, min(ends.seconds * n_utilities, method.stop.most_seconds)),
+        executor=settings.runtime.executor
+        or choose_process_executor(
+            work, min(ends.seconds * n_utilities, method.stop.most_seconds), settings.n_jobs
+        ),
         identity=identity,
         title=method.name,
         tasks_per_round=method.tasks_per_round,
@@ -373,7 +375,11 @@ def _book(
         return method.planner, Work(method.design, method.answer)
     name, known = "", ends.known
     # An empty cache is one, too.
-    cache = _cache_beside(settings, question) if settings.cache is None else settings.cache
+    cache = (
+        _cache_beside(settings, question)
+        if settings.runtime.cache is None
+        else settings.runtime.cache
+    )
     if cache is not None:
         name = _cache_name(game, question, ends.shape)
         _refuse_another_game(cache, name, known)
@@ -405,10 +411,10 @@ def _most_deviations(n_utilities: float) -> int:
 
 def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
     """A cache in the folder of the checkpoint, for other runs of the same game."""
-    # Shards may be on many machines, and SQLite is for one; some games no cache can name.
+    # Partitions may be on many machines, and SQLite is for one; some games no cache can name.
     if (
         not isinstance(settings.checkpoint, DirectoryJournal)
-        or settings.shard is not None
+        or settings.runtime.partition is not None
         or question.get("content", "") is None
     ):
         return None

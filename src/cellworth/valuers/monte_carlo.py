@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from cellworth.estimates.looks import Estimate
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.holdings import Holdings
 from cellworth.moments import Floats, Moments, Sums
-from cellworth.runtime import AfterTasks, AfterUtilities, Progress, StoppingRule
+from cellworth.runtime import AfterTasks, AfterUtilities, Progress, Runtime, StoppingRule
 from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.semivalues import LeaveOneOut, Semivalue
 from cellworth.valuation import Valuation
@@ -64,22 +64,10 @@ class MonteCarloValuer(ModelValuer):
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
-    executor : Executor, default=None
-        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
-        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
-        in processes on all cores if the run takes more than some seconds.
-    checkpoint : path or Checkpoint, default=None
-        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
-        goes on from there with the next ``fit``.
-    shard : tuple of int, default=None
-        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
-    cache : Cache, default=None
-        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. What it holds is not
-        computed again, and what is computed is kept.
-    progress : bool, default=True
-        Whether runs longer than two seconds show a bar.
-    on_round : callable, default=None
-        Called with a :class:`Progress` after every round, for trackers.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"stand-in", "raise"}, default="stand-in"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
@@ -129,12 +117,8 @@ class MonteCarloValuer(ModelValuer):
         stop: StoppingRule | None = None,
         random_state: Any = None,
         cv: Any = 5,
-        executor: Any = None,
-        checkpoint: Any = None,
-        shard: tuple[int, int] | None = None,
-        cache: Any = None,
-        progress: bool = True,
-        on_round: Callable[[Progress], Any] | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
         error: ErrorPolicy = "stand-in",
         n_repeats: int = 1,
     ) -> None:
@@ -148,12 +132,8 @@ class MonteCarloValuer(ModelValuer):
         self.stop = stop
         self.random_state = random_state
         self.cv = cv
-        self.executor = executor
-        self.checkpoint = checkpoint
-        self.shard = shard
-        self.cache = cache
-        self.progress = progress
-        self.on_round = on_round
+        self.n_jobs = n_jobs
+        self.runtime = runtime
         self.error = error
         self.n_repeats = n_repeats
 
@@ -171,7 +151,7 @@ class MonteCarloValuer(ModelValuer):
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        seed = checked_seed(self.random_state, self.checkpoint)
+        seed = checked_seed(self.random_state, self.runtime)
         return monte_carlo_valuation(
             game, blocks, settings, design=self.design, stop=self.stop, seed=seed,
             holdings=holdings,

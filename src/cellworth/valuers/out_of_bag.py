@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from cellworth.games.base import Game, one_line
 from cellworth.games.model import checked_model
 from cellworth.moments import Tally
 from cellworth.problem import Problem
-from cellworth.runtime import AfterTasks, Progress
+from cellworth.runtime import AfterTasks, Runtime
 from cellworth.valuation import Valuation
 from cellworth.valuers.bags import (
     Bags,
@@ -91,19 +90,10 @@ class OutOfBagValuer(Valuer):
         changes about the row, not how easy the row is.
     random_state : int or None, default=None
         Seed of bags, columns and trees; None draws one, which the provenance records.
-    executor : Executor, default=None
-        Where trees grow: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. The
-        values are the same everywhere, bit for bit. None: as ``joblib.parallel_config`` says, else
-        in processes on all cores if the run takes more than some seconds.
-    checkpoint : path or Checkpoint, default=None
-        Folder in which the run is written down: killed at any moment, or stopped by its budget, it
-        goes on from there with the next ``fit``.
-    shard : tuple of int, default=None
-        ``(i, n)``: do share i (0 to n - 1) of the run and leave it in the checkpoint.
-    progress : bool, default=True
-        Whether runs longer than two seconds show a bar.
-    on_round : callable, default=None
-        Called with a :class:`Progress` after every round, for trackers.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
 
     Attributes
     ----------
@@ -139,11 +129,8 @@ class OutOfBagValuer(Valuer):
         distance: bool = True,
         contrast: bool = False,
         random_state: Any = None,
-        executor: Any = None,
-        checkpoint: Any = None,
-        shard: tuple[int, int] | None = None,
-        progress: bool = True,
-        on_round: Callable[[Progress], Any] | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
         self.model = model
@@ -153,11 +140,8 @@ class OutOfBagValuer(Valuer):
         self.distance = distance
         self.contrast = contrast
         self.random_state = random_state
-        self.executor = executor
-        self.checkpoint = checkpoint
-        self.shard = shard
-        self.progress = progress
-        self.on_round = on_round
+        self.n_jobs = n_jobs
+        self.runtime = runtime
 
     def _game(self, **given: Any) -> Lessons:
         wants_classes = None if self.model is None else checked_model(self.model)
@@ -188,7 +172,7 @@ class OutOfBagValuer(Valuer):
             ) from error
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
-        seed = checked_seed(self.random_state, self.checkpoint)
+        seed = checked_seed(self.random_state, self.runtime)
         contrast = _checked(self.contrast, "contrast")
         bags = Bags(
             n_rows=len(game.problem.target),

@@ -4,43 +4,38 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from cellworth.caches import Cache
 from cellworth.counts import is_whole
 from cellworth.games import Game
 from cellworth.provenance import content_hash, described
 from cellworth.runtime import (
     Checkpoint,
-    DirectoryJournal,
     Executor,
     Outcome,
     Planner,
-    Progress,
+    Runtime,
     StoppingRule,
+    check_runtime,
     run,
-    run_shard,
+    run_partition,
 )
 from cellworth.semivalues import Semivalue, Shapley
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to value a game, checked: semivalues, where tasks run and are kept, what is shown."""
+    """How to value a game, checked: semivalues, and where and how the run is executed."""
 
     row_semivalue: Semivalue
     column_semivalue: Semivalue
-    executor: Executor | None
+    n_jobs: int | None
+    runtime: Runtime
     checkpoint: Checkpoint | None
-    shard: tuple[int, int] | None
-    progress: bool
-    on_round: Callable[[Progress], Any] | None
-    cache: Cache | None
 
     @classmethod
     def checked(
@@ -48,33 +43,17 @@ class Settings:
         row_semivalue: Any = None,
         column_semivalue: Any = None,
         *,
-        executor: Any = None,
-        checkpoint: Any = None,
-        shard: Any = None,
-        progress: bool = True,
-        on_round: Any = None,
-        cache: Any = None,
+        n_jobs: Any = None,
+        runtime: Any = None,
     ) -> Settings:
-        """Fill in defaults and refuse what does not fit."""
-        checkpoint = _checked_checkpoint(checkpoint)
-        if on_round is not None and not callable(on_round):
-            raise TypeError(f"on_round is {on_round!r}; give a function of a Progress.")
-        if shard is not None and cache is not None:
-            raise ValueError(
-                "a shard leaves its utilities in the checkpoint, where the others find them; give "
-                "no cache."
-            )
+        """Fill in defaults and check all parameters."""
+        where = check_runtime(runtime, n_jobs)
         return cls(
             _checked_semivalue(row_semivalue, "row"),
             _checked_semivalue(column_semivalue, "column"),
-            _checked(
-                executor, Executor, "executor", "Serial(), Threads(2), Processes(2), Dask(client)"
-            ),
-            checkpoint,
-            None if shard is None else _checked_shard(shard, checkpoint),
-            progress,
-            on_round,
-            _checked(cache, Cache, "cache", "MemoryCache(), FileCache(path)"),
+            n_jobs,
+            where,
+            where.open_checkpoint(),
         )
 
     @property
@@ -101,30 +80,32 @@ class Settings:
         title: str,
         **given: Any,
     ) -> Outcome | None:
-        """Run a piece of work as the settings say; a shard of it has no outcome of its own."""
-        if self.shard is None:
+        """Run a piece of work as the settings say; a partition has no outcome of its own."""
+        where = self.runtime
+        if where.partition is None:
             return run(
                 work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
-                identity=identity, title=title, show_progress=self.progress,
-                on_round=self.on_round, **given,
+                identity=identity, title=title, show_progress=where.progress,
+                on_round=where.on_round, **given,
             )  # fmt: skip
-        _refuse_endless_shard(stop, planner)
-        assert self.checkpoint is not None  # noqa: S101 (checked with the shard)
-        run_shard(
-            work, shard=self.shard, planner=planner, stop=stop, executor=executor,
-            checkpoint=self.checkpoint, identity=identity, title=title, show_progress=self.progress,
+        _check_partition_ends(stop, planner)
+        assert self.checkpoint is not None  # noqa: S101 (Runtime checks that there is one)
+        run_partition(
+            work, partition=where.partition, planner=planner, stop=stop, executor=executor,
+            checkpoint=self.checkpoint, identity=identity, title=title,
+            show_progress=where.progress,
         )  # fmt: skip
         return None
 
 
-def _refuse_endless_shard(stop: StoppingRule, planner: Planner) -> None:
+def _check_partition_ends(stop: StoppingRule, planner: Planner) -> None:
     limits, rules = [stop.most_tasks], "AfterTasks(n)"
     if planner.counts_utilities:
         limits, rules = [*limits, stop.most_utilities], f"{rules} or AfterUtilities(n)"
     if math.isinf(min(limits)):
         raise ValueError(
-            f"{stop!r} depends on what all shards find, so that one of them cannot know where to "
-            f"end; join it with {rules}."
+            f"stop must limit the number of tasks of a partition, got {stop!r}; join it with "
+            f"{rules}."
         )
 
 
@@ -138,9 +119,9 @@ def checked_stop(stop: Any) -> StoppingRule:
     return stop
 
 
-def checked_seed(random_state: Any, checkpoint: Any) -> int:
+def checked_seed(random_state: Any, runtime: Runtime | None) -> int:
     """Turn a random_state into the seed that names every task of the run."""
-    if checkpoint is not None and not is_whole(random_state):
+    if runtime is not None and runtime.checkpoint is not None and not is_whole(random_state):
         raise ValueError(
             "a checkpoint needs random_state to be a whole number, so that a later session draws "
             "the same tasks."
@@ -174,37 +155,6 @@ def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
             "or LeaveOneOut()."
         )
     return semivalue
-
-
-def _checked_checkpoint(checkpoint: Any) -> Checkpoint | None:
-    if isinstance(checkpoint, str | os.PathLike):
-        return DirectoryJournal(checkpoint)
-    return cast(
-        Checkpoint | None,
-        _checked(checkpoint, Checkpoint, "checkpoint", '"run1/", MemoryJournal()'),
-    )
-
-
-def _checked_shard(shard: Any, checkpoint: Checkpoint | None) -> tuple[int, int]:
-    if not isinstance(shard, tuple | list) or len(shard) != 2 or not all(map(is_whole, shard)):
-        raise TypeError(f"shard is {shard!r}; give (i, n), such as (0, 10) for the first of ten.")
-    place, n_shards = shard
-    if not 0 <= place < n_shards:
-        raise ValueError(
-            f"shard is {(place, n_shards)}; give (i, n) with i from 0 to n - 1, such as (0, 10) "
-            "for the first of ten."
-        )
-    if not isinstance(checkpoint, DirectoryJournal):
-        raise ValueError("a shard leaves its share in a folder; give one as checkpoint.")
-    return int(place), int(n_shards)
-
-
-def _checked(given: Any, protocol: type, called: str, examples: str) -> Any:
-    if given is None:
-        return None
-    if isinstance(given, type) or not isinstance(given, protocol):
-        raise TypeError(f"{called} is {given!r}; give one of {examples}.")
-    return given
 
 
 def _described_game(game: Game) -> dict[str, Any]:
