@@ -185,7 +185,7 @@ def test_with_the_table_what_stands_in_the_cells_is_shown(library):
     lines = {line.split()[0]: line for line in repr(row).split("\n")[2:6]}
     assert f"  {X['age'][0]}  " in lines["age"]
     assert f"  {X['sex'][0]!r}  " in lines["sex"]
-    assert "  a gap  " in lines["pay"]
+    assert "  a missing value  " in lines["pay"]
     frame = row.to_frame("polars")
     listed = dict(zip(frame["column"], frame["cell"], strict=True))
     assert listed == {name: None if c is None else str(c) for name, c in expected.items()}

@@ -75,8 +75,8 @@ def test_the_list_says_where_what_and_why(valued):
     assert first["typical"] in range(65, 90)
     assert first["worth"] == valuation.loc[wrong, "age"]
     assert first["reason"] == (
-        f"age is 7 where rows like it (label 'pension') have about {first['typical']}; of the 79 "
-        "other cells of age, none is as rare for its label and none fits its row as badly."
+        f"age is 7 where rows like it (label 'pension') have about {first['typical']}; the "
+        "rarest of 80 for this label and the worst fit to its row."
     )
 
 
@@ -118,7 +118,7 @@ def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
     )
     reason = cells["reason"].iloc[0]
     assert f"{-relative.min():.1f} standard deviations below the median of" in reason
-    assert reason.endswith("in rows with its label.")
+    assert reason.endswith("in rows with this label.")
 
 
 def test_relative_worth_is_told_within_class_and_column():
@@ -251,23 +251,23 @@ def test_reasons_tell_gaps_targets_and_lone_rows():
     X.loc[9, "when"] = pd.NaT
     reasons = suspect_cells(X, rng.normal(size=60), k=200)
     reasons = reasons.set_index(["row", "column"])["reason"]
-    assert reasons[7, "kind"].startswith("kind is a gap where rows like it (near target ")
-    assert "none is as rare for its target" in reasons[7, "kind"]
-    assert reasons[9, "when"].startswith("when is a gap where rows like it (near target ")
+    assert reasons[7, "kind"].startswith("kind is missing where rows like it (near target ")
+    assert "the rarest of 60 for this target" in reasons[7, "kind"]
+    assert reasons[9, "when"].startswith("when is missing where rows like it (near target ")
     assert " have about 2020-0" in reasons[9, "when"]
     labels = ["one"] * 59 + ["other"]
     alone = suspect_cells(X.iloc[[59, *range(59)]], labels[::-1], k=200)
     alone = alone[alone["row"] == 59].iloc[0]
     assert alone["typical"] is None
-    assert ", and no other row has the label 'other'; of the 59 other cells of" in alone["reason"]
+    assert ", and no other row has the label 'other'; among the 3 rarest of 60" in alone["reason"]
 
 
 def test_what_rows_like_it_have_too_is_said_so():
     X = pd.DataFrame({"a": [1.25] * 10, "b": ["x"] * 10})
     cells = suspect_cells(X, ["one", "two"] * 5, k=1)
     assert cells["reason"][0] == (
-        "a is 1.25, as in rows like it (label 'one'); of the 9 other cells of a, 9 are as rare or "
-        "rarer for their label and 9 fit their row as badly or worse."
+        "a is 1.25, as in rows like it (label 'one'); among the 10 rarest of 10 for this label "
+        "and among the 10 worst fits to their row."
     )
 
 
@@ -281,7 +281,7 @@ def test_reasons_are_short_and_keep_their_direction():
     assert first["cell"] == long
     assert first["reason"].startswith(f"\u2068{hebrew}\u2069 is '{long[:59]}…' where rows")
     named = (
-        f"{'n' * 59}… is \u2068'{hebrew}'\u2069 where rows like it (label 'red') have 'round'; of"
+        f"{'n' * 59}… is \u2068'{hebrew}'\u2069 where rows like it (label 'red') have 'round'; the"
     )
     assert cells.loc[(0, "n" * 5000), "reason"].startswith(named)
 
@@ -291,10 +291,9 @@ def test_reasons_count_other_cells():
     cells = suspect_cells(X, [0] * 8, k=8)
     counts = {}
     for row, reason in zip(cells["row"], cells["reason"], strict=True):
-        told = re.search(r"of the 7 other cells of a, (\S+) (is|are) as rare", reason)
-        counts[row] = 0 if told[1] == "none" else int(told[1])
-        assert told[2] == ("are" if counts[row] > 1 else "is")
-        assert ("as rare or rarer for" in reason) == (counts[row] > 0)
+        told = re.search(r"the( (\d+))? rarest of 8 for this label", reason)
+        counts[row] = int(told[2] or 1) - 1
+        assert ("among the" in reason.split(" and ")[0]) == (counts[row] > 0)
     densities = compute_log_densities(
         FeatureColumn.of_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)
     ).round(9)
@@ -318,7 +317,8 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
     assert (first["row"], first["column"]) == (row, "x3")
     others = np.delete(X[:, 3], row)
     nearest = others[np.abs(others - impossible).argmin()]
-    assert first["reason"].endswith(f"; the nearest of them is {nearest:.6g}.")
+    side = "largest" if impossible > 0 else "smallest"
+    assert first["reason"].endswith(f"; the next {side} is {nearest:.6g}.")
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def suspect_cells(
     >>> X[4][1] = 105
     >>> cells = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=1)
     >>> print(cells["reason"][0])  # doctest: +NORMALIZE_WHITESPACE
-    x1 is 105 where rows like it (label 'small') have about 35; of the 19 other cells of x1, none
-    is as rare for its label and none fits its row as badly.
+    x1 is 105 where rows like it (label 'small') have about 35; the rarest of 20 for this label
+    and the worst fit to its row.
     """
     _check_arguments(X, y, valuation)
     k = checked_count(k, "k")
@@ -268,7 +268,7 @@ class Suspect:
     is_number : bool
         Whether the column holds numbers or dates rather than categories.
     cell, typical : object
-        What stands there, and what rows like it have; None is a gap.
+        Content of the cell, and what rows like it have; None is a missing value.
     nearest : object
         The nearest other content of the column, where that is far away; else None.
     is_alone : bool
@@ -294,67 +294,62 @@ class Suspect:
     as_misfit: int
 
     def why_unlikely(self) -> str:
-        """Say how few cells of the column are as unlikely."""
+        """Say how the cell ranks in its column: by rarity, by fit, and how far it stands apart."""
         if self.n_others == 0:
-            return f"{self._compared()}; there is no other cell of {self._name} to compare it with."
-        label = "label" if self.has_class else "target"
-        rare = _count_others(self.as_rare, ("is as rare", "are as rare"), " or rarer")
-        whose = "its" if self.as_rare < 2 else "their"
-        fits = ("fits its row as badly", "fit their row as badly")
-        misfit = _count_others(self.as_misfit, fits, " or worse")
-        others = f"{self.n_others:,} other cell{'s' if self.n_others > 1 else ''} of {self._name}"
-        apart = (
-            "" if self.nearest is None else f"; the nearest of them is {format_cell(self.nearest)}"
-        )
-        return (
-            f"{self._compared()}; of the {others}, {rare} for {whose} {label} and {misfit}{apart}."
-        )
+            return f"{self._compare()}; there is no other cell of {self._name} to compare it with."
+        kind = "label" if self.has_class else "target"
+        rare = "the rarest" if self.as_rare == 0 else f"among the {self.as_rare + 1:,} rarest"
+        fit = "the worst fit to its row"
+        if self.as_misfit:
+            fit = f"among the {self.as_misfit + 1:,} worst fits to their row"
+        ranks = f"{rare} of {self.n_others + 1:,} for this {kind} and {fit}"
+        if self.nearest is None:
+            return f"{self._compare()}; {ranks}."
+        side = "largest" if self.nearest < self.cell else "smallest"
+        return f"{self._compare()}; {ranks}; the next {side} is {format_cell(self.nearest)}."
 
     def why_low(self, below: float) -> str:
-        """Say how far its worth is from the median, in standard deviations."""
-        there = "in rows with its label" if self.has_class else "in rows with a like target"
+        """Say how far its value is from the median, in standard deviations."""
+        there = "in rows with this label" if self.has_class else "in rows with a similar target"
         side = "below" if below >= 0 else "above"
         away = f"{abs(below):.1f} standard deviations {side}" if below else "no lower than"
-        return f"{self._compared()}; its worth is {away} the median of {self._name} {there}."
+        return f"{self._compare()}; its value is {away} the median of {self._name} {there}."
 
     @property
     def _name(self) -> str:
         return isolate_text(shorten(self.column))
 
-    def _compared(self) -> str:
-        here = f"{self._name} is {format_cell(self.cell)}"
+    def _compare(self) -> str:
+        """Put what stands there beside what similar rows have."""
+        here = f"{self._name} is {'missing' if self.cell is None else format_cell(self.cell)}"
         label = f"{'label' if self.has_class else 'target'} {format_cell(self.label)}"
         if self.is_alone:
             return f"{here}, and no other row has the {label}"
         like = f"rows like it ({'' if self.has_class else 'near '}{label})"
         if self.typical == self.cell:
             return f"{here}, as in {like}"
-        about = "about " if self.is_number and self.typical is not None else ""
+        if self.typical is None:
+            return f"{here} where {like} have no value"
+        about = "about " if self.is_number else ""
         return f"{here} where {like} have {about}{format_cell(self.typical)}"
 
 
-def _count_others(n: int, verbs: tuple[str, str], beyond: str) -> str:
-    """Say how many do something, or go beyond it."""
-    if n == 0:
-        return f"none {verbs[0]}"
-    return f"{n:,} {verbs[n > 1]}{beyond}"
-
-
 def format_cell(content: Any) -> str:
-    """Show the content of a cell in a sentence: the beginning of long text, dates without 00:00."""
+    """Write the content of a cell in a sentence: long strings cut, dates without 00:00."""
     if content is None:
-        return "a gap"
-    if isinstance(content, float):
-        return f"{content:.6g}"
+        return "a missing value"
+    if isinstance(content, int | float) and not isinstance(content, bool):
+        # No separator in four digits: they may be a year.
+        thousands = "," if abs(content) >= 10_000 else ""
+        return format(content, f"{thousands}.6g" if isinstance(content, float) else thousands)
     if isinstance(content, str):
         return isolate_text(repr(shorten(content)))
-    return isolate_text(
-        shorten(format_timestamp(content) if isinstance(content, datetime) else str(content))
-    )
+    is_timestamp = isinstance(content, datetime)
+    return isolate_text(shorten(format_timestamp(content) if is_timestamp else str(content)))
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Write a moment; one that is midnight sharp is a date."""
+    """Write a timestamp, as a date where it is midnight."""
     is_date = moment.time() == datetime.min.time()
     return moment.date().isoformat() if is_date else str(moment)
 
