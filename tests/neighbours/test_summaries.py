@@ -1,7 +1,6 @@
 """Summaries of columns: exact sums and quantiles, the same bits however a column is cut."""
 
 import dataclasses
-import subprocess
 import sys
 from fractions import Fraction
 from functools import reduce
@@ -26,7 +25,7 @@ percents = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 
 
 def gathered(cells, cuts=()):
-    """The summary that compiled kernels give, of parts that are added in turn."""
+    """The summary of parts that are added in turn."""
     gathering = Gathering(whole=cells.dtype.kind == "i")
     for part in np.split(cells, cuts):
         gathering.add(part)
@@ -182,13 +181,3 @@ def test_categories_merge_in_any_order(cells, random):
     assert (merged.counts, merged.gaps) == (whole.counts, whole.gaps)
     assert merged.values == list(dict.fromkeys(cell for cell in cells if cell is not None))
     assert merged.count + merged.gaps == len(cells)
-
-
-def test_a_small_column_is_summarised_without_compiled_code():
-    code = (
-        "import sys, numpy as np\n"
-        "from cellworth.neighbours.summaries import Numbers\n"
-        "Numbers.of(np.arange(100.0)).percentile(25)\n"
-        "assert 'numba' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ _Counted = tuple[int, Wholes, Wholes]
 MOST_KEYS = 2**16
 # Numbers that are sorted together: the more, the less often counts are joined.
 _AT_ONCE = 2**17
+_IN_CACHE = 2**13
 # The smallest float is 2**-1074.
 _UNIT_BITS = 1074
 _MAGNITUDE = 2**63 - 1
+_LOW = 2**32 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +68,9 @@ class Numbers:
 
     @classmethod
     def of(cls, cells: NDArray[Any]) -> Numbers:
-        """Summarise float64 numbers, in which NaN is a gap, or int64 numbers."""
-        # So few need no compiled kernel, which would take longer to load.
-        if len(cells) > MOST_KEYS:
-            gathering = Gathering(whole=cells.dtype.kind == "i")
-            gathering.add(cells)
-            return gathering.summary()
-        if cells.dtype.kind == "i":
-            return _few_wholes(cells)
-        return _few_floats(cells)
+        """Summarize finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
+        parts = [cells[i : i + _AT_ONCE] for i in range(0, max(len(cells), 1), _AT_ONCE)]
+        return reduce(cls.merge, map(_few, parts))
 
     def merge(self, other: Numbers) -> Numbers:
         """Summary of the numbers of both."""
@@ -179,7 +176,7 @@ class Categories:
 
 
 class Gathering:
-    """Numbers that are summarised part by part, in bounded memory.
+    """Numbers that are summarized part by part, in bounded memory.
 
     Parameters
     ----------
@@ -189,103 +186,49 @@ class Gathering:
 
     def __init__(self, *, whole: bool) -> None:
         """Begin with none."""
-        self._whole = whole
-        self._limbs = np.zeros(8 if whole else (2047, 6), dtype=np.int64)
-        self._gaps = 0
         self._waiting: list[NDArray[Any]] = []
-        self._ends: list[float] = []
-        self._narrow = not whole
-        self._counted: _Counted = (0, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        self._summary = Numbers.of(np.empty(0, dtype=np.int64 if whole else np.float64))
 
     def add(self, cells: NDArray[Any]) -> None:
-        """Add finite float64 numbers, in which NaN is a gap, or int64 numbers."""
-        for start in range(0, len(cells), _AT_ONCE):
-            self._waiting.append(cells[start : start + _AT_ONCE])
-            if sum(map(len, self._waiting)) >= _AT_ONCE:
-                self._add_waiting()
+        """Add finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
+        self._waiting.append(cells)
+        if sum(map(len, self._waiting)) >= _AT_ONCE:
+            self.summary()
 
     def add_gaps(self, gaps: int) -> None:
-        """Add this many gaps."""
-        self._gaps += gaps
-
-    def _add_waiting(self) -> None:
-        ordered = np.sort(np.concatenate(self._waiting))
-        self._waiting = []
-        if not self._whole:
-            # NaN are sorted to the end.
-            n_known = int(np.searchsorted(ordered, np.inf, side="right"))
-            self._gaps += len(ordered) - n_known
-            ordered = ordered[:n_known]
-        if len(ordered):
-            self._add_ordered(ordered)
-
-    def _add_ordered(self, ordered: NDArray[Any]) -> None:
-        from cellworth.neighbours import summary_kernels as kernels
-
-        if self._whole:
-            keys, counts = kernels.runs_of_wholes(ordered)
-            kernels.add_wholes(keys, counts, self._limbs)
-        else:
-            keys, counts = kernels.runs_of_floats(ordered.view(np.int64))
-            self._narrow &= kernels.add_floats(keys, counts, self._limbs)
-        ends = [*self._ends, *_ends(ordered[[0, -1]])]
-        self._ends = [min(ends), max(ends)]
-        self._counted = _joined(self._counted, (0, keys, counts))
+        """Add this many missing values."""
+        self._summary = replace(self._summary, gaps=self._summary.gaps + gaps)
 
     def summary(self) -> Numbers:
-        """What came so far."""
+        """Summarize what came so far."""
         if self._waiting:
-            self._add_waiting()
-        sums = _whole_sums(self._limbs) if self._whole else _float_sums(self._limbs)
-        low, high = self._ends or (0, 0)
-        shift, keys, counts = self._counted
-        return Numbers(
-            self._whole, int(counts.sum()), self._gaps, *sums, (low, high), self._narrow,
-            shift, keys, counts,
-        )  # fmt: skip
+            self._summary = self._summary.merge(Numbers.of(np.concatenate(self._waiting)))
+            self._waiting = []
+        return self._summary
 
 
-def _few_floats(cells: Floats) -> Numbers:
-    known = cells[~np.isnan(cells)]
+def _few(cells: NDArray[Any]) -> Numbers:
+    whole = cells.dtype.kind == "i"
     # Adding zero turns -0.0 into 0.0.
-    bits = (known + 0.0).view(np.int64)
-    keys, counts = np.unique(_flipped(bits), return_counts=True)
+    known = cells if whole else cells[~np.isnan(cells)] + 0.0
+    keys, counts = np.unique(known if whole else _flipped(known.view(np.int64)), return_counts=True)
+    counts = counts.astype(np.int64)
+    parts = (slice(i, i + _IN_CACHE) for i in range(0, len(keys), _IN_CACHE))
+    sums = [(_whole_sums if whole else _float_sums)(keys[p], counts[p]) for p in parts]
+    shift, *fitted = _fitted(0, keys, counts)
     with np.errstate(over="ignore"):
-        narrow = bool((known.astype(np.float32) == known).all())
+        narrow = not whole and bool((known.astype(np.float32) == known).all())
     return Numbers(
-        False,
+        whole,
         len(known),
         len(cells) - len(known),
-        *_float_sums(_limbs(bits)),
-        _ends(np.array([known.min(), known.max()])) if len(known) else (0, 0),
+        sum(total for total, _ in sums),
+        sum(squares for _, squares in sums),
+        (known.min().item(), known.max().item()) if len(known) else (0, 0),
         narrow,
-        0,
-        keys,
-        counts.astype(np.int64),
+        shift,
+        *fitted,
     )
-
-
-def _few_wholes(cells: Wholes) -> Numbers:
-    keys, counts = np.unique(cells, return_counts=True)
-    listed = list(zip(keys.tolist(), counts.tolist(), strict=True))
-    return Numbers(
-        True,
-        len(cells),
-        0,
-        sum(number * times for number, times in listed),
-        sum(number * number * times for number, times in listed),
-        _ends(keys[[0, -1]]) if len(keys) else (0, 0),
-        False,
-        0,
-        keys,
-        counts.astype(np.int64),
-    )
-
-
-def _ends(ends: NDArray[Any]) -> tuple[float, float]:
-    # Adding zero turns -0.0 into 0.0.
-    low, high = (ends + ends.dtype.type(0)).tolist()
-    return low, high
 
 
 def _flipped(bits: Wholes) -> Wholes:
@@ -300,50 +243,63 @@ def _key(number: float) -> int:
     return int(_flipped(np.array([number]).view(np.int64))[0])
 
 
-def _limbs(bits: Wholes) -> Wholes:
-    """Mantissas and their squares in limbs of 27 bits, added up by exponent."""
+def _float_sums(keys: Wholes, counts: Wholes) -> tuple[int, int]:
+    """Exact sums of the floats of sorted keys and of their squares."""
+    bits = _flipped(keys)
     field = (bits & _MAGNITUDE) >> 52
     mantissa = (bits & (2**52 - 1)) + (np.minimum(field, 1) << 52)
+    exponent = np.maximum(field, 1) - 1
+    starts = _starts(exponent)
     high, low = mantissa >> 27, mantissa & (2**27 - 1)
-    cross = high * low
-    bottom = low * low + ((cross & (2**26 - 1)) << 28)
-    top = high * high + (cross >> 26) + (bottom >> 54)
-    sign = np.where(bits < 0, -1, 1)
-    lowest = 2**27 - 1
-    parts = [
-        sign * low, sign * high, bottom & lowest, (bottom >> 27) & lowest, top & lowest, top >> 27
-    ]  # fmt: skip
-    # Sums of 27 bits stay exact as floats, for numbers as few as these.
-    field = np.maximum(field, 1)
-    return np.stack([np.bincount(field, part, 2047).astype(np.int64) for part in parts], axis=1)
-
-
-def _float_sums(limbs: Wholes) -> tuple[int, int]:
+    parts = np.where(bits < 0, -mantissa, mantissa), high * high, high * low, low * low
+    sums = (_exact_sums(part, counts, starts) for part in parts)
     total = squares = 0
-    for field in np.flatnonzero(limbs.any(axis=1)).tolist():
-        parts = limbs[field].tolist()
-        total += (parts[0] + (parts[1] << 27)) << (field - 1)
-        square = sum(part << (27 * place) for place, part in enumerate(parts[2:]))
-        squares += square << (2 * (field - 1))
+    for shift, m, hh, hl, ll in zip(exponent[starts].tolist(), *sums, strict=True):
+        total += m << shift
+        squares += ((hh << 54) + (hl << 28) + ll) << (2 * shift)
     return total, squares
 
 
-def _whole_sums(limbs: Wholes) -> tuple[int, int]:
-    high, low, *parts = limbs.tolist()
-    shifts = (96, 64, 65, 33, 32, 0)
-    return (high << 32) + low, sum(p << s for p, s in zip(parts, shifts, strict=True))
+def _whole_sums(keys: Wholes, counts: Wholes) -> tuple[int, int]:
+    """Exact sums of whole numbers and of their squares."""
+    high, low = keys >> 32, keys & _LOW
+    parts = keys, high * high, high * low, low * low
+    (total,), (hh,), (hl,), (ll,) = (_exact_sums(part, counts, np.array([0])) for part in parts)
+    # Low halves squared may need all 64 bits, and then look negative.
+    wrapped = int(counts[parts[3] < 0].sum())
+    return total, (hh << 64) + (hl << 33) + ll + (wrapped << 64)
+
+
+def _exact_sums(numbers: Wholes, counts: Wholes, starts: Wholes) -> list[int]:
+    """Sums of numbers by group, each number as often as it came; halves cannot overflow."""
+    halves = (np.add.reduceat(half * counts, starts) for half in (numbers >> 32, numbers & _LOW))
+    return [(high << 32) + low for high, low in zip(*(h.tolist() for h in halves), strict=True)]
+
+
+def _starts(ordered: Wholes) -> Wholes:
+    """Where runs of the same number begin."""
+    changes = ordered[1:] != ordered[:-1]
+    return np.flatnonzero(np.concatenate([ordered[:1] == ordered[:1], changes]))
 
 
 def _joined(one: _Counted, other: _Counted) -> _Counted:
-    from cellworth.neighbours import summary_kernels as kernels
-
     shift = max(one[0], other[0])
-    sides = [kernels.coarsened(keys, counts, shift - own) for own, keys, counts in (one, other)]
-    keys, counts = kernels.joined(*sides[0], *sides[1])
-    drop = kernels.bits_to_drop(keys, MOST_KEYS)
-    if drop:
-        keys, counts = kernels.coarsened(keys, counts, drop)
-    return shift + drop, keys, counts
+    keys = np.concatenate([keys >> (shift - own) for own, keys, _ in (one, other)])
+    counts = np.concatenate([one[2], other[2]])
+    order = np.argsort(keys, kind="stable")
+    return _fitted(shift, keys[order], counts[order])
+
+
+def _fitted(shift: int, keys: Wholes, counts: Wholes) -> _Counted:
+    """Count sorted keys, without the fewest low bits that leave no more than MOST_KEYS."""
+    drop = 0
+    if len(keys) > MOST_KEYS:
+        # Where two neighbors differ in a bit that is kept, a new key begins.
+        apart = (keys[1:] ^ keys[:-1]).view(np.uint64)
+        drop = int(np.partition(apart, -MOST_KEYS)[-MOST_KEYS]).bit_length()
+        keys = keys >> drop
+    starts = _starts(keys)
+    return shift + drop, keys[starts], np.add.reduceat(counts, starts)
 
 
 def _with(
