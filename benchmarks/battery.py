@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import fnmatch
 import hashlib
+import importlib
 import json
 import logging
 import os
@@ -36,10 +37,27 @@ from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-import cellworth as cw
 from cellworth.cli import main as program
 
 # The public interface, in one place: cases below use these functions and our own words alone.
+
+PACKAGES = [
+    "", ".valuers", ".sampling", ".runtime", ".games", ".diagnostics", ".payouts", ".knn", ".data",
+    ".valuation",
+]  # fmt: skip
+
+
+class Public:
+    """Public names, in whichever package they are exported."""
+
+    def __getattr__(self, name: str) -> Any:
+        for package in PACKAGES:
+            with suppress(ImportError, AttributeError):
+                return getattr(importlib.import_module(f"cellworth{package}"), name)
+        raise AttributeError(f"no package of cellworth exports {name}")
+
+
+cw = Public()
 
 SAMPLERS = {
     "exhaustive": cw.AllSubsets(),
@@ -158,7 +176,7 @@ def sharded_table(folder: Path) -> Any:
 
 def load(folder: Path) -> Any:
     """Return a valuation that was saved."""
-    return cw.Valuation.load(folder)
+    return cw.load(folder)
 
 
 def merge_checkpoints(folders: list[Path], into: Path) -> None:
