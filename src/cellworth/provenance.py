@@ -12,13 +12,20 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 
 from cellworth.moments import Tally
+
+# Part of the identity of every run. Raise it by 1 whenever a change alters the bits of a task's
+# result or the list of tasks: coalitions drawn, semivalue weights, distances, kernels, binning,
+# estimators, the order of sums, the layout of what a checkpoint stores. Checkpoints and caches of
+# another version are then rejected. Do not raise it for docs, names, messages or speed.
+# tests/test_algorithm_version.py fails if bits change and this number does not; its docstring has
+# the command that records new ones.
+ALGORITHM_VERSION = 1
 
 _PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "numba", "joblib")
 
@@ -134,19 +141,14 @@ def _versions() -> tuple[tuple[str, str], ...]:
     return (("python", platform.python_version()), *packages)
 
 
-@cache
-def _own_code() -> str:
-    """Fingerprint of this package's source: how tasks are cut, what kernels compute."""
-    digest = hashlib.sha256()
-    folder = Path(__file__).parent
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
+def environment() -> dict[str, Any]:
+    """Return the versions that the bits of a result may depend on, for the identity of a run.
 
-
-def environment() -> dict[str, str]:
-    """Versions that the bits of a result may depend on, this package's source included."""
-    return {**dict(_versions()), "cellworth source": _own_code()}
+    The algorithm version takes the place of the package version: a release that computes the same
+    bits resumes the checkpoints of the one before.
+    """
+    others = {package: number for package, number in _versions() if package != "cellworth"}
+    return {"algorithm_version": ALGORITHM_VERSION, "versions": others}
 
 
 def fingerprint(*parts: Any) -> str:
@@ -171,10 +173,14 @@ def code_sha256(thing: Any) -> str:
         _add_code(digest, thing)
         return digest.hexdigest()
     for base in type(thing).__mro__[:-1]:
+        package = base.__module__.partition(".")[0]
+        if package == "cellworth":
+            # Its classes may move between modules; ALGORITHM_VERSION identifies their code.
+            digest.update(f"{package}.{base.__qualname__}".encode())
+            continue
         digest.update(f"{base.__module__}.{base.__qualname__}".encode())
-        # What a package brings is told by its version; what a user writes changes without one.
-        root = sys.modules.get(base.__module__.partition(".")[0])
-        released = getattr(root, "__version__", None)
+        # A package's version identifies its code; a user's code changes without one.
+        released = getattr(sys.modules.get(package), "__version__", None)
         digest.update(str(released).encode())
         if released is None:
             for name, member in sorted(vars(base).items()):

@@ -2,7 +2,10 @@
 
 import json
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +26,9 @@ from cellworth import (
     PlainGrids,
     Runtime,
     Serial,
+    TableGame,
+    provenance,
+    value_game,
 )
 
 CACHE = "utilities.sqlite"
@@ -407,15 +413,76 @@ def test_another_run_of_its_kind_is_not_let_in(halfway, other):
     assert_another_run(halfway, **OTHERS_OF_ONE[halfway.kind, other])
 
 
-@pytest.mark.parametrize("ingredient", ["_versions", "_own_code"])
-def test_other_versions_are_not_let_in(halfway, monkeypatch, ingredient):
-    usual = dict(cellworth.provenance.environment())
-    usual.pop("cellworth source")
-    others = {"_versions": tuple((usual | {"numpy": "9.9.9"}).items()), "_own_code": "0" * 64}
+def test_other_versions_are_not_let_in(halfway, monkeypatch):
+    others = tuple((dict(provenance._versions()) | {"numpy": "9.9.9"}).items())
     with monkeypatch.context() as patched:
-        patched.setattr(cellworth.provenance, ingredient, lambda: others[ingredient])
+        patched.setattr(provenance, "_versions", lambda: others)
         assert_another_run(halfway)
     halfway.assert_goes_on()
+
+
+def test_another_algorithm_version_is_not_let_in(halfway, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(provenance, "ALGORITHM_VERSION", provenance.ALGORITHM_VERSION + 1)
+        assert_another_run(halfway)
+    halfway.assert_goes_on()
+
+
+def test_the_sentence_names_the_algorithm_version(tmp_path, monkeypatch):
+    play(tmp_path, n_tasks=2)
+    now = provenance.ALGORITHM_VERSION
+    monkeypatch.setattr(provenance, "ALGORITHM_VERSION", 99)
+    found = f"holds another run: its algorithm_version is {now}, but here it is 99; give a new"
+    with pytest.raises(ValueError, match=re.escape(found)) as error:
+        play(tmp_path, n_tasks=4)
+    the_sentence(error)
+
+
+def test_another_release_of_the_same_algorithm_goes_on(halfway, monkeypatch):
+    others = tuple((dict(provenance._versions()) | {"cellworth": "9.9.9"}).items())
+    monkeypatch.setattr(provenance, "_versions", lambda: others)
+    monkeypatch.setattr(cellworth, "__version__", "9.9.9")
+    halfway.assert_goes_on()
+
+
+def play(folder, n_tasks):
+    """Values of a small game, without kernels."""
+    game = TableGame(np.arange(64.0).reshape(8, 8) ** 0.5)
+    run = {"stop": AfterTasks(n_tasks), "random_state": 0, "executor": Serial()}
+    return value_game(game, checkpoint=folder, progress=False, **run)
+
+
+IN_ANOTHER_SOURCE = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+
+import cellworth
+from cellworth import AfterTasks, Serial, TableGame, value_game
+
+assert cellworth.__doc__.startswith("Reworded")
+game = TableGame(np.arange(64.0).reshape(8, 8) ** 0.5)
+run = {"stop": AfterTasks(5), "random_state": 0, "executor": Serial()}
+found = value_game(game, checkpoint=sys.argv[2], progress=False, **run)
+print(found.values.tobytes().hex())
+"""
+
+
+def test_a_run_goes_on_after_docstrings_have_changed(tmp_path):
+    source = Path(cellworth.__file__).parent
+    shutil.copytree(source, tmp_path / "cellworth", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (tmp_path / "cellworth").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace('"""', '"""Reworded. ', 1), encoding="utf-8")
+    play(tmp_path / "run", n_tasks=2)
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", IN_ANOTHER_SOURCE, tmp_path, tmp_path / "run"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    straight = play(tmp_path / "straight", n_tasks=5)
+    assert done.stdout.strip() == straight.values.tobytes().hex()
 
 
 def test_a_model_of_the_same_name_and_other_code_is_not_let_in(tmp_path):

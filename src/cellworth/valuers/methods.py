@@ -25,6 +25,7 @@ from cellworth.holdings import Holdings
 from cellworth.moments import Addition, Contribution, Floats, Moments, Shares, Tally
 from cellworth.problem import Problem
 from cellworth.provenance import (
+    ALGORITHM_VERSION,
     Provenance,
     Session,
     code_sha256,
@@ -361,7 +362,7 @@ def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str
         "types": _types(game),
         "code": [code_sha256(part) for part in _parts(game)],
         **method,
-        "versions": environment(),
+        **environment(),
     }
 
 
@@ -453,7 +454,7 @@ def _cache_name(game: Game, question: dict[str, Any], shape: tuple[int, int]) ->
             "them."
         )
     code = [code_sha256(part) for part in _parts(game)]
-    return fingerprint(described_game, list(shape), _types(game), code)
+    return fingerprint(described_game, list(shape), _types(game), code, ALGORITHM_VERSION)
 
 
 def _parts(game: Any) -> list[Any]:

@@ -119,7 +119,7 @@ class ShardedRun:
             "design": method["design"],
             "seed": self.questions.seed,
             "parts_per_sweep": len(self.questions.parts),
-            "versions": environment(),
+            **environment(),
         }
 
     def _valuation(
