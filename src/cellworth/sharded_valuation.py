@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -228,7 +228,7 @@ class ShardedValuation(Valuation):
         if self.sums_validation is not None:
             sums |= {"validation_error": self.sums_validation}
         files = write_tables(path, column_tables(self.blocks.columns, sums))
-        shards = {f"values-{n:05d}": file.to_plain() for n, file in enumerate(self.moments.files)}
+        shards = {f"values-{n:05d}": asdict(file) for n, file in enumerate(self.moments.files)}
         replace_manifest(path, self._plain() | {"sharded": True}, files | shards, before)
 
     @property
@@ -254,8 +254,8 @@ class ShardedValuation(Valuation):
 
     def _noise_and_signal(self) -> tuple[float, float]:
         count = self.moments.n_observations
-        spreads = self.moments.spreads if self._reads_spread else 0.0
-        return spreads / max(count * (count - 1.0), 1.0), self.moments.squares
+        spreads = self.moments.add_up("spreads") if self._reads_spread else 0.0
+        return spreads / max(count * (count - 1.0), 1.0), self.moments.add_up("squares")
 
     def _all_blocks(self) -> ValueList:
         return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)

@@ -86,15 +86,9 @@ class StoredMoments(Moments):
         """Spreads of all cells and sums; read on every access."""
         return self._read_with_sums("spread")
 
-    @property
-    def squares(self) -> float:
-        """Sum of squared values of all cells."""
-        return math.fsum(self._statistic("squares"))
-
-    @property
-    def spreads(self) -> float:
-        """Sum of the spreads of all cells."""
-        return math.fsum(self._statistic("spreads"))
+    def add_up(self, name: str) -> float:
+        """Return the sum over all cells of their ``"squares"`` or ``"spreads"``."""
+        return math.fsum(self._statistic(name))
 
     def largest_spread(self, part: str) -> float:
         """Return the largest spread, of ``"mean"`` of cells or of ``"row_mean"``."""

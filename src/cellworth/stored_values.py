@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,6 @@ class ValueFile:
                 f"{entry.file!r} has {len(group_rows)} row groups, but not in all lists"
             )
         return entry
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the entry of the manifest."""
-        return asdict(self)
 
     @property
     def n_rows(self) -> int:
@@ -169,6 +165,6 @@ def to_array(table: pa.Table, part: str, columns: Sequence[int]) -> Floats:
     if part.startswith("row"):
         return np.asarray(table[part])
     found = np.empty((table.num_rows, len(columns)))
-    for place, name in enumerate(name_columns(part, columns)):
-        found[:, place] = table[name]
+    for column, name in zip(found.T, name_columns(part, columns), strict=True):
+        column[:] = table[name]
     return found
