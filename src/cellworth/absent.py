@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cellworth.blocks import Labels, label_array
+from cellworth.blocks import label_array
+from cellworth.counts import Labels
 from cellworth.tables import Table
 
 

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Labels = NDArray[Any]
-Positions = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from cellworth.counts import Labels, Mask, Positions
+
 Groups: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[Any, Iterable[Any]] | None
 
 # What the column of labels is called where labels play.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-Floats = NDArray[np.float64]
+from cellworth.counts import Floats
 
 # Half the width of a 95 % interval, in standard errors.
 WIDTH_95 = 1.959963984540054

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import some
 from cellworth.column_info import DATES_AS_TEXT, NUMBERS_AS_TEXT, ColumnTable
+from cellworth.counts import Floats, Mask, Wholes
 from cellworth.inputs import Cells, is_gap_mark, reads_as_number
 from cellworth.problem import Problem
 from cellworth.tables import Table
-
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # Rows that tell whether a column alone predicts the target, and the fewest that can.
 _LEAK_ROWS = 5000

@@ -1,10 +1,25 @@
-"""Counts that users give: a whole number, or one sentence."""
+"""Types of arrays that many files name, and the check of a count that a user gives."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Wholes = NDArray[np.int64]
+Positions = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+Labels = NDArray[Any]
+# Categories of a column by number, and the code of a missing value.
+Codes = NDArray[np.int32]
+GAP = -1
+# How a column is measured: its type or a squared distance of the user's, and the unit of numbers.
+Kind = Literal["numeric", "categorical"]
+Distance = Callable[[Any, Any], float]
+Scale = Literal["robust", "std"] | None
 
 
 def is_whole(number: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask, Positions
+from cellworth.counts import Mask, Positions
 from cellworth.semivalues import Semivalue, size_probabilities
 
 _COALITIONS_PER_TASK = 64

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, Axis, Blocks, Mask
-from cellworth.stretches import Codes, Runs, Stretches
+from cellworth.blocks import LABEL, Axis, Blocks
+from cellworth.counts import Codes, Mask
+from cellworth.stretches import Runs, Stretches
 
 _ROWS_AT_ONCE = 65_536
 

@@ -24,7 +24,8 @@ from cellworth.column_info import (
     ColumnTable,
     TakenFor,
 )
-from cellworth.neighbours.columns import GAP, common_kind
+from cellworth.counts import GAP
+from cellworth.neighbours.columns import common_kind
 from cellworth.neighbours.distances import Distances, Rulers
 from cellworth.problem import Problem
 from cellworth.tables import Table

@@ -12,12 +12,9 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Labels
-from cellworth.counts import is_whole
+from cellworth.counts import Floats, Labels, is_whole
 from cellworth.notebook import bars as bars_of
 from cellworth.notebook import paragraph, table, view
-
-Floats = NDArray[np.float64]
 
 _ROWS_PRINTED = 20
 _DIGITS_PRINTED = 4

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from cellworth.counts import Floats
+
 Counts = NDArray[np.int64]
 Deviations = NDArray[np.float32]
 # From values of blocks, shape (n_rows, n_columns), to sums over some of them: margins or Shares.

@@ -13,21 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.absent import AbsentTable, is_absent
-from cellworth.blocks import (
-    LABEL,
-    Axis,
-    Blocks,
-    Labels,
-    Mask,
-    NumberedAxis,
-    is_missing,
-    label_array,
-    some,
-)
-from cellworth.counts import is_whole
+from cellworth.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array, some
+from cellworth.counts import Codes, Labels, Mask, is_whole
 from cellworth.files import local_path
 from cellworth.holdings import Claim, Holdings
-from cellworth.stretches import Codes, Stretches
+from cellworth.stretches import Stretches
 from cellworth.tables import Table, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]

@@ -15,8 +15,8 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.blocks import Blocks, Groups, Mask, Positions, is_missing, some
-from cellworth.counts import is_whole
+from cellworth.blocks import Blocks, Groups, is_missing, some
+from cellworth.counts import Mask, Positions, is_whole
 from cellworth.provenance import fingerprint
 from cellworth.tables import Table, array_as_given, column_sha256, series_array
 

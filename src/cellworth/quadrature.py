@@ -6,12 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import comb
 
-from cellworth.blocks import Mask
-
-Floats = NDArray[np.float64]
+from cellworth.counts import Floats, Mask
 
 # Chosen on three data sets and checked on others (benchmarks/designs.py).
 _FALL_PER_RADIAN = 0.3

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, gammaln
 
-Floats = NDArray[np.float64]
+from cellworth.counts import Floats
+
 Counts = NDArray[np.int64]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cellworth.blocks import Blocks, NumberedAxis
 from cellworth.certainty import Signs, widening
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, checked_count
 from cellworth.files import local_path
 from cellworth.indexing import Lookup, narrowed
 from cellworth.listing import ValueList
@@ -32,8 +32,6 @@ from cellworth.stored_lists import StoredList
 from cellworth.stored_moments import StoredMoments
 from cellworth.stored_values import ValueFile
 from cellworth.valuation import Strip, Valuation, read_plain, refuse_unmergeable
-
-Floats = NDArray[np.float64]
 
 _TABLES = ("columns", "total", "column_groups")
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.certainty import widening
+from cellworth.counts import Floats
 from cellworth.moments import Moments, with_margins
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

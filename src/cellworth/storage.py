@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks
+from cellworth.counts import Floats
 from cellworth.files import local_path, read_manifest, written_atomically
 from cellworth.moments import Moments
 
@@ -27,8 +28,6 @@ _MANIFEST = "manifest.json"
 _MOMENTS = ("count", "mean", "spread")
 _VALIDATION = "validation_error"
 _MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError)
-
-Floats = NDArray[np.float64]
 
 
 def write_folder(

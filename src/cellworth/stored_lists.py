@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Labels
+from cellworth.counts import Floats, Labels
 from cellworth.listing import ValueList, refuse_no_number
 from cellworth.stored_moments import StoredMoments
-
-Floats = NDArray[np.float64]
 
 
 class StoredList(ValueList):

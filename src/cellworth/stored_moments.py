@@ -13,15 +13,13 @@ from tempfile import mkdtemp
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats, Positions
 from cellworth.files import local_path
 from cellworth.moments import Counts, Moments
 from cellworth.stored_values import ValueFile, to_array
 from cellworth.value_files import GROUP_ROWS, write_groups
 
-Floats = NDArray[np.float64]
-Positions = NDArray[np.intp]
 Statistics = dict[str, Floats]
 
 # About a gigabyte of each statistic.

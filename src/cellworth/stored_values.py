@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.files import written_atomically
 from cellworth.value_files import hash_file, name_all_columns, name_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Floats = NDArray[np.float64]
 
 _NAME = re.compile(r"values-\d{5,}-[0-9a-f]{12}\.parquet")
 _STATISTICS = (

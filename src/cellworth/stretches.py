@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
+from cellworth.counts import Codes, Mask
 
-Codes = NDArray[np.int32]
 Ends = NDArray[np.int64]
 
 

@@ -16,13 +16,11 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, Mask, checked_count
 from cellworth.designs import coalition_masks
 from cellworth.quadrature import quadrature_weights
 from cellworth.semivalues import Semivalue, Shapley, membership_weights, size_probabilities
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 MOST_COALITIONS_OF_ALL_SUBSETS = 2**20

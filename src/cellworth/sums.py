@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.moments import Moments
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

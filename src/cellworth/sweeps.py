@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.certainty import widening
+from cellworth.counts import Floats
 from cellworth.fixed import as_floats
 from cellworth.moments import Moments, Tally
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

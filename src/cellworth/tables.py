@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cellworth.blocks import Labels, Positions, is_missing, label_array, some
+from cellworth.blocks import is_missing, label_array, some
+from cellworth.counts import Labels, Positions
 
 # Whole numbers up to here are exact in float64, so that 1 and 1.0 get one fingerprint.
 LARGEST_EXACT = 2**53

@@ -12,10 +12,10 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Blocks, Labels, label_array
+from cellworth.blocks import Blocks, label_array
 from cellworth.certainty import SAMPLING_ALONE, Signs, both_errors, widening
 from cellworth.column_info import ColumnTable
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, Labels, checked_count
 from cellworth.indexing import Lookup
 from cellworth.listing import ValueList, frame
 from cellworth.moments import Moments, with_margins
@@ -26,7 +26,6 @@ from cellworth.shrinkage import shrunk
 from cellworth.storage import write_folder
 from cellworth.sums import OwnerSums
 
-Floats = NDArray[np.float64]
 Status = Literal["exact", "estimated", "interrupted"]
 
 _FROM_ROWS = "from the choice of validation rows"

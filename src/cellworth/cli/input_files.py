@@ -15,7 +15,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Labels, is_missing, label_array, some
+from cellworth.blocks import is_missing, label_array, some
+from cellworth.counts import Labels
 from cellworth.storage import read_parquet
 from cellworth.tables import LARGEST_EXACT, Table, series_array
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
 
-from cellworth.blocks import Mask
+from cellworth.counts import Distance, Floats, Kind, Mask
 from cellworth.diagnostics.features import (
     FeatureColumn,
     Features,
@@ -19,7 +19,7 @@ from cellworth.diagnostics.features import (
     read_columns,
     read_labels,
 )
-from cellworth.neighbours.columns import Distance, Floats, Kind, quantile_spread
+from cellworth.neighbours.columns import quantile_spread
 from cellworth.problem import read_target, target_groups
 from cellworth.tables import Table
 

@@ -10,8 +10,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, Labels, Mask, Positions, is_missing, label_array, some
-from cellworth.neighbours.columns import Floats
+from cellworth.blocks import LABEL, is_missing, label_array, some
+from cellworth.counts import Floats, Labels, Mask, Positions
 from cellworth.tables import Table, entries_per_cell, series_array
 from cellworth.valuation import Valuation
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask, Positions, is_missing
-from cellworth.counts import checked_count
+from cellworth.blocks import is_missing
+from cellworth.counts import Floats, Mask, Positions, checked_count
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
     PredictionLookup,
@@ -33,7 +33,6 @@ from cellworth.listing import frame, table_lines
 from cellworth.runtime import make_progress_bar
 from cellworth.tables import Table
 
-Floats = NDArray[np.float64]
 Effect = Literal["helped", "hurt", "not distinguishable"]
 # A class with fewer held-out rows tells little of how its rows differ.
 FEW_ROWS = 20

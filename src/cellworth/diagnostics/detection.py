@@ -8,19 +8,17 @@ from typing import Any, Literal, get_args
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from cellworth.blocks import LABEL, Labels, Mask
-from cellworth.counts import is_whole
+from cellworth.blocks import LABEL
+from cellworth.counts import Floats, Labels, Mask, is_whole
 from cellworth.diagnostics.cells import check_mask, check_scores
 from cellworth.diagnostics.removal import Band
 from cellworth.listing import frame, table_lines
 from cellworth.tables import Table, entries_per_cell
 from cellworth.valuation import Valuation
 
-Floats = NDArray[np.float64]
 First = Literal["lowest", "highest"]
 _POINTS_BY_CHANCE = 200
 _SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, Positions
-from cellworth.counts import is_whole
+from cellworth.blocks import LABEL
+from cellworth.counts import Floats, Positions, is_whole
 from cellworth.diagnostics.cells import (
     check_cells,
     check_rows,
@@ -23,7 +22,6 @@ from cellworth.neighbours.distances import Distances
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
-Floats = NDArray[np.float64]
 ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
 # Rows that count as of like value: a twentieth of all, but some at least.

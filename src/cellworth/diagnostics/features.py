@@ -10,15 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.blocks import Mask, Positions, is_missing
-from cellworth.neighbours.columns import (
-    Distance,
-    Floats,
-    Kind,
-    NumericColumn,
-    checked_kinds,
-    read_column,
-)
+from cellworth.blocks import is_missing
+from cellworth.counts import Distance, Floats, Kind, Mask, Positions
+from cellworth.neighbours.columns import NumericColumn, checked_kinds, read_column
 from cellworth.tables import Table
 
 Levels = NDArray[np.intp]

@@ -15,7 +15,8 @@ from scipy.special import stdtrit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
-from cellworth.blocks import Mask, Positions, is_missing
+from cellworth.blocks import is_missing
+from cellworth.counts import Floats, Mask, Positions
 from cellworth.games.base import one_line
 from cellworth.games.model import ModelGame, scoring_name
 from cellworth.games.row_scores import RowScores, row_scores
@@ -27,7 +28,6 @@ REASON = (
     "cross-validation on such a table rose from .795 to .957 while the score on untouched rows "
     "fell from .797 to .769"
 )
-Floats = NDArray[np.float64]
 # Where each method's answers are kept.
 _KEPT = {
     "predict": "_predicted",

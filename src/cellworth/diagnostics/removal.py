@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from cellworth.blocks import Mask
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, Mask, checked_count
 from cellworth.diagnostics.cells import read_cell_scores
 from cellworth.diagnostics.held_out import (
     check_held_out_rows,
@@ -30,7 +29,6 @@ from cellworth.runtime import make_progress_bar
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
-Floats = NDArray[np.float64]
 Order = Literal["highest", "lowest"]
 Fill = Literal["draw", "mean", "missing"]
 Filler = Callable[[Mask], Table]

@@ -13,15 +13,15 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask, Positions, is_missing
+from cellworth.blocks import is_missing
+from cellworth.counts import Floats, Mask, Positions, Wholes
 from cellworth.diagnostics.cells import NamedCells
 from cellworth.diagnostics.seeds import generator_of
 from cellworth.neighbours.columns import NumericColumn, read_column
-from cellworth.neighbours.distances import Distances, Wholes
+from cellworth.neighbours.distances import Distances
 from cellworth.tables import Table
 
 Way = Literal["missing", "draw", "neighbours", "values"]
-Floats = NDArray[np.float64]
 N_NEIGHBORS = 10
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 

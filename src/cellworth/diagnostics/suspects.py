@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cellworth.blocks import Positions
-from cellworth.counts import checked_count
+from cellworth.counts import Distance, Floats, Kind, Positions, checked_count
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
     CellValues,
@@ -24,7 +23,6 @@ from cellworth.diagnostics.cells import (
 )
 from cellworth.diagnostics.features import FeatureColumn, Features, Levels
 from cellworth.listing import default_backend, frame
-from cellworth.neighbours.columns import Distance, Floats, Kind
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.designs import CoalitionPairs
 from cellworth.moments import Moments, Sums, with_margins
-
-Floats = NDArray[np.float64]
 
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 

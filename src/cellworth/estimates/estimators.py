@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.designs import (
     CoalitionPairs,
     CoalitionQuads,
@@ -27,7 +27,6 @@ from cellworth.estimates.looks import Estimate
 from cellworth.moments import Moments
 from cellworth.semivalues import Banzhaf, Semivalue, Shapley, size_probabilities
 
-Floats = NDArray[np.float64]
 Semivalues = tuple[Semivalue, Semivalue]
 Shape = tuple[int, int]
 

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
+from cellworth.counts import Floats, Mask
 from cellworth.designs import CoalitionPairs
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

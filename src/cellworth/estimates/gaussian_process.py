@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.estimates.gains import Gains
 from cellworth.estimates.looks import fewer
 from cellworth.estimates.set_kernels import N_WEIGHTS, Shape, Side
 from cellworth.moments import Moments
 from cellworth.semivalues import Semivalue
-
-Floats = NDArray[np.float64]
 
 # Where the likelihood says little, kernels stay near these: roughness, linear, level, size of the
 # rows, then of the columns, and the share of what is left unexplained.

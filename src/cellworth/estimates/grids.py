@@ -7,12 +7,10 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.designs import Grids, Joins
 from cellworth.moments import Moments, Sums, with_margins, without_margins
-
-Floats = NDArray[np.float64]
 
 
 def plain_moments(

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from cellworth.counts import Floats
 from cellworth.moments import Deviations, Moments, Sums, Tally
 
-Floats = NDArray[np.float64]
 # From tasks and utilities to Moments; some take the sums of blocks to observe as well.
 Estimate = Callable[..., Moments]
 

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from cellworth.blocks import Mask
+from cellworth.counts import Floats, Mask
 from cellworth.semivalues import Semivalue, membership_weights, size_probabilities
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

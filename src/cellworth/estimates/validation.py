@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.estimates.looks import Looks
 from cellworth.moments import Moments, with_margins
 from cellworth.shrinkage import Kept
-
-Floats = NDArray[np.float64]
 
 _LEAST_LEFT = 0.25
 

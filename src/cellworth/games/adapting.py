@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import OneToOneFeatureMixin
 
-from cellworth.blocks import Mask, Positions
+from cellworth.counts import Mask, Positions
 from cellworth.games.copying import fresh, is_estimator
 
 # Parameters that list columns: by name, by position or by a mask.

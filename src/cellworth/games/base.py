@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask, some
+from cellworth.blocks import some
+from cellworth.counts import Mask
 from cellworth.moments import Deviations, JudgedUtility, Tally
 from cellworth.provenance import described
 

@@ -10,11 +10,10 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Blocks, Mask, Positions, is_missing
+from cellworth.blocks import Blocks, is_missing
+from cellworth.counts import Floats, Mask, Positions
 from cellworth.games.model import FoldScore, ModelGame
 from cellworth.tables import Table
-
-Floats = NDArray[np.float64]
 
 
 class FlattenedGame:

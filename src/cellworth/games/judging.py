@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
 from cellworth.certainty import widening
+from cellworth.counts import Floats, Positions
 from cellworth.estimates.looks import LEAST_DEVIATIONS
 from cellworth.games.row_scores import row_scores
 from cellworth.moments import Deviations
 from cellworth.problem import Fold
-
-Floats = NDArray[np.float64]
 
 # A utility has at most so many deviations. Rows beyond them share groups at random.
 MOST_GROUPS = 256

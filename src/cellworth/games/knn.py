@@ -10,15 +10,13 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Groups, Mask, Positions
-from cellworth.counts import checked_count
+from cellworth.blocks import Groups
+from cellworth.counts import Distance, Floats, Kind, Mask, Positions, Scale, Wholes, checked_count
 from cellworth.games.base import EmptyPolicy, checked_policy
-from cellworth.neighbours.columns import Distance, Kind, Scale
-from cellworth.neighbours.distances import Distances, Wholes
+from cellworth.neighbours.distances import Distances
 from cellworth.problem import Problem
 from cellworth.provenance import described
 
-Floats = NDArray[np.float64]
 KNNScoring = Literal["neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"]
 # What scikit-learn calls the share of right predictions, which this game does not score by.
 _INSTEAD = {

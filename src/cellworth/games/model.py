@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
-from cellworth.blocks import Groups, Mask, Positions, some
-from cellworth.counts import checked_count
+from cellworth.blocks import Groups, some
+from cellworth.counts import Mask, Positions, checked_count
 from cellworth.games.adapting import for_columns
 from cellworth.games.base import (
     EmptyPolicy,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
-Floats = NDArray[np.float64]
+from cellworth.counts import Floats
 
 
 class ConstantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.blocks import Axis, Blocks, Groups
 from cellworth.column_info import ColumnInfo, ColumnTable, TakenFor
-from cellworth.counts import checked_count
+from cellworth.counts import Distance, Floats, Kind, Scale, checked_count
 from cellworth.games.base import EmptyPolicy, checked_policy
 from cellworth.games.knn import (
     KNNScoring,
@@ -20,7 +19,6 @@ from cellworth.games.knn import (
     warn_of_too_many_neighbors,
 )
 from cellworth.inputs import distance_in_words, notes_on_size, notes_on_values
-from cellworth.neighbours.columns import Distance, Kind, Scale
 from cellworth.neighbours.distances import Rulers
 from cellworth.neighbours.summaries import Categories
 from cellworth.problem import Problem
@@ -31,8 +29,6 @@ from cellworth.sharded.preparing import summary_of
 from cellworth.sharded.summaries import TableSummary
 from cellworth.sharded.tables import ShardedTable
 from cellworth.tables import Table, column_sha256
-
-Floats = NDArray[np.float64]
 
 # Rows that are looked at before a run: the first of some shards.
 _LOOKED_AT_SHARDS = 8

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellworth.blocks import Mask
+from cellworth.counts import Mask
 from cellworth.designs import AllCoalitions
 from cellworth.games.base import Game, utilities
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
-from cellworth.counts import checked_count
-from cellworth.neighbours.distances import Wholes
+from cellworth.counts import Positions, Wholes, checked_count
 
 _SAMPLE_SHARE = 16
 _LEAST_SAMPLE, _MOST_SAMPLE = 1024, 32768

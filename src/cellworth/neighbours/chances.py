@@ -11,12 +11,9 @@ from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cellworth.counts import Floats, Wholes
 from cellworth.semivalues import Semivalue, Shapley, inside_chances
-
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
 
 # Ranks up to here are in a table.
 _HEAD = 65_536

@@ -5,27 +5,21 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Labels, is_missing, some
+from cellworth.blocks import is_missing, some
+from cellworth.counts import GAP, Codes, Distance, Floats, Kind, Labels, Scale
 from cellworth.neighbours.summaries import Numbers
 from cellworth.tables import LARGEST_EXACT, Table
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int32]
-Kind = Literal["numeric", "categorical"]
-Scale = Literal["robust", "std"] | None
-Distance = Callable[[Any, Any], float]
-
-GAP = -1
 # No column counts more than this: a thousand spreads away is simply far, and whole numbers that
 # must hold larger distances would have no digits left for small ones.
 FARTHEST = 1e6

@@ -15,23 +15,17 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import GAP, Codes, Distance, Floats, Kind, Scale, Wholes
 from cellworth.neighbours.columns import (
     FARTHEST,
-    GAP,
     CategoricalColumn,
     CodedColumn,
-    Codes,
-    Distance,
-    Floats,
-    Kind,
     NumericColumn,
-    Scale,
     checked_kinds,
     read_column,
 )
 from cellworth.tables import Table
 
-Wholes = NDArray[np.int64]
 AnyColumn = NumericColumn | CategoricalColumn | CodedColumn
 
 # Keys of 64 bits hold a sign, a distance, a row and whether its label matches.

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import Codes, Floats, Wholes
 from cellworth.fixed import LARGEST, UNITS
 from cellworth.neighbours.bins import RankBins, edge_places, n_nearest
 from cellworth.neighbours.chances import Chances, chances_at_ranks
-from cellworth.neighbours.columns import Codes, Floats
-from cellworth.neighbours.distances import Columns, Rulers, Wholes
+from cellworth.neighbours.distances import Columns, Rulers
 from cellworth.neighbours.training import Query, coalition_steps
 from cellworth.semivalues import Semivalue
 from cellworth.subsets import Coalitions

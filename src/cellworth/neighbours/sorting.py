@@ -7,8 +7,7 @@ import math
 import numpy as np
 from scipy.linalg.blas import dgemm
 
-from cellworth.neighbours.columns import Floats
-from cellworth.neighbours.distances import Wholes
+from cellworth.counts import Floats, Wholes
 from cellworth.neighbours.training import CoalitionBatches, Query, Training
 from cellworth.neighbours.votes import vote_of_sorted
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
+from cellworth.counts import Wholes
+
 # Low bits that were dropped, distinct keys in order, and how often each came.
 _Counted = tuple[int, Wholes, Wholes]
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import Codes, Floats, Wholes
 from cellworth.neighbours.chances import RankChances
-from cellworth.neighbours.columns import Codes, Floats
-from cellworth.neighbours.distances import Columns, Rulers, Wholes
+from cellworth.neighbours.distances import Columns, Rulers
 from cellworth.subsets import Coalitions
 
 

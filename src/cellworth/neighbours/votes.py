@@ -5,13 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellworth.neighbours.distances import Wholes
+from cellworth.counts import Floats, Wholes
 from cellworth.neighbours.rounds import Asked, Ranker, Shard, Summary
 from cellworth.neighbours.training import Query, Training, coalition_steps
-
-Floats = NDArray[np.float64]
 
 
 def vote_of_sorted(training: Training, keys: Wholes, query: Query) -> float:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.holdings import Holdings
 from cellworth.owners import Owners
 from cellworth.payouts.policy import Policy, compute_quotas, compute_weights, round_to_units
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation
 
-Floats = NDArray[np.float64]
 # Values are rounded to this many binary digits below the largest, once; sums of whole numbers are
 # then exact, so that the order of rows and the way that cells are shared out cannot matter.
 _DIGITS = 52

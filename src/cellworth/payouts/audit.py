@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.absent import AbsentTable, is_absent
 from cellworth.blocks import LABEL
 from cellworth.caches import MemoryCache
+from cellworth.counts import Floats
 from cellworth.files import local_path, read_manifest
 from cellworth.holdings import Holdings
 from cellworth.loading import load
@@ -58,7 +58,6 @@ from cellworth.storage import read_parquet
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
-Floats = NDArray[np.float64]
 # Another processor may add up in another order.
 _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.counts import is_whole
+from cellworth.counts import Codes, is_whole
 from cellworth.files import local_path, written_atomically
 from cellworth.holdings import Holdings
 from cellworth.payouts.allocation import Allocation
 from cellworth.storage import read_parquet
-from cellworth.stretches import Codes
 from cellworth.valuation import Valuation
 
 FORMAT = "cellworth audit"

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask, Positions
+from cellworth.counts import Floats, Mask, Positions
 
-Floats = NDArray[np.float64]
 # Rows are twins where every number is within this share of its column's spread, and all else equal.
 _NEAR = 0.02
 # Share of twins, beyond what chance brings, that is worth a word.

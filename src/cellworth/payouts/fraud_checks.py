@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
 from cellworth.certainty import WIDTH_95
+from cellworth.counts import GAP, Floats, Mask
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, before_and_after
 from cellworth.diagnostics.repair import repair_cells
 from cellworth.holdings import Holdings
-from cellworth.neighbours.columns import GAP, CategoricalColumn, CodedColumn, read_column
+from cellworth.neighbours.columns import CategoricalColumn, CodedColumn, read_column
 from cellworth.owners import Owners
 from cellworth.payouts.allocation import (
     check_owners_type,
@@ -30,7 +30,6 @@ from cellworth.payouts.policy import has_joint_rows, join_names
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
 
-Floats = NDArray[np.float64]
 # Rows whose area under the curve is no more than this above a half may be one party's.
 _LEAST_TOLD_APART = 0.05
 _LEAST_ROWS_TOLD_APART = 20

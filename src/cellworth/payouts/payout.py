@@ -12,10 +12,10 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.blocks import LABEL
 from cellworth.certainty import WIDTH_95
+from cellworth.counts import Floats
 from cellworth.holdings import Holdings
 from cellworth.listing import frame, table_lines
 from cellworth.owners import Owners
@@ -26,7 +26,6 @@ from cellworth.payouts.policy import PER_HEAD, Policy, join_names
 from cellworth.sharded_valuation import ShardedValuation
 from cellworth.valuation import Valuation, name_of_score, named_score
 
-Floats = NDArray[np.float64]
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
 _IN_MEMORY = (

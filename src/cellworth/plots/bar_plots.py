@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cellworth.certainty import WIDTH_95, both_errors
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, checked_count
 from cellworth.plots.style import (
     GREY,
     NEGATIVE,
@@ -18,7 +18,6 @@ from cellworth.plots.style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    Floats,
     axes_for,
     plain_frame,
     points_across,

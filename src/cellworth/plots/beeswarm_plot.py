@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cellworth.blocks import LABEL, some
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, checked_count
 from cellworth.neighbours.columns import NumericColumn, read_column
 from cellworth.plots.heatmap_plot import refuse_what_is_no_valuation
 from cellworth.plots.style import (
@@ -21,7 +21,6 @@ from cellworth.plots.style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    Floats,
     axes_for,
     name_lines,
     plain_frame,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import Axis
-from cellworth.counts import checked_count
+from cellworth.counts import Floats, checked_count
 from cellworth.owners import Owners
 from cellworth.plots.style import (
     PALE_GREY,
@@ -19,7 +19,6 @@ from cellworth.plots.style import (
     SMALLEST,
     ZERO,
     Axes,
-    Floats,
     axes_for,
     diverging,
     name_columns,

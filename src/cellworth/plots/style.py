@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.ticker import Locator
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib import axes, axis, colors
@@ -23,7 +22,6 @@ else:
     # Hints can be read at run time, where matplotlib need not be installed.
     Axes = Axis = Colormap = Any
 
-Floats = NDArray[np.float64]
 
 # Orange and blue of Okabe and Ito's palette, which people with any colour blindness tell apart.
 NEGATIVE, POSITIVE = "#d55e00", "#0072b2"

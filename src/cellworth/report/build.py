@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.counts import checked_count
+from cellworth.counts import Distance, Kind, checked_count
 from cellworth.files import local_path, written_atomically
-from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.payouts import Payout
 from cellworth.provenance import fingerprint

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
+from cellworth.counts import Floats, Positions
 from cellworth.owners import Owners
 from cellworth.report.formatting import cell_text, text_of
 from cellworth.report.sections import Subject
 from cellworth.valuation import Valuation
-
-Floats = NDArray[np.float64]
 
 # More cells, or more bytes of text, and a browser is slow to open the file.
 MOST_CELLS = 1_000_000

@@ -13,8 +13,9 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, NumberedAxis, Positions
+from cellworth.blocks import LABEL, NumberedAxis
 from cellworth.certainty import both_errors
+from cellworth.counts import Distance, Floats, Kind, Positions
 from cellworth.diagnostics import suspect_cells
 from cellworth.diagnostics.cells import (
     CellValues,
@@ -24,7 +25,6 @@ from cellworth.diagnostics.cells import (
 )
 from cellworth.listing import ValueList
 from cellworth.moments import Moments
-from cellworth.neighbours.columns import Distance, Kind
 from cellworth.owners import Owners
 from cellworth.packing import jsonable
 from cellworth.payouts import Payout
@@ -34,8 +34,6 @@ from cellworth.report.formatting import cell_text, text_of
 from cellworth.runtime import Progress
 from cellworth.tables import Table
 from cellworth.valuation import Valuation
-
-Floats = NDArray[np.float64]
 
 _ROWS_LISTED = 25
 _KEYS = ("tasks", "seconds", "error", "total")

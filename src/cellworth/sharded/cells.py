@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.blocks import is_missing
-from cellworth.neighbours.columns import GAP, Codes, Floats, Kind
+from cellworth.counts import GAP, Codes, Floats, Kind, Wholes
 from cellworth.tables import LARGEST_EXACT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Wholes = NDArray[np.int64]
 # How a column is read: as floats, as microseconds, as what float() makes of cells, as codes.
 Sort = Literal["floats", "times", "parsed", "codes"]
 

@@ -11,12 +11,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import Distance, Kind, Scale, Wholes
 from cellworth.neighbours.columns import (
     CategoricalColumn,
-    Distance,
-    Kind,
     NumericColumn,
-    Scale,
     categorical_column,
     coded_by,
     common_kind,
@@ -26,7 +24,7 @@ from cellworth.neighbours.columns import (
     refuse_mixed_zones,
     time_zones,
 )
-from cellworth.neighbours.distances import Columns, Rulers, Wholes, fine_rulers, stacked
+from cellworth.neighbours.distances import Columns, Rulers, fine_rulers, stacked
 from cellworth.neighbours.summaries import Categories, Numbers
 from cellworth.problem import Problem
 from cellworth.sharded.cells import Sort, sort_of

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.neighbours.columns import Distance, Kind
-from cellworth.neighbours.distances import Columns, Wholes
+from cellworth.counts import Distance, Kind, Wholes
+from cellworth.neighbours.distances import Columns
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.progress import make_progress_bar
 from cellworth.runtime.shard_algorithm import require_folder

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import GAP, Wholes
 from cellworth.files import read_manifest, written_atomically
-from cellworth.neighbours.columns import GAP
-from cellworth.neighbours.distances import Columns, Wholes
+from cellworth.neighbours.distances import Columns
 from cellworth.neighbours.rounds import Shard
 from cellworth.sharded.cells import NO_TIME, READERS, Coder
 from cellworth.sharded.layouts import ColumnLayout, Layout

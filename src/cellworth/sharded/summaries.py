@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.neighbours.columns import Distance, Kind, checked_kinds
+from cellworth.counts import Distance, Kind
+from cellworth.neighbours.columns import checked_kinds
 from cellworth.neighbours.summaries import Categories, Gathering, Numbers
 from cellworth.sharded.cells import NO_TIME, READERS, Coder, Sort, sort_of
 from cellworth.sharded.tables import ShardedTable

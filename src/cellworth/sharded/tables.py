@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellworth.blocks import Labels, label_array, some
-from cellworth.counts import checked_count, is_whole
+from cellworth.blocks import label_array, some
+from cellworth.counts import Labels, checked_count, is_whole
 from cellworth.sharded.cells import refuse_no_labels
 from cellworth.sharded.reading import (
     Address,

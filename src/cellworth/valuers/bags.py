@@ -11,18 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from cellworth.blocks import Blocks, Mask, Positions
+from cellworth.blocks import Blocks
+from cellworth.counts import GAP, Floats, Mask, Positions
 from cellworth.designs import generator
 from cellworth.games.adapting import for_columns
 from cellworth.games.base import described_model, one_line
 from cellworth.games.fitting import seeded
 from cellworth.moments import Contribution, Moments, Tally
-from cellworth.neighbours.columns import GAP, CategoricalColumn, NumericColumn, read_column
+from cellworth.neighbours.columns import CategoricalColumn, NumericColumn, read_column
 from cellworth.problem import Problem, target_groups
 from cellworth.runtime import TaskPlanner, leave_if_cancelled
 from cellworth.tables import Table
-
-Floats = NDArray[np.float64]
 
 _TREES_PER_TASK = 10
 # Distances closer than this, where columns have variance 1, differ by rounding alone.

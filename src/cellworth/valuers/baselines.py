@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellworth.blocks import Blocks, Mask
+from cellworth.blocks import Blocks
 from cellworth.column_info import ColumnTable
+from cellworth.counts import Floats, Mask
 from cellworth.designs import generator
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.holdings import Holdings
@@ -26,8 +26,6 @@ from cellworth.valuers.base import ModelValuer, Valuer
 from cellworth.valuers.methods import Method, corners, value_blocks
 from cellworth.valuers.plans import Plan
 from cellworth.valuers.settings import Settings, checked_seed
-
-Floats = NDArray[np.float64]
 
 _NAME = "leave one out"
 

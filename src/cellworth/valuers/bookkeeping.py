@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
 from cellworth.caches import Cache
+from cellworth.counts import Mask
 from cellworth.designs import Design
 from cellworth.estimates.looks import Estimate, Looks, fewer
 from cellworth.games import FailedUtility, Game

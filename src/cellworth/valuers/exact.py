@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.blocks import Blocks, Mask
-from cellworth.counts import is_whole
+from cellworth.blocks import Blocks
+from cellworth.counts import Floats, Mask, is_whole
 from cellworth.designs import AllCoalitions, CoalitionPairs, generator
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.holdings import Holdings
-from cellworth.moments import Floats, Moments, with_margins
+from cellworth.moments import Moments, with_margins
 from cellworth.runtime import Runtime
 from cellworth.semivalues import Semivalue, membership_weights
 from cellworth.valuation import Valuation

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.blocks import Blocks, Mask, Positions
+from cellworth.blocks import Blocks
+from cellworth.counts import Floats, Mask, Positions
 from cellworth.designs import generator
 from cellworth.games import ErrorPolicy
 from cellworth.games.flattened import FlattenedGame
 from cellworth.holdings import Holdings
-from cellworth.moments import Floats, Moments, Sums, with_margins
+from cellworth.moments import Moments, Sums, with_margins
 from cellworth.runtime import AfterTasks, Runtime, StoppingRule
 from cellworth.valuation import Valuation
 from cellworth.valuers.base import ModelValuer

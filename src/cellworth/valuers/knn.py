@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from cellworth.blocks import LABEL, Axis, Blocks, Groups, Mask, label_array
+from cellworth.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.checks import (
     Ways,
     dates_warning,
@@ -21,7 +21,7 @@ from cellworth.checks import (
     text_warning,
     warn,
 )
-from cellworth.counts import checked_count
+from cellworth.counts import Distance, Floats, Kind, Mask, Scale, checked_count
 from cellworth.files import local_path
 from cellworth.games import EmptyPolicy, Game, KNNGame
 from cellworth.games.base import checked_policy
@@ -31,7 +31,6 @@ from cellworth.holdings import Holdings
 from cellworth.inputs import cells_of
 from cellworth.moments import Moments
 from cellworth.neighbours.bins import RankBins
-from cellworth.neighbours.columns import Distance, Floats, Kind, Scale
 from cellworth.owners import Owners
 from cellworth.provenance import Provenance, Session, described
 from cellworth.runtime import (

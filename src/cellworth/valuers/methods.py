@@ -13,16 +13,17 @@ from typing import Any, get_args
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cellworth.blocks import Blocks, Mask
+from cellworth.blocks import Blocks
 from cellworth.caches import Cache, FileCache
 from cellworth.certainty import widening
+from cellworth.counts import Floats, Mask
 from cellworth.designs import Design, FiniteDesign
 from cellworth.estimates.looks import Estimate, Looks
 from cellworth.estimates.validation import Judged
 from cellworth.games import EmptyPolicy, Game
 from cellworth.games.base import judged_utilities
 from cellworth.holdings import Holdings
-from cellworth.moments import Addition, Contribution, Floats, Moments, Shares, Tally
+from cellworth.moments import Addition, Contribution, Moments, Shares, Tally
 from cellworth.problem import Problem
 from cellworth.provenance import (
     ALGORITHM_VERSION,

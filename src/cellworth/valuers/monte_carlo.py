@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 from cellworth.blocks import Blocks
+from cellworth.counts import Floats
 from cellworth.designs import ThenAll, n_utilities
 from cellworth.estimates import Estimator, checked_estimator
 from cellworth.estimates.looks import Estimate
 from cellworth.games import EmptyPolicy, ErrorPolicy, Game
 from cellworth.holdings import Holdings
-from cellworth.moments import Floats, Moments, Sums
+from cellworth.moments import Moments, Sums
 from cellworth.runtime import AfterTasks, AfterUtilities, Progress, Runtime, StoppingRule
 from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.semivalues import LeaveOneOut, Semivalue

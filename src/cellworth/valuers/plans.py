@@ -10,8 +10,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from cellworth.blocks import Mask
 from cellworth.column_info import ColumnTable
+from cellworth.counts import Mask
 from cellworth.designs import Design, generator
 from cellworth.games import Game
 from cellworth.games.base import checked_utility

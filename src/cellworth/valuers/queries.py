@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Mask
+from cellworth.counts import Floats, Mask
 from cellworth.fixed import UNITS, as_floats
 from cellworth.games import KNNGame
 from cellworth.holdings import Holdings
@@ -27,8 +27,6 @@ from cellworth.subsets import SubsetDesign
 from cellworth.sweeps import Sweeps
 from cellworth.valuers.questions import Judged, Judges, Piece, Questions, Task, judged, kept
 from cellworth.valuers.watching import Owned, Watch
-
-Floats = NDArray[np.float64]
 
 
 class QueryTasks:

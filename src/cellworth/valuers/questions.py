@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
+from cellworth.counts import Floats, Positions
 from cellworth.designs import generator
 from cellworth.games.knn import query_strata, query_weights
 from cellworth.neighbours.distances import Columns, Rulers
@@ -19,7 +19,6 @@ from cellworth.neighbours.training import Query
 from cellworth.semivalues import Semivalue
 from cellworth.subsets import AllSubsets, Coalitions, SubsetDesign
 
-Floats = NDArray[np.float64]
 Made = TypeVar("Made")
 
 # Rows times coalitions that a task ranks: about a quarter of a second.

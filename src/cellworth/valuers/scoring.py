@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.games.knn import query_weights
 from cellworth.problem import Problem
 from cellworth.scores import Scores
 from cellworth.sweeps import Sweeps
 from cellworth.valuers.questions import Questions
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.counts import Floats
 from cellworth.fixed import as_floats
 from cellworth.moments import Moments
 from cellworth.neighbours.rounds import Near, Prepared, Ranker, Shard, Summary
@@ -20,8 +21,6 @@ from cellworth.runtime.shard_algorithm import RoundResult, ShardState
 from cellworth.sharded.preparing import PreparedShards
 from cellworth.value_files import GROUP_ROWS, write_groups
 from cellworth.valuers.questions import Questions, Task, judged
-
-Floats = NDArray[np.float64]
 
 
 class NumberedShard(NamedTuple):

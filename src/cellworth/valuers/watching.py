@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Positions
+from cellworth.counts import Floats, Positions
 from cellworth.holdings import Holdings
 from cellworth.sweeps import Spread
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
