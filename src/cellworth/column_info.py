@@ -1,4 +1,4 @@
-"""ColumnTable: what each raw column was taken for, counted once and kept with the values."""
+"""ColumnTable: the detected type of each raw column, with counts and notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cellworth.notebook import table, view
 
 TakenFor = Literal["number", "category", "date", "duration", "own distance", "not known"]
 
-# Notes that a summary names columns for, in this order.
+# Notes for which the summary lists columns, in this order.
 CONSTANT, ALL_MISSING, ID_LIKE = "constant", "all missing", "id-like"
 NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED = "numbers as text", "dates as text", "mixed"
 _NAMED = (ID_LIKE, NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED, CONSTANT, ALL_MISSING)
@@ -30,7 +30,7 @@ _LINES_SHOWN = 60
 
 @dataclass(frozen=True)
 class ColumnInfo:
-    """What one raw column was taken for.
+    """The detected type of one raw column, with counts and notes.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ class ColumnInfo:
     missing : int
         Training rows without a value.
     distinct : int
-        Different values among the training rows, gaps aside.
+        Distinct values in the training rows, without missing ones.
     at_least : bool
-        Whether there may be more different values, as where a table lies in shards.
+        Whether ``distinct`` is a lower bound, as for a table in shards.
     distance : str
-        What two cells of this column count; empty where a model decides.
+        Squared distance of two cells of this column; empty if a model is valued.
     notes : tuple of str
-        What is worth a look: "constant", "all missing", "id-like", "numbers as text", "dates as
+        What to check: "constant", "all missing", "id-like", "numbers as text", "dates as
         text", "mixed"; some with a count behind them.
     """
 
@@ -58,13 +58,13 @@ class ColumnInfo:
     notes: tuple[str, ...] = ()
 
     def has(self, note: str) -> bool:
-        """Tell whether a note was made, with or without a count behind it."""
+        """Return whether the column has a note, with or without a count."""
         return any(own.partition(" (")[0] == note for own in self.notes)
 
 
 @dataclass(frozen=True)
 class ColumnTable:
-    """What each raw column was taken for: a table to print, and to ask by a column's name.
+    """The detected types of all raw columns: prints as a table, indexed by column name.
 
     Parameters
     ----------
@@ -87,15 +87,15 @@ class ColumnTable:
     columns: tuple[ColumnInfo, ...]
 
     def __len__(self) -> int:
-        """Count the columns."""
+        """Return the number of columns."""
         return len(self.columns)
 
     def __iter__(self) -> Iterator[ColumnInfo]:
-        """Go through the columns in the order of the table."""
+        """Iterate over the columns in the order of the table."""
         return iter(self.columns)
 
     def __getitem__(self, name: Any) -> ColumnInfo:
-        """Return what is known of the column of this name."""
+        """Return the information on a column by name."""
         for column in self.columns:
             if column.name == str(name):
                 return column
@@ -107,12 +107,12 @@ class ColumnTable:
         return [column.name for column in self.columns]
 
     def noted(self, note: str) -> list[str]:
-        """Names of the columns of which this was noted."""
+        """Return the names of the columns that have a note."""
         return [column.name for column in self.columns if column.has(note)]
 
     @property
     def summary(self) -> str:
-        """One line: how many columns of each kind, and those worth a look by name."""
+        """One line: the number of columns of each type, and the names of those with notes."""
         counts = Counter(column.taken_for for column in self.columns)
         parts = [_counted(counts[kind], kind) for kind in get_args(TakenFor) if counts[kind]]
         named = [
@@ -126,12 +126,12 @@ class ColumnTable:
         return frame({name: [line[name] for line in plain] for name in plain[0]}, backend)
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """Lists, numbers and text, ready for JSON."""
+        """Return lists, numbers and strings, ready for JSON."""
         return [{**asdict(column), "notes": list(column.notes)} for column in self.columns]
 
     @classmethod
     def from_plain(cls, plain: list[Mapping[str, Any]]) -> ColumnTable:
-        """Read what :meth:`to_plain` gave."""
+        """Create a ColumnTable from the output of :meth:`to_plain`."""
         read = []
         for entry in plain:
             if entry["taken_for"] not in get_args(TakenFor):
@@ -160,7 +160,7 @@ class ColumnTable:
         return view(table(self._shown()))
 
     def _shown(self) -> dict[str, list[str]]:
-        """Parts that are printed; what no column has is left out."""
+        """Return the printed columns; empty ones are left out."""
         shown = self.columns[:_LINES_SHOWN]
         parts: dict[str, list[str]] = {
             "column": [column.name for column in shown],
@@ -184,7 +184,7 @@ def _some(names: list[str]) -> str:
 
 
 def _lines(parts: Mapping[str, list[str]]) -> list[str]:
-    """Text to the left, numbers to the right."""
+    """Align strings to the left and numbers to the right."""
     columns = []
     for name, texts in parts.items():
         width = max(map(len, [name, *texts]))

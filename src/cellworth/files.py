@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, even if the machine stops at any moment."""
+"""Atomic file writes, local paths, and our own JSON files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ADDRESS = re.compile(
 
 
 def is_address(path: str | os.PathLike[str]) -> bool:
-    """Tell an address with a scheme, such as ``s3://bucket/x``, from the path of a local file."""
-    # Paths of some libraries stand for a remote file, but give the name of a local copy.
+    """Return whether a path has a scheme, such as ``s3://bucket/x``."""
+    # fspath() of some remote path objects is the name of a local copy.
     return any(_ADDRESS.match(text) for text in (os.fspath(path), str(path)))
 
 
 def local_path(path: Any, called: str) -> Path:
-    """Return a path on this machine; an address with a scheme is refused with a sentence."""
+    """Return a local Path; raise ValueError for an address with a scheme."""
     if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
         raise TypeError(
             f"{called} must be a path, got {repr(path)[:80]}; give text or a pathlib.Path."
@@ -39,7 +39,7 @@ def local_path(path: Any, called: str) -> Path:
 
 
 def address_refused(path: str | os.PathLike[str]) -> str:
-    """Say why an address is refused where a local path is expected, and what to do."""
+    """Return the error message for an address given as a local path."""
     text = os.fspath(path)
     found = _ADDRESS.match(text) or _ADDRESS.match(str(path))
     assert found is not None  # noqa: S101 (asked only of addresses)
@@ -61,11 +61,11 @@ def written_atomically(
     durable: bool = True,
     named: Callable[[], str] | None = None,
 ) -> Iterator[BinaryIO]:
-    """Give a file to write to, which takes its name once it is safely on disk.
+    """Yield a temporary file that is renamed to ``path`` once it is complete.
 
-    Without ``replacing``, a file that has the name by then raises FileExistsError. One that is not
-    ``durable`` is whole even if its writer is killed, but not if the machine stops. ``named`` is
-    asked for another name beside ``path`` when all is written: what was written may decide it.
+    Without ``replacing``, an existing file raises FileExistsError. Without ``durable`` the file
+    survives a killed process but not a crash of the machine. ``named`` returns the final name
+    after writing, if it depends on the content.
     """
     temporary = path.with_name(f".{uuid4().hex}~{path.name}")
     try:
@@ -91,14 +91,14 @@ def _name_first(temporary: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        # Not every file system has links; there, two at the same moment are not told apart.
+        # Without hard links, two writers at the same moment are not detected.
         if path.exists():
             raise FileExistsError(path) from None
         os.replace(temporary, path)
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file that we wrote; one that was damaged is refused with a sentence."""
+    """Read a JSON file that cellworth wrote; raise ValueError if it is damaged."""
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -106,7 +106,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """Read a JSON file that says of itself what it describes, and in which version."""
+    """Read a JSON file and check its format and version."""
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != kind:
         raise ValueError(f"{path} does not describe a {kind}; give another folder.")
@@ -119,7 +119,7 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name itself on disk, where folders can be synced."""
+    """Sync a folder to disk, if the file system supports it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

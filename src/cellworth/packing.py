@@ -1,4 +1,4 @@
-"""Results as named arrays and plain values, and back: what can be written without pickling."""
+"""Convert results to named arrays and JSON values and back, without pickle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Kind = TypeVar("Kind")
 
-# Arrays, and what can be written as JSON, by name.
+# Arrays and JSON-serializable values, by name.
 Plain = dict[str, Any]
 
 _ARRAYS = "arrays"
@@ -24,7 +24,7 @@ _REST = "rest"
 
 
 def packed(thing: Any) -> Plain:
-    """Fields of a dataclass by name, those of a dataclass in it as ``outer.inner``."""
+    """Return the fields of a dataclass by name; nested ones are ``outer.inner``."""
     plain: Plain = {}
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
@@ -36,7 +36,7 @@ def packed(thing: Any) -> Plain:
 
 
 def unpacked(kind: type[Kind], plain: Mapping[str, Any]) -> Kind:
-    """Make the dataclass that :func:`packed` took apart."""
+    """Create a dataclass from the output of :func:`packed`."""
     hints = get_type_hints(kind)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
@@ -52,18 +52,18 @@ def unpacked(kind: type[Kind], plain: Mapping[str, Any]) -> Kind:
 
 
 def prefixed(name: str, plain: Mapping[str, Any]) -> Plain:
-    """Put all names under another one."""
+    """Prefix all names with ``name.``."""
     return {f"{name}.{inner}": value for inner, value in plain.items()}
 
 
 def unprefixed(name: str, plain: Mapping[str, Any]) -> Plain:
-    """Take what stands under a name."""
+    """Return the entries with the prefix ``name.``, without it."""
     start = f"{name}."
     return {key.removeprefix(start): plain[key] for key in plain if key.startswith(start)}
 
 
 def jsonable(thing: Any) -> Any:
-    """Make of a thing what JSON has: NaN and infinity become null, dates text."""
+    """Convert to JSON types: NaN and infinity become null, dates become strings."""
     if isinstance(thing, Mapping):
         return {str(name): jsonable(part) for name, part in thing.items()}
     if isinstance(thing, list | tuple):
@@ -76,12 +76,12 @@ def jsonable(thing: Any) -> Any:
 
 
 def n_bytes(plain: Mapping[str, Any]) -> int:
-    """Bytes that the arrays take."""
+    """Return the size of all arrays in bytes."""
     return sum(value.nbytes for value in plain.values() if isinstance(value, np.ndarray))
 
 
 def write_plain(file: BinaryIO, plain: Mapping[str, Any]) -> None:
-    """Write arrays and plain values as one npz file, in which every part has a checksum."""
+    """Write arrays and JSON values to one npz file; every member has a checksum."""
     arrays = {name: value for name, value in plain.items() if isinstance(value, np.ndarray)}
     rest = {name: value for name, value in plain.items() if name not in arrays}
     text = json.dumps({_ARRAYS: list(arrays), _REST: rest}, default=_as_number).encode()
@@ -92,13 +92,13 @@ def write_plain(file: BinaryIO, plain: Mapping[str, Any]) -> None:
 
 
 class PlainFile:
-    """An npz file of arrays and plain values, each read when it is asked for.
+    """An npz file of arrays and JSON values, read on demand.
 
-    Anything that is torn or was changed raises ValueError; nothing is unpickled.
+    Damaged files raise ValueError. Nothing is unpickled.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read what is not an array."""
+        """Read the JSON values."""
         self.path = path
         with _opened(path) as archive:
             head = json.loads(_array(archive, _REST).tobytes())
@@ -108,7 +108,7 @@ class PlainFile:
                 raise ValueError("it does not hold the arrays that it names")
 
     def read(self, *prefixes: str) -> list[Plain]:
-        """Everything that stands under each prefix."""
+        """Return the entries with each prefix."""
         asked = set(prefixes)
         found: dict[str, Plain] = {prefix: {} for prefix in prefixes}
         with _opened(self.path) as archive:
@@ -127,7 +127,7 @@ def _member(name: str) -> str:
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with archive.open(_member(name)) as member:
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
-        # The checksum is looked at where a member ends; a shape that was changed may end before.
+        # zipfile verifies the checksum at the end of a member; a wrong shape may stop before it.
         if member.read(1):
             raise ValueError(f"{name} is longer than its shape")
         return array
@@ -141,7 +141,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
                 yield archive
         except MemoryError:
             raise
-        # A file can be damaged in many ways, and libraries have a name for each.
+        # A damaged file can raise many types of errors.
         except Exception as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Provenance: what was asked, how it was answered, and with which versions and data."""
+"""Provenance: the problem, the method, the data and the versions behind a Valuation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "numba",
 
 @dataclass(frozen=True)
 class Session:
-    """Tasks that one seed drew: numbers 0..tasks - 1. Exact runs have no seed."""
+    """Tasks 0..tasks - 1 of one seed. Exact runs have no seed."""
 
     seed: int | None
     tasks: int
@@ -40,24 +40,24 @@ class Session:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a Valuation comes from; everything here can be written as JSON.
+    """Where a Valuation comes from; all of it is JSON-serializable.
 
     Parameters
     ----------
     question : mapping
-        All that decides the true values: model, scoring, semivalues, empty policy, data hashes.
+        What determines the true values: model, scoring, semivalues, empty policy, data hashes.
     method : mapping
         How they were computed: valuer, design, stopping rule.
     sessions : tuple of Session
         Seeds and numbers of tasks; several after a merge.
     tally : Tally
-        Utilities looked at, failed ones and the first messages.
+        Number of utilities evaluated and failed, and the first messages.
     seconds : float
         Time spent on the tasks.
     created : str
-        Moment in UTC.
+        Timestamp in UTC.
     versions : mapping
-        Python and the packages that matter for the figures.
+        Python, cellworth and the packages that affect the results.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Provenance:
         tally: Tally,
         seconds: float,
     ) -> Provenance:
-        """Provenance of a run that has just ended, in this environment."""
+        """Return the provenance of a run that has just ended, in this environment."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(question, method, (session,), tally, seconds, created, dict(_versions()))
 
@@ -97,7 +97,7 @@ class Provenance:
 
     @property
     def failed_utilities(self) -> int:
-        """How many utilities failed and got their stand-in."""
+        """Number of utilities that failed and were replaced by a fallback."""
         return self.tally.failed
 
     @property
@@ -107,7 +107,7 @@ class Provenance:
         return asked == {"Shapley()"}
 
     def merge(self, other: Provenance) -> Provenance:
-        """Provenance of both runs together."""
+        """Return the provenance of both runs combined."""
         return replace(
             self,
             sessions=self.sessions + other.sessions,
@@ -117,12 +117,12 @@ class Provenance:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, numbers and text."""
+        """Return dictionaries, lists, numbers and strings."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Provenance:
-        """Read what :meth:`to_dict` gave."""
+        """Create a Provenance from the output of :meth:`to_dict`."""
         tally = plain["tally"]
         return cls(
             question=plain["question"],
@@ -152,22 +152,22 @@ def environment() -> dict[str, Any]:
 
 
 def fingerprint(*parts: Any) -> str:
-    """One hash that names a run: equal parts give equal names on every machine."""
+    """Return the sha256 of JSON-serializable parts; the same on every machine."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def described(setting: Any) -> str:
-    """Spell out a setting; what its text leaves out is added as a hash of its content."""
+    """Return the repr of a setting; a hash is appended if the repr is incomplete."""
     text = repr(setting)
     without_address = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
-    # Objects that print an address say nothing of themselves; long arrays are elided.
+    # Default reprs show only an address, and those of long arrays are abbreviated.
     if isinstance(setting, np.ndarray) or without_address != text or "..." in text:
         return f"{without_address} {content_hash(setting)}"
     return text
 
 
 def code_sha256(thing: Any) -> str:
-    """Fingerprint of the code behind an object: of a function, or of its class and its bases."""
+    """Hash the code of an object: that of a function, or of its class and base classes."""
     digest = hashlib.sha256()
     if hasattr(thing, "__code__"):
         _add_code(digest, thing)
@@ -184,7 +184,7 @@ def code_sha256(thing: Any) -> str:
         digest.update(str(released).encode())
         if released is None:
             for name, member in sorted(vars(base).items()):
-                # Pickling leaves this in a class; a run must know itself before and after.
+                # Pickling adds this to a class; the hash must not depend on it.
                 if name != "__slotnames__":
                     digest.update(name.encode())
                     _add_code(digest, member)
@@ -200,7 +200,7 @@ def _add_code(digest: Any, function: Any) -> None:
         if hasattr(constant, "co_code"):
             digest.update(constant.co_code + repr(constant.co_names).encode())
         else:
-            # Sets of text have another order in each process.
+            # The order of a set of strings differs between processes.
             plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
             digest.update(repr(plain).encode())
     digest.update(repr(code.co_names).encode())
@@ -209,9 +209,9 @@ def _add_code(digest: Any, function: Any) -> None:
 
 
 def content_hash(thing: Any) -> str | None:
-    """Hash an object's content; None where it cannot be told, as for a lambda."""
+    """Hash the content of an object; None if it cannot be pickled, as a lambda."""
     try:
         return str(joblib.hash(thing))
-    # Anything can go wrong where an object is asked for all that it holds.
+    # Pickling an arbitrary object can raise anything.
     except Exception:
         return None
