@@ -60,6 +60,11 @@ class Signs(NamedTuple):
         return Signs(*(one + two for one, two in zip(self, other, strict=True)))
 
 
+def student_width(freedom: Any) -> Floats:
+    """Return half the width of Student's 95% interval, in standard errors."""
+    return np.asarray(stdtrit(freedom, ndtr(WIDTH_95)))
+
+
 def widening(n_seen: Any) -> Floats:
     """How much errors from so few observations grow for 1.96 of them to make a 95 % interval.
 
@@ -72,7 +77,7 @@ def widening(n_seen: Any) -> Floats:
     """
     # Most blocks were seen equally often, and the quantile takes its time.
     distinct, places = np.unique(np.asarray(n_seen), return_inverse=True)
-    wider = stdtrit(np.maximum(distinct - 1, 1), ndtr(WIDTH_95)) / WIDTH_95
+    wider = student_width(np.maximum(distinct - 1, 1)) / WIDTH_95
     return np.asarray(wider[places].reshape(np.shape(n_seen)))
 
 

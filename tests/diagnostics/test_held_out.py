@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import get_scorer, make_scorer
 
 from cellworth.diagnostics.held_out import (
     SAFETY,
-    ClassifierLookup,
     JackknifeGroups,
     RowwiseScores,
     VarianceComponent,
@@ -17,6 +17,7 @@ from cellworth.diagnostics.held_out import (
     make_held_out_rows,
     split_in_halves,
 )
+from cellworth.games.judging import Recorded
 
 
 def test_halves_share_no_row_and_have_half_of_every_kind():
@@ -75,7 +76,7 @@ def test_at_most_one_in_twenty_is_false_whatever_part_of_the_noise_is_shared(sha
     assert false <= 70
 
 
-class Said:
+class Said(ClassifierMixin, BaseEstimator):
     """A fitted model that says what it was told to say."""
 
     classes_ = np.array([0, 1])
@@ -91,7 +92,7 @@ def lookups(n_rows=200, seed=0):
     rng = np.random.default_rng(seed)
     target = rng.integers(2, size=n_rows)
     models = [
-        ClassifierLookup(Said(np.where(rng.random(n_rows) < share, target, 1 - target)), None)
+        Recorded(Said(np.where(rng.random(n_rows) < share, target, 1 - target)), None)
         for share in (0.7, 0.8)
     ]
     return target, models

@@ -14,7 +14,6 @@ from cellworth.blocks import is_missing
 from cellworth.counts import Floats, Mask, Positions, checked_count
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
-    PredictionLookup,
     PredictionRecorder,
     check_held_out_rows,
     compute_half_width,
@@ -28,6 +27,7 @@ from cellworth.diagnostics.held_out import (
 )
 from cellworth.diagnostics.seeds import generator_of
 from cellworth.games.base import one_line
+from cellworth.games.judging import Recorded
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
 from cellworth.listing import frame, table_lines
 from cellworth.runtime import make_progress_bar
@@ -277,16 +277,15 @@ class _Training:
     repaired: Table
     kept: PredictionRecorder
 
-    def pair(self, rows: Mask, repeat: int) -> tuple[PredictionLookup, PredictionLookup]:
+    def pair(self, rows: Mask, repeat: int) -> tuple[Recorded, Recorded]:
         """Predictions before and after the change, with the seeds of this repeat."""
         game = self.game.with_seeds(repeat)
         return self._trained(game, rows), self._trained(game.on(self.repaired), rows)
 
-    def _trained(self, game: ModelGame, rows: Mask) -> PredictionLookup:
+    def _trained(self, game: ModelGame, rows: Mask) -> Recorded:
         self.kept.seen.clear()
         game.value(rows, np.ones(game.shape[1], dtype=bool))
-        trained: PredictionLookup = self.kept.seen.pop()
-        return trained
+        return self.kept.seen.pop()
 
 
 @contextmanager

@@ -6,18 +6,16 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
 
 from cellworth.blocks import is_missing
+from cellworth.certainty import student_width
 from cellworth.counts import Floats, Mask, Positions
 from cellworth.games.base import one_line
+from cellworth.games.judging import Recorded
 from cellworth.games.model import ModelGame, scoring_name
 from cellworth.games.row_scores import RowScores, row_scores
 from cellworth.tables import Table
@@ -28,12 +26,6 @@ REASON = (
     "cross-validation on such a table rose from .795 to .957 while the score on untouched rows "
     "fell from .797 to .769"
 )
-# Where each method's answers are kept.
-_KEPT = {
-    "predict": "_predicted",
-    "predict_proba": "_probabilities",
-    "decision_function": "_decisions",
-}
 # Fewer changed rows than this are no sample of anything: every training set has all of them.
 FEW_CHANGED_ROWS = 10
 # Groups of held-out rows that are left out in turn where a scorer has no closed form.
@@ -117,68 +109,15 @@ def _iter_rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:
 
 
 class PredictionRecorder:
-    """A scorer that keeps what it is asked to score."""
+    """A scorer that records the models it is asked to score."""
 
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.seen: list[Recorded] = []
 
     def __call__(self, fitted: Any, X: Any, y: Any) -> float:
-        """Keep a fitted model with the rows that it is to predict; score nothing yet."""
-        kind = ClassifierLookup if hasattr(fitted, "classes_") else RegressorLookup
-        self.seen.append(kind(fitted, X))
+        """Record a fitted model with the rows to predict; score nothing yet."""
+        self.seen.append(Recorded(fitted, X))
         return 0.0
-
-
-class PredictionLookup(BaseEstimator):  # type: ignore[misc]
-    """A fitted model that knows the held-out rows: asked for some of them, it looks answers up."""
-
-    def __init__(self, fitted: Any, X: Any) -> None:
-        self.fitted = fitted
-        self.X = X
-
-    def answer(self, name: str) -> NDArray[Any]:
-        """What the method of this name says of all held-out rows."""
-        known: NDArray[Any] = getattr(self, _KEPT[name])
-        return known
-
-    def predict(self, rows: Positions) -> NDArray[Any]:
-        """Predictions for rows that are given by position."""
-        return self._predicted[rows[:, 0]]
-
-    @cached_property
-    def _predicted(self) -> NDArray[Any]:
-        return np.asarray(self.fitted.predict(self.X))
-
-
-class RegressorLookup(RegressorMixin, PredictionLookup):  # type: ignore[misc]
-    """Of a regressor."""
-
-
-class ClassifierLookup(ClassifierMixin, PredictionLookup):  # type: ignore[misc]
-    """Of a classifier, with what it says besides the class."""
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Classes in the order of probabilities."""
-        return np.asarray(self.fitted.classes_)
-
-    @available_if(lambda self: hasattr(self.fitted, "predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, rows: Positions) -> Floats:
-        """Probabilities for rows that are given by position."""
-        return self._probabilities[rows[:, 0]]
-
-    @available_if(lambda self: hasattr(self.fitted, "decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, rows: Positions) -> Floats:
-        """Decisions for rows that are given by position."""
-        return self._decisions[rows[:, 0]]
-
-    @cached_property
-    def _probabilities(self) -> Floats:
-        return np.asarray(self.fitted.predict_proba(self.X))
-
-    @cached_property
-    def _decisions(self) -> Floats:
-        return np.asarray(self.fitted.decision_function(self.X))
 
 
 class VarianceComponent(NamedTuple):
@@ -195,7 +134,7 @@ def compute_half_width(noise: Sequence[VarianceComponent]) -> float:
         return 0.0
     # Shares, because squares of tiny variances would be 0.
     freedom = 1 / sum((part.variance / variance) ** 2 / part.freedom for part in noise)
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(variance)
+    return float(student_width(freedom)) * math.sqrt(variance)
 
 
 def find_strata(codes: NDArray[np.int64], changed: Positions) -> NDArray[np.int64]:
@@ -245,11 +184,11 @@ def estimate_training_variance(differences: Floats) -> VarianceComponent:
 class HeldOutRows(Protocol):
     """Held-out rows, and how their choice moves a mean of scores."""
 
-    def score(self, model: PredictionLookup) -> float:
+    def score(self, model: Recorded) -> float:
         """Score of a model on all rows."""
         ...
 
-    def told(self, model: PredictionLookup) -> Floats:
+    def told(self, model: Recorded) -> Floats:
         """What held-out rows tell of a model, to be subtracted and averaged over models."""
         ...
 
@@ -259,7 +198,7 @@ class HeldOutRows(Protocol):
 
 
 def make_held_out_rows(
-    scorer: Any, target: NDArray[Any], strata: list[Positions], model: PredictionLookup,
+    scorer: Any, target: NDArray[Any], strata: list[Positions], model: Recorded,
     rng: np.random.Generator,
 ) -> HeldOutRows:  # fmt: skip
     """Judge by single rows where the scorer has a closed form that holds, else by groups."""
@@ -279,12 +218,13 @@ class _ScoredRows:
     def __init__(self, scorer: Any, target: NDArray[Any]) -> None:
         self._scorer, self._target = scorer, target
 
-    def score(self, model: PredictionLookup) -> float:
+    def score(self, model: Recorded) -> float:
         """Score of a model on all rows."""
         return self._scored(model, np.arange(len(self._target)))
 
-    def _scored(self, model: PredictionLookup, rows: Positions) -> float:
-        return float(self._scorer(model, rows[:, None], self._target[rows]))
+    def _scored(self, model: Recorded, rows: Positions) -> float:
+        some = model.on(rows, rows[:, None])
+        return float(self._scorer(some, some.X, self._target[rows]))
 
 
 class RowwiseScores(_ScoredRows):
@@ -297,7 +237,7 @@ class RowwiseScores(_ScoredRows):
         super().__init__(scorer, target)
         self._read, self._strata = read, strata
 
-    def told(self, model: PredictionLookup) -> Floats:
+    def told(self, model: Recorded) -> Floats:
         """Scores of single rows."""
         return self._read(model, self._target)
 
@@ -328,7 +268,7 @@ class JackknifeGroups(_ScoredRows):
             if len(own) > 1
         ]
 
-    def told(self, model: PredictionLookup) -> Floats:
+    def told(self, model: Recorded) -> Floats:
         """Scores without each group."""
         everyone = np.arange(len(self._target))
         without = [np.delete(everyone, group) for own in self._groups for group in own]

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from cellworth.certainty import student_width
 from cellworth.counts import Floats, Mask, checked_count
 from cellworth.diagnostics.cells import read_cell_scores
 from cellworth.diagnostics.held_out import (
@@ -362,5 +362,5 @@ class Band(NamedTuple):
         mean, n_runs = runs.mean(axis=0), len(runs)
         if n_runs < 2:
             return cls(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
-        half = stats.t.ppf(0.975, n_runs - 1) * runs.std(axis=0, ddof=1) / np.sqrt(n_runs)
+        half = student_width(n_runs - 1) * runs.std(axis=0, ddof=1) / np.sqrt(n_runs)
         return cls(mean, mean - half, mean + half)
