@@ -158,8 +158,8 @@ def agreement(data, n_queries=200):
     given = (train.drop(columns="income"), train["income"])
     asked = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
     settings = {
-        "design": Permutations(1),
-        "sweeps": 1,
+        "sampler": Permutations(1),
+        "n_passes": 1,
         "random_state": 0,
         "runtime": Runtime(progress=False),
     }

@@ -78,9 +78,6 @@ SEMIVALUES = {
 }
 # How the settings of our cases are called in signatures.
 KEYWORDS = {
-    "sampler": "design",
-    "estimator": "design",
-    "n_passes": "sweeps",
     "column_types": "kinds",
 }
 RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")

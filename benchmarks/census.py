@@ -54,8 +54,8 @@ def main():
     before = peak_megabytes()
     valuer = KNNValuer(
         10,
-        design=Permutations(1),
-        sweeps=1,
+        sampler=Permutations(1),
+        n_passes=1,
         random_state=0,
         runtime=Runtime(executor=Threads(N_THREADS)),
     )

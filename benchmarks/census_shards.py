@@ -68,7 +68,9 @@ def main():
 
     began = time.perf_counter()
     table = ShardedTable.from_parquet(folder, target="income")
-    valuation = KNNValuer(sweeps=1, random_state=0).fit(table, X_val=X_val, y_val=y_val).valuation_
+    valuation = (
+        KNNValuer(n_passes=1, random_state=0).fit(table, X_val=X_val, y_val=y_val).valuation_
+    )
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(table)

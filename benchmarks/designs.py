@@ -20,7 +20,7 @@ N_QUERIES = 60
 
 def variance_times_sorts(given, design):
     valuer = KNNValuer(
-        design=design, sweeps=SWEEPS, random_state=0, runtime=Runtime(progress=False)
+        sampler=design, n_passes=SWEEPS, random_state=0, runtime=Runtime(progress=False)
     )
     X_val, y_val = given.X_val.iloc[:N_QUERIES], given.y_val[:N_QUERIES]
     errors = valuer.fit(given.X, given.y, X_val=X_val, y_val=y_val).standard_errors_

@@ -48,7 +48,7 @@ def ties(name, given, n_orders):
     print(f"{name}: {share:.0%} of rows tie with another on all columns; with ties broken by the "
           f"order of rows, shuffling these moves values by {moved:.0%} of their size")  # fmt: skip
     X, y = given.X.iloc[shuffled], np.asarray(given.y)[shuffled]
-    settings = {"design": LeverageSubsets(), "sweeps": 1}
+    settings = {"sampler": LeverageSubsets(), "n_passes": 1}
     ours, again = fit(given, **settings), fit(given._replace(X=X, y=y), **settings)
     print(f"  cellworth: by {np.abs(ours.values[shuffled] - again.values).max():.0e}")
 
@@ -95,7 +95,7 @@ def published(given, folder):
 
 def raw_columns(given, column):
     """Print the share of a column in the total: raw, and as the sum of its one-hot columns."""
-    settings = {"design": LeverageSubsets(), "sweeps": 4, "scale": "std"}
+    settings = {"sampler": LeverageSubsets(), "n_passes": 4, "scale": "std"}
     raw = fit(given, **settings)
     both = pd.get_dummies(pd.concat([given.X, given.X_val]), columns=[column], dtype=float)
     hot = given._replace(X=both.iloc[: len(given.X)], X_val=both.iloc[len(given.X) :])

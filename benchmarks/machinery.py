@@ -60,8 +60,8 @@ class Neighbours:
 
     def valuer(self, executor=None, checkpoint=None):
         return KNNValuer(
-            design=LeverageSubsets(64),
-            sweeps=1,
+            sampler=LeverageSubsets(64),
+            n_passes=1,
             random_state=0,
             runtime=Runtime(executor, checkpoint, progress=False),
         )

@@ -34,7 +34,7 @@ def megabytes():
 def measure(n_rows):
     from cellworth import KNNValuer, Runtime
 
-    valuer = KNNValuer(sweeps=1, random_state=0, runtime=Runtime(progress=False))
+    valuer = KNNValuer(n_passes=1, random_state=0, runtime=Runtime(progress=False))
     X_val, y_val = table(N_QUERIES, 1)
     valuer.fit(*table(1000, 2), X_val=X_val, y_val=y_val)  # kernels are compiled
     X, y = table(n_rows, 0)

@@ -87,7 +87,7 @@ def estimate(game, design, budget, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return value_game(
-            game, design=design, stop=rule, random_state=seed, runtime=Runtime(progress=False)
+            game, estimator=design, stop=rule, random_state=seed, runtime=Runtime(progress=False)
         )
 
 
@@ -113,7 +113,7 @@ def fits_of_plain_grids(game, exact):
     """Return the mean fits of plain permutations: their squared error is variance over tasks."""
     run = value_game(
         game,
-        design=PlainGrids(),
+        estimator=PlainGrids(),
         stop=AfterTasks(2000),
         random_state=0,
         runtime=Runtime(progress=False),

@@ -65,7 +65,7 @@ def covered(table, budget, seed):
     table = table.copy()
     table[0], table[:, 0] = 0.0, 0.0
     game = TableGame(table)
-    run = {"design": GaussianProcess(), "stop": AfterUtilities(budget), "random_state": seed}
+    run = {"estimator": GaussianProcess(), "stop": AfterUtilities(budget), "random_state": seed}
     seen, exact = (
         value_game(game, runtime=Runtime(progress=False), **run),
         value_game(game, runtime=Runtime(progress=False)),

@@ -52,7 +52,7 @@ def make(data: Path, path: Path) -> None:
     judges = test.sample(20, random_state=0)
     X, y = train.drop(columns="income"), train["income"]
     valuation = (
-        KNNValuer(sweeps=3, random_state=0)
+        KNNValuer(n_passes=3, random_state=0)
         .fit(X, y, X_val=judges.drop(columns="income"), y_val=judges["income"])
         .valuation_
     )

@@ -113,7 +113,7 @@ class DriverBytes:
 def counted(client, counting, table, n_queries, **settings):
     """Plan a run, do it, and count."""
     X_val, y_val = queries(n_queries)
-    settings = {"sweeps": 2, "random_state": 0, **settings}
+    settings = {"n_passes": 2, "random_state": 0, **settings}
     valuer = KNNValuer(runtime=Runtime(Dask(client), progress=False), **settings)
     plan = valuer.plan(table, X_val=X_val, y_val=y_val)
     return plan, counting(lambda: valuer.fit(table, X_val=X_val, y_val=y_val))
@@ -121,7 +121,7 @@ def counted(client, counting, table, n_queries, **settings):
 
 def compare(client, counting, table, n_queries, design):
     """Print what was planned and what was counted."""
-    plan, found = counted(client, counting, table, n_queries, design=design)
+    plan, found = counted(client, counting, table, n_queries, sampler=design)
     between, to_driver, sockets, driver = found
     n_rounds = plan.n_rounds
     print(

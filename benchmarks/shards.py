@@ -78,8 +78,8 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     names = X_val.column_names[: n_columns or None]
     valuer = KNNValuer(
         10,
-        design=Permutations(1),
-        sweeps=1,
+        sampler=Permutations(1),
+        n_passes=1,
         random_state=0,
         runtime=Runtime(executor=Serial(), progress=False),
     )
@@ -194,8 +194,8 @@ def accuracy(folder, n_queries):
     for bins in (RankBins(), RankBins(1000, 0.01)):
         valuer = KNNValuer(
             10,
-            design=Permutations(1),
-            sweeps=1,
+            sampler=Permutations(1),
+            n_passes=1,
             random_state=0,
             ranking=bins,
             runtime=Runtime(progress=False),

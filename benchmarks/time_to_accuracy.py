@@ -63,8 +63,8 @@ class SharedOrder:
 def values(given, design, seed=0, **settings):
     valuer = KNNValuer(
         K,
-        design=design,
-        sweeps=1,
+        sampler=design,
+        n_passes=1,
         random_state=seed,
         runtime=Runtime(executor=Serial(), progress=False),
         **settings,

@@ -53,7 +53,9 @@ plots.convergence(history)
 # most of the fits.
 
 paper = []
-valuer.set_params(design=PlainGrids(), runtime=replace(shared, on_round=paper.append)).fit(**data)
+valuer.set_params(estimator=PlainGrids(), runtime=replace(shared, on_round=paper.append)).fit(
+    **data
+)
 figure, axes = pyplot.subplots(1, 2, figsize=(9.0, 3.8), sharey=True, layout="constrained")
 for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain grids"), strict=True):
     plots.convergence(rounds, ax=ax)

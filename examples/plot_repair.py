@@ -46,7 +46,10 @@ print(wrong.loc[young, "age"].tolist())
 
 judges = {"X_val": X_test[:200], "y_val": y_test[:200]}
 valuer = KNNValuer(
-    scoring="balanced_neighbor_agreement", sweeps=2, random_state=0, runtime=Runtime(progress=False)
+    scoring="balanced_neighbor_agreement",
+    n_passes=2,
+    random_state=0,
+    runtime=Runtime(progress=False),
 )
 valuation = valuer.fit(wrong, y, **judges).valuation_
 suspects = suspect_cells(wrong, y, valuation=valuation, k=5)

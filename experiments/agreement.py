@@ -26,7 +26,7 @@ def figures(name: str, folder: Path) -> dict[str, float]:
     whole = load(name, folder)
     table, *_ = drawn(whole, min(MOST_ROWS, len(whole.y)), seed=0)
     valuer = KNNValuer(
-        design=Permutations(1), sweeps=1, random_state=0, runtime=Runtime(progress=False)
+        sampler=Permutations(1), n_passes=1, random_state=0, runtime=Runtime(progress=False)
     )
     valuation = valuer.fit(table.X, table.y).valuation_
     scores = valuation.scores

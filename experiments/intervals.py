@@ -55,7 +55,7 @@ class Setting:
         design = Permutations(1) if self.sampled else AllSubsets()
         sweeps = 8 if self.sampled else None
         return KNNValuer(
-            N_NEIGHBORS, scoring=self.scoring, design=design, sweeps=sweeps, scale=None,
+            N_NEIGHBORS, scoring=self.scoring, sampler=design, n_passes=sweeps, scale=None,
             runtime=Runtime(Serial(), checkpoint, progress=False), **more,
         )  # fmt: skip
 

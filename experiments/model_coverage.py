@@ -51,7 +51,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
     "centred grids": {"stop": AfterUtilities(150)},
     "stopped early": {},
-    "gaussian process": {"stop": AfterUtilities(200), "design": GaussianProcess()},
+    "gaussian process": {"stop": AfterUtilities(200), "estimator": GaussianProcess()},
 }
 
 

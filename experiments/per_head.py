@@ -44,7 +44,7 @@ def shares_of_cells(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
         5,
         scoring="balanced_neighbor_agreement",
         random_state=0,
-        sweeps=1,
+        n_passes=1,
         runtime=Runtime(progress=False),
     ).fit(train.X, train.y, X_val=val.X, y_val=val.y, row_groups=owners)
     return _shares(valuer.valuation_)

@@ -94,7 +94,7 @@ def split_rows(table: Table, seed: int) -> list[Table]:
 def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
     """Return the values of the training cells; all classes of validation rows count the same."""
     valuer = KNNValuer(
-        scoring="balanced_neighbor_agreement", design=LeverageSubsets(), sweeps=3,
+        scoring="balanced_neighbor_agreement", sampler=LeverageSubsets(), n_passes=3,
         random_state=seed, runtime=Runtime(progress=False),
     )  # fmt: skip
     valuer.fit(train.X, train.y, X_val=judges.X, y_val=judges.y)

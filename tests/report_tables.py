@@ -97,7 +97,7 @@ def census():
     rounds = []
     owners = Owners(X).assign("registry", columns=["age", "sex", "race", "native_country"])
     valuer = KNNValuer(
-        sweeps=3,
+        n_passes=3,
         random_state=0,
         runtime=Runtime(on_round=lambda progress: rounds.append(report.round_line(progress))),
     )

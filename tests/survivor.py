@@ -95,7 +95,7 @@ def table(n_rows=60, n_columns=4):
 
 def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
     """Value the cells of a table; a task is a fold in a sweep."""
-    valuer = LoggedKNN(3, design=Permutations(2), stop=stop, cv=cv, random_state=5, **given)
+    valuer = LoggedKNN(3, sampler=Permutations(2), stop=stop, cv=cv, random_state=5, **given)
     valuer.log, valuer.seconds = str(log), seconds
     return valuer.fit(*table()).valuation_
 
@@ -103,7 +103,7 @@ def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
 def monte_carlo(log, *, stop, seconds=SECONDS_PER_FIT, **given):
     """Value 12 x 2 blocks of a table; a task is a grid of them."""
     model = NearestMean(str(log), seconds)
-    valuer = MonteCarloValuer(model, design=PlainGrids(), stop=stop, random_state=5, **given)
+    valuer = MonteCarloValuer(model, estimator=PlainGrids(), stop=stop, random_state=5, **given)
     X, y = table()
     groups = {
         "row_groups": np.arange(len(X)) % N_ROW_GROUPS,

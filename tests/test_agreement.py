@@ -42,7 +42,7 @@ def scores(request):
         shape = tuple(rng.integers(fewest, 5, size=2).tolist())
         game = TableGame(rng.normal(size=(1 << shape[0], 1 << shape[1])))
         exact = value_game(game, shape)
-        run = {"design": request.param, "stop": AfterTasks(TASKS), "random_state": seed}
+        run = {"estimator": request.param, "stop": AfterTasks(TASKS), "random_state": seed}
         estimate = value_game(game, shape, **run)
         collected["blocks"].append(
             z_scores(estimate.values, exact.values, estimate.standard_errors).ravel()

@@ -104,7 +104,7 @@ def test_designs_and_semivalues_share_what_they_computed(cache, game):
     value_game(game, runtime=Runtime(cache=cache))
     paid = Counting.asked
     value_game(
-        game, design=GaussianProcess(), stop=AfterUtilities(200), runtime=Runtime(cache=cache)
+        game, estimator=GaussianProcess(), stop=AfterUtilities(200), runtime=Runtime(cache=cache)
     )
     value_game(
         game, row_semivalue=Banzhaf(), column_semivalue=Banzhaf(), runtime=Runtime(cache=cache)

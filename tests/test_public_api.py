@@ -298,7 +298,9 @@ def test_scikit_learn_accepts_the_monte_carlo_valuer():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_accepts_the_neighbour_valuer():
-    results = outcomes(KNNValuer(n_neighbors=2, sweeps=2, cv=2, runtime=Runtime(executor=Serial())))
+    results = outcomes(
+        KNNValuer(n_neighbors=2, n_passes=2, cv=2, runtime=Runtime(executor=Serial()))
+    )
     assert len(results) > 30
     assert complaints(results) == []
 

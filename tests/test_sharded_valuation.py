@@ -101,7 +101,7 @@ def test_other_libraries_read_the_files_as_one_table(both, tmp_path):
 
 
 def test_one_observation_has_no_errors(tmp_path):
-    one = whole(sweeps=1)
+    one = whole(n_passes=1)
     other = in_shards(one, tmp_path)
     same(one.standard_errors, other.standard_errors)
     assert np.isnan(other.standard_errors).all()
@@ -111,7 +111,7 @@ def test_one_observation_has_no_errors(tmp_path):
 
 
 def test_exact_values_have_errors_of_zero(tmp_path):
-    one = whole(sweeps=1, status="exact")
+    one = whole(n_passes=1, status="exact")
     other = in_shards(one, tmp_path)
     assert not other.standard_errors.any()
     assert one.signs() == other.signs()
@@ -295,7 +295,7 @@ def test_validation_errors_of_sums_are_shown(tmp_path):
 
 
 def test_merging_is_the_same_however_rows_are_cut(tmp_path):
-    ones = whole(seed=0), whole(sweeps=1, seed=1)
+    ones = whole(seed=0), whole(n_passes=1, seed=1)
     both = ones[0].merge(ones[1])
     errors = np.arange(1.0, 6.0)
     shards = [

@@ -75,7 +75,7 @@ VALUERS = {
     ),
     "gaussian process": (
         MonteCarloValuer,
-        {"model": model(), "stop": AfterUtilities(40), "design": GaussianProcess()} | SEED,
+        {"model": model(), "stop": AfterUtilities(40), "estimator": GaussianProcess()} | SEED,
         BLOCKS,
     ),
     "leave one out": (LeaveOneOutValuer, {"model": model()}, BLOCKS),
@@ -87,7 +87,7 @@ VALUERS = {
         ALL,
     ),
     "neighbours, exact": (KNNValuer, {}, ALL),
-    "neighbours, sweeps": (KNNValuer, {"design": Permutations(1), "sweeps": 3} | SEED, ALL),
+    "neighbours, sweeps": (KNNValuer, {"sampler": Permutations(1), "n_passes": 3} | SEED, ALL),
 }
 # Shards do all that the limit allows; the final fit folds as much as the other rule asks for.
 EARLY = {
@@ -98,7 +98,7 @@ EARLY = {
     ),
     "neighbours, early": (
         KNNValuer,
-        {"design": Permutations(1), "sweeps": 40, "stop": StandardErrorBelow(0.005)} | SEED,
+        {"sampler": Permutations(1), "n_passes": 40, "stop": StandardErrorBelow(0.005)} | SEED,
         ALL,
     ),
 }
@@ -371,13 +371,13 @@ MISTAKES = {
     ),
     "neighbours without a limit": (
         lambda folder: fit(
-            "neighbours, sweeps", folder, (0, 2), stop=StandardErrorBelow(0.1), sweeps=None
+            "neighbours, sweeps", folder, (0, 2), stop=StandardErrorBelow(0.1), n_passes=None
         ),
         ["StandardErrorBelow", "join it with AfterTasks(n)"],
     ),
     "neighbours with a limit of utilities": (
         lambda folder: fit(
-            "neighbours, sweeps", folder, (0, 2), stop=AfterUtilities(99), sweeps=None
+            "neighbours, sweeps", folder, (0, 2), stop=AfterUtilities(99), n_passes=None
         ),
         ["AfterUtilities(n_utilities=99)", "join it with AfterTasks(n)"],
     ),

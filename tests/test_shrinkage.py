@@ -100,7 +100,7 @@ def test_many_short_runs_merge_into_the_values_of_a_long_one():
 
 
 def test_a_shrunk_valuation_is_saved_and_loaded_as_it_is(tmp_path):
-    valuation = value_game(GAME, design=CentredGrids(), stop=AfterTasks(5), random_state=0)
+    valuation = value_game(GAME, estimator=CentredGrids(), stop=AfterTasks(5), random_state=0)
     valuation.save(tmp_path)
     loaded = load(tmp_path)
     assert loaded.shrink
@@ -110,6 +110,6 @@ def test_a_shrunk_valuation_is_saved_and_loaded_as_it_is(tmp_path):
 
 
 def test_plain_grids_are_not_shrunk():
-    valuation = value_game(GAME, design=PlainGrids(), stop=AfterTasks(5), random_state=0)
+    valuation = value_game(GAME, estimator=PlainGrids(), stop=AfterTasks(5), random_state=0)
     assert not valuation.shrink
     np.testing.assert_array_equal(valuation.values, valuation.moments.mean[:-1, :-1])

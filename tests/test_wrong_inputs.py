@@ -353,19 +353,19 @@ MISTAKES = {
         ["error is 'ignore'", "'stand-in'", "'raise'"],
     ),
     "a design by its name": (
-        lambda: monte_carlo(design="grids"),
-        ["design is 'grids'", "CentredGrids()", "GaussianProcess()"],
+        lambda: monte_carlo(estimator="grids"),
+        ["estimator is 'grids'", "CentredGrids()", "GaussianProcess()"],
     ),
     "an estimator's class": (
-        lambda: monte_carlo(design=GaussianProcess),
-        ["design is <class", "GaussianProcess()"],
+        lambda: monte_carlo(estimator=GaussianProcess),
+        ["estimator is <class", "GaussianProcess()"],
     ),
     "a design over columns for a model": (
-        lambda: monte_carlo(design=AllSubsets()),
-        ["design is AllSubsets()", "CentredGrids()"],
+        lambda: monte_carlo(estimator=AllSubsets()),
+        ["estimator is AllSubsets()", "CentredGrids()"],
     ),
     "grids for Banzhaf values": (
-        lambda: monte_carlo(design=CentredGrids(), row_semivalue=Banzhaf()),
+        lambda: monte_carlo(estimator=CentredGrids(), row_semivalue=Banzhaf()),
         ["CentredGrids estimates Shapley values, not Banzhaf()", "GaussianProcess()"],
     ),
     "a path for a cache": (
@@ -563,26 +563,26 @@ MISTAKES = {
         ["gives 1 folds", "empty ones"],
     ),
     "a design by its class": (
-        lambda: KNNValuer(design=AllSubsets).fit(**GOOD),
-        ["design is <class", "AllSubsets()"],
+        lambda: KNNValuer(sampler=AllSubsets).fit(**GOOD),
+        ["sampler is <class", "AllSubsets()"],
     ),
     "too few coalitions": (
-        lambda: KNNValuer(design=LeverageSubsets(2)).fit(**GOOD | THREE_COLUMNS),
+        lambda: KNNValuer(sampler=LeverageSubsets(2)).fit(**GOOD | THREE_COLUMNS),
         ["is too few for 3 columns", "Permutations(1)"],
     ),
     "coalitions in words": (
-        lambda: KNNValuer(design=QuadratureSubsets("many")).fit(**GOOD),
+        lambda: KNNValuer(sampler=QuadratureSubsets("many")).fit(**GOOD),
         ["coalitions of QuadratureSubsets is 'many'", "whole number"],
     ),
     "no orders": (
-        lambda: KNNValuer(design=Permutations(0)).fit(**GOOD),
+        lambda: KNNValuer(sampler=Permutations(0)).fit(**GOOD),
         ["orders of Permutations is 0", "at least 1"],
     ),
     "a fit for Banzhaf columns": (
         lambda: LeverageSubsets().draw(5, Banzhaf(), np.random.default_rng(0)),
         ["LeverageSubsets is for Shapley values", "Permutations()"],
     ),
-    "no sweeps": (lambda: KNNValuer(sweeps=0).fit(**GOOD), ["sweeps is 0", "at least 1"]),
+    "no sweeps": (lambda: KNNValuer(n_passes=0).fit(**GOOD), ["n_passes is 0", "at least 1"]),
     "a rule for neighbours by name": (
         lambda: KNNValuer(stop="soon").fit(**GOOD),
         ["stop is 'soon'", "AfterTasks(200)"],

@@ -32,7 +32,7 @@ GAME = TableGame.of(Growing(), (6, 5))
 
 def estimate(budget=300, game=GAME, seed=0, **semivalues):
     rule = AfterUtilities(budget)
-    return value_game(game, design=GaussianProcess(), stop=rule, random_state=seed, **semivalues)
+    return value_game(game, estimator=GaussianProcess(), stop=rule, random_state=seed, **semivalues)
 
 
 def test_few_utilities_come_near_the_values():
@@ -65,7 +65,7 @@ def test_values_add_up_to_the_total_and_sums_are_sums():
 
 def test_all_utilities_give_the_exact_values():
     game = TableGame(np.random.default_rng(0).normal(size=(32, 8)))
-    seen = value_game(game, design=GaussianProcess(), stop=AfterTasks(300), random_state=0)
+    seen = value_game(game, estimator=GaussianProcess(), stop=AfterTasks(300), random_state=0)
     assert seen.provenance.tally.new == 31 * 7
     np.testing.assert_allclose(seen.values, value_game(game).values, atol=1e-6)
     assert seen.standard_errors.max() < 1e-3
@@ -149,7 +149,7 @@ def test_the_unit_of_the_game_does_not_matter(scale):
 @pytest.mark.parametrize("table", [np.zeros((16, 8)), np.ones((16, 8))], ids=["zero", "constant"])
 def test_a_game_in_which_nothing_matters_is_worth_nothing(table):
     seen = value_game(
-        TableGame(table), design=GaussianProcess(), stop=AfterUtilities(60), random_state=0
+        TableGame(table), estimator=GaussianProcess(), stop=AfterUtilities(60), random_state=0
     )
     np.testing.assert_allclose(seen.values, 0.0, atol=1e-9)
 
@@ -157,7 +157,7 @@ def test_a_game_in_which_nothing_matters_is_worth_nothing(table):
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1)])
 def test_single_players_are_no_trouble(shape):
     game = TableGame(np.random.default_rng(0).normal(size=tuple(1 << n for n in shape)))
-    seen = value_game(game, design=GaussianProcess(), stop=AfterTasks(20), random_state=0)
+    seen = value_game(game, estimator=GaussianProcess(), stop=AfterTasks(20), random_state=0)
     np.testing.assert_allclose(seen.values, value_game(game).values, atol=1e-5)
 
 
@@ -180,7 +180,7 @@ def test_gains_take_off_what_one_side_has_alone():
 
 def test_too_many_players_are_refused():
     with pytest.raises(ValueError, match=r"up to 300 players a side and 3,000 blocks, not 301 x 2"):
-        value_game(Growing(), (301, 2), design=GaussianProcess(), stop=AfterUtilities(10))
+        value_game(Growing(), (301, 2), estimator=GaussianProcess(), stop=AfterUtilities(10))
 
 
 def test_sums_that_are_known_up_to_rounding_have_errors_of_rounding():
@@ -191,7 +191,7 @@ def test_sums_that_are_known_up_to_rounding_have_errors_of_rounding():
     table = np.multiply.outer(*growth)
     table[0], table[:, 0] = 0.0, 0.0
     game = TableGame(table)
-    run = {"design": GaussianProcess(), "stop": AfterUtilities(170), "random_state": 3}
+    run = {"estimator": GaussianProcess(), "stop": AfterUtilities(170), "random_state": 3}
     seen, exact = value_game(game, **run).rows(), value_game(game).rows()
     off = np.abs(seen.values - exact.values)
     assert (off <= 1.96 * seen.standard_errors).all()

@@ -56,7 +56,7 @@ def test_what_depends_on_sizes_alone_leaves_no_trace():
 
     sized = TableGame.of(OfSizes(), (3, 2))
     together = TableGame(GAME.table + 100 * sized.table)
-    run = {"design": CentredGrids(), "stop": AfterTasks(6), "random_state": 0}
+    run = {"estimator": CentredGrids(), "stop": AfterTasks(6), "random_state": 0}
     plain, more = (value_game(game, **run) for game in (GAME, together))
     equal = 100 * sized.table[-1, -1] / 6
     np.testing.assert_allclose(more.moments.mean[:-1, :-1] - equal, plain.moments.mean[:-1, :-1])
@@ -65,7 +65,7 @@ def test_what_depends_on_sizes_alone_leaves_no_trace():
 
 def test_plain_grids_report_errors_from_two_hundred_tasks_on():
     def run(n_tasks, seed):
-        return value_game(GAME, design=PlainGrids(), stop=AfterTasks(n_tasks), random_state=seed)
+        return value_game(GAME, estimator=PlainGrids(), stop=AfterTasks(n_tasks), random_state=seed)
 
     short, other = run(120, 0), run(120, 1)
     assert np.isnan(short.standard_errors).all()
@@ -75,7 +75,7 @@ def test_plain_grids_report_errors_from_two_hundred_tasks_on():
 
 def test_every_run_adds_up_to_the_total():
     for design, n_tasks in product((CentredGrids(), PlainGrids()), (1, 2, 5)):
-        seen = value_game(GAME, design=design, stop=AfterTasks(n_tasks), random_state=0)
+        seen = value_game(GAME, estimator=design, stop=AfterTasks(n_tasks), random_state=0)
         assert abs(seen.efficiency_residual) < 1e-12
 
 

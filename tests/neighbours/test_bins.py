@@ -36,14 +36,14 @@ def problem(n_rows=4000, n_queries=30, seed=0):
 
 def fit(given, **settings):
     X, y, X_val, y_val = given
-    valuer = KNNValuer(10, sweeps=1, random_state=0, **settings)
+    valuer = KNNValuer(10, n_passes=1, random_state=0, **settings)
     return valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 
 
 @pytest.mark.parametrize("design", [Permutations(1), LeverageSubsets(24)], ids=repr)
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
 def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
-    settings = {"design": design, "row_semivalue": semivalue}
+    settings = {"sampler": design, "row_semivalue": semivalue}
     exact, binned = (
         fit(problem(), ranking=ranking, **settings) for ranking in (None, RankBins(200, 0.02))
     )
@@ -56,12 +56,12 @@ def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
 
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 def test_sums_stay_exact(empty):
-    valuation = fit(problem(), ranking=RankBins(50, 0.5), empty=empty, design=Permutations(2))
+    valuation = fit(problem(), ranking=RankBins(50, 0.5), empty=empty, sampler=Permutations(2))
     assert abs(valuation.efficiency_residual) < 1e-12
 
 
 def test_labels_are_valued_with_bins_too():
-    settings = {"design": LeverageSubsets(24), "value_labels": True}
+    settings = {"sampler": LeverageSubsets(24), "value_labels": True}
     exact, binned = (fit(problem(), ranking=r, **settings) for r in (None, RankBins(200)))
     assert spearmanr(exact.values[:, -1], binned.values[:, -1])[0] > 0.99
     assert abs(binned.efficiency_residual) < 1e-12
@@ -97,7 +97,7 @@ def heavy_ties(n_rows=20_000):
 def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
     X, y, X_val, y_val = given
     exact, binned = (
-        KNNValuer(n_neighbors, ranking=ranking, design=Permutations(1), sweeps=1, random_state=0)
+        KNNValuer(n_neighbors, ranking=ranking, sampler=Permutations(1), n_passes=1, random_state=0)
         .fit(X, y, X_val=X_val, y_val=y_val)
         .valuation_
         for ranking in (None, bins)
@@ -131,7 +131,7 @@ def test_sums_of_columns_are_exact_however_far_a_query_is(factor, tail):
     y = (X[:, 0] > 1).astype(int)
     X_val = np.exp(tail * rng.normal(size=(6, 3))) * [1, factor, 1]
     given = X, y, X_val, (X_val[:, 0] > 1).astype(int)
-    valuation = fit(given, ranking=RankBins(200), design=AllSubsets())
+    valuation = fit(given, ranking=RankBins(200), sampler=AllSubsets())
     expected = column_sums(KNNGame(*given, n_neighbors=10))
     np.testing.assert_allclose(valuation.columns().values, expected, atol=1e-12)
 
@@ -139,7 +139,7 @@ def test_sums_of_columns_are_exact_however_far_a_query_is(factor, tail):
 def test_duplicate_rows_get_equal_values():
     X, y, X_val, y_val = problem(1500)
     doubled = np.vstack([X, X]), np.concatenate([y, y]), X_val, y_val
-    values = fit(doubled, ranking=RankBins(100, 0.1), design=Permutations(1)).values
+    values = fit(doubled, ranking=RankBins(100, 0.1), sampler=Permutations(1)).values
     np.testing.assert_allclose(values[:1500], values[1500:], rtol=0, atol=1e-15)
 
 
@@ -212,10 +212,10 @@ def test_numbers_of_half_the_size_give_the_same_bits():
 
 def test_room_is_made_for_more_of_the_nearest_than_expected(monkeypatch):
     given = problem()
-    values = fit(given, ranking=RankBins(100), design=Permutations(1)).values
+    values = fit(given, ranking=RankBins(100), sampler=Permutations(1)).values
     monkeypatch.setattr(rounds, "_ROOM", 0)
     monkeypatch.setattr(rounds, "_LEAST_ROOM", 3)
-    assert np.array_equal(fit(given, ranking=RankBins(100), design=Permutations(1)).values, values)
+    assert np.array_equal(fit(given, ranking=RankBins(100), sampler=Permutations(1)).values, values)
 
 
 def test_weights_that_whole_numbers_do_not_hold_are_refused():

@@ -34,7 +34,7 @@ X, y = (part.iloc[ORDER].reset_index(drop=True) for part in (X.iloc[:, [0, 6, 9,
 DATA = {"X": X[:60], "y": y[:60], "X_val": X[60:], "y_val": y[60:]}
 NAMES = list(X)
 OWNERS = Owners(X[:60]).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
-SETTINGS = {"design": Permutations(3), "sweeps": 2, "random_state": 7}
+SETTINGS = {"sampler": Permutations(3), "n_passes": 2, "random_state": 7}
 POLICY = Policy(negative="signed", minimum="5", currency="CHF")
 
 
@@ -90,8 +90,11 @@ def test_rows_may_be_delivered_after_the_agreement():
         ({"random_state": 8}, "seed is 8, but 7 was agreed on"),
         ({"value_labels": True}, "value_labels is True, but False was agreed on"),
         ({"kinds": {NAMES[0]: "categorical"}}, "kinds is"),
-        ({"design": Permutations(4)}, r"design of the valuer is Permutations\(.*=4\), but Permut"),
-        ({"sweeps": 3}, "sweeps of the valuer is 3, but 2 was agreed on"),
+        (
+            {"sampler": Permutations(4)},
+            r"sampler of the valuer is Permutations\(.*=4\), but Permut",
+        ),
+        ({"n_passes": 3}, "n_passes of the valuer is 3, but 2 was agreed on"),
         ({"stop": AfterTasks(1)}, r"stop of the valuer is AfterTasks\(n_tasks=1\), but None was"),
     ],
 )
@@ -131,7 +134,7 @@ def test_a_valuation_that_does_not_tell_its_valuer_is_refused():
 
 
 def test_runs_of_other_seeds_still_merge():
-    merged = valued().merge(valued(random_state=8, sweeps=3))
+    merged = valued().merge(valued(random_state=8, n_passes=3))
     assert merged.counts.max() == 5
 
 

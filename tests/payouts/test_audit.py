@@ -46,7 +46,7 @@ OWNERS = (
     .assign("bob", rows=slice(30, None), columns=NAMES[:2])
     .assign("eve", columns=NAMES[2])
 )
-SETTINGS = {"design": Permutations(3), "sweeps": 3, "random_state": 7}
+SETTINGS = {"sampler": Permutations(3), "n_passes": 3, "random_state": 7}
 VALUER = KNNValuer(3, **SETTINGS)
 ALL = ("files", "split", "agreement", "data", "values")
 
@@ -361,7 +361,7 @@ def test_rows_under_other_ids_are_found(bundle):
     [
         ({"random_state": 8}, "the valuer has seeds [8], but the audit was made with [7]."),
         ({"n_neighbors": 5}, "the valuer has n_neighbors 5, but the audit was made with 3."),
-        ({"sweeps": 2}, "the valuer has sweeps 2, but the audit was made with 3."),
+        ({"n_passes": 2}, "the valuer has n_passes 2, but the audit was made with 3."),
     ],
 )
 def test_a_valuer_with_other_settings_is_named(bundle, settings, where):

@@ -174,7 +174,7 @@ def test_an_owner_below_zero_is_named_with_its_value():
     labels[:40] = (labels[:40] + 1) % 3
     data = {"X": WINE[:120], "y": labels[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
     owners = rows_of(WINE[:120], ["bad"] * 40 + ["good"] * 80)
-    valuation = KNNValuer(5, sweeps=2, random_state=0).fit(**data, owners=owners).valuation_
+    valuation = KNNValuer(5, n_passes=2, random_state=0).fit(**data, owners=owners).valuation_
     (finding,) = check_owners(owners, valuation)
     assert (finding.kind, finding.owners) == ("below zero", ("bad",))
     assert finding.figure == pytest.approx(valuation.owners().values[0], rel=1e-9)
@@ -270,13 +270,13 @@ def test_a_total_that_may_be_nothing_is_found_and_refused():
 def test_the_gate_cannot_be_shown_another_table():
     data = {"X": WINE[:120], "y": LABELS[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
     other = WINE[:120].assign(alcohol=1.0)
-    valuation = KNNValuer(3, sweeps=1, random_state=0).fit(**data).valuation_
+    valuation = KNNValuer(3, n_passes=1, random_state=0).fit(**data).valuation_
     for refused in (
         lambda: split_revenue(
             valuation, Owners(other).assign("a"), amount="1", policy=Policy(gate="off")
         ),
         lambda: check_owners(Owners(other).assign("a"), valuation),
-        lambda: KNNValuer(3, sweeps=1).fit(**data, owners=Owners(other).assign("a")),
+        lambda: KNNValuer(3, n_passes=1).fit(**data, owners=Owners(other).assign("a")),
     ):
         with pytest.raises(ValueError, match="other cells than the one that is valued"):
             refused()

@@ -44,7 +44,7 @@ def test_an_owner_is_worth_the_sum_of_its_cells():
 
 def test_owners_of_whole_columns_have_the_errors_of_these_columns():
     owners = Owners(X).assign("first", columns=NAMES[0]).assign("rest", columns=NAMES[1:])
-    valuation = fitted(owners, design=Permutations(2), sweeps=5, random_state=0)
+    valuation = fitted(owners, sampler=Permutations(2), n_passes=5, random_state=0)
     columns, seen = valuation.columns(), valuation.owners()
     assert seen.standard_errors[0] == pytest.approx(columns.standard_errors[0], rel=1e-9)
     assert seen.validation_errors[0] == pytest.approx(columns.validation_errors[0], rel=1e-6)
@@ -65,12 +65,12 @@ def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
 
 
 def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
-    settings = {"design": Permutations(2), "random_state": 0}
-    once = fitted(**settings, sweeps=3, runtime=Runtime(executor=Serial())).owners()
-    elsewhere = fitted(**settings, sweeps=3, runtime=Runtime(executor=Processes(2))).owners()
+    settings = {"sampler": Permutations(2), "random_state": 0}
+    once = fitted(**settings, n_passes=3, runtime=Runtime(executor=Serial())).owners()
+    elsewhere = fitted(**settings, n_passes=3, runtime=Runtime(executor=Processes(2))).owners()
     journal = MemoryJournal()
-    fitted(**settings, sweeps=1, runtime=Runtime(checkpoint=journal))
-    resumed = fitted(**settings, sweeps=3, runtime=Runtime(checkpoint=journal)).owners()
+    fitted(**settings, n_passes=1, runtime=Runtime(checkpoint=journal))
+    resumed = fitted(**settings, n_passes=3, runtime=Runtime(checkpoint=journal)).owners()
     for other in (elsewhere, resumed):
         assert np.array_equal(other.values, once.values)
         assert np.array_equal(other.standard_errors, once.standard_errors)
@@ -78,16 +78,17 @@ def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
 
 def test_a_checkpoint_with_other_owners_is_another_run():
     journal = MemoryJournal()
-    fitted(design=Permutations(2), sweeps=1, random_state=0, runtime=Runtime(checkpoint=journal))
+    fitted(sampler=Permutations(2), n_passes=1, random_state=0, runtime=Runtime(checkpoint=journal))
     with pytest.raises(ValueError, match="owners"):
         fitted(
             Owners(X).assign("ann", columns=NAMES[0]),
-            design=Permutations(2), sweeps=1, random_state=0, runtime=Runtime(checkpoint=journal),
+            sampler=Permutations(2), n_passes=1, random_state=0,
+            runtime=Runtime(checkpoint=journal),
         )  # fmt: skip
 
 
 def test_sums_are_saved_and_merged(tmp_path):
-    runs = [fitted(design=Permutations(2), sweeps=2, random_state=s) for s in (0, 1)]
+    runs = [fitted(sampler=Permutations(2), n_passes=2, random_state=s) for s in (0, 1)]
     runs[0].save(tmp_path / "one")
     again = load(tmp_path / "one")
     assert np.array_equal(again.owners().values, runs[0].owners().values)
@@ -144,6 +145,6 @@ def test_few_sweeps_never_tell_that_the_choice_of_validation_rows_does_not_matte
     owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])
     exact = KNNValuer(3).fit(**data, owners=owners).valuation_.owners().validation_errors
     for seed in range(20):
-        valuer = KNNValuer(3, design=Permutations(1), sweeps=2, random_state=seed)
+        valuer = KNNValuer(3, sampler=Permutations(1), n_passes=2, random_state=seed)
         told = valuer.fit(**data, owners=owners).valuation_.owners().validation_errors
         assert (told > 0.4 * exact).all()

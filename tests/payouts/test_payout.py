@@ -521,7 +521,7 @@ def test_labels_that_play_need_no_agreed_share():
 def test_who_holds_labels_alone_takes_no_known_errors_away():
     owners = Owners(WINE).assign("ann", columns=WINE.columns[0])
     owners = owners.assign("bob", columns=WINE.columns[1:])
-    settings = {"design": Permutations(2), "sweeps": 3, "random_state": 0}
+    settings = {"sampler": Permutations(2), "n_passes": 3, "random_state": 0}
     valuation = KNNValuer(3, **settings).fit(WINE, LABELS, owners=owners).valuation_
     plain = split_revenue(valuation, owners, amount="1", policy=Policy(gate="off"))
     shared = split_revenue(

@@ -18,7 +18,7 @@ from cellworth import (
 from cellworth.payouts.replay import restore_sharded_owners
 from sharded_tables import write
 
-VALUER = KNNValuer(5, random_state=0, sweeps=2)
+VALUER = KNNValuer(5, random_state=0, n_passes=2)
 BANKS = {"north": (0, 200), "east": (200, 350), "south": (350, 600), "west": (600, 900)}
 
 
@@ -106,7 +106,7 @@ def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
 
 def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):
     *_, data = audit
-    mine, other = (KNNValuer(k, random_state=0, sweeps=2).fit(**data).valuation_ for k in (5, 4))
+    mine, other = (KNNValuer(k, random_state=0, n_passes=2).fit(**data).valuation_ for k in (5, 4))
     forged = replace(other, provenance=mine.provenance)
     split_revenue(forged, four_banks(data["X"]), amount="9.00", policy=Policy(gate="off")).save(
         tmp_path / "audit"

@@ -172,8 +172,8 @@ def test_rounds_of_sweeps_whose_error_is_not_known_yet_are_left_out():
     X, seen = normal(30, 8), []
     valuer = KNNValuer(
         2,
-        design=LeverageSubsets(40),
-        sweeps=4,
+        sampler=LeverageSubsets(40),
+        n_passes=4,
         random_state=0,
         runtime=Runtime(on_round=seen.append),
     )

@@ -44,7 +44,7 @@ GROUPS = {"row_groups": np.arange(40) // 14, "column_groups": [0, 0, 1, 2]}
 
 def neighbours(folder, fit=GOOD, partition=None, **settings):
     asked = {
-        "n_neighbors": 3, "design": Permutations(2), "sweeps": 15, "random_state": 5,
+        "n_neighbors": 3, "sampler": Permutations(2), "n_passes": 15, "random_state": 5,
     }  # fmt: skip
     return KNNValuer(**(asked | settings), runtime=Runtime(Serial(), folder, partition)).fit(**fit)
 
@@ -376,8 +376,8 @@ OTHERS = {
 }
 OTHERS_OF_ONE = {
     ("knn", "number of neighbours"): {"n_neighbors": 4},
-    ("knn", "design"): {"design": Permutations(3)},
-    ("knn", "kind of design"): {"design": LeverageSubsets(8)},
+    ("knn", "design"): {"sampler": Permutations(3)},
+    ("knn", "kind of design"): {"sampler": LeverageSubsets(8)},
     ("knn", "kind of column"): {"kinds": {"d": "categorical"}},
     ("knn", "column of text"): {"fit": GOOD | {"X": X.astype({"d": str})}},
     ("knn", "column of categories"): {"fit": GOOD | {"X": X.astype({"d": "category"})}},
@@ -385,7 +385,7 @@ OTHERS_OF_ONE = {
     ("knn", "playing labels"): {"value_labels": True},
     ("monte carlo", "parameter of the model"): {"model": GaussianNB(var_smoothing=1e-3)},
     ("monte carlo", "model"): {"model": Mended()},
-    ("monte carlo", "design"): {"design": PlainGrids()},
+    ("monte carlo", "design"): {"estimator": PlainGrids()},
     ("monte carlo", "scoring"): {"scoring": "neg_log_loss"},
     ("monte carlo", "policy"): {"empty": "zero"},
     ("monte carlo", "repeats"): {"n_repeats": 2},
@@ -448,8 +448,8 @@ def test_another_release_of_the_same_algorithm_goes_on(halfway, monkeypatch):
 def play(folder, n_tasks):
     """Values of a small game, without kernels."""
     game = TableGame(np.arange(64.0).reshape(8, 8) ** 0.5)
-    run = {"stop": AfterTasks(n_tasks), "random_state": 0, "executor": Serial()}
-    return value_game(game, checkpoint=folder, progress=False, **run)
+    run = {"stop": AfterTasks(n_tasks), "random_state": 0}
+    return value_game(game, runtime=Runtime(Serial(), folder), **run)
 
 
 IN_ANOTHER_SOURCE = """
@@ -459,12 +459,12 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 
 import cellworth
-from cellworth import AfterTasks, Serial, TableGame, value_game
+from cellworth import AfterTasks, Runtime, Serial, TableGame, value_game
 
 assert cellworth.__doc__.startswith("Reworded")
 game = TableGame(np.arange(64.0).reshape(8, 8) ** 0.5)
-run = {"stop": AfterTasks(5), "random_state": 0, "executor": Serial()}
-found = value_game(game, checkpoint=sys.argv[2], progress=False, **run)
+run = {"stop": AfterTasks(5), "random_state": 0}
+found = value_game(game, runtime=Runtime(Serial(), sys.argv[2]), **run)
 print(found.values.tobytes().hex())
 """
 
@@ -502,10 +502,10 @@ def test_a_distance_of_the_same_name_and_other_code_is_not_let_in(tmp_path):
         return (a - b) ** 4
 
     changed.__name__, changed.__qualname__ = near.__name__, near.__qualname__
-    neighbours(tmp_path, kinds={"a": near}, sweeps=1)
-    neighbours(tmp_path, kinds={"a": near}, sweeps=2)
+    neighbours(tmp_path, kinds={"a": near}, n_passes=1)
+    neighbours(tmp_path, kinds={"a": near}, n_passes=2)
     with pytest.raises(ValueError, match="holds another run: its ") as error:
-        neighbours(tmp_path, kinds={"a": changed}, sweeps=3)
+        neighbours(tmp_path, kinds={"a": changed}, n_passes=3)
     the_sentence(error)
 
 

@@ -260,8 +260,8 @@ def neighbours(folder):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     valuer = KNNValuer(
-        design=Permutations(1),
-        sweeps=4,
+        sampler=Permutations(1),
+        n_passes=4,
         random_state=0,
         runtime=Runtime(executor=Serial(), checkpoint=folder),
     )

@@ -39,7 +39,7 @@ DESIGNS = [CentredGrids(), PlainGrids(), GaussianProcess()]
 
 def run(budget=1, design=None, game=GAME, **settings):
     given = {"stop": AfterUtilities(budget), "random_state": 0} | settings
-    return value_game(game, design=design, **given)
+    return value_game(game, estimator=design, **given)
 
 
 class Slow(TableGame):
@@ -261,7 +261,7 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6
         # 50 utilities for each of 24 blocks cover all coalitions.
         (MonteCarloValuer(GaussianNB()), "centred grids, then all", 63 * 15, 70),
         (
-            MonteCarloValuer(GaussianNB(), design=GaussianProcess(), stop=AfterUtilities(10**6)),
+            MonteCarloValuer(GaussianNB(), estimator=GaussianProcess(), stop=AfterUtilities(10**6)),
             "gaussian process, then all", 63 * 15, 32,
         ),
         (MonteCarloValuer(GaussianNB(), stop=AfterTasks(10)), "centred grids", 700, 70),

@@ -220,7 +220,7 @@ def test_labels_are_valued_as_one_more_column(n_classes, empty, design):
     problem = small_problem(4, n_classes=n_classes)
     game = LabelGame(KNNGame(*problem, n_neighbors=2, empty=empty))
     truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
-    valuer = KNNValuer(2, value_labels=True, empty=empty, design=design, sweeps=1)
+    valuer = KNNValuer(2, value_labels=True, empty=empty, sampler=design, n_passes=1)
     valuation = fit(valuer, problem)
     assert valuation.column_labels.tolist() == ["c0", "c1", "c2", "(label)"]
     np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
@@ -266,7 +266,7 @@ def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
     every = set(range(n_columns))
     whole = row_values_on(problem, sorted(every), **rows)
     without = [row_values_on(problem, sorted(every - {j}), **rows) for j in every]
-    valuer = KNNValuer(3, design=design, column_semivalue=LeaveOneOut(), **settings)
+    valuer = KNNValuer(3, sampler=design, column_semivalue=LeaveOneOut(), **settings)
     valuation = fit(valuer, problem)
     truth = whole[:, None] - np.column_stack(without)
     np.testing.assert_allclose(valuation.values[:, :n_columns], truth, rtol=0, atol=1e-13)
@@ -281,7 +281,7 @@ def test_a_design_with_as_many_coalitions_as_there_are_is_exact():
         valuer = KNNValuer(column_semivalue=semivalue)
         exact = fit(valuer, problem)
         # Five orders of four columns have 16 prefixes, all coalitions are 15.
-        orders = fit(valuer.set_params(design=Permutations(5)), problem)
+        orders = fit(valuer.set_params(sampler=Permutations(5)), problem)
         assert orders.status == exact.status == "exact"
         np.testing.assert_array_equal(orders.values, exact.values)
 
@@ -289,7 +289,7 @@ def test_a_design_with_as_many_coalitions_as_there_are_is_exact():
 @pytest.mark.parametrize("design", DESIGNS, ids=repr)
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 def test_values_add_up(design, empty):
-    valuer = KNNValuer(design=design, empty=empty, sweeps=3, random_state=0)
+    valuer = KNNValuer(sampler=design, empty=empty, n_passes=3, random_state=0)
     valuation = fit(valuer, larger_problem())
     assert abs(valuation.efficiency_residual) < 1e-12
     assert valuation.total == pytest.approx(valuation.values.sum(), abs=1e-12)
@@ -299,7 +299,7 @@ def test_values_add_up(design, empty):
 def test_shuffling_rows_permutes_the_values(design):
     X, y, X_val, y_val = larger_problem()
     order = np.random.default_rng(5).permutation(len(y))
-    valuer = KNNValuer(design=design, sweeps=2, random_state=0)
+    valuer = KNNValuer(sampler=design, n_passes=2, random_state=0)
     values = fit(valuer, (X, y, X_val, y_val)).values
     moved = fit(valuer, (X.iloc[order], y[order], X_val, y_val)).values
     np.testing.assert_allclose(moved, values[order], rtol=0, atol=1e-13)
@@ -308,7 +308,7 @@ def test_shuffling_rows_permutes_the_values(design):
 def test_shuffling_columns_permutes_exact_values():
     X, y, X_val, y_val = larger_problem()
     order = np.random.default_rng(5).permutation(X.shape[1])
-    valuer = KNNValuer(design=AllSubsets())
+    valuer = KNNValuer(sampler=AllSubsets())
     values = fit(valuer, (X, y, X_val, y_val)).values
     moved = fit(valuer, (X.iloc[:, order], y, X_val.iloc[:, order], y_val)).values
     np.testing.assert_allclose(moved, values[:, order], rtol=0, atol=1e-13)
@@ -318,7 +318,7 @@ def test_shuffling_columns_permutes_exact_values():
 def test_duplicate_rows_get_equal_values(design):
     X, y, X_val, y_val = larger_problem()
     X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
-    values = fit(KNNValuer(design=design, sweeps=2, random_state=0), (X, y, X_val, y_val)).values
+    values = fit(KNNValuer(sampler=design, n_passes=2, random_state=0), (X, y, X_val, y_val)).values
     np.testing.assert_allclose(values[:60], values[60:], rtol=0, atol=1e-15)
 
 
@@ -334,7 +334,7 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
     X, y, X_val, y_val = larger_problem()
     if n_classes is None:
         y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
-    valuer = KNNValuer(design=LeverageSubsets(24), sweeps=3, random_state=0)
+    valuer = KNNValuer(sampler=LeverageSubsets(24), n_passes=3, random_state=0)
     bits = set()
     for executor in (Serial(), Threads(1), Threads(2), Threads(3)):
         valuation = fit(valuer.set_params(runtime=Runtime(executor=executor)), (X, y, X_val, y_val))
@@ -345,7 +345,7 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
 
 @pytest.mark.slow
 def test_processes_give_the_same_bits_too():
-    valuer = KNNValuer(design=Permutations(1), sweeps=2, random_state=0)
+    valuer = KNNValuer(sampler=Permutations(1), n_passes=2, random_state=0)
     here, there = (
         fit(valuer.set_params(runtime=Runtime(executor=executor)), larger_problem())
         for executor in (Serial(), Processes(2))
@@ -355,7 +355,7 @@ def test_processes_give_the_same_bits_too():
 
 def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
     cut_small(monkeypatch)
-    valuer = KNNValuer(design=LeverageSubsets(24), sweeps=3, random_state=0)
+    valuer = KNNValuer(sampler=LeverageSubsets(24), n_passes=3, random_state=0)
     whole = fit(valuer, larger_problem())
     journal = MemoryJournal()
     n_tasks = whole.provenance.sessions[0].tasks
@@ -376,8 +376,8 @@ def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
 )
 def test_estimates_agree_with_exact_values_by_their_own_errors(design):
     problem = larger_problem(n_columns=8)
-    exact = fit(KNNValuer(design=AllSubsets()), problem)
-    seen = fit(KNNValuer(design=design, sweeps=60, random_state=1), problem)
+    exact = fit(KNNValuer(sampler=AllSubsets()), problem)
+    seen = fit(KNNValuer(sampler=design, n_passes=60, random_state=1), problem)
     for mine, truth in ((seen.rows(), exact.rows()), (seen.columns(), exact.columns())):
         z = (mine.values - truth.values) / np.maximum(mine.standard_errors, 1e-12)
         assert np.abs(z).max() < 4.5
@@ -388,14 +388,14 @@ def test_estimates_agree_with_exact_values_by_their_own_errors(design):
 
 def test_row_sums_are_exact_without_any_sampling_error():
     problem = larger_problem(n_columns=8)
-    exact = fit(KNNValuer(design=AllSubsets()), problem)
-    seen = fit(KNNValuer(design=LeverageSubsets(), sweeps=2, random_state=1), problem)
+    exact = fit(KNNValuer(sampler=AllSubsets()), problem)
+    seen = fit(KNNValuer(sampler=LeverageSubsets(), n_passes=2, random_state=1), problem)
     np.testing.assert_allclose(seen.rows().values, exact.rows().values, atol=1e-13)
 
 
 def test_the_error_of_the_choice_of_queries_is_that_of_a_bootstrap():
     X, y, X_val, y_val = larger_problem(n_columns=4)
-    valuation = fit(KNNValuer(design=AllSubsets()), (X, y, X_val, y_val))
+    valuation = fit(KNNValuer(sampler=AllSubsets()), (X, y, X_val, y_val))
     single = np.array([value_one(X, y, X_val, y_val, query) for query in range(40)])
     draws = np.random.default_rng(0).integers(0, 40, (4000, 40))
     bootstrap = single[draws].mean(axis=1).std(axis=0)
@@ -413,19 +413,19 @@ def value_one(X, y, X_val, y_val, query):
 
 def test_sampled_coalitions_hardly_change_the_error_of_the_choice_of_queries():
     problem = larger_problem(n_columns=6)
-    exact = fit(KNNValuer(design=AllSubsets()), problem).validation_errors
-    seen = fit(KNNValuer(design=Permutations(1), sweeps=40, random_state=0), problem)
+    exact = fit(KNNValuer(sampler=AllSubsets()), problem).validation_errors
+    seen = fit(KNNValuer(sampler=Permutations(1), n_passes=40, random_state=0), problem)
     ratio = seen.validation_errors / exact
     assert 0.8 < np.median(ratio) < 1.2
 
 
 def test_a_rule_on_errors_ends_a_run_between_sweeps():
     problem = larger_problem(n_columns=8)
-    loose = KNNValuer(design=Permutations(1), stop=StandardErrorBelow(1e-3), random_state=0)
+    loose = KNNValuer(sampler=Permutations(1), stop=StandardErrorBelow(1e-3), random_state=0)
     valuation = fit(loose, problem)
     assert np.nanmax(valuation.standard_errors) <= 1e-3
     assert valuation.counts.max() > 10
-    assert fit(loose.set_params(sweeps=4), problem).counts.max() == 4
+    assert fit(loose.set_params(n_passes=4), problem).counts.max() == 4
 
 
 # what comes in, what comes out ------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_a_rule_on_errors_ends_a_run_between_sweeps():
 
 def test_every_row_is_valued_by_queries_that_it_did_not_train_with():
     X, y, _, _ = larger_problem()
-    times = KNNValuer(design=AllSubsets(), cv=TimeSeriesSplit(3)).fit(X, y).valuation_
+    times = KNNValuer(sampler=AllSubsets(), cv=TimeSeriesSplit(3)).fit(X, y).valuation_
     # The last fifteen rows never train: nothing was learned from them.
     assert np.all(times.values[45:] == 0.0)
     assert np.all(times.rows().values[:15] != 0.0)
@@ -464,7 +464,7 @@ def test_polars_and_arrow_tables_give_the_values_of_pandas():
 
 def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
     cut_small(monkeypatch)
-    valuer = KNNValuer(design=Permutations(1), sweeps=4, stop=AfterTasks(2), random_state=0)
+    valuer = KNNValuer(sampler=Permutations(1), n_passes=4, stop=AfterTasks(2), random_state=0)
     with pytest.warns(UserWarning, match=r"broken off after \d+ of 40 validation rows"):
         part = fit(valuer, larger_problem())
     assert part.status == "interrupted"
@@ -481,7 +481,7 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
         y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
     owners = Owners(X).assign("ann", columns=["c0", "c1"]).assign("bob", columns="c2")
     journal = MemoryJournal()
-    valuer = KNNValuer(design=AllSubsets(), runtime=Runtime(checkpoint=journal))
+    valuer = KNNValuer(sampler=AllSubsets(), runtime=Runtime(checkpoint=journal))
     for n_tasks in (2, 7, 20):
         # The second and third go on where the one before ended.
         with pytest.warns(UserWarning, match="of 40 validation rows") as told:
@@ -491,7 +491,7 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
         n_done = int(str(told[0].message).split(" of 40")[0].split()[-1])
         _, done = in_fair_order([np.zeros(40, dtype=np.intp)])
         some = X_val.iloc[done[:n_done]], y_val[done[:n_done]]
-        whole = fit(KNNValuer(design=AllSubsets()), (X, y, *some), owners=owners)
+        whole = fit(KNNValuer(sampler=AllSubsets()), (X, y, *some), owners=owners)
         np.testing.assert_allclose(part.moments.mean, whole.moments.mean, atol=1e-13)
         np.testing.assert_allclose(part.validation, whole.validation, atol=1e-13)
         np.testing.assert_allclose(
@@ -588,7 +588,7 @@ def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told
             signal.raise_signal(signal.SIGINT)
 
     valuer = KNNValuer(
-        design=Permutations(1), sweeps=9, random_state=0, runtime=Runtime(on_round=stop)
+        sampler=Permutations(1), n_passes=9, random_state=0, runtime=Runtime(on_round=stop)
     )
     with pytest.warns(UserWarning, match=f"broken off after {told}"):
         fit(valuer, larger_problem())
@@ -597,9 +597,9 @@ def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told
 def test_the_default_looks_at_all_subsets_where_that_is_quick():
     small = fit(KNNValuer(), larger_problem())
     assert small.status == "exact"
-    wide = fit(KNNValuer(sweeps=2, random_state=0), larger_problem(n_columns=21))
+    wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
     assert wide.provenance.method["design"] == "LeverageSubsets(coalitions=None)"
-    other = KNNValuer(sweeps=1, random_state=0, column_semivalue=Beta(2, 1))
+    other = KNNValuer(n_passes=1, random_state=0, column_semivalue=Beta(2, 1))
     assert "Permutations" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
 
 
@@ -628,7 +628,7 @@ def test_a_saved_valuation_keeps_the_errors_of_the_choice_of_queries(tmp_path):
 def test_labels_join_columns_that_have_numbers_for_names(columns, tmp_path):
     X, y, X_val, y_val = larger_problem()
     X.columns = X_val.columns = range(7)
-    valuer = KNNValuer(value_labels=True, design=AllSubsets())
+    valuer = KNNValuer(value_labels=True, sampler=AllSubsets())
     valuation = fit(valuer, (X, y, X_val, y_val), column_groups=columns)
     assert valuation.column_labels[-1] == "(label)"
     assert valuation.blocks.columns.grouped == (columns is not None)
@@ -650,7 +650,7 @@ def squares(a, b):
 def test_a_journal_tells_apart_how_columns_are_understood():
     rng = np.random.default_rng(0)
     X, y = pd.DataFrame({"a": rng.integers(0, 2, 40), "b": rng.normal(size=40)}), np.arange(40) % 2
-    base = KNNValuer(design=Permutations(1), sweeps=1, random_state=0, cv=2)
+    base = KNNValuer(sampler=Permutations(1), n_passes=1, random_state=0, cv=2)
     for one, other in (
         ({"kinds": {"b": lambda p, q: abs(p - q)}}, {"kinds": {"b": squares}}),
         ({"kinds": {"b": lambda p, q: abs(p - q)}}, {"kinds": {"b": lambda p, q: (p - q) ** 2}}),
@@ -670,7 +670,7 @@ def test_a_journal_tells_apart_how_columns_are_understood():
 
 def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():
     problem = larger_problem()
-    valuer = KNNValuer(design=Permutations(1), sweeps=5)
+    valuer = KNNValuer(sampler=Permutations(1), n_passes=5)
     one, other = (fit(valuer.set_params(random_state=seed), problem) for seed in (1, 2))
     merged, swapped = one.merge(other), other.merge(one)
     assert merged.counts.max() == 10
@@ -680,7 +680,7 @@ def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():
 
 @pytest.mark.parametrize("kind", [LeverageSubsets, QuadratureSubsets])
 def test_a_design_of_all_coalitions_is_exact(kind):
-    valuation = fit(KNNValuer(design=kind(127)), larger_problem())
+    valuation = fit(KNNValuer(sampler=kind(127)), larger_problem())
     assert valuation.status == "exact"
     assert np.array_equal(valuation.values, fit(KNNValuer(), larger_problem()).values)
 
@@ -700,7 +700,7 @@ def test_a_column_of_mixed_objects_is_of_one_kind_in_all_folds():
 
 def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():
     table, y = larger_problem()[:2]
-    valuer = KNNValuer(sweeps=1, random_state=0).fit(table, y)
+    valuer = KNNValuer(n_passes=1, random_state=0).fit(table, y)
     with pytest.raises(ValueError, match="y has"):
         valuer.fit(table, y[:-1])
     assert not [name for name in vars(valuer) if name.endswith("_")]

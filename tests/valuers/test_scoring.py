@@ -96,7 +96,7 @@ def test_ties_are_averaged_over_all_orders_of_rows():
 
 def test_agreement_is_not_accuracy_on_wine():
     X, y = load_wine(return_X_y=True)
-    settings = {"design": LeverageSubsets(), "sweeps": 1, "random_state": 0}
+    settings = {"sampler": LeverageSubsets(), "n_passes": 1, "random_state": 0}
     valuation = KNNValuer(5, **settings).fit(X, y).valuation_
     assert round(valuation.score, 3) == 0.917
     assert round(valuation.scores.accuracy, 3) == 0.949
@@ -127,7 +127,7 @@ def small_tasks(monkeypatch):
 
 def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch):
     small_tasks(monkeypatch)
-    settings = {"design": Permutations(1), "sweeps": 3, "random_state": 0}
+    settings = {"sampler": Permutations(1), "n_passes": 3, "random_state": 0}
     with pytest.warns(UserWarning, match="broken off"):
         part = fitted(problem(), stop=AfterTasks(3), **settings)
     whole = fitted(problem(), **settings)
@@ -140,7 +140,7 @@ def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch)
 
 def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch):
     small_tasks(monkeypatch)
-    settings = {"design": Permutations(1), "sweeps": 2, "random_state": 0}
+    settings = {"sampler": Permutations(1), "n_passes": 2, "random_state": 0}
     given, journal = problem(n_classes=3), MemoryJournal()
     whole = fitted(given, **settings)
     assert fitted(given, runtime=Runtime(executor=Threads(3)), **settings).scores == whole.scores
@@ -150,7 +150,7 @@ def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch)
 
 
 def test_scores_are_saved_loaded_and_merged(tmp_path):
-    settings = {"design": Permutations(1), "sweeps": 2}
+    settings = {"sampler": Permutations(1), "n_passes": 2}
     one, other = (fitted(problem(), random_state=seed, **settings) for seed in (0, 1))
     one.save(tmp_path / "values")
     assert load(tmp_path / "values").scores == one.scores
@@ -162,12 +162,12 @@ def test_votes_of_more_than_two_classes_are_not_known_of_shards(tmp_path):
     given = problem(n_classes=3)
     table = pd.DataFrame(given["X"]).add_prefix("x").assign(label=given["y"])
     table.to_parquet(tmp_path / "rows.parquet", row_group_size=60)
-    valuer = KNNValuer(5, design=Permutations(1), sweeps=1, random_state=0)
+    valuer = KNNValuer(5, sampler=Permutations(1), n_passes=1, random_state=0)
     sharded = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
     names = [f"x{j}" for j in range(4)]
     judges = {"X_val": pd.DataFrame(given["X_val"], columns=names), "y_val": given["y_val"]}
     found = valuer.fit(sharded, **judges).valuation_
-    whole = fitted(given, design=Permutations(1), sweeps=1, random_state=0).scores
+    whole = fitted(given, sampler=Permutations(1), n_passes=1, random_state=0).scores
     assert math.isnan(found.scores.accuracy)
     assert found.scores.majority == whole.majority
     assert found.scores.n_validation_rows == 40

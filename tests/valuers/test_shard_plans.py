@@ -32,8 +32,8 @@ def table(folder, n_shards=8):
 
 def valuer(**settings):
     settings = {
-        "design": Permutations(1),
-        "sweeps": 2,
+        "sampler": Permutations(1),
+        "n_passes": 2,
         "runtime": Runtime(executor=Serial()),
         **settings,
     }
@@ -42,7 +42,7 @@ def valuer(**settings):
 
 def plan(**settings):
     settings = {
-        "n_shards": 100, "n_workers": 10, "n_queries": 1000, "n_coalitions": 50, "sweeps": 2,
+        "n_shards": 100, "n_workers": 10, "n_queries": 1000, "n_coalitions": 50, "n_passes": 2,
         "n_rounds": 16, "core_seconds": {"passes over the rows": 7e4, SERIAL: 50.0},
         "pair_bytes": 1e4, "near_bytes": 0.0, "run_bytes": 1e7, "summary_bytes": 1e6,
         "row_bytes": 800, "base_bytes": 5e8, "disk_bytes": 1e11, "on_cluster": True, **settings,
@@ -96,8 +96,10 @@ def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
 
 @pytest.mark.parametrize("sweeps", [1, 2])
 def test_files_are_as_large_as_planned(folder, judges, tmp_path, sweeps):
-    found = valuer(sweeps=sweeps).plan(table(folder), **judges)
-    valuer(sweeps=sweeps, runtime=Runtime(checkpoint=tmp_path / "run")).fit(table(folder), **judges)
+    found = valuer(n_passes=sweeps).plan(table(folder), **judges)
+    valuer(n_passes=sweeps, runtime=Runtime(checkpoint=tmp_path / "run")).fit(
+        table(folder), **judges
+    )
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert size == pytest.approx(found.disk_bytes, rel=0.2)
 
@@ -120,11 +122,11 @@ def test_a_plan_needs_validation_rows(folder):
 @pytest.mark.slow
 def test_core_seconds_are_right_within_a_factor_of_three(folder, judges):
     began = time.process_time()
-    found = valuer(sweeps=6).plan(table(folder), **judges)
+    found = valuer(n_passes=6).plan(table(folder), **judges)
     assert time.process_time() - began < 20
     valuer().fit(table(folder), **judges)
     began = time.process_time()
-    valuer(sweeps=6).fit(table(folder), **judges)
+    valuer(n_passes=6).fit(table(folder), **judges)
     spent = time.process_time() - began
     assert 1 / 3 < spent / (3600 * found.core_hours) < 3
 
@@ -144,7 +146,7 @@ def test_bytes_between_workers_are_as_planned(folder):
         distributed.Client(cluster) as client,
     ):
         found, (between, to_driver, *_) = counted(
-            client, Counting(client), table(folder), N_QUERIES, design=Permutations(1)
+            client, Counting(client), table(folder), N_QUERIES, sampler=Permutations(1)
         )
     assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
     # Neither rows nor states, nor all worths at once.

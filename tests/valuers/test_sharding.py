@@ -69,7 +69,7 @@ def table(folder, n_shards=4):
 
 
 def valuer(**settings):
-    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0, **settings}
+    settings = {"sampler": Permutations(1), "n_passes": 1, "random_state": 0, **settings}
     return KNNValuer(5, ranking=RankBins(100), **settings)
 
 
@@ -91,10 +91,10 @@ def same(sharded, whole):
 
 SETTINGS = [
     {},
-    {"sweeps": 3},
-    {"design": LeverageSubsets(24), "sweeps": 2},
-    {"design": QuadratureSubsets(20)},
-    {"value_labels": True, "design": Permutations(2)},
+    {"n_passes": 3},
+    {"sampler": LeverageSubsets(24), "n_passes": 2},
+    {"sampler": QuadratureSubsets(20)},
+    {"value_labels": True, "sampler": Permutations(2)},
     {"empty": "zero", "scoring": "balanced_neighbor_agreement"},
     {"row_semivalue": Banzhaf()},
     {"kinds": {"count": "categorical"}, "scale": "std"},
@@ -114,8 +114,8 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
     ids=repr,
 )
 def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
-    settings = {"sweeps": 2, "runtime": Runtime(executor=executor)}
-    whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
+    settings = {"n_passes": 2, "runtime": Runtime(executor=executor)}
+    whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
     same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
 
 
@@ -123,7 +123,7 @@ def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, ex
 def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
     X, y = rows(n_rows, 2)
     X.assign(label=y).to_parquet(tmp_path / "rows.parquet", row_group_size=25)
-    settings = {"design": LeverageSubsets(24), "sweeps": 2, "random_state": 0}
+    settings = {"sampler": LeverageSubsets(24), "n_passes": 2, "random_state": 0}
     few = KNNValuer(5, ranking=RankBins(80), **settings)
     whole = few.fit(X, y, **JUDGES).valuation_
     same(few.fit(table(tmp_path, 3), **JUDGES).valuation_, whole)
@@ -134,7 +134,7 @@ def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
 
 
 def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
-    settings = {"design": None, "sweeps": None, "column_semivalue": LeaveOneOut()}
+    settings = {"sampler": None, "n_passes": None, "column_semivalue": LeaveOneOut()}
     settings |= {"value_labels": True, "random_state": None}
     whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
     sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
@@ -159,8 +159,8 @@ def small_rounds(monkeypatch):
 
 def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
     with small_rounds(monkeypatch):
-        whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
-        sharded = valuer(sweeps=2).fit(table(folder), **JUDGES).valuation_
+        whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+        sharded = valuer(n_passes=2).fit(table(folder), **JUDGES).valuation_
     assert sharded.provenance.sessions[0].tasks > 4
     same(sharded, whole)
 
@@ -169,8 +169,8 @@ def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     with small_rounds(monkeypatch):
         settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
         once = valuer(**settings).fit(table(folder), **JUDGES).valuation_
-        more = valuer(sweeps=3, **settings).fit(table(folder), **JUDGES).valuation_
-        whole = valuer(sweeps=3).fit(X, Y, **JUDGES).valuation_
+        more = valuer(n_passes=3, **settings).fit(table(folder), **JUDGES).valuation_
+        whole = valuer(n_passes=3).fit(X, Y, **JUDGES).valuation_
     assert once.provenance.sessions[0].tasks * 3 == more.provenance.sessions[0].tasks
     same(more, whole)
 
@@ -197,7 +197,7 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
         words = "of 30 validation rows" if in_first_sweep else "broken off after 1 sweep; status"
         with pytest.warns(UserWarning, match=words):
             kept = (
-                valuer(sweeps=3, runtime=Runtime(executor=Serial()))
+                valuer(n_passes=3, runtime=Runtime(executor=Serial()))
                 .fit(table(folder), **JUDGES)
                 .valuation_
             )
@@ -207,7 +207,7 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
 
 @pytest.mark.parametrize("scoring", ["neighbor_agreement", "balanced_neighbor_agreement"])
 def test_shards_that_are_broken_off_are_as_sure_as_memory(folder, scoring, monkeypatch):
-    settings = {"design": AllSubsets(), "scoring": scoring, "executor": Serial()}
+    settings = {"sampler": AllSubsets(), "scoring": scoring, "runtime": Runtime(Serial())}
     monkeypatch.setattr("cellworth.valuers.sharding.KNNShardAlgorithm", Signalled)
     monkeypatch.setattr(Signalled, "moment", 3)
     with small_rounds(monkeypatch):
@@ -310,7 +310,7 @@ def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
 def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     some = X[:n_rows].assign(label=Y[:n_rows])
     some.to_parquet(tmp_path / "rows.parquet", row_group_size=max(n_rows // 3, 1))
-    settings = {"design": Permutations(1), "sweeps": 1, "random_state": 0}
+    settings = {"sampler": Permutations(1), "n_passes": 1, "random_state": 0}
     n_neighbors = min(n_rows - 1, 5)
     whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
     cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
@@ -426,10 +426,10 @@ def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
     log = Log(tmp_path / "log")
     killer = Killer(log, [6], doing=doing)
     with small_rounds(monkeypatch), survivor.cluster(2) as client:
-        whole = valuer(sweeps=2).fit(X, Y, **JUDGES).valuation_
+        whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
         killer.start()
         settings = {
-            "sweeps": 2,
+            "n_passes": 2,
             "runtime": Runtime(executor=Dask(client), checkpoint=tmp_path / "run"),
         }
         sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_

@@ -25,20 +25,20 @@ def test_a_plan_counts_the_rankings_of_the_run():
 
 def test_sweeps_multiply_what_is_ranked():
     X, y = table(60, 6)
-    asked = {"design": LeverageSubsets(20), "random_state": 0}
-    plan = KNNValuer(3, sweeps=3, **asked).plan(X, y)
-    tally = KNNValuer(3, sweeps=3, **asked).fit(X, y).valuation_.provenance.tally
+    asked = {"sampler": LeverageSubsets(20), "random_state": 0}
+    plan = KNNValuer(3, n_passes=3, **asked).plan(X, y)
+    tally = KNNValuer(3, n_passes=3, **asked).fit(X, y).valuation_.provenance.tally
     # A draw may hold a coalition more than was asked for.
     assert plan.utilities == pytest.approx(tally.utilities, rel=0.1)
 
 
 def test_a_rule_alone_sets_no_number_but_a_time():
     X, y = table(60, 6)
-    valuer = KNNValuer(3, design=LeverageSubsets(20), stop=AfterSeconds(7))
+    valuer = KNNValuer(3, sampler=LeverageSubsets(20), stop=AfterSeconds(7))
     plan = valuer.plan(X, y)
     assert plan.utilities == math.inf
     assert plan.seconds == 7
-    tasks = KNNValuer(3, design=LeverageSubsets(20), stop=AfterTasks(2)).plan(X, y)
+    tasks = KNNValuer(3, sampler=LeverageSubsets(20), stop=AfterTasks(2)).plan(X, y)
     assert tasks.utilities == 2 * tasks.utilities_per_task
 
 

@@ -257,7 +257,7 @@ def test_estimates_have_the_validation_errors_of_exact_values(design, semivalue,
         "column_semivalue": semivalue,
         "runtime": Runtime(executor=Serial()),
     }
-    valuer = MonteCarloValuer(GaussianNB(), design=design, stop=stop, random_state=0, **given)
+    valuer = MonteCarloValuer(GaussianNB(), estimator=design, stop=stop, random_state=0, **given)
     estimated = valuer.fit(**DATA).valuation_
     exact = (
         EXACT if semivalue is None else ExactValuer(GaussianNB(), **given).fit(**DATA).valuation_
@@ -383,7 +383,7 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(design):
         columns = columns.assign(name, columns=[name])
     valuer = MonteCarloValuer(
         GaussianNB(),
-        design=design,
+        estimator=design,
         stop=AfterTasks(250),
         random_state=0,
         runtime=Runtime(executor=Serial()),

@@ -326,7 +326,7 @@ def _knn_valuer(request: Request, kinds: Any) -> KNNValuer:
         scoring=None if scoring is None else checked_scoring(scoring, "--scoring"),
         kinds=kinds,
         value_labels=request.labels,
-        sweeps=request.sweeps,
+        n_passes=request.sweeps,
         stop=_stop(request),
         random_state=request.seed,
         cv=request.cv,

@@ -227,7 +227,7 @@ def checked_estimator(design: Any, semivalues: Semivalues) -> Estimator:
         return BanzhafContrasts() if semivalues == (Banzhaf(), Banzhaf()) else JoiningPlayers()
     if not isinstance(design, Estimator):
         raise TypeError(
-            f"design is {design!r}; give CentredGrids(), PlainGrids(), GaussianProcess(), "
+            f"estimator is {design!r}; give CentredGrids(), PlainGrids(), GaussianProcess(), "
             "or None for the one that suits the semivalues."
         )
     return design

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from cellworth.blocks import Blocks
+from cellworth.estimates import Estimator
 from cellworth.games import Game
 from cellworth.runtime import Runtime, StoppingRule
 from cellworth.semivalues import Semivalue
@@ -20,14 +21,14 @@ def value_game(
     *,
     row_semivalue: Semivalue | None = None,
     column_semivalue: Semivalue | None = None,
-    design: Any = None,
+    estimator: Estimator | None = None,
     stop: StoppingRule | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     runtime: Runtime | None = None,
     max_utilities: int = MOST_UTILITIES,
 ) -> Valuation:
-    """Value every block of a game: exactly, or by Monte Carlo given a design or a stopping rule.
+    """Value every block of a game: exactly, or by Monte Carlo given an estimator or a rule.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def value_game(
         made from a table know their blocks.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
-    design, stop : default=None
+    estimator, stop : default=None
         Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
     random_state : int or None, default=None
         Seed of the random coalitions.
@@ -79,11 +80,13 @@ def value_game(
     )
     if settings.runtime.partition is not None:
         raise ValueError("partition is for valuers; value_game returns all values.")
-    if stop is None and design is None:
+    if stop is None and estimator is None:
         valued = exact_valuation(game, blocks, settings, max_utilities=max_utilities)
     else:
         seed = checked_seed(random_state, runtime)
-        valued = monte_carlo_valuation(game, blocks, settings, design=design, stop=stop, seed=seed)
+        valued = monte_carlo_valuation(
+            game, blocks, settings, estimator=estimator, stop=stop, seed=seed
+        )
     # Only partitions have none.
     return cast(Valuation, valued)
 

@@ -83,7 +83,7 @@ _INSTEAD = {
     "groups": "it is judged by X_val and y_val",
     "owners": "give them to split",
     "partition": "its shards are worked on by all workers of the executor",
-    "stop": "give a number of sweeps",
+    "stop": "give n_passes",
     "on_round": "leave it out",
 }
 
@@ -121,12 +121,12 @@ class KNNValuer(Valuer):
             default=None
         Neighbor agreement is the mean share of the K nearest rows that have the right label; None
         means that for classes, and the squared error for a numeric target.
-    design : SubsetDesign, default=None
+    sampler : SubsetDesign, default=None
         Coalitions of columns that each query is ranked on: ``AllSubsets()``,
         ``LeverageSubsets(n)``, ``QuadratureSubsets(n)`` or ``Permutations(n)``. None means all
         subsets where rows times queries times subsets are at most 2^31 (about half a minute on one
         core), and else ``LeverageSubsets()`` (``Permutations()`` for columns other than Shapley).
-        A design with as many coalitions as there are is replaced by all of them, which are exact;
+        A sampler with as many coalitions as there are is replaced by all of them, which are exact;
         leaving one column out takes but one more than there are columns.
     ranking : RankBins, default=None
         How rows are ranked by distance. None means exactly for up to 100,000 rows, and beyond
@@ -143,13 +143,13 @@ class KNNValuer(Valuer):
         With no columns all rows tie, or the utility is 0.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
-    sweeps : int, default=None
+    n_passes : int, default=None
         Passes over all queries, each with coalitions of its own; their spread gives the standard
         errors, which one sweep alone does not tell. None means 1 where all subsets are looked at,
         else as many as ``stop`` lets pass, and 10 where there is no such rule either.
     stop : StoppingRule, default=None
-        When the run is long enough, such as ``StandardErrorBelow(1e-4)``; with ``sweeps`` as well,
-        whichever comes first.
+        When the run is long enough, such as ``StandardErrorBelow(1e-4)``. With ``n_passes``,
+        whichever comes first ends the run.
     random_state : int or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
@@ -202,7 +202,7 @@ class KNNValuer(Valuer):
         n_neighbors: int = 5,
         *,
         scoring: KNNScoring | None = None,
-        design: SubsetDesign | None = None,
+        sampler: SubsetDesign | None = None,
         ranking: RankBins | None = None,
         scale: Scale = "robust",
         kinds: Mapping[Any, Kind | Distance] | None = None,
@@ -210,7 +210,7 @@ class KNNValuer(Valuer):
         empty: EmptyPolicy = "prior",
         row_semivalue: Semivalue | None = None,
         column_semivalue: Semivalue | None = None,
-        sweeps: int | None = None,
+        n_passes: int | None = None,
         stop: StoppingRule | None = None,
         random_state: Any = None,
         cv: Any = 5,
@@ -220,7 +220,7 @@ class KNNValuer(Valuer):
         """Keep the parameters; they are checked by ``fit``."""
         self.n_neighbors = n_neighbors
         self.scoring = scoring
-        self.design = design
+        self.sampler = sampler
         self.ranking = ranking
         self.scale = scale
         self.kinds = kinds
@@ -228,7 +228,7 @@ class KNNValuer(Valuer):
         self.empty = empty
         self.row_semivalue = row_semivalue
         self.column_semivalue = column_semivalue
-        self.sweeps = sweeps
+        self.n_passes = n_passes
         self.stop = stop
         self.random_state = random_state
         self.cv = cv
@@ -368,7 +368,9 @@ class KNNValuer(Valuer):
         """Questions about a table of ``n_rows`` rows, and how many sweeps."""
         judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
         questions = self._questions(judges, (n_rows, len(game.columns)), settings)
-        return questions, _checked_sweeps(self.sweeps, once=not questions.draws, limited=False) or 1
+        return questions, _checked_sweeps(
+            self.n_passes, once=not questions.draws, limited=False
+        ) or 1
 
     def _questions(self, judges: Judges, shape: tuple[int, int], settings: Settings) -> Questions:
         with_label = _checked_flag(self.value_labels, "value_labels")
@@ -387,7 +389,7 @@ class KNNValuer(Valuer):
         self, size: tuple[int, int, int], settings: Settings, with_label: bool
     ) -> tuple[SubsetDesign, int | None]:
         """Design for so many rows, column players and queries, and its seed."""
-        design = _checked_design(self.design, size, settings.column_semivalue, with_label)
+        design = _checked_design(self.sampler, size, settings.column_semivalue, with_label)
         refuse_other_seed(self.random_state)
         # Where nothing is drawn there is no seed, and a checkpoint needs none.
         draws = not isinstance(design, AllSubsets)
@@ -439,7 +441,7 @@ class KNNValuer(Valuer):
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else checked_stop(self.stop)
         once, limited = not tasks.questions.draws, rule is not None
-        sweeps = _checked_sweeps(self.sweeps, once=once, limited=limited)
+        sweeps = _checked_sweeps(self.n_passes, once=once, limited=limited)
         plan = plan_of_sweeps(tasks, sweeps, rule)
         scores = scores_of_game(game, math.nan)
         return replace(plan, scores=scores, columns=self._looked_at(game))
@@ -473,7 +475,7 @@ class KNNValuer(Valuer):
             owners.check_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
         sweeps = _checked_sweeps(
-            self.sweeps, once=not tasks.questions.draws, limited=self.stop is not None
+            self.n_passes, once=not tasks.questions.draws, limited=self.stop is not None
         )
         question = self._question(game)
         method = {
@@ -640,7 +642,7 @@ def _checked_design(
         return _default_design(size, column_semivalue, with_label)
     if isinstance(design, type) or not isinstance(design, SubsetDesign):
         raise TypeError(
-            f"design is {design!r}; give AllSubsets(), LeverageSubsets(), QuadratureSubsets() or "
+            f"sampler is {design!r}; give AllSubsets(), LeverageSubsets(), QuadratureSubsets() or "
             "Permutations()."
         )
     return _all_if_enough(design, size[1] + with_label, column_semivalue)
@@ -700,7 +702,7 @@ def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
     """Return how many sweeps to make; None where a rule alone ends the run."""
     if sweeps is None:
         return 1 if once else None if limited else _SWEEPS
-    count = checked_count(sweeps, "sweeps")
+    count = checked_count(sweeps, "n_passes")
     return 1 if once else count
 
 

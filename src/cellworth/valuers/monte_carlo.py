@@ -36,12 +36,12 @@ _LOOKS_BEFORE_ALL = 3
 class MonteCarloValuer(ModelValuer):
     """Estimated two-dimensional values, with standard errors, for any number of blocks.
 
-    What is looked at, and how values are read from it, is the ``design``. Without one,
-    :class:`CentredGrids` estimates Shapley values; :class:`GaussianProcess` needs several times
-    fewer fits where a few thousand suffice. Banzhaf values on both sides are read from uniformly
-    random coalitions, so that every fit serves every block. For other semivalues a task draws a
-    coalition of rows and one of columns at a size that the semivalues ask for, and everyone outside
-    joins in turn; sums of rows and columns then come without standard errors.
+    The ``estimator`` says which coalitions are evaluated and how values are read from them.
+    Without one, :class:`CentredGrids` estimates Shapley values; :class:`GaussianProcess` needs
+    several times fewer fits where a few thousand suffice. Banzhaf values on both sides are read
+    from uniformly random coalitions, so that every fit serves every block. For other semivalues a
+    task draws a coalition of rows and one of columns at a size that the semivalues ask for, and
+    everyone outside joins in turn; sums of rows and columns then come without standard errors.
 
     Ctrl-C ends a run early: the finished tasks are kept, with a warning.
 
@@ -55,7 +55,7 @@ class MonteCarloValuer(ModelValuer):
         What no rows or no columns are worth; see :class:`ModelGame`.
     row_semivalue, column_semivalue : Semivalue, default=None
         How coalitions are weighed by size; None means ``Shapley()``.
-    design : CentredGrids, PlainGrids or GaussianProcess, default=None
+    estimator : CentredGrids, PlainGrids or GaussianProcess, default=None
         Which coalitions to look at; None means what suits the semivalues.
     stop : StoppingRule, default=None
         When the run is long enough; None means ``AfterUtilities`` of 50 for each block. Join rules
@@ -114,7 +114,7 @@ class MonteCarloValuer(ModelValuer):
         empty: EmptyPolicy = "prior",
         row_semivalue: Semivalue | None = None,
         column_semivalue: Semivalue | None = None,
-        design: Any = None,
+        estimator: Estimator | None = None,
         stop: StoppingRule | None = None,
         random_state: Any = None,
         cv: Any = 5,
@@ -129,7 +129,7 @@ class MonteCarloValuer(ModelValuer):
         self.empty = empty
         self.row_semivalue = row_semivalue
         self.column_semivalue = column_semivalue
-        self.design = design
+        self.estimator = estimator
         self.stop = stop
         self.random_state = random_state
         self.cv = cv
@@ -140,7 +140,7 @@ class MonteCarloValuer(ModelValuer):
 
     def _plan(self, game: Any) -> Plan:
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        estimator = checked_estimator(self.design, settings.semivalues)
+        estimator = checked_estimator(self.estimator, settings.semivalues)
         tasks = estimator.design(game.shape, settings.semivalues, seed=0)
         rule = _rule(self.stop, game.shape)
         plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
@@ -154,7 +154,7 @@ class MonteCarloValuer(ModelValuer):
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         seed = checked_seed(self.random_state, self.runtime)
         return monte_carlo_valuation(
-            game, blocks, settings, design=self.design, stop=self.stop, seed=seed,
+            game, blocks, settings, estimator=self.estimator, stop=self.stop, seed=seed,
             holdings=holdings,
         )  # fmt: skip
 
@@ -164,13 +164,13 @@ def monte_carlo_valuation(
     blocks: Blocks,
     settings: Settings,
     *,
-    design: Any,
+    estimator: Estimator | None,
     stop: StoppingRule | None,
     seed: int,
     holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Estimate the values of a game from some of its coalitions, or from all within the budget."""
-    estimator = checked_estimator(design, settings.semivalues)
+    estimator = checked_estimator(estimator, settings.semivalues)
     rule = _rule(stop, blocks.shape)
     tasks = estimator.design(blocks.shape, settings.semivalues, seed)
     ends = corners(game, blocks.shape)
