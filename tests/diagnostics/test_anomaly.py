@@ -62,7 +62,7 @@ def test_a_density_is_that_of_the_other_rows_of_the_class():
     rng = np.random.default_rng(1)
     numbers = np.concatenate([rng.normal(size=40).round(1), [1e4, -700.0, 3.0]])
     groups = rng.integers(0, 3, len(numbers))
-    found = compute_log_densities(FeatureColumn.of_numbers(numbers), groups)
+    found = compute_log_densities(FeatureColumn.from_numbers(numbers), groups)
     twin = np.log([kernel_twin(numbers, groups, row) for row in range(len(numbers))])
     np.testing.assert_allclose(found, twin, rtol=1e-9, atol=1e-9)
 
@@ -72,7 +72,7 @@ def test_a_density_holds_where_numbers_are_farther_apart_than_powers_can_tell():
     groups = np.zeros(len(numbers), dtype=np.intp)
     spread = np.std(numbers)
     assert (numbers.max() - numbers.min()) / anomaly.compute_bandwidth(numbers, spread) > 1000
-    found = compute_log_densities(FeatureColumn.of_numbers(numbers), groups)
+    found = compute_log_densities(FeatureColumn.from_numbers(numbers), groups)
     for row in (0, 1500, 2999, 3000, 3001, 3002, 3003):
         twin = np.log(kernel_twin(numbers, groups, row))
         np.testing.assert_allclose(found[row], twin, rtol=1e-9, atol=1e-9)
@@ -83,10 +83,10 @@ def test_gaps_among_numbers_have_the_share_of_gaps_in_the_class():
     numbers, groups = rng.normal(size=30), rng.integers(0, 2, 30)
     numbers[rng.choice(30, 8, replace=False)] = np.nan
     gap = np.isnan(numbers)
-    found = compute_log_densities(FeatureColumn.of_numbers(numbers), groups)
-    shares = compute_log_densities(FeatureColumn.of_levels(gap), groups)
+    found = compute_log_densities(FeatureColumn.from_numbers(numbers), groups)
+    shares = compute_log_densities(FeatureColumn.from_levels(gap), groups)
     densities_of_known = compute_log_densities(
-        FeatureColumn.of_numbers(numbers[~gap]), groups[~gap]
+        FeatureColumn.from_numbers(numbers[~gap]), groups[~gap]
     )
     np.testing.assert_allclose(found[gap], shares[gap])
     # A column without gaps has one level, whose share is 1.
@@ -99,7 +99,7 @@ def test_a_share_is_that_of_the_other_rows_of_the_class():
     overall = (np.array([1, 1, 2, 2, 2, 0]) + 1 / 3) / 6
     expected = (np.array([1, 1, 0, 1, 1, 0]) + prior * overall) / (2 + prior)
     np.testing.assert_allclose(
-        np.exp(compute_log_densities(FeatureColumn.of_levels(levels), groups)), expected
+        np.exp(compute_log_densities(FeatureColumn.from_levels(levels), groups)), expected
     )
 
 
@@ -354,7 +354,7 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
     monkeypatch.setattr(features, "MOST_LEVELS", 4)
     levels = np.repeat([0, 1, 2, 3, 4], [30, 20, 10, 8, 8])
     made = Features.of(
-        [FeatureColumn.of_levels(levels), FeatureColumn.of_levels(np.zeros(76, dtype=int))]
+        [FeatureColumn.from_levels(levels), FeatureColumn.from_levels(np.zeros(76, dtype=int))]
     )
     # Of five and one levels, the two of eight rows would be one too many.
     assert made.own == [slice(0, 3), slice(3, 4)]

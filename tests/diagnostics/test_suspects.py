@@ -295,7 +295,7 @@ def test_reasons_count_other_cells():
         counts[row] = int(told[2] or 1) - 1
         assert ("among the" in reason.split(" and ")[0]) == (counts[row] > 0)
     densities = compute_log_densities(
-        FeatureColumn.of_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)
+        FeatureColumn.from_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)
     ).round(9)
     for row, count in counts.items():
         assert count == (densities <= densities[row]).sum() - 1

@@ -51,19 +51,20 @@ _DIGITS = 9
 
 
 def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | None = None) -> Floats:
-    """How unlikely every cell is, given its row's label and the other cells of its row.
+    """Score how unlikely every cell is, given its row's label and the other cells of its row.
 
-    Two questions are asked of each cell, and no cell is among its own witnesses. How common is its
-    content in rows with the same label? How well does it fit what a regression on the label and on
-    all other columns expects? Suspicion is log(n / a) + log(n / b), where of the n cells of the
-    column a are at least as rare and b fit as badly. Ranks do not tell far from very far: a number
-    that is more than four spreads away from all others of its column gets 3 log(d / 4) on top,
-    where d is its distance from the nearest in spreads.
+    Each cell is left out of its own score, which combines two ranks. How common is its content in
+    rows with the same label? How well does it fit a regression on the label and on all other
+    columns? The score is log(n / a) + log(n / b): of the n cells of the column, a are at least as
+    rare and b fit at least as badly. Ranks cannot separate far from very far. A number more than
+    four scale units away from all others of its column therefore adds 3 log(d / 4), where d is its
+    distance from the nearest in scale units.
 
     Parameters
     ----------
     X : data frame or array of shape (n_rows, n_columns)
-        Numbers, text, categories, booleans, dates and durations. A gap is a content like any other.
+        Numbers, strings, categories, booleans, dates and durations. A missing value counts as a
+        content of its own.
     y : array of shape (n_rows,)
         Class labels, or a numeric target (numbers with a fraction, or more than 50 different ones).
     kinds : mapping, default=None
@@ -72,8 +73,8 @@ def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     Returns
     -------
     array of shape (n_rows, n_columns)
-        High means suspicious; 0 where every cell of the column is as likely. Depends neither on
-        the order of rows nor of columns.
+        High scores mark unlikely cells; 0 where all cells of the column are equally likely. The
+        order of rows and of columns does not matter.
 
     See Also
     --------
@@ -91,7 +92,7 @@ def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     >>> divmod(int(suspicion.argmax()), 2)
     (4, 1)
     """
-    return Evidence.of(Table.of(X, called="X"), y, kinds).suspicion
+    return Evidence.of(Table.of(X, called="X"), y, kinds).scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +138,7 @@ class Evidence:
         return cls(columns, target, groups, classes is not None, features, rare, misfit, apart)
 
     @property
-    def suspicion(self) -> Floats:
+    def scores(self) -> Floats:
         """High where a cell is rare, a misfit, or far from all others."""
         n_rows = len(self.groups)
         suspicion: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
@@ -284,7 +285,7 @@ class Response:
     heights: Floats
 
     @classmethod
-    def of_levels(cls, place: int, column: FeatureColumn) -> Response:
+    def from_levels(cls, place: int, column: FeatureColumn) -> Response:
         """One regression per level, which should give 1 for its own rows.
 
         A level of one row has no witnesses left without it, and so a score of 0: all of these share
@@ -295,7 +296,7 @@ class Response:
         return cls(place, levels.reshape(-1), np.where(single, 0.0, 1.0))
 
     @classmethod
-    def of_numbers(cls, place: int, scores: Floats) -> Response:
+    def from_numbers(cls, place: int, scores: Floats) -> Response:
         """One regression of scores."""
         return cls(place, np.zeros(len(scores), dtype=np.intp), scores)
 
@@ -315,7 +316,7 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
     # Columns with gaps in the same rows share a Gram matrix.
     for places in sharing.values():
         known = columns[places[0]].known
-        asked = [Response.of_numbers(j, features.parts[j].numbers[:, 0]) for j in places]
+        asked = [Response.from_numbers(j, features.parts[j].numbers[:, 0]) for j in places]
         for response, expected in zip(
             asked, _predict_left_out(features, known, asked), strict=True
         ):
@@ -329,7 +330,7 @@ def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[i
     By column, for categories and for numbers with gaps, whose levels are: a number, a gap.
     """
     asked = [
-        Response.of_levels(place, column)
+        Response.from_levels(place, column)
         for place, column in enumerate(columns)
         if column.numbers is None or column.levels.any()
     ]
@@ -343,7 +344,7 @@ def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]
     inverse, sums = _accumulate(features, known, asked)
     fits = [_Fit.of(inverse, features.own[r.place], s) for r, s in zip(asked, sums, strict=True)]
     expected = [np.full(features.n_rows, np.nan) for _ in asked]
-    for rows, strip in features.strips():
+    for rows, strip in features.iter_rows():
         projected = strip @ inverse
         leverages = np.einsum("ij,ij->i", projected, strip)
         for response, fit, out in zip(asked, fits, expected, strict=True):
@@ -361,7 +362,7 @@ def _accumulate(
     """Inverse of the penalised Gram matrix, and sums of features times responses."""
     gram = np.diag(make_penalties(len(features)))
     sums: list[Floats] = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
-    for rows, strip in features.strips():
+    for rows, strip in features.iter_rows():
         teaching = strip * known[rows][:, None]
         gram += teaching.T @ teaching
         for response, total in zip(asked, sums, strict=True):

@@ -38,14 +38,14 @@ class NamedCells:
     def of(cls, cells: Any, table: Table) -> NamedCells:
         """Read a mask, a data frame with columns ``row`` and ``column``, or a list of pairs."""
         if _is_mask(cells):
-            return cls.of_mask(check_mask(cells, table.shape, called="cells"))
+            return cls.from_mask(check_mask(cells, table.shape, called="cells"))
         frame = _read_frame(cells)
         if frame is None:
             rows, columns = _read_pairs(cells)
             return cls(*_find_positions(rows, columns, table))
         if all(isinstance(dtype, nw.Boolean) for dtype in frame.schema.values()):
             mask = read_entries(cells, table, called="cells")
-            return cls.of_mask(check_mask(mask, table.shape, called="cells"))
+            return cls.from_mask(check_mask(mask, table.shape, called="cells"))
         if not {"row", "column"} <= set(frame.columns):
             raise ValueError(
                 f"cells has the columns {some(frame.columns)}; give a data frame with columns "
@@ -55,7 +55,7 @@ class NamedCells:
         return cls(*_find_positions(rows, columns, table), frame)
 
     @classmethod
-    def of_mask(cls, mask: Mask) -> NamedCells:
+    def from_mask(cls, mask: Mask) -> NamedCells:
         """Cells where the mask is True, row after row."""
         rows, columns = np.nonzero(mask)
         return cls(rows, columns)

@@ -43,12 +43,12 @@ class FeatureColumn:
     squared: bool = False
 
     @classmethod
-    def of_numbers(cls, numbers: Floats, *, squared: bool = False) -> FeatureColumn:
+    def from_numbers(cls, numbers: Floats, *, squared: bool = False) -> FeatureColumn:
         """Read numbers with gaps."""
         return cls(np.isnan(numbers).astype(np.intp), numbers, squared)
 
     @classmethod
-    def of_levels(cls, codes: NDArray[Any]) -> FeatureColumn:
+    def from_levels(cls, codes: NDArray[Any]) -> FeatureColumn:
         """Read codes of levels, whichever whole numbers these are."""
         return cls(np.unique(codes, return_inverse=True)[1].reshape(-1))
 
@@ -75,8 +75,8 @@ def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> l
 def read_labels(target: NDArray[Any], classes: NDArray[Any] | None) -> FeatureColumn:
     """Read labels as one more column: classes are levels, a numeric target counts squared too."""
     if classes is None:
-        return FeatureColumn.of_numbers(target, squared=True)
-    return FeatureColumn.of_levels(np.searchsorted(classes, target))
+        return FeatureColumn.from_numbers(target, squared=True)
+    return FeatureColumn.from_levels(np.searchsorted(classes, target))
 
 
 def compute_uniform_scores(numbers: Floats) -> Floats:
@@ -124,7 +124,7 @@ class Features:
         """Number of rows."""
         return self.parts[0].marks.size
 
-    def strips(self) -> Iterator[tuple[slice, Floats]]:
+    def iter_rows(self) -> Iterator[tuple[slice, Floats]]:
         """Go through the rows from top to bottom, some at a time."""
         for start in range(0, self.n_rows, _ROWS_AT_ONCE):
             rows = slice(start, min(start + _ROWS_AT_ONCE, self.n_rows))
@@ -183,8 +183,8 @@ class ColumnFeatures:
 def _read_column(table: Table, place: int, kind: Kind | Distance | None) -> FeatureColumn:
     column = read_column(place, [table], kind, "robust")
     if isinstance(column, NumericColumn):
-        return FeatureColumn.of_numbers(column.cells[0])
-    return FeatureColumn.of_levels(_order_levels(column.cells[0], table.column(place)))
+        return FeatureColumn.from_numbers(column.cells[0])
+    return FeatureColumn.from_levels(_order_levels(column.cells[0], table.column(place)))
 
 
 def _order_levels(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:

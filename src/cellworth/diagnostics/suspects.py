@@ -109,7 +109,7 @@ def suspect_cells(
     relative = None
     if by == "worth" and worths is not None:
         relative = standardize_values(worths.all(), evidence.groups)
-    rows, columns = cells = _find_highest(evidence.suspicion if relative is None else -relative, k)
+    rows, columns = cells = _find_highest(evidence.scores if relative is None else -relative, k)
     suspects = _make_suspects(table, evidence, cells)
     name = backend or table.backend or default_backend()
     as_listed = get_cell_lister(table, name)
@@ -119,7 +119,7 @@ def suspect_cells(
         "column": table.names[columns].tolist(),
         "cell": as_listed([suspect.cell for suspect in suspects]),
         "typical": as_listed([suspect.typical for suspect in suspects]),
-        "suspicion": evidence.suspicion[cells].tolist(),
+        "suspicion": evidence.scores[cells].tolist(),
     }
     listed |= {} if worths is None else worths.at(*cells)
     if relative is None:
@@ -225,7 +225,7 @@ def _compute_squares(features: Features, rows: Positions, columns: Positions) ->
     for line, column in zip(counts, columns, strict=True):
         line[features.own[column]] = 0.0
     distances = np.empty((len(rows), features.n_rows))
-    for strip, others in features.strips():
+    for strip, others in features.iter_rows():
         squares = counts @ (others**2).T - 2.0 * (counts * asked) @ others.T
         distances[:, strip] = squares + (counts * asked**2).sum(axis=1)[:, None]
     return np.round(distances, DIGITS)
