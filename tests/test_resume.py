@@ -178,7 +178,7 @@ def test_a_journal_refuses_another_run(table_game, change):
     run = {"game": table_game, "shape": (4, 3), "stop": AfterTasks(2), "random_state": 5}
     journal = MemoryJournal()
     value_game(**run, runtime=Runtime(checkpoint=journal))
-    with pytest.raises(ValueError, match="the journal holds another run"):
+    with pytest.raises(ValueError, match="the checkpoint holds another run"):
         value_game(**(run | change), runtime=Runtime(checkpoint=journal))
 
 
@@ -243,7 +243,7 @@ def test_a_journal_tells_games_apart_that_look_alike():
     journal = MemoryJournal()
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
     value_game(Scaled(1.0), stop=AfterTasks(5), **run)
-    with pytest.raises(ValueError, match="the journal holds another run"):
+    with pytest.raises(ValueError, match="the checkpoint holds another run"):
         value_game(Scaled(7.0), stop=AfterTasks(9), **run)
 
 
@@ -263,7 +263,7 @@ def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
     value_game(table_game, stop=AfterTasks(5), row_semivalue=Tilted(0.1), **run)
     value_game(table_game, stop=AfterTasks(6), row_semivalue=Tilted(0.1), **run)
-    with pytest.raises(ValueError, match="the journal holds another run"):
+    with pytest.raises(ValueError, match="the checkpoint holds another run"):
         value_game(table_game, stop=AfterTasks(9), row_semivalue=Tilted(10.0), **run)
 
 

@@ -320,7 +320,7 @@ def test_a_shard_that_was_killed_goes_on(tmp_path):
         for _ in range(40):
             assert running.stdout.readline() == "fit\n"
         running.send_signal(signal.SIGKILL)
-    assert list((tmp_path / "run").glob("part-*"))
+    assert list((tmp_path / "run").glob("answers-*"))
     first, second, last = fits(process(tmp_path / "run", "0", "1", "all"))
     # What the killed process had written down was not done again.
     assert first + second < n_alone + CORNERS
@@ -478,7 +478,7 @@ def test_a_torn_part_is_not_merged_but_computed_again(tmp_path):
     reference = fit("flattened").valuation_
     for place in range(2):
         fit("flattened", tmp_path / str(place), (place, 2))
-    torn = next((tmp_path / "1").glob("part-*"))
+    torn = next((tmp_path / "1").glob("answers-*"))
     torn.write_bytes(torn.read_bytes()[:-9])
     cellworth.merge([tmp_path / "0", tmp_path / "1"], into=tmp_path / "all")
     with pytest.warns(UserWarning, match="is damaged .* computed again"):

@@ -176,8 +176,8 @@ class FileCache:
                 yield self._connection
             except sqlite3.OperationalError as error:
                 raise OSError(
-                    f"{self.path} cannot be used any more ({error}); the utilities that it holds "
-                    "are kept, and the same call goes on from there once this is mended."
+                    f"cannot use {self.path} ({error}). Its utilities are kept; fix the problem "
+                    "and run the same call to resume."
                 ) from error
             except _DAMAGED as error:
                 raise ValueError(

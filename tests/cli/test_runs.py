@@ -114,7 +114,7 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
     asked = [table, "--target", "label", "--cv", 3, "--sweeps", 200, "--jobs", 1]
     run = tmp_path / "run"
     process = started("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
-    wait_for(lambda: any(run.glob("part-*.npz")) or (run / "state.npz").exists())
+    wait_for(lambda: any(run.glob("answers-*.npz")) or (run / "state.npz").exists())
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err

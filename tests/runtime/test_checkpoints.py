@@ -93,7 +93,7 @@ class Halfway:
 
     @property
     def parts(self):
-        return sorted(self.folder.glob("part-*.npz"))
+        return sorted(self.folder.glob("answers-*.npz"))
 
     @property
     def content(self):
@@ -207,7 +207,7 @@ def put_a_valuation_there(halfway):
 
 
 def foreign_part(halfway):
-    part = next(halfway.other.glob("part-*.npz"))
+    part = next(halfway.other.glob("answers-*.npz"))
     shutil.copy(part, halfway.folder / part.name)
 
 
@@ -323,8 +323,8 @@ def test_a_torn_part_is_set_aside_and_computed_again(halfway, damage):
 
 
 def test_a_part_of_another_run_under_the_right_name_is_refused(halfway):
-    shutil.copy(next(halfway.other.glob("part-*.npz")), halfway.parts[0])
-    with pytest.raises(ValueError, match=r"belongs to another run .* take it out") as error:
+    shutil.copy(next(halfway.other.glob("answers-*.npz")), halfway.parts[0])
+    with pytest.raises(ValueError, match=r"belongs to another run .* remove it") as error:
         halfway.fit()
     the_sentence(error)
     halfway.parts[0].unlink()
@@ -512,7 +512,7 @@ def test_a_distance_of_the_same_name_and_other_code_is_not_let_in(tmp_path):
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_file_is_no_checkpoint(tmp_path, kind):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(NotADirectoryError, match=r"is a file; give a folder as checkpoint\.") as it:
+    with pytest.raises(NotADirectoryError, match="checkpoint must be a folder, got the file") as it:
         RUNS[kind][0](tmp_path / "file")
     the_sentence(it)
     assert (tmp_path / "file").read_text() == "mine"
@@ -521,7 +521,7 @@ def test_a_file_is_no_checkpoint(tmp_path, kind):
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_folder_that_cannot_be_made_is_told(tmp_path, kind):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match=r"checkpoint cannot be written \(Not a directory\)") as it:
+    with pytest.raises(OSError, match=r"cannot write the checkpoint \(Not a directory\)") as it:
         RUNS[kind][0](tmp_path / "file" / "run")
     assert str(tmp_path / "file" / "run") in the_sentence(it)
 

@@ -126,7 +126,7 @@ def test_a_damaged_state_is_noticed_by_the_worker_that_reads_it(cluster, truth, 
     content = bytearray(path.read_bytes())
     content[300] ^= 1
     path.write_bytes(content)
-    with pytest.warns(UserWarning, match="its round is done again"):
+    with pytest.warns(UserWarning, match="its round is computed again"):
         _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Dask(cluster(2)), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
 
@@ -208,13 +208,13 @@ def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, t
 def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path):
     toy = Outgrown(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(
-        MemoryError, match=r"outgrew their memory limit .* needs more than the 5.00 kiB"
+        MemoryError, match=r"exceeded their memory limit of .* needs more than 5.00 kiB"
     ):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
 
 
 def test_workers_of_shards_that_may_not_begin_end_the_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_LOOKS", 0.3)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
     with (
         distributed.Client(
             processes=False, n_workers=1, dashboard_address=None, memory_limit="20 MiB"

@@ -242,13 +242,13 @@ def full():
 
 
 def test_workers_that_may_not_begin_a_task_end_the_run(full, monkeypatch):
-    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_LOOKS", 0.3)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
     with pytest.raises(MemoryError, match=r"near their memory limit: one uses .* of 20.00 MiB"):
         answers(Dask(full), str, range(1))
 
 
 def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.1)
     distributed = pytest.importorskip("distributed")
     with (
         distributed.Client(processes=False, n_workers=0, dashboard_address=None) as client,
@@ -256,7 +256,9 @@ def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
     ):
         pool.submit(0, 5)
         with pytest.warns(UserWarning, match="has no workers; the run waits until"):
-            assert not any(pool.completed(0.2) for _ in range(dask_executor._LOOKS_AT_NONE))
+            assert not any(
+                pool.completed(0.2) for _ in range(dask_executor._CHECKS_WITHOUT_WORKERS)
+            )
         # Warnings are errors here: a second one would end this.
         assert pool.completed(0.2) == []
         client.cluster.scale(1)
@@ -267,7 +269,7 @@ def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
 
 
 def test_dask_refuses_what_is_no_client():
-    with pytest.raises(TypeError, match=r"Dask takes a distributed\.Client, not 'tcp"):
+    with pytest.raises(TypeError, match=r"client must be a distributed\.Client, got 'tcp"):
         Dask("tcp://127.0.0.1:8786")
 
 
@@ -357,7 +359,7 @@ def test_within_a_pool_of_forked_processes_tasks_run_one_after_the_other():
         found, told = pool.apply(doubled_in_processes, (range(3),))
     assert found == {0: 0, 1: 2, 2: 4}
     assert len(told) == 1
-    assert "cannot start processes within a daemonic one" in told[0]
+    assert "cannot start processes within a daemonic process" in told[0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

@@ -106,7 +106,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(tmp_path, until):
 def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
     for place in (2, 0, 1):
         assert start_shard(tmp_path, 20, (place, 3)) == len(range(place, 20, 3))
-    assert len(names(tmp_path, "part-*")) == 20
+    assert len(names(tmp_path, "answers-*")) == 20
     nothing = Watched()
     outcome = start(tmp_path, 20, nothing)
     assert nothing.done == []
@@ -127,7 +127,7 @@ def test_a_shard_that_runs_twice_answers_once(tmp_path):
 
 def test_answers_that_come_fast_share_a_file(tmp_path):
     start_shard(tmp_path, 200)
-    assert len(names(tmp_path, "part-*")) < 100
+    assert len(names(tmp_path, "answers-*")) < 100
     assert sorted(task for task, _ in opened(tmp_path).answers()) == list(range(200))
 
 
@@ -135,7 +135,7 @@ def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
     monkeypatch.setattr(checkpoint, "_MANY_FILES", 10)
     start_shard(tmp_path, 37)
     # Three times ten became one; seven are left.
-    assert len(names(tmp_path, "part-*")) == 3 + 7
+    assert len(names(tmp_path, "answers-*")) == 3 + 7
     answers = dict(opened(tmp_path).answers())
     assert sorted(answers) == list(range(37))
     for task, load in answers.items():
@@ -151,12 +151,12 @@ def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, mo
     journal = opened(tmp_path)
     for task in range(4):
         journal.keep(task, packed(noise(task)))
-    torn, gone, *_ = sorted(tmp_path.glob("part-*"))
+    torn, gone, *_ = sorted(tmp_path.glob("answers-*"))
     torn.write_bytes(torn.read_bytes()[:-9])
     gone.unlink()
     with pytest.warns(UserWarning, match="is damaged"):
         journal.keep(4, packed(noise(4)))
-    assert len(names(tmp_path, "part-*")) == 1
+    assert len(names(tmp_path, "answers-*")) == 1
     again = Watched()
     outcome = start(tmp_path, 6, again)
     assert again.done == [0, 1, 5]
@@ -193,7 +193,7 @@ def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
     # The first answer is written at once, and all others wait for each other.
     start_shard(tmp_path, 6)
-    _, part = sorted(tmp_path.glob("part-*"))
+    _, part = sorted(tmp_path.glob("answers-*"))
     content = bytearray(part.read_bytes())
     content[content.index(b"}", content.index(b"NUMPY")) + 70] ^= 1
     part.write_bytes(content)
@@ -208,7 +208,7 @@ def test_a_torn_part_that_another_process_set_aside_is_no_error(tmp_path, hasty)
     start_shard(tmp_path, 4)
     journal = opened(tmp_path)
     loads = [load for _, load in journal.answers()]
-    part = sorted(tmp_path.glob("part-*"))[0]
+    part = sorted(tmp_path.glob("answers-*"))[0]
     content = part.read_bytes()
     part.write_bytes(content[:-9])
     part.rename(part.with_name(f"damaged-{part.name}"))
@@ -284,7 +284,7 @@ def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_room(disk, fit, size)
         fit(folder / "run")
     sentence = str(error.value)
     assert str(folder / "run") in sentence
-    assert "once this is mended" in sentence
+    assert "run the same call to resume" in sentence
     assert "\n" not in sentence
     assert not [name for name in names(folder / "run", ".*") if "~" in name]
     resize("8m")

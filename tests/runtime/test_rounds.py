@@ -132,7 +132,7 @@ def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
     damage(latest_state(folder, 4))
     toy = Watched(N_SHARDS)
-    with pytest.warns(UserWarning, match="its round is done again"):
+    with pytest.warns(UserWarning, match="its round is computed again"):
         _, got = toy_shards.run(toy, n_rounds, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(n_rounds))
     settled = {(name[1], name[2]) for name in toy.done if name[0] == "accumulate"}
@@ -197,14 +197,14 @@ class Listing(Toy):
 
 
 def test_what_is_not_an_array_is_no_state(tmp_path):
-    with pytest.raises(TypeError, match="got of a state is list; give an array"):
+    with pytest.raises(TypeError, match="got of a state must be an array, got list"):
         toy_shards.run(Listing(2), 1, Serial(), tmp_path)
 
 
 def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     whole, _ = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
-    sorted(folder.glob("part-*"))[2].unlink()
+    sorted(folder.glob("answers-*"))[2].unlink()
     toy = Watched(N_SHARDS)
     again, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
@@ -241,7 +241,7 @@ def test_a_state_of_another_run_is_refused(tmp_path):
     ("executor", "error", "told"),
     [
         (Processes(3), ValueError, r"use Threads\(3\)"),
-        (None, TypeError, "Serial, Threads or Dask, not by None"),
+        (None, TypeError, "Serial, Threads or Dask for a ShardedTable, got None"),
     ],
 )
 def test_what_shards_cannot_be_worked_on_by_is_refused(executor, error, told, tmp_path):
@@ -295,7 +295,9 @@ class SignalledAtTheEnd(Toy):
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
 def test_a_signal_while_results_are_written_waits_for_them(executor, sent, truth, tmp_path):
     toy = SignalledAtTheEnd(N_SHARDS, sent=sent)
-    with pytest.warns(UserWarning, match="came when all was done; the result is whole"):
+    with pytest.warns(
+        UserWarning, match="arrived after all rounds were done; the result is complete"
+    ):
         finished, got = toy_shards.run(toy, N_ROUNDS, executor, tmp_path)
     assert not finished.interrupted
     assert np.array_equal(got, truth(N_ROUNDS))

@@ -660,11 +660,11 @@ def test_a_journal_tells_apart_how_columns_are_understood():
     ):
         journal = MemoryJournal()
         clone(base).set_params(runtime=Runtime(checkpoint=journal), **one).fit(X, y)
-        with pytest.raises(ValueError, match="the journal holds another run"):
+        with pytest.raises(ValueError, match="the checkpoint holds another run"):
             clone(base).set_params(runtime=Runtime(checkpoint=journal), **other).fit(X, y)
     journal = MemoryJournal()
     clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X, y)
-    with pytest.raises(ValueError, match="the journal holds another run"):
+    with pytest.raises(ValueError, match="the checkpoint holds another run"):
         clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X.astype({"a": bool}), y)
 
 

@@ -1,4 +1,4 @@
-"""Where a run is written down, so that another session can go on where this one ended."""
+"""Checkpoint: stores a run in memory or in a folder, so that another session can resume it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from cellworth.packing import Plain, PlainFile, n_bytes, prefixed, write_plain
 from cellworth.provenance import fingerprint
 from cellworth.runtime.progress import RateLimiter
 
-# How to get at an answer that is kept elsewhere; None if it is lost.
+# Loads an answer that is stored elsewhere; returns None if it is lost.
 Loader = Callable[[], Plain | None]
 FORMAT = "cellworth checkpoint"
 VERSION = 1
 _MANIFEST = "manifest.json"
 _STATE = "state.npz"
 _CONTENT = "content"
-PATTERN = "part-*.npz"
-# Writing takes at most this share of the time; answers that come faster share a file.
+PATTERN = "answers-*.npz"
+# Writing takes at most this share of the time; more frequent answers share a file.
 _SHARE_OF_TIME = 0.05
-# Answers of so many bytes have a file of their own.
+# Answers of so many bytes get their own file.
 _LARGE = 2**20
 _MANY_FILES = 500
 _MANY_ANSWERS = 256
@@ -42,16 +42,16 @@ _NOTHING: tuple[Path | None, list[Plain]] = (None, [])
 
 @dataclass(frozen=True)
 class RunState:
-    """A run up to some task: how far it came and what it learned.
+    """A run up to some task.
 
     Parameters
     ----------
     tasks : int
         Tasks 0..tasks - 1 are done.
     seconds : float
-        Time spent on them, all sessions together.
+        Time spent on them in all sessions.
     content : dict
-        What these tasks added, folded in order.
+        Their contributions, folded in order.
     """
 
     tasks: int
@@ -61,13 +61,13 @@ class RunState:
 
 @runtime_checkable
 class Checkpoint(Protocol):
-    """Keeps one run: its latest state, and answers of tasks that are not in the state yet."""
+    """Stores one run: its latest state, and answers of tasks that the state does not contain."""
 
-    # Whether it keeps answers, or the state alone.
+    # Whether it stores answers, or the state alone.
     keeps_answers: ClassVar[bool]
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Take up a run, which all that decides its tasks and what they add names."""
+        """Open the checkpoint for the run identified by ``identity``."""
         ...
 
     def read(self) -> RunState | None:
@@ -75,11 +75,11 @@ class Checkpoint(Protocol):
         ...
 
     def write(self, state: RunState) -> None:
-        """Keep a state in place of the one before, and drop the answers that are in it."""
+        """Replace the state, and drop the answers that it contains."""
         ...
 
     def answers(self) -> Iterable[tuple[int, Loader]]:
-        """Numbers of tasks with answers that are kept, and ways to read these."""
+        """Return task numbers with loaders of their answers."""
         ...
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
@@ -87,18 +87,18 @@ class Checkpoint(Protocol):
         ...
 
     def flush(self) -> None:
-        """Have everything written that was kept so far."""
+        """Write all pending answers."""
         ...
 
 
 class AnotherRunError(ValueError):
-    """A checkpoint that holds a run other than the one asked for."""
+    """A checkpoint of another run."""
 
 
 class MemoryJournal:
-    """A checkpoint that lives as long as the Python session does.
+    """A checkpoint in memory, for one Python session.
 
-    Hand the same checkpoint to a second run with more budget, and it pays only for the new tasks.
+    Pass the same checkpoint to a second run with more budget: it computes only the new tasks.
 
     Examples
     --------
@@ -113,12 +113,12 @@ class MemoryJournal:
     keeps_answers: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        """Start with nothing written."""
+        """Start empty."""
         self._identity: Mapping[str, Any] | None = None
         self._state: RunState | None = None
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Take up a run, which all that decides its tasks and what they add names."""
+        """Open the checkpoint for the run identified by ``identity``."""
         if self._identity is not None:
             refuse_another_run(self._identity, identity, "the checkpoint")
         self._identity = identity
@@ -128,27 +128,27 @@ class MemoryJournal:
         return self._state
 
     def write(self, state: RunState) -> None:
-        """Keep a state in place of the one before."""
+        """Replace the state."""
         self._state = state
 
     def answers(self) -> Iterable[tuple[int, Loader]]:
-        """None: what is not in the state goes with the session."""
+        """Return nothing: answers outside the state are not stored."""
         return ()
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
-        """Leave an answer where it is."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Do nothing: a state is kept at once."""
+        """Do nothing: a state is stored at once."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryJournal:
-        """Stay one checkpoint: a cloned valuer shares it, as it would share a folder."""
+        """Return itself: a cloned valuer shares it, as it would share a folder."""
         return self
 
 
 def refuse_another_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
-    """Compare two runs; where they differ, say in what first."""
-    for name, (before, now) in _differences(kept, asked, ()):
+    """Raise if two runs differ, and name the first difference."""
+    for name, (before, now) in _iter_differences(kept, asked, ()):
         raise AnotherRunError(
             f"{where} holds another run: its {name} is {_short(before)}, but here it is "
             f"{_short(now)}; give a new checkpoint, or the data, settings, versions and "
@@ -156,14 +156,14 @@ def refuse_another_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where:
         )
 
 
-def _differences(
-    kept: Any, asked: Any, place: tuple[str, ...]
+def _iter_differences(
+    kept: Any, asked: Any, path: tuple[str, ...]
 ) -> Iterable[tuple[str, tuple[Any, Any]]]:
     if isinstance(kept, Mapping) and isinstance(asked, Mapping):
         for name in sorted(set(kept) | set(asked)):
-            yield from _differences(kept.get(name), asked.get(name), (*place, str(name)))
+            yield from _iter_differences(kept.get(name), asked.get(name), (*path, str(name)))
     elif kept != asked:
-        yield ".".join(place), (kept, asked)
+        yield ".".join(path), (kept, asked)
 
 
 def _short(value: Any) -> str:
@@ -172,17 +172,17 @@ def _short(value: Any) -> str:
 
 
 class DirectoryJournal:
-    """A run in a folder, safe against a process that is killed at any moment.
+    """A checkpoint in a folder, which survives the death of a process at any moment.
 
-    ``manifest.json`` names the run, and no other run is let in. An answer of a worker is written as
-    it comes (``part-*.npz``); a state (``state.npz``) holds the tasks that were folded, and then
-    their parts go. Every file is written beside its place, synced and renamed. Several machines may
-    share the folder. Nothing in it is unpickled.
+    ``manifest.json`` identifies the run; a different run raises an error. Answers of workers are
+    written as they arrive (``answers-*.npz``). A state (``state.npz``) contains the folded tasks,
+    whose answers are then deleted. Every file is written under a temporary name, synced and
+    renamed. Several machines may share the folder. Nothing in it is unpickled.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Created if missing.
 
     Examples
     --------
@@ -201,83 +201,83 @@ class DirectoryJournal:
     keeps_answers: ClassVar[bool] = True
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Remember the folder; it is looked at when a run begins."""
+        """Store the folder; it is read when a run begins."""
         self.folder = local_path(folder, "checkpoint")
         self._run = ""
-        self._parts: AnswerFiles | None = None
+        self._files: AnswerFiles | None = None
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Take up a run; a folder that holds another one is refused."""
-        # As it will be read, so that the two can be compared.
+        """Open the checkpoint for the run identified by ``identity``; refuse another run."""
+        # As JSON returns it, so that the two can be compared.
         asked = json.loads(json.dumps(identity))
         with explain_disk_errors(self.folder):
-            _made(self.folder)
-            kept = _kept_run(self.folder)
+            _make_folder(self.folder)
+            kept = _read_identity(self.folder)
             if kept is None:
                 _begin(self.folder, asked)
-                kept = _kept_run(self.folder) or asked
+                kept = _read_identity(self.folder) or asked
         refuse_another_run(kept, asked, str(self.folder))
-        self._run, self._parts = fingerprint(asked), None
+        self._run, self._files = fingerprint(asked), None
 
     def read(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         return _read_state(self.folder / _STATE, self._run)
 
     def write(self, state: RunState) -> None:
-        """Keep a state in place of the one before; then the parts that it holds go."""
+        """Replace the state, and delete the answers that it contains."""
         path = self.folder / _STATE
-        if _tasks_in(path) > state.tasks:
-            # Another process has come further in this folder.
+        if _count_tasks(path) > state.tasks:
+            # Another process has stored a later state.
             return
         head = {"run": self._run, "tasks": state.tasks, "seconds": state.seconds}
         with explain_disk_errors(self.folder), written_atomically(path) as file:
             write_plain(file, head | prefixed(_CONTENT, state.content))
-        self._opened.drop_before(state.tasks)
+        self._answer_files.drop_before(state.tasks)
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
-        """Numbers of tasks with answers in the folder, and ways to read these."""
-        return self._opened.answers()
+        """Return task numbers with loaders of their answers."""
+        return self._answer_files.answers()
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
-        """Write an answer; those that come faster than they can be written share a file."""
+        """Write an answer; frequent small answers share a file."""
         with explain_disk_errors(self.folder):
-            return self._opened.keep(task, answer)
+            return self._answer_files.keep(task, answer)
 
     def flush(self) -> None:
-        """Write the answers that wait for others."""
+        """Write all pending answers."""
         with explain_disk_errors(self.folder):
-            self._opened.flush()
+            self._answer_files.flush()
 
     @property
-    def _opened(self) -> AnswerFiles:
+    def _answer_files(self) -> AnswerFiles:
         if not self._run:
             raise ValueError(f"{self!r} has not been opened for a run.")
-        if self._parts is None:
-            # Looked at when they are first needed: a run may be taken up to see whose it is.
-            self._parts = AnswerFiles(self.folder, self._run)
-        return self._parts
+        if self._files is None:
+            # Read when first needed: a checkpoint may be opened only to check the run.
+            self._files = AnswerFiles(self.folder, self._run)
+        return self._files
 
     def __repr__(self) -> str:
-        """Return the way to make it."""
+        """Return the call that creates it."""
         return f"DirectoryJournal({str(self.folder)!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryJournal:
-        """Be another checkpoint of the same folder."""
+        """Return another checkpoint of the same folder."""
         return DirectoryJournal(self.folder)
 
 
 def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> None:
-    """Bring the partitions of one run together in one folder.
+    """Merge the checkpoints of the partitions of one run into one folder.
 
-    Partitions that share a folder need no merging. Afterwards ``fit`` of the same valuer, without
-    ``partition`` and with ``checkpoint=into``, finds everything done.
+    Partitions that share a folder need no merging. Afterwards, ``fit`` the same valuer with
+    ``checkpoint=into`` and without ``partition``: all tasks are done.
 
     Parameters
     ----------
     folders : paths
-        Checkpoints of partitions. They are left as they are.
+        Checkpoints of partitions. They are not changed.
     into : path
-        Made if it is not there; it may be one of the folders.
+        Created if missing; it may be one of the folders.
 
     Examples
     --------
@@ -285,12 +285,12 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     >>> from pathlib import Path
     >>> from cellworth import KNNValuer, Runtime
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-    >>> data, place = {"X": X, "y": y, "X_val": X, "y_val": y}, Path(tempfile.mkdtemp())
+    >>> data, folder = {"X": X, "y": y, "X_val": X, "y_val": y}, Path(tempfile.mkdtemp())
     >>> for i in (0, 1):
-    ...     runtime = Runtime(checkpoint=place / f"part{i}", partition=(i, 2))
+    ...     runtime = Runtime(checkpoint=folder / f"part{i}", partition=(i, 2))
     ...     part = KNNValuer(1, random_state=0, runtime=runtime).fit(**data)
-    >>> merge([place / "part0", place / "part1"], into=place / "all")
-    >>> valuer = KNNValuer(1, random_state=0, runtime=Runtime(checkpoint=place / "all"))
+    >>> merge([folder / "part0", folder / "part1"], into=folder / "all")
+    >>> valuer = KNNValuer(1, random_state=0, runtime=Runtime(checkpoint=folder / "all"))
     >>> valuer.fit(**data).valuation_.columns()
     column   value  validation error
         x0  0.3750            0.1172
@@ -302,7 +302,7 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     sources = [local_path(folder, "folders") for folder in folders]
     if not sources:
         raise ValueError("there are no folders to merge; give the checkpoints of the partitions.")
-    # All are looked at before anything is written.
+    # Check all before anything is written.
     runs = [_run_in(source) for source in sources]
     for source, kept in zip(sources, runs, strict=True):
         refuse_another_run(kept, runs[0], str(source))
@@ -314,14 +314,14 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
 
 
 def _run_in(folder: Path) -> dict[str, Any]:
-    kept = _kept_run(folder) if folder.is_dir() else None
+    kept = _read_identity(folder) if folder.is_dir() else None
     if kept is None:
         raise FileNotFoundError(f"{folder} holds no checkpoint; give folders of partitions.")
     return kept
 
 
 def _copy(source: Path, into: DirectoryJournal, run: Mapping[str, Any]) -> None:
-    # The source is left as it is, be it damaged.
+    # The source is left unchanged, even if it is damaged.
     state = _read_state(source / _STATE, fingerprint(run))
     if state is not None:
         into.write(state)
@@ -346,35 +346,35 @@ def _read_state(path: Path, run: str) -> RunState | None:
         return RunState(int(head["tasks"]), float(head["seconds"]), content)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} is damaged or was put there ({error}); restore it from a copy, or delete it "
-            "to have its tasks computed again."
+            f"{path} is damaged or belongs to another run ({error}); restore it from a copy, or "
+            "delete it to compute its tasks again."
         ) from error
 
 
-def _tasks_in(path: Path) -> int:
-    """Tasks that a state holds; one that was damaged since it was read holds none."""
+def _count_tasks(path: Path) -> int:
+    """Return the number of tasks in a state; 0 if it is missing or damaged."""
     try:
         return int(PlainFile(path).rest["tasks"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return 0
 
 
-def _kept_run(folder: Path) -> dict[str, Any] | None:
-    """All that names the run in a folder; None where no run has begun."""
+def _read_identity(folder: Path) -> dict[str, Any] | None:
+    """Return the identity of the run in a folder; None if there is no run."""
     path = folder / _MANIFEST
     try:
         manifest = read_manifest(path, FORMAT, VERSION)
     except FileNotFoundError:
         if (folder / _STATE).exists() or any(folder.glob(PATTERN)):
             raise ValueError(
-                f"{folder} holds parts of a run, but no {_MANIFEST} that names it; restore it from "
-                "a copy, or give a new folder."
+                f"{folder} contains files of a run, but no {_MANIFEST}; restore it from a copy, or "
+                "give a new folder."
             ) from None
         return None
     run = manifest.get("run")
     if not isinstance(run, dict) or manifest.get("sha256") != fingerprint(run):
         raise ValueError(
-            f"{path} was changed since it was written (its sha256 differs); restore it from a copy."
+            f"{path} was changed after it was written (its sha256 differs); restore it from a copy."
         )
     return run
 
@@ -386,7 +386,7 @@ def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
         "sha256": fingerprint(identity),
         "run": identity,
     }
-    # Several processes may begin at once; the first of them names the run.
+    # Several processes may begin at once; the first one writes the manifest.
     with (
         suppress(FileExistsError),
         written_atomically(folder / _MANIFEST, replacing=False) as file,
@@ -394,15 +394,15 @@ def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
         file.write(json.dumps(manifest, indent=1).encode())
 
 
-def _made(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; give a folder as checkpoint.")
+        raise NotADirectoryError(f"checkpoint must be a folder, got the file {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """Say what a failing disk means for the run."""
+    """Add advice to errors of the disk."""
     try:
         yield
     except OSError as error:
@@ -410,24 +410,24 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
             raise
         raise type(error)(
             error.errno,
-            f"the checkpoint cannot be written ({error.strerror}); what it holds is whole, and the "
-            "same call goes on from there once this is mended",
+            f"cannot write the checkpoint ({error.strerror}). Existing data is intact; fix the "
+            "problem and run the same call to resume",
             str(folder),
         ) from error
 
 
 class AnswerFiles:
-    """Answers of one run in a folder that several processes may share.
+    """Files with answers of one run, in a folder that several processes may share.
 
     Parameters
     ----------
     folder : Path
     run : str
-        Fingerprint of the run, which stands in every file.
+        Hash of the run's identity, stored in every file.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        """Look at the files that are there; those that cannot be read are set aside."""
+        """Read the headers of existing files; damaged ones are renamed."""
         self._folder, self._run = folder, run
         self._tasks: dict[Path, list[int]] = {}
         self._small: list[Path] = []
@@ -440,23 +440,23 @@ class AnswerFiles:
                 self._tasks[path] = tasks
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
-        """Numbers of tasks, and ways to read their answers."""
-        # A part that turns out to be damaged is dropped on the way.
+        """Return task numbers with loaders of their answers."""
+        # A file that turns out to be damaged is dropped meanwhile.
         for path, tasks in list(self._tasks.items()):
-            for place, task in enumerate(tasks):
-                yield task, partial(self._answer, path, place)
+            for index, task in enumerate(tasks):
+                yield task, partial(self._read_answer, path, index)
 
     def keep(self, task: int, answer: Plain) -> Loader | None:
-        """Write an answer; a large one can be read back, small ones may wait to share a file."""
+        """Write an answer; return a loader for a large one. Small ones may wait to share a file."""
         if n_bytes(answer) >= _LARGE:
-            return partial(self._answer, self._write([(task, answer)]), 0)
+            return partial(self._read_answer, self._write([(task, answer)]), 0)
         self._pending.append((task, answer))
         if len(self._pending) >= _MANY_ANSWERS or self._limiter.due:
             self.flush()
         return None
 
     def flush(self) -> None:
-        """Write the answers that wait for others."""
+        """Write all pending answers."""
         if not self._pending:
             return
         with self._limiter.measure():
@@ -466,7 +466,7 @@ class AnswerFiles:
             self._join_small_ones()
 
     def drop_before(self, task: int) -> None:
-        """Let go of answers of earlier tasks: a state holds them."""
+        """Delete answers of earlier tasks: a state contains them."""
         self._pending = [(number, answer) for number, answer in self._pending if number >= task]
         for path in [path for path, tasks in self._tasks.items() if max(tasks) < task]:
             self._drop(path)
@@ -474,16 +474,16 @@ class AnswerFiles:
     def _write(self, answers: list[tuple[int, Plain]]) -> Path:
         tasks = [task for task, _ in answers]
         content: Plain = {"run": self._run, "tasks": tasks}
-        for place, (_, answer) in enumerate(answers):
-            content |= prefixed(str(place), answer)
-        path = self._folder / f"part-{min(tasks):08d}-{uuid4().hex}.npz"
+        for index, (_, answer) in enumerate(answers):
+            content |= prefixed(str(index), answer)
+        path = self._folder / f"answers-{min(tasks):08d}-{uuid4().hex}.npz"
         with written_atomically(path) as file:
             write_plain(file, content)
         self._tasks[path] = tasks
         return path
 
     def _join_small_ones(self) -> None:
-        """Make few files of many: a share of a run may go on for days before it is folded."""
+        """Join small files: a partition of a run may take days before it is folded."""
         still_there = [path for path in self._small if path in self._tasks]
         answers = [
             (task, answer)
@@ -501,7 +501,7 @@ class AnswerFiles:
         path.unlink(missing_ok=True)
 
     def _tasks_of(self, path: Path) -> list[int]:
-        """Tasks that a part has answers of; a part that cannot be read has none."""
+        """Return the tasks in a file; none if it cannot be read."""
         try:
             head = PlainFile(path).rest
             run, tasks = head["run"], [int(task) for task in head["tasks"]]
@@ -512,22 +512,22 @@ class AnswerFiles:
             return []
         if run != self._run:
             raise ValueError(
-                f"{path} belongs to another run than manifest.json beside it; take it out of the "
+                f"{path} belongs to another run than manifest.json beside it; remove it from the "
                 "folder."
             )
         return tasks
 
-    def _answer(self, path: Path, place: int) -> Plain | None:
+    def _read_answer(self, path: Path, index: int) -> Plain | None:
         contents = self._contents(path)
-        return contents[place] if contents else None
+        return contents[index] if contents else None
 
     def _contents(self, path: Path) -> list[Plain]:
-        """All answers of a part; they are read at once and asked for one after the other."""
+        """Return all answers of a file; the latest file stays in memory for the next call."""
         if self._latest[0] != path:
             self._latest = path, self._read(path)
         contents = self._latest[1]
         if len(contents) == 1:
-            # It may be large, and will not be asked for again.
+            # It may be large, and is not needed again.
             self._latest = _NOTHING
         return contents
 
@@ -546,10 +546,10 @@ class AnswerFiles:
         try:
             path.rename(damaged)
         except FileNotFoundError:
-            # Another process that shares the folder was faster.
+            # Another process that shares the folder has renamed it.
             return
         warnings.warn(
-            f"{path} is damaged ({error}); it is set aside as {damaged.name}, and its tasks are "
+            f"{path} is damaged ({error}); it was renamed to {damaged.name}, and its tasks are "
             "computed again.",
             stacklevel=2,
         )

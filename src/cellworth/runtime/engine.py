@@ -1,4 +1,4 @@
-"""The one loop: run tasks by number, fold what they add in order, stop between tasks."""
+"""The task loop: run tasks by number, fold their results in order, stop between tasks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from cellworth.runtime.workers import (
 
 _SECONDS_BETWEEN_STATES = 10.0
 _SHARE_OF_TIME = 0.05
-# Requests beyond the one whose turn it is, for each that may be in flight: where one takes long,
-# the others need not wait, but what they brought must be kept somewhere.
+# Requests ahead of the next one to fold, for each that may be in flight: a slow request does not
+# block the others, but their answers take memory.
 _UNFOLDED = 4
 _HEAVY = 16 * 2**20
 _SECONDS_TO_FLUSH = 1.0
@@ -41,14 +41,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ready:
-    """A request whose answer is there already, or LazyAnswer: no worker is needed."""
+    """A request whose answer is known, or a LazyAnswer: no worker is needed."""
 
     request: Any
     answer: Any
 
 
 def load_later(load: Loader, answer: Callable[[Plain], Any]) -> LazyAnswer:
-    """An answer that a checkpoint keeps; lost if it cannot be read any more."""
+    """Return a LazyAnswer that is read from a checkpoint; lost if it is no longer readable."""
 
     def read() -> Any:
         part = load()
@@ -58,31 +58,31 @@ def load_later(load: Loader, answer: Callable[[Plain], Any]) -> LazyAnswer:
 
 
 class Planner(Protocol):
-    """Turns numbers of tasks into requests and answers into what tasks add.
+    """Turns task numbers into requests for workers, and answers into contributions.
 
-    It lives in the process that folds. It knows what earlier tasks taught, so that a task asks
-    workers only for what is missing, and it may split a task into several requests.
+    It lives in the driver process. It knows the results of earlier tasks, so that a task requests
+    only what is missing, and it may split a task into several requests.
     """
 
-    # Whether workers look at the clock themselves, so that the engine need not.
+    # Whether workers check deadlines themselves, so that the engine need not.
     keeps_deadlines: ClassVar[bool]
-    # Whether it can tell, before any answer, at which task a budget of utilities ends.
+    # Whether it knows, before any answer, at which task a budget of utilities ends.
     counts_utilities: ClassVar[bool]
 
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Addition | None:
-        """Take in what earlier sessions taught: folded tasks, and answers of others."""
+        """Load the results of earlier sessions: folded tasks, and answers to other tasks."""
         ...
 
     def ask(self, number: int) -> Iterable[Any] | None:
-        """Requests that workers must answer for a task; None ends the run before it."""
+        """Return the requests of a task; None ends the run before it."""
         ...
 
     def share(self, number: int, mine: bool) -> Iterable[Any] | None:
-        """Requests of a task for one partition, where others answer those of other tasks."""
+        """Return the requests of a task in one partition of a run; none if it is not ``mine``."""
         ...
 
     def book(self, request: Any, answer: Any) -> Addition | None:
-        """Take in an answer; the one that completes a task gives what the task adds."""
+        """Record an answer; return the contribution of the task that it completes."""
         ...
 
     def state(self, contribution: Any) -> Plain:
@@ -90,7 +90,7 @@ class Planner(Protocol):
         ...
 
     def part(self, request: Any, answer: Any) -> tuple[int, Plain]:
-        """Number of a task, and an answer for it, to be written down."""
+        """Return the number of a task and its answer as plain data."""
         ...
 
     def answer(self, part: Plain) -> Any:
@@ -100,27 +100,27 @@ class Planner(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """One task from its number to what it adds; this is what travels to the workers."""
+    """The task function: compute the contribution of a task; it is sent to workers."""
 
     task: Callable[[int], Any]
     contribution: Callable[[Any], Any]
 
     def __call__(self, number: int) -> Any:
-        """Do the task of this number."""
+        """Run the task of this number."""
         return self.contribution(self.task(number))
 
 
 class TaskPlanner:
-    """The simplest planner: a task is one request.
+    """The simplest planner: one request for each task.
 
     Parameters
     ----------
     kind : dataclass
-        What a task adds.
+        Type of contributions.
     answer : dataclass, default=None
-        What a worker answers with; None: what the task adds.
+        Type of answers; None: contributions.
     added : callable, default=None
-        From an answer to what the task adds, where the two differ.
+        From an answer to its contribution, if the two differ.
     """
 
     keeps_deadlines: ClassVar[bool] = False
@@ -137,21 +137,21 @@ class TaskPlanner:
         self._kept: dict[int, Loader] = {}
 
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Any:
-        """Remember where answers are; they are read when their turn comes."""
+        """Remember how to load answers; they are read when they are folded."""
         self._kept = dict(answers)
         return None if state is None else unpacked(self._kind, state)
 
     def ask(self, number: int) -> Iterable[Any]:
-        """Ask for a task, unless its answer is kept."""
+        """Request a task, unless its answer is stored."""
         load = self._kept.pop(number, None)
         return [number] if load is None else [Ready(number, load_later(load, self.answer))]
 
     def share(self, number: int, mine: bool) -> Iterable[Any]:
-        """Ask for a task of this partition, unless its answer is kept."""
+        """Request a task of this partition, unless its answer is stored."""
         return [number] if mine and number not in self._kept else []
 
     def book(self, request: int, answer: Any) -> Any:
-        """Return what a task adds."""
+        """Return the contribution of a task."""
         return answer if self._added is None else self._added(answer)
 
     def state(self, contribution: Any) -> Plain:
@@ -174,16 +174,16 @@ class CheckpointWriter:
     ----------
     checkpoint : Checkpoint or None
     planner : Planner
-        Takes in what the checkpoint holds, and spells out what is to be written.
+        Loads and packs what the checkpoint stores.
     identity : mapping
-        Names the run; a checkpoint that holds another one is refused.
+        Identifies the run; the checkpoint of another run raises an error.
     """
 
     def __init__(
         self, checkpoint: Checkpoint | None, planner: Planner, identity: Mapping[str, Any]
     ) -> None:
-        """Read how far earlier sessions came."""
-        self._checkpoint, self._bookkeeper = checkpoint, planner
+        """Read the results of earlier sessions."""
+        self._checkpoint, self._planner = checkpoint, planner
         self.seconds_before = 0.0
         self.latest = Progress(0, 0.0, None)
         if checkpoint is not None:
@@ -193,47 +193,47 @@ class CheckpointWriter:
             if state is not None:
                 self.seconds_before = state.seconds
                 self.latest = Progress(state.tasks, 0.0, folded)
-        # Numbers only: what was written may be large, and is not needed again.
+        # Numbers only: the state itself may be large and is not needed again.
         self._tasks_written, self._seconds_written = self.latest.tasks, 0.0
         self._limiter = RateLimiter(_SHARE_OF_TIME)
 
     @property
     def writes(self) -> bool:
-        """Whether there is a checkpoint that keeps single answers."""
+        """Whether there is a checkpoint that stores single answers."""
         return self._checkpoint is not None and self._checkpoint.keeps_answers
 
-    def kept(self, request: Any, answer: Any) -> Any:
-        """Write an answer down; return it, or where it can be read LazyAnswer."""
+    def write_answer(self, request: Any, answer: Any) -> Any:
+        """Write an answer; return it, or a LazyAnswer that reads it back."""
         if self._checkpoint is None or isinstance(answer, Failure | LostAnswer):
             return answer
-        load = self._checkpoint.keep(*self._bookkeeper.part(request, answer))
-        return answer if load is None else load_later(load, self._bookkeeper.answer)
+        load = self._checkpoint.keep(*self._planner.part(request, answer))
+        return answer if load is None else load_later(load, self._planner.answer)
 
     def flush(self) -> None:
-        """Have everything on disk that was kept so far."""
+        """Write all pending answers to disk."""
         if self._checkpoint is not None:
             self._checkpoint.flush()
 
-    def note(self, progress: Progress, round_ends: bool) -> None:
-        """Remember how far the run is, and write it down where that is due."""
+    def record(self, progress: Progress, round_ends: bool) -> None:
+        """Remember the progress, and write a state when one is due."""
         self.latest = progress
         old = progress.seconds - self._seconds_written >= _SECONDS_BETWEEN_STATES
         if (round_ends or old) and self._limiter.due:
             self._write()
 
     def __enter__(self) -> Self:
-        """Be open until the session ends."""
+        """Stay open until the session ends."""
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Write down the end, be it an error."""
+        """Write the last state, also after an error."""
         if self._checkpoint is None:
             return
         try:
             self._write()
             self._checkpoint.flush()
         except OSError:
-            # Where the disk is full, the first error tells it best.
+            # If the disk is full, the first error is the clearest.
             if error is None:
                 raise
 
@@ -244,7 +244,7 @@ class CheckpointWriter:
         if latest.tasks == self._tasks_written:
             return
         with self._limiter.measure():
-            content = self._bookkeeper.state(latest.contribution)
+            content = self._planner.state(latest.contribution)
             self._checkpoint.write(
                 RunState(latest.tasks, self.seconds_before + latest.seconds, content)
             )
@@ -252,17 +252,17 @@ class CheckpointWriter:
 
 
 class TaskQueue:
-    """Requests on their way to a pool and back.
+    """Sends requests to a worker pool, a bounded number ahead, and returns their answers.
 
     Parameters
     ----------
     pool : WorkerPool
     requests : iterable
-        There may be no end to them; they are asked for as there is room.
+        May be infinite; read as there is room.
     writer : CheckpointWriter
-        Gets every answer before anything else is done with it.
+        Stores every answer as soon as it arrives.
     interrupts : Interrupts
-        Signals are let in while answers are waited for.
+        Signals are allowed while it waits for answers.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class TaskQueue:
         interrupts: Interrupts,
     ) -> None:
         """Begin with nothing sent."""
-        self._crew, self._diary, self._interrupts = pool, writer, interrupts
+        self._pool, self._writer, self._interrupts = pool, writer, interrupts
         self._coming = enumerate(requests)
         self._asked: dict[int, Any] = {}
         self._answers: dict[int, Any] = {}
@@ -283,9 +283,9 @@ class TaskQueue:
     def in_order(
         self, seconds_left: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[Any, Any]]:
-        """Requests with their answers, in the order of requests, until no time is left.
+        """Yield requests with their answers, in the order of requests, until the time is up.
 
-        An error is raised in its turn, so that it does not matter which later requests were begun.
+        Errors are raised in the same order, whatever later requests were started.
         """
         turn = 0
         while self._fill():
@@ -301,72 +301,74 @@ class TaskQueue:
                 self._send(turn, self._asked[turn])
                 continue
             yield self._asked.pop(turn), unwrap(answer)
-            # Let go of it before the next one is loaded: it may be large.
+            # Free it before the next one is loaded: it may be large.
             del answer
             turn += 1
 
     def as_they_come(
         self, seconds_left: Callable[[], float | None] = lambda: None
     ) -> Iterator[Any]:
-        """Requests whose answers are in the writer, in any order, until no time is left."""
+        """Yield requests whose answers have been stored, in any order, until the time is up."""
         while self._fill():
             left = seconds_left()
             if left is not None and left <= 0:
                 return
             self._wait(left)
-            for place in list(self._answers):
-                answer = self._answers.pop(place)
+            for index in list(self._answers):
+                answer = self._answers.pop(index)
                 if isinstance(answer, LostAnswer):
-                    self._send(place, self._asked[place])
+                    self._send(index, self._asked[index])
                 else:
                     unwrap(answer)
-                    yield self._asked.pop(place)
+                    yield self._asked.pop(index)
 
     def _fill(self) -> bool:
-        """Send as much as may be on its way; tell whether anything is."""
-        capacity = self._crew.capacity
+        """Send as many requests as there is room for; return whether any are open."""
+        capacity = self._pool.capacity
         most = capacity // REQUESTS_PER_WORKER + 1 if self._heavy else _UNFOLDED * capacity
         while len(self._flying) < capacity and len(self._asked) < most:
-            place, request = next(self._coming, (None, None))
-            if place is None:
+            index, request = next(self._coming, (None, None))
+            if index is None:
                 break
             if isinstance(request, Ready):
-                self._asked[place], self._answers[place] = request.request, request.answer
+                self._asked[index], self._answers[index] = request.request, request.answer
             else:
-                self._send(place, request)
+                self._send(index, request)
         return bool(self._asked)
 
-    def _send(self, place: int, request: Any) -> None:
-        self._asked[place] = request
-        self._flying.add(place)
-        self._crew.submit(place, request)
+    def _send(self, index: int, request: Any) -> None:
+        self._asked[index] = request
+        self._flying.add(index)
+        self._pool.submit(index, request)
 
     def _wait(self, seconds: float | None) -> None:
-        if self._diary.writes:
-            # What waits to share a file with others must not wait for hours.
+        if self._writer.writes:
+            # Small answers that wait to share a file must not wait for long.
             seconds = _SECONDS_TO_FLUSH if seconds is None else min(seconds, _SECONDS_TO_FLUSH)
         with self._interrupts.allow():
-            done = self._crew.completed(seconds)
+            done = self._pool.completed(seconds)
         if not done:
-            self._diary.flush()
-        for place, answer in done:
-            self._flying.discard(place)
+            self._writer.flush()
+        for index, answer in done:
+            self._flying.discard(index)
             self._heavy = self._heavy or _is_heavy(answer)
-            if self._diary.writes:
-                self._answers[place] = self._diary.kept(self._asked[place], self._load(answer))
+            if self._writer.writes:
+                self._answers[index] = self._writer.write_answer(
+                    self._asked[index], self._load(answer)
+                )
             else:
-                self._answers[place] = answer
+                self._answers[index] = answer
 
     def _load(self, answer: Any) -> Any:
         if not isinstance(answer, LazyAnswer):
             return answer
-        # From a worker of a cluster, it may take long.
+        # Fetching it from a cluster may take long.
         with self._interrupts.allow():
             return answer.load()
 
 
 def _is_heavy(answer: Any) -> bool:
-    """Whether answers like this should not pile up in memory before their turn comes."""
+    """Return whether an answer is too large for many of its kind to wait in memory."""
     return dataclasses.is_dataclass(answer) and n_bytes(packed(answer)) >= _HEAVY
 
 
@@ -379,9 +381,9 @@ class Outcome:
     tasks : int
         Tasks 0..tasks - 1 are done, those of earlier sessions included.
     contribution : Addition or None
-        What they added; None if the budget ended before the first.
+        Their folded contributions; None if the budget ended before the first.
     interrupted : bool
-        Whether the user broke the run off before its stopping rule was met.
+        Whether the user interrupted the run before its stopping rule was met.
     seconds : float
         Time spent, earlier sessions included.
     """
@@ -408,36 +410,37 @@ def run(
     errors_from: int | None = 2,
     on_round: Callable[[Progress], Any] | None = None,
 ) -> Outcome:
-    """Run tasks 0, 1, 2, ... until the rule is met; the result does not depend on the executor.
+    """Run tasks 0, 1, 2, ... until the stopping rule is met.
+
+    The result does not depend on the executor.
 
     Parameters
     ----------
     work : callable
-        What workers do: from a request to its answer. A pure function of its argument, but for
-        deadlines.
+        The task function, from a request to its answer. It is pure except for deadlines.
     planner : Planner
-        Turns numbers into requests and answers into what a task adds.
+        Turns task numbers into requests and answers into contributions.
     stop : StoppingRule
-        Asked after every round. Limits of tasks and seconds also hold within a round.
+        Checked after every round. Limits on tasks and seconds also hold within a round.
     executor : Executor
         Where tasks run.
     tasks_per_round : int
-        Comes from the problem, never from the number of workers.
+        Depends on the problem, never on the number of workers.
     checkpoint : Checkpoint or None
-        Read once at the start; gets every answer as it comes, and a state after rounds, every ten
-        seconds and at the end, be it an error.
+        Read at the start. Every answer is written as it arrives; a state is written after rounds,
+        every ten seconds and at the end, also after an error.
     identity : mapping
-        Names the run; a checkpoint that holds another one is refused.
+        Identifies the run; the checkpoint of another run raises an error.
     title : str
-        Stands before the progress bar, and names tasks on a cluster.
+        Label of the progress bar, and name of tasks on a cluster.
     show_progress : bool
-        Whether a bar with the time left appears once the run has taken two seconds.
+        Whether to show a progress bar once the run has taken two seconds.
     seconds_per_task : float
-        A guess; a bar whose first task will take long is shown at once, and says so.
+        An estimate; if the first task will take long, the bar is shown at once and says so.
     describe : callable
-        What stands behind the bar.
+        Returns the text behind the bar.
     errors_from : int or None
-        Tasks from which on the largest standard error stands there as well.
+        Number of tasks from which the bar shows the largest standard error.
     on_round : callable or None
         Called with the Progress after every round.
     """
@@ -452,7 +455,7 @@ def run(
         describe=describe,
         errors_from=errors_from,
     )
-    _log.info("%s: %d tasks are done; the run ends with %r", title, progress.tasks, stop)
+    _log.info("%s: %d tasks are done; stopping rule: %r", title, progress.tasks, stop)
     pool = executor.start(work, title)
     folded = _fold_tasks(
         pool, planner, writer, interrupts, stop=stop, tasks_per_round=tasks_per_round
@@ -462,16 +465,16 @@ def run(
             for progress in folded:
                 bar.show(progress)
                 round_ends = progress.tasks % tasks_per_round == 0
-                writer.note(progress, round_ends)
+                writer.record(progress, round_ends)
                 if round_ends:
                     _log.info("%s: %d tasks, %.1f s", title, progress.tasks, progress.seconds)
                     if on_round is not None:
                         on_round(progress)
         except KeyboardInterrupt:
             interrupted = True
-            _log.warning("%s: broken off after %d tasks", title, progress.tasks)
+            _log.warning("%s: interrupted after %d tasks", title, progress.tasks)
     if progress.contribution is None and interrupted:
-        raise KeyboardInterrupt("the run was broken off before its first task was done")
+        raise KeyboardInterrupt("the run was interrupted before its first task was done")
     seconds = writer.seconds_before + progress.seconds
     return Outcome(progress.tasks, progress.contribution, interrupted, seconds)
 
@@ -533,7 +536,7 @@ def _fold_tasks(
     stop: StoppingRule,
     tasks_per_round: int,
 ) -> Generator[Progress, None, None]:
-    """Progress after each task, in the order of task numbers."""
+    """Yield the progress after each task, in the order of task numbers."""
     progress = writer.latest
     if _is_finished(progress, stop, tasks_per_round):
         return
@@ -541,15 +544,15 @@ def _fold_tasks(
     countdown = _Countdown(began, stop, planner)
 
     def seconds_left() -> float | None:
-        # Something must be told, however long the first task takes.
+        # The first task is always awaited, so that there is a result.
         return None if progress.contribution is None else countdown()
 
     # ShardRunner go on while a round is judged; what they did beyond the last one is dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
     requests = _requests(planner, tasks)
     with start as pool:
-        # Fold in task order: float addition is not associative, and the bits of a result must not
-        # tell which worker was faster.
+        # Fold in task order: float addition is not associative, and a result must not depend on
+        # which worker was faster.
         for request, answer in TaskQueue(pool, requests, writer, interrupts).in_order(seconds_left):
             contribution = planner.book(request, answer)
             if contribution is None:
@@ -564,7 +567,7 @@ def _fold_tasks(
 
 @dataclass(frozen=True)
 class _Countdown:
-    """Seconds until a deadline that workers do not keep themselves; None: for ever."""
+    """Seconds until a deadline that workers do not check themselves; None: no deadline."""
 
     began: float
     stop: StoppingRule
@@ -585,8 +588,8 @@ def _requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
 
 
 def _is_finished(progress: Progress, stop: StoppingRule, tasks_per_round: int) -> bool:
-    # Errors are looked at where rounds end, even if an earlier session ended elsewhere: a run in
-    # parts must stop at the task at which a run in one would.
+    # Errors are checked only at the end of rounds, even if an earlier session ended elsewhere: a
+    # resumed run must stop at the same task as an uninterrupted one.
     at_round_end = progress.tasks % tasks_per_round == 0
     spent = progress.tasks >= stop.most_tasks or progress.utilities >= stop.most_utilities
     return spent or (at_round_end and stop.share_done(progress) >= 1)

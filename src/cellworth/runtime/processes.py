@@ -1,4 +1,4 @@
-"""Processes of this machine: tasks of a worker that dies go to another one."""
+"""Processes of this machine, which share one pickle of the task function."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from cellworth.runtime.workers import (
     attempt_in_worker,
 )
 
-_SECONDS_TO_TAKE = 1.0
-_SECONDS_BETWEEN_LOOKS_AT_PARENT = 1.0
+_SECONDS_TO_START = 1.0
+_SECONDS_BETWEEN_CHECKS = 1.0
 _SECONDS_TO_LIVE_IDLE = 60.0
 _ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA")
@@ -74,21 +74,21 @@ class Processes:
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
-        """Answer requests in processes, or one after the other where none can be started."""
+        """Start answering requests in processes, or serially if none can be started."""
         if multiprocessing.current_process().daemon:
             warnings.warn(
-                f"{self!r} cannot start processes within a daemonic one, such as those of "
-                "multiprocessing.Pool; tasks run one after the other here, with the same values.",
+                f"{self!r} cannot start processes within a daemonic process such as a worker of "
+                "multiprocessing.Pool; tasks run serially, with the same values.",
                 stacklevel=2,
             )
             with threadpool_limits(1):
                 yield SerialPool(work)
             return
         # loky says so in a thread of its own, which would die of it where warnings are errors. A
-        # worker that leaves is replaced; nothing is lost.
+        # worker that leaves is replaced; noobj is lost.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
-        with write_shared_pickle(work) as parcel:
-            processes = _Pool(parcel, self.n_workers)
+        with write_shared_pickle(work) as shared:
+            processes = _Pool(shared, self.n_workers)
             pool = FuturePool(processes.send, _read, lambda: self.n_workers)
             try:
                 yield pool
@@ -108,16 +108,16 @@ if hasattr(os, "register_at_fork"):
 class _Pool:
     """loky's pool of processes, or the next one where a worker's death has broken it."""
 
-    def __init__(self, parcel: SharedPickle, n_workers: int) -> None:
-        self._parcel, self._n_workers = parcel, n_workers
+    def __init__(self, shared: SharedPickle, n_workers: int) -> None:
+        self._pickle, self._n_workers = shared, n_workers
         self._pool = _waiting.pop(n_workers, None) or self._new()
 
     def send(self, number: int, request: Any) -> Future[Any]:
         try:
-            return self._sent(request)
+            return self._submit(request)
         except _DEAD:
             self._pool = self._new()
-            return self._sent(request)
+            return self._submit(request)
 
     def close(self, flying: list[Future[Any]]) -> None:
         if all(future.done() for future in flying):
@@ -125,11 +125,11 @@ class _Pool:
                 # A run within another one has left a pool before.
                 self._pool.shutdown(wait=True)
             return
-        _wait_until_taken(flying)
+        _wait_until_started(flying)
         self._pool.shutdown(wait=True, kill_workers=True)
 
-    def _sent(self, request: Any) -> Future[Any]:
-        future: Future[Any] = self._pool.submit(_answer, self._parcel, request)
+    def _submit(self, request: Any) -> Future[Any]:
+        future: Future[Any] = self._pool.submit(_answer, self._pickle, request)
         return future
 
     def _new(self) -> Any:
@@ -146,81 +146,81 @@ def _read(future: Future[Any]) -> Any:
     error = future.exception()
     if error is None:
         answer = future.result()
-        return LazyAnswer(answer.taken) if isinstance(answer, SharedPickle) else answer
-    # loky gives up on all requests when one worker dies.
+        return LazyAnswer(answer.load_and_remove) if isinstance(answer, SharedPickle) else answer
+    # loky fails all requests when one worker dies.
     return LostAnswer(error) if isinstance(error, _DEAD) else Failure(error)
 
 
-def _wait_until_taken(flying: list[Future[Any]]) -> None:
-    """Give loky the moment that it needs to hand out tasks: killed before, it trips over them."""
-    deadline = time.monotonic() + _SECONDS_TO_TAKE
+def _wait_until_started(flying: list[Future[Any]]) -> None:
+    """Wait until loky has handed out its tasks: it fails if it is killed before."""
+    deadline = time.monotonic() + _SECONDS_TO_START
     while time.monotonic() < deadline and not all(f.running() or f.done() for f in flying):
         time.sleep(0.001)
 
 
-_opened: dict[SharedPickle, Callable[[Any], Any]] = {}
+_loaded: dict[SharedPickle, Callable[[Any], Any]] = {}
 
 
-def _answer(parcel: SharedPickle, request: Any) -> Any:
-    """What a process does; it opens the work once."""
-    if parcel not in _opened:
-        _opened.clear()
-        _opened[parcel] = parcel.opened()
-    return share_if_large(attempt_in_worker(_opened[parcel], request), parcel)
+def _answer(shared: SharedPickle, request: Any) -> Any:
+    """Answer a request in a worker process; the task function is loaded once."""
+    if shared not in _loaded:
+        _loaded.clear()
+        _loaded[shared] = shared.load()
+    return share_if_large(attempt_in_worker(_loaded[shared], request), shared)
 
 
 def _begin_process(parent: int) -> None:
-    # Ctrl-C reaches the whole group; what it means is for the parent to say.
+    # Ctrl-C reaches all processes of the group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whose number is told, and not asked for: it may be gone by now.
+    # The id is passed in, because the parent may have died by now.
     threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
 
 
 def _leave_with_parent(parent: int) -> None:
-    """End a process whose parent was killed: nobody waits for its answers."""
+    """Exit once the parent process has died."""
     while os.getppid() == parent:
-        time.sleep(_SECONDS_BETWEEN_LOOKS_AT_PARENT)
-    for parcel in list(_opened):
-        shutil.rmtree(parcel.path.parent, ignore_errors=True)
+        time.sleep(_SECONDS_BETWEEN_CHECKS)
+    for shared in list(_loaded):
+        shutil.rmtree(shared.path.parent, ignore_errors=True)
     os._exit(1)
 
 
 @dataclass(frozen=True)
 class SharedPickle:
-    """Where an object lies, for processes of this machine.
+    """A pickled object in a file that processes of this machine map into memory.
 
     Parameters
     ----------
     path : Path
-        A file in a folder that only this user may read, made for one run and gone after it.
+        A file in a folder that only this user can read; deleted after the run.
     head : tuple of int
         Where in it the pickle_object object begins and ends.
     buffers : tuple of pairs of int
-        Where its arrays begin and end.
+        First and last bytes of its arrays.
     """
 
     path: Path
     head: tuple[int, int]
     buffers: tuple[tuple[int, int], ...]
 
-    def opened(self) -> Any:
-        """Return the object; its arrays stay in the file, which all processes share."""
+    def load(self) -> Any:
+        """Return the object; its arrays are mapped from the file, which all processes share."""
         with self.path.open("rb") as file:
-            # Copy on write: a model may change its input, and only its own process sees that.
+            # Copy on write: if a model changes its input, other processes do not see it.
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         arrays = [content[begin:end] for begin, end in self.buffers]
         return pickle.loads(content[slice(*self.head)], buffers=arrays)  # noqa: S301 (we wrote it)
 
-    def taken(self) -> Any:
-        """Return the object and remove the file; its arrays live as long as they are used."""
-        thing = self.opened()
+    def load_and_remove(self) -> Any:
+        """Return the object and delete the file; its arrays stay valid while they are used."""
+        obj = self.load()
         self.path.unlink()
-        return thing
+        return obj
 
 
 @contextmanager
 def write_shared_pickle(work: Callable[[Any], Any]) -> Iterator[SharedPickle]:
-    """Write a piece of work to a file of its own for as long as it is needed."""
+    """Pickle the task function to a temporary file."""
     folder = Path(tempfile.mkdtemp(prefix="cellworth-"))
     try:
         yield _write_pickle(*pickle_object(work), folder / "work")
@@ -229,27 +229,27 @@ def write_shared_pickle(work: Callable[[Any], Any]) -> Iterator[SharedPickle]:
 
 
 def share_if_large(answer: Any, beside: SharedPickle) -> Any:
-    """Put an answer with large arrays into a file: its reader need not hold it in memory."""
+    """Write an answer with large arrays to a file, so that the driver need not hold it."""
     head, arrays = pickle_object(answer)
     if sum(array.raw().nbytes for array in arrays) < _LARGE:
         return answer
     return _write_pickle(head, arrays, beside.path.with_name(uuid4().hex))
 
 
-def pickle_object(thing: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def pickle_object(obj: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """Pickle an object; its arrays are not copied."""
     arrays: list[pickle.PickleBuffer] = []
-    # What a user defines in a notebook travels as well.
-    return cloudpickle.dumps(thing, protocol=5, buffer_callback=arrays.append), arrays
+    # cloudpickle also handles what a user defines in a notebook.
+    return cloudpickle.dumps(obj, protocol=5, buffer_callback=arrays.append), arrays
 
 
 def _write_pickle(head: bytes, arrays: list[pickle.PickleBuffer], path: Path) -> SharedPickle:
     contents: list[Any] = [head, *(array.raw() for array in arrays)]
-    places = []
+    spans = []
     with path.open("xb") as file:
         for content in contents:
             file.write(b"\0" * (-file.tell() % _ALIGNED))
             begin = file.tell()
             file.write(content)
-            places.append((begin, file.tell()))
-    return SharedPickle(path, places[0], tuple(places[1:]))
+            spans.append((begin, file.tell()))
+    return SharedPickle(path, spans[0], tuple(spans[1:]))

@@ -1,4 +1,4 @@
-"""Run rounds over the shards of a table: in threads or on a cluster, killed or not, the same."""
+"""Run rounds over the shards of a table; threads and Dask clusters give the same result."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from cellworth.runtime.shard_algorithm import (
     ShardRunResult,
     set_aside,
 )
-from cellworth.runtime.workers import Hands, Interrupts, release_memory
+from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered, release_memory
 
-# Attempts without a round done: then it is the work that fails.
+# Attempts without a finished round before the run gives up.
 _MOST_IN_VAIN = 5
+
 _log = logging.getLogger(__name__)
+
 Job = Callable[[], Any]
 
 
@@ -57,48 +59,47 @@ def run_rounds(
     algorithm : ShardAlgorithm
         What is done with shards.
     n_rounds : int
-        How many rounds at most, those of earlier sessions included.
+        Largest number of rounds, those of earlier sessions included.
     executor : Executor
         Serial, Threads or Dask.
     into : path
-        Where shards publish their results. Made if it is not there.
+        Folder for the results of shards; created if missing.
     identity : mapping
-        Names the run, as JSON: all that decides what rounds do and tell. A checkpoint of another
-        run is refused.
+        Everything that determines what rounds compute and report, as JSON. A checkpoint of
+        another run raises an error.
     checkpoint : path or None
-        A folder that keeps the run, whoever is killed; the same call goes on from there. On a
-        cluster all workers must see it.
+        Folder that stores the run, so that the same call can resume it. All workers of a cluster
+        must see it.
     enough : callable or None
-        Asked, once a round has told, with what all rounds told so far; True ends the run after it.
+        Called after each round with all reports so far; True ends the run after that round.
     title : str
-        Stands before the progress bar, and names threads.
+        Label of the progress bar and of threads.
     show_progress : bool
-        Whether a bar with the time left appears once the run has taken two seconds.
+        Whether to show a progress bar once the run has taken two seconds.
     n_cached : int or None
-        Shards whose rows and states a process holds at a time; None: as many as it has threads.
+        Shards that a process holds in memory at a time; None: one for each of its threads.
 
     Returns
     -------
     ShardRunResult
     """
-    workers = get_shard_runner(executor)
-    # ShardRunner may be at home elsewhere.
+    make_runner = get_shard_runner(executor)
+    # Workers may have another working directory.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
     with (
-        _folder(checkpoint) as folder,
+        _open_folder(checkpoint) as folder,
         closing(make_progress_bar(title, 0, shown=show_progress)) as bar,
     ):
-        run_checkpoint = RoundsCheckpoint(
+        rounds = RoundsCheckpoint(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
         )
-        hands = workers(algorithm, run_checkpoint.states, n_cached)
-        run = _Run(algorithm, n_rounds, enough, run_checkpoint, hands, bar, title)
-        return run.finished(into)
+        runner = make_runner(algorithm, rounds.states, n_cached)
+        return _Run(algorithm, n_rounds, enough, rounds, runner, bar, title).finish(into)
 
 
 class ShardRunner(Protocol):
-    """Those who work on the shards."""
+    """Runs rounds and writes results with one kind of executor."""
 
     def run(self, context: RunContext) -> None:
         """Do the rounds that are not done."""
@@ -115,60 +116,60 @@ class _Run:
     n_rounds: int
     enough: Enough | None
     checkpoint: RoundsCheckpoint
-    workers: ShardRunner
+    runner: ShardRunner
     bar: Any
     title: str
 
-    def finished(self, into: Path) -> ShardRunResult:
-        """Go on until it is done, whatever is lost on the way."""
+    def finish(self, into: Path) -> ShardRunResult:
+        """Attempt the run until it is done; resume after every recoverable error."""
         n_in_vain, best = 0, -1
         while True:
-            context = self._context()
+            context = self._make_context()
             try:
-                return self._attempted(context, into)
-            except RecoverableError as setback:
-                _log.warning("%s: %s; going on from round %d", self.title, setback, best)
-                helped = isinstance(setback, DamagedStateError) and set_aside(setback)
+                return self._attempt(context, into)
+            except RecoverableError as error:
+                _log.warning("%s: %s; resuming from round %d", self.title, error, best)
+                helped = isinstance(error, DamagedStateError) and set_aside(error)
                 helped = helped or context.progress.complete > best
                 n_in_vain = 0 if helped else n_in_vain + 1
                 best = max(best, context.progress.complete)
                 if n_in_vain > _MOST_IN_VAIN:
                     raise RuntimeError(
                         f"{self.title}: no round could be done in {n_in_vain} attempts; the last "
-                        f"one ended with: {setback}"
-                    ) from setback
+                        f"one ended with: {error}"
+                    ) from error
 
-    def _attempted(self, context: RunContext, into: Path) -> ShardRunResult:
+    def _attempt(self, context: RunContext, into: Path) -> ShardRunResult:
         with context.interrupts.watch():
-            interrupted = self._broken_off(context)
-            # Without a checkpoint, all would be lost for the want of a file.
+            interrupted = self._run_until_interrupted(context)
+            # Without a checkpoint, an interrupt while results are written would lose the run.
             context.interrupts.ignore_next()
             rounds = context.progress.complete
-            entries = self.workers.write(context, rounds, into)
+            entries = self.runner.write(context, rounds, into)
         if context.interrupts.received and not interrupted:
             warnings.warn(
-                f"{self.title}: a signal to end the run came when all was done; the result is "
-                "whole, and is kept.",
+                f"{self.title}: a signal arrived after all rounds were done; the result is "
+                "complete and was kept.",
                 stacklevel=2,
             )
-        told = self.checkpoint.told(rounds)
-        return ShardRunResult(told, tuple(entries), interrupted, self.checkpoint.seconds)
+        reports = self.checkpoint.reports(rounds)
+        return ShardRunResult(reports, tuple(entries), interrupted, self.checkpoint.seconds)
 
-    def _broken_off(self, context: RunContext) -> bool:
-        """Do the rounds that are not done; tell whether a signal ended that early."""
+    def _run_until_interrupted(self, context: RunContext) -> bool:
+        """Do the rounds that are not done; return whether a signal ended them early."""
         try:
-            self.workers.run(context)
+            self.runner.run(context)
         except KeyboardInterrupt as signal:
             rounds = context.progress.complete
-            _log.warning("%s: broken off after %d rounds", self.title, rounds)
+            _log.warning("%s: interrupted after %d rounds", self.title, rounds)
             if rounds < max(context.progress.earliest, 1):
                 raise KeyboardInterrupt(
-                    "the run was broken off before its first round was done"
+                    "the run was interrupted before its first round was done"
                 ) from signal
             return True
         return False
 
-    def _context(self) -> RunContext:
+    def _make_context(self) -> RunContext:
         return RunContext(
             self.algorithm,
             self.n_rounds,
@@ -184,7 +185,7 @@ class _Run:
 def get_shard_runner(
     executor: Executor,
 ) -> Callable[[ShardAlgorithm, ShardCheckpoint, int | None], ShardRunner]:
-    """Those who work on shards where an executor says; one that is not for shards is refused."""
+    """Return what makes the runner for an executor; raise if it cannot run shards."""
     if isinstance(executor, Serial | Threads):
         n_threads = executor.n_workers if isinstance(executor, Threads) else 1
         return lambda algorithm, states, n_cached: ThreadRounds(
@@ -194,15 +195,17 @@ def get_shard_runner(
         return partial(DaskRounds, executor.client)
     if isinstance(executor, Processes):
         raise ValueError(
-            f"shards are not worked on by {executor!r}: threads are as fast here and share rows; "
-            f"use Threads({executor.n_workers})."
+            f"executor must be Serial, Threads or Dask for a ShardedTable, got {executor!r}; "
+            f"threads are as fast here and share rows: use Threads({executor.n_workers})."
         )
-    raise TypeError(f"shards are worked on by Serial, Threads or Dask, not by {executor!r}.")
+    raise TypeError(
+        f"executor must be Serial, Threads or Dask for a ShardedTable, got {executor!r}."
+    )
 
 
 @contextmanager
-def _folder(checkpoint: Path | None) -> Iterator[Path]:
-    """Give the folder of a run; without a checkpoint one that goes with the run."""
+def _open_folder(checkpoint: Path | None) -> Iterator[Path]:
+    """Give the folder of the checkpoint, or a temporary one that ends with the run."""
     if checkpoint is not None:
         yield checkpoint
         return
@@ -212,14 +215,14 @@ def _folder(checkpoint: Path | None) -> Iterator[Path]:
 
 @dataclass(frozen=True, eq=False)
 class ThreadRounds:
-    """ShardRunner of this process.
+    """Runs rounds in threads of this process.
 
     Parameters
     ----------
     executor : Executor
         Serial or Threads.
     cache : ShardCache
-        Where all of them work.
+        Shared by all threads.
     """
 
     executor: Executor
@@ -228,8 +231,8 @@ class ThreadRounds:
     def run(self, context: RunContext) -> None:
         """Do the rounds that are not done, one after the other."""
         context.begin()
-        with self.executor.start(_do, context.title) as pool:
-            _Rounds(Hands(pool, context.interrupts), self.cache, context).run()
+        with self.executor.start(_call, context.title) as pool:
+            _Passes(pool, self.cache, context).run()
 
     def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
@@ -237,12 +240,12 @@ class ThreadRounds:
             partial(self.cache.write, shard, rounds, into)
             for shard in range(context.algorithm.n_shards)
         ]
-        with self.executor.start(_do, context.title) as pool:
-            entries = dict(Hands(pool, context.interrupts).each(jobs))
+        with self.executor.start(_call, context.title) as pool:
+            entries = dict(map_unordered(pool, jobs, context.interrupts))
         return [entries[shard] for shard in range(len(jobs))]
 
 
-def _do(job: Job) -> Any:
+def _call(job: Job) -> Any:
     return job()
 
 
@@ -250,92 +253,99 @@ def _do(job: Job) -> Any:
 class _Round:
     number: int
     prepared: Any
-    resolved: RoundResult
+    result: RoundResult
 
 
 @dataclass(frozen=True)
-class _Rounds:
-    hands: Hands
+class _Passes:
+    """One pass over the shards for each round, and one more to accumulate the last."""
+
+    pool: WorkerPool
     cache: ShardCache
     context: RunContext
 
     def run(self) -> None:
-        algorithm, context, hands = self.context.algorithm, self.context, self.hands
+        algorithm, context = self.context.algorithm, self.context
         number, before, prepared = context.progress.complete, None, None
         while context.needs_round(number):
             if prepared is None:
-                prepared = hands.one(partial(algorithm.prepare, number))
-            summary, following = self._passed(before, number, prepared)
-            resolved = hands.one(partial(algorithm.finalize, prepared, summary))
-            # Shards, which come next, need the room.
+                prepared = self._call_one(partial(algorithm.prepare, number))
+            summary, following = self._pass_over_shards(before, number, prepared)
+            result = self._call_one(partial(algorithm.finalize, prepared, summary))
+            # Free the summary before shards are opened again.
             del summary
             release_memory()
-            context.checkpoint.record(number, resolved.report)
-            before, prepared, number = _Round(number, prepared, resolved), following, number + 1
+            context.checkpoint.record(number, result.report)
+            before, prepared, number = _Round(number, prepared, result), following, number + 1
         if before is not None:
-            self._settle(before)
+            self._accumulate(before)
 
-    def _passed(self, before: _Round | None, number: int, prepared: Any) -> tuple[Any, Any]:
-        """Settle a round and look at the next, shard by shard: rows are opened once for both.
+    def _call_one(self, job: Job) -> Any:
+        ((_, answer),) = map_unordered(self.pool, [job], self.context.interrupts)
+        return answer
 
-        Returns the summary of all shards, and what the round after needs.
+    def _pass_over_shards(
+        self, before: _Round | None, number: int, prepared: Any
+    ) -> tuple[Any, Any]:
+        """Accumulate the round before and count this one, so that rows are opened once for both.
+
+        Returns the summary of all shards, and the input of the next round.
         """
         context, algorithm = self.context, self.context.algorithm
-        shards, settlements = _in_turn(algorithm.n_shards, number), self._settlements(before)
+        shards, updates = _order_shards(algorithm.n_shards, number), self._make_updates(before)
         jobs: list[Job] = [
-            partial(_visit, self.cache, shard, settlements.get(shard), prepared) for shard in shards
+            partial(_visit, self.cache, shard, updates.get(shard), prepared) for shard in shards
         ]
         if context.may_need_round(number + 1):
-            # Something for hands that would wait for the last shards.
+            # Work for threads that would otherwise wait for the last shards.
             jobs.append(partial(algorithm.prepare, number + 1))
         summaries: list[Any] = []
         following = None
-        for place, answer in self.hands.each(jobs):
-            if place == len(shards):
+        for index, answer in map_unordered(self.pool, jobs, context.interrupts):
+            if index == len(shards):
                 following = answer
                 continue
             summaries = [algorithm.merge(summaries[0], answer) if summaries else answer]
-            if shards[place] in settlements:
-                context.record_accumulated(shards[place], number - 1)
+            if shards[index] in updates:
+                context.record_accumulated(shards[index], number - 1)
             context.record_count()
         if before is not None:
             context.progress.finish(before.number)
         return summaries[0], following
 
-    def _settle(self, last: _Round) -> None:
-        context, settlements = self.context, self._settlements(last)
-        shards = [
-            shard for shard in _in_turn(context.algorithm.n_shards, 1) if shard in settlements
-        ]
-        jobs = [partial(self.cache.accumulate, shard, settlements[shard]) for shard in shards]
-        for place, _ in self.hands.each(jobs):
-            context.record_accumulated(shards[place], last.number)
+    def _accumulate(self, last: _Round) -> None:
+        context, updates = self.context, self._make_updates(last)
+        order = _order_shards(context.algorithm.n_shards, 1)
+        shards = [shard for shard in order if shard in updates]
+        jobs = [partial(self.cache.accumulate, shard, updates[shard]) for shard in shards]
+        for index, _ in map_unordered(self.pool, jobs, context.interrupts):
+            context.record_accumulated(shards[index], last.number)
         context.progress.finish(last.number)
 
-    def _settlements(self, before: _Round | None) -> dict[int, RoundUpdate]:
-        """For every shard that has not settled a round, what it needs for that."""
+    def _make_updates(self, before: _Round | None) -> dict[int, RoundUpdate]:
+        """Return the update for every shard that has not accumulated a round."""
         if before is None:
             return {}
-        progress, told = self.context.progress, before.resolved
+        progress, result = self.context.progress, before.result
         return {
             shard: RoundUpdate(
                 before.number,
                 before.prepared,
-                told.shared,
-                told.per_shard.get(shard),
+                result.shared,
+                result.per_shard.get(shard),
                 progress.complete,
             )
-            for shard in progress.unsettled(before.number)
+            for shard in progress.find_pending(before.number)
         }
 
 
-def _in_turn(n_shards: int, number: int) -> list[int]:
-    """Shards, every other time from the back: the last of one pass are still open in the next."""
+def _order_shards(n_shards: int, number: int) -> list[int]:
+    """Reverse the order every other time: the last shards of one pass are open in the next."""
     return list(range(n_shards))[:: -1 if number % 2 else 1]
 
 
-def _visit(cache: ShardCache, shard: int, settlement: RoundUpdate | None, prepared: Any) -> Any:
+def _visit(cache: ShardCache, shard: int, update: RoundUpdate | None, prepared: Any) -> Any:
     with cache.hold(shard):
-        if settlement is not None:
-            cache.accumulate(shard, settlement)
+        if update is not None:
+            cache.accumulate(shard, update)
         return cache.count(shard, prepared)

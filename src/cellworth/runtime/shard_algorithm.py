@@ -22,25 +22,27 @@ from cellworth.files import written_atomically
 from cellworth.packing import Plain, PlainFile, prefixed, write_plain
 from cellworth.runtime.checkpoint import explain_disk_errors
 
-# Arrays by name, which belong to one shard and are about as large as its values.
+# Arrays by name that belong to one shard; together about as large as its values.
 ShardState = dict[str, NDArray[Any]]
-_SECONDS_TO_KEEP = 60.0
-# Rounds that may be in flight at a time, so that a shard may be so far ahead of another.
+
+# Rounds that may be in flight at a time, and so how far one shard may be ahead of another.
 MOST_IN_FLIGHT = 3
+
+_SECONDS_TO_KEEP = 60.0
 _NAME = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
 _CONTENT = "state"
 
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """What all shards together know of a round.
+    """Result of a round over all shards.
 
     Parameters
     ----------
     shared : object
-        Goes to every shard; some megabytes.
+        Sent to every shard; a few megabytes.
     per_shard : mapping
-        From shards to the data that only they need; a shard may have none.
+        From shards to data that only they need; a shard may have none.
     report : dict
         Small arrays and plain values for the driver process.
     """
@@ -50,57 +52,57 @@ class RoundResult:
     report: Plain
 
     def __sizeof__(self) -> int:
-        """Bytes of the most of it: a cluster asks, to keep work where most of it is."""
+        """Return the size of the shared part: Dask uses it to keep tasks near their data."""
         return int(getattr(self.shared, "nbytes", 0))
 
 
 class ShardAlgorithm(Protocol):
-    """The plan of one run; it travels to workers, and all of it is pure.
+    """The algorithm of one run; it is sent to workers, and all of its methods are pure.
 
-    Rounds are numbered from 0. In a round every shard is looked at, what was seen is merged and
-    resolved, and every shard settles: it adds what the round brought to a state of its own. Only
-    that state may be changed: anything else may be in use elsewhere, and its arrays read-only.
+    Rounds are numbered from 0. A round counts every shard, merges the summaries, finalizes them
+    into one result, and has every shard accumulate that result in its own state. A method may
+    change only that state: everything else may be in use elsewhere or read-only.
     """
 
     @property
     def n_shards(self) -> int:
-        """How many shards the table has."""
+        """Number of shards of the table."""
         ...
 
     def open(self, shard: int, /) -> Any:
-        """Rows of a shard, from their file; they are kept between rounds where there is room."""
+        """Open the rows of a shard; they stay in memory between rounds if there is room."""
         ...
 
     def prepare(self, number: int, /) -> Any:
-        """What every shard needs to know before a round of this number; some megabytes."""
+        """Compute the input that every shard needs for a round; a few megabytes."""
         ...
 
     def count(self, rows: Any, prepared: Any, /) -> Any:
-        """First phase: a summary of a shard's rows."""
+        """Summarize the rows of a shard (first phase)."""
         ...
 
     def merge(self, one: Any, other: Any, /) -> Any:
-        """Two summaries as one: the same in any order and any tree."""
+        """Merge two summaries; any order and any tree must give the same result."""
         ...
 
     def finalize(self, prepared: Any, summary: Any, /) -> RoundResult:
-        """Make of the summary of all shards what they need to settle."""
+        """Compute the result of a round from the summary of all shards."""
         ...
 
     def initial_state(self, rows: Any, /) -> ShardState:
-        """ShardState of a shard before its first round."""
+        """Return the state of a shard before its first round."""
         ...
 
     def accumulate(
-        self, rows: Any, prepared: Any, shared: Any, part: Any, state: ShardState, /
+        self, rows: Any, prepared: Any, shared: Any, own: Any, state: ShardState, /
     ) -> ShardState:
-        """Second phase: a shard's state after the round; it may change the one it gets."""
+        """Add a round to a shard's state (second phase); it may be changed in place."""
         ...
 
     def write(self, rows: Any, state: ShardState, shard: int, folder: Path, /) -> dict[str, Any]:
-        """Write the result of a shard into a folder; what is returned can be written as JSON.
+        """Write the result of a shard into a folder; return an entry that JSON can hold.
 
-        It may change the state that it gets. Asked again for the same, it writes the same.
+        It may change the state. A repeated call with the same input writes the same files.
         """
         ...
 
@@ -112,11 +114,11 @@ class ShardRunResult:
     Parameters
     ----------
     reports : tuple of dict
-        The report of each round, in order; earlier sessions included.
+        The report of each round in order, earlier sessions included.
     entries : tuple of dict
-        What publishing each shard returned.
+        What :meth:`ShardAlgorithm.write` returned for each shard.
     interrupted : bool
-        Whether the user broke the run off; the rounds told are in the results all the same.
+        Whether the user interrupted the run; the results then cover the reported rounds.
     seconds : float
         Time spent, earlier sessions included.
     """
@@ -127,49 +129,41 @@ class ShardRunResult:
     seconds: float
 
 
-def as_arrays(state: Mapping[str, Any]) -> ShardState:
-    """Refuse what is not a state: it would be written otherwise than it is."""
-    for name, array in state.items():
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"{name} of a state is {type(array).__name__}; give an array.")
-    return dict(state)
-
-
 @dataclass(frozen=True, eq=False)
 class RoundUpdate:
-    """What a round brought, for shards that settle it.
+    """Everything that a shard needs to accumulate a round.
 
     Parameters
     ----------
     number : int
         Number of the round.
     prepared, shared : object
-    part : object
-        What only this shard needs.
+    own : object
+        Data that only this shard needs.
     complete : int
-        Rounds that all shards have settled; states before that are not needed any more.
+        Rounds that all shards have accumulated; earlier states can be deleted.
     """
 
     number: int
     prepared: Any
     shared: Any
-    part: Any
+    own: Any
     complete: int
 
 
 class ShardCache:
-    """Works on shards of one run, in one process; any number of threads may ask at a time.
+    """Rows and states of the shards of one run in one process; safe for many threads.
 
-    Everything on it can be had again: rows from their files, states from the run's folder. Sent to
-    another process, it arrives empty; sent there again, it is the one that arrived before.
+    Everything in it can be loaded again: rows from their files, states from the checkpoint.
+    Pickled to another process, it arrives empty; pickled there again, it is the same object.
 
     Parameters
     ----------
     algorithm : ShardAlgorithm
     states : ShardCheckpoint
     n_cached : int
-        Shards whose rows and states are held at a time, those that are worked on included. More
-        are held only while more threads than that work.
+        Shards that are held at a time, those in use included. More are held only while more
+        threads than that are at work.
     """
 
     def __init__(
@@ -179,7 +173,7 @@ class ShardCache:
         n_cached: int,
         name: str | None = None,
     ) -> None:
-        """Begin with nothing open."""
+        """Begin with no shard open."""
         self.algorithm, self.states, self.n_cached = algorithm, states, n_cached
         self.name = name or uuid4().hex
         self.last_used = time.monotonic()
@@ -188,147 +182,145 @@ class ShardCache:
         self._prepared: dict[int, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without what lies on it."""
-        return _arrived, (self.algorithm, self.states, self.n_cached, self.name)
+        """Pickle without rows and states."""
+        return _unpickle_cache, (self.algorithm, self.states, self.n_cached, self.name)
 
-    def keep(self, number: int, prepared: Any) -> None:
-        """Keep what was prepared for a round until shards settle it; only of rounds in flight."""
+    def keep_prepared(self, number: int, prepared: Any) -> None:
+        """Keep the input of a round while it may be in flight."""
         with self._lock:
             self._prepared[number] = prepared
             for old in sorted(self._prepared)[:-MOST_IN_FLIGHT]:
                 del self._prepared[old]
 
-    def prepared(self, number: int) -> Any:
-        """What was prepared for a round; made again where the round was not looked at."""
+    def get_prepared(self, number: int) -> Any:
+        """Return the input of a round; compute it again if this process did not count it."""
         with self._lock:
             found = self._prepared.get(number)
         if found is None:
             found = self.algorithm.prepare(number)
-            self.keep(number, found)
+            self.keep_prepared(number, found)
         return found
 
     def count(self, shard: int, prepared: Any) -> Any:
-        """Summary of a shard."""
-        with self.hold(shard) as place:
-            return self.algorithm.count(place.rows, prepared)
+        """Summarize a shard."""
+        with self.hold(shard) as held:
+            return self.algorithm.count(held.rows, prepared)
 
-    def accumulate(self, shard: int, settlement: RoundUpdate) -> None:
-        """Have a shard settle a round, unless it has: the state in the folder tells."""
-        number = settlement.number
+    def accumulate(self, shard: int, update: RoundUpdate) -> None:
+        """Add a round to a shard's state, unless the checkpoint has that state already."""
+        number = update.number
         if self.states.holds(shard, number + 1):
             return
-        with self.hold(shard) as place, place.settling:
-            state = self._state(place, shard, number)
-            # What is left of it if settling fails is no state.
-            place.state = None
+        with self.hold(shard) as held, held.updating:
+            state = self._get_state(held, shard, number)
+            # If the update fails, the half-changed state must not be used again.
+            held.state = None
             state = self.algorithm.accumulate(
-                place.rows, settlement.prepared, settlement.shared, settlement.part, state
+                held.rows, update.prepared, update.shared, update.own, state
             )
-            self.states.write(shard, number + 1, state, settlement.complete)
-            place.state = number + 1, state
+            self.states.write(shard, number + 1, state, update.complete)
+            held.state = number + 1, state
 
     def write(self, shard: int, rounds: int, into: Path) -> dict[str, Any]:
         """Write the result of a shard after so many rounds."""
-        with self.hold(shard) as place, place.settling:
-            state = self._state(place, shard, rounds)
-            # It may be changed on the way into a file.
-            place.state = None
-            return self.algorithm.write(place.rows, state, shard, into)
+        with self.hold(shard) as held, held.updating:
+            state = self._get_state(held, shard, rounds)
+            # Writing may change it.
+            held.state = None
+            return self.algorithm.write(held.rows, state, shard, into)
 
-    def _state(self, place: _CachedShard, shard: int, rounds: int) -> ShardState:
-        if place.state is not None and place.state[0] == rounds:
-            return place.state[1]
-        # One at a time: it is as large as the other.
-        place.state = None
-        return (
-            self.algorithm.initial_state(place.rows)
-            if rounds == 0
-            else self.states.read(shard, rounds)
-        )
+    def _get_state(self, held: _CachedShard, shard: int, rounds: int) -> ShardState:
+        if held.state is not None and held.state[0] == rounds:
+            return held.state[1]
+        # Free the old state before loading another: both may be large.
+        held.state = None
+        if rounds == 0:
+            return self.algorithm.initial_state(held.rows)
+        return self.states.read(shard, rounds)
 
     @contextmanager
     def hold(self, shard: int) -> Iterator[_CachedShard]:
-        """Where a shard lies, which is not cleared in here; after that, once others need room."""
+        """Open a shard and keep it open in here; afterwards it may be evicted."""
         with self._lock:
-            place = self._shards.setdefault(shard, _CachedShard())
+            held = self._shards.setdefault(shard, _CachedShard())
             self._shards.move_to_end(shard)
-            place.n_users += 1
-            self._clear()
+            held.n_users += 1
+            self._evict()
         try:
-            with place.opening:
-                if not place.is_open:
-                    place.rows = self.algorithm.open(shard)
-                    place.is_open = True
-            yield place
+            with held.opening:
+                if not held.is_open:
+                    held.rows = self.algorithm.open(shard)
+                    held.is_open = True
+            yield held
         finally:
             with self._lock:
-                place.n_users -= 1
+                held.n_users -= 1
                 self.last_used = time.monotonic()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has worked on it for a while."""
+        """Whether it has not been used for a minute."""
         with self._lock:
-            busy = any(place.n_users for place in self._shards.values())
+            busy = any(held.n_users for held in self._shards.values())
         return not busy and time.monotonic() - self.last_used > _SECONDS_TO_KEEP
 
-    def _clear(self) -> None:
-        idle = [shard for shard, place in self._shards.items() if place.n_users == 0]
+    def _evict(self) -> None:
+        idle = [shard for shard, held in self._shards.items() if held.n_users == 0]
         for shard in idle[: max(len(self._shards) - self.n_cached, 0)]:
             del self._shards[shard]
 
 
-# Dask drops copies of a cache from workers that have nothing to do for a moment, and what lies on
-# it with them; so the latest one is held here, for a while.
+# Dask drops the cache object from workers that are idle for a moment, and its contents with it.
+# So this module holds the latest one for a while.
 _held: dict[str, ShardCache] = {}
 _holding = threading.Lock()
 
 
-def _arrived(
+def _unpickle_cache(
     algorithm: ShardAlgorithm, states: ShardCheckpoint, n_cached: int, name: str
 ) -> ShardCache:
     with _holding:
         if name not in _held:
             _held.clear()
             _held[name] = ShardCache(algorithm, states, n_cached, name)
-            _let_go_later(_held[name])
+            _release_later(_held[name])
         return _held[name]
 
 
-def _let_go_later(cache: ShardCache) -> None:
-    timer = threading.Timer(_SECONDS_TO_KEEP, _let_go, (cache,))
+def _release_later(cache: ShardCache) -> None:
+    timer = threading.Timer(_SECONDS_TO_KEEP, _release_if_idle, (cache,))
     timer.daemon = True
     timer.start()
 
 
-def _let_go(cache: ShardCache) -> None:
+def _release_if_idle(cache: ShardCache) -> None:
     with _holding:
         if _held.get(cache.name) is not cache:
             return
         if cache.is_idle:
             del _held[cache.name]
             return
-    _let_go_later(cache)
+    _release_later(cache)
 
 
 @dataclass(eq=False)
 class _CachedShard:
-    """A shard's rows, and its latest state with the rounds that it has settled."""
+    """Rows of a shard, and its latest state with the number of rounds in it."""
 
     rows: Any = None
     is_open: bool = False
     state: tuple[int, ShardState] | None = None
     n_users: int = 0
     opening: threading.Lock = field(default_factory=threading.Lock)
-    settling: threading.Lock = field(default_factory=threading.Lock)
+    updating: threading.Lock = field(default_factory=threading.Lock)
 
 
 class RecoverableError(Exception):
-    """Something was lost that can be had again: look around and go on from there."""
+    """Something was lost that can be computed again: read the checkpoint and resume."""
 
 
 class DamagedStateError(RecoverableError):
-    """A file does not hold the state that its name promises."""
+    """A file does not contain the state that its name promises."""
 
     def __init__(self, path: Path, reason: str) -> None:
         """Remember where and why."""
@@ -337,23 +329,23 @@ class DamagedStateError(RecoverableError):
 
 
 class MissingStateError(RecoverableError):
-    """A state is not there, which was seen a moment ago."""
+    """A state that was found earlier is gone."""
 
 
 @dataclass(frozen=True)
 class ShardCheckpoint:
-    """ShardCheckpoint of the shards of one run; any number of processes may read and write them.
+    """States of the shards of one run in a folder; many processes may read and write them.
 
-    A state that has settled n rounds is written once, under a name of its own, and never changed:
-    who finds it there need not settle again. So a round counts once, whoever is killed.
+    The state after n rounds is written once, under its own name, and never changed. A process
+    that finds it does not compute it again, so a round counts once even if workers are killed.
 
     Parameters
     ----------
     folder : Path
     run : str
-        Fingerprint of the run, which stands in every file.
+        Hash of the run's identity, stored in every file.
     durable : bool
-        Whether states shall outlive a machine that stops, and not only killed processes.
+        Whether states must survive a crash of the machine, and not only killed processes.
     """
 
     folder: Path
@@ -361,44 +353,43 @@ class ShardCheckpoint:
     durable: bool
 
     def holds(self, shard: int, rounds: int) -> bool:
-        """Whether a shard has settled so many rounds."""
+        """Return whether the state of a shard after so many rounds is stored."""
         path = self._path(shard, rounds)
         try:
-            return self._head(path) == (self.run, shard, rounds)
+            return self._read_head(path) == (self.run, shard, rounds)
         except (FileNotFoundError, DamagedStateError):
             return False
 
     def read(self, shard: int, rounds: int) -> ShardState:
-        """ShardState after so many rounds; its checksums are looked at."""
+        """Read the state after so many rounds and verify its checksums."""
         path = self._path(shard, rounds)
         try:
-            if self._head(path) != (self.run, shard, rounds):
+            if self._read_head(path) != (self.run, shard, rounds):
                 raise DamagedStateError(path, "it belongs to another run, shard or round")
             (state,) = PlainFile(path).read(_CONTENT)
         except FileNotFoundError as error:
-            raise MissingStateError(f"{path} is gone; has somebody deleted it?") from error
+            raise MissingStateError(f"{path} is missing; was it deleted?") from error
         except ValueError as error:
             raise DamagedStateError(path, str(error)) from error
         return state
 
     def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
-        """Keep a state; those before the rounds that all shards have settled go."""
+        """Write a state; delete states older than the rounds that all shards have."""
         head = {"run": self.run, "shard": shard, "rounds": rounds}
         with (
             explain_disk_errors(self.folder),
             written_atomically(self._path(shard, rounds), durable=self.durable) as file,
         ):
-            write_plain(file, head | prefixed(_CONTENT, as_arrays(state)))
-        # The one before stays, even if all are as far: should this one be damaged, one round is
-        # lost and not the run.
+            write_plain(file, head | prefixed(_CONTENT, check_arrays(state)))
+        # Keep the previous state: if this one is damaged, one round is lost and not the run.
         before = min(complete, rounds - 1)
         for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
             self._path(shard, old).unlink(missing_ok=True)
 
-    def found(self, n_shards: int) -> list[range]:
-        """By shard, the numbers of rounds after which there is a state: without gaps, latest last.
+    def find(self, n_shards: int) -> list[range]:
+        """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
 
-        A shard without any has settled 0 rounds.
+        A shard without any state has accumulated 0 rounds.
         """
         kept: list[list[int]] = [[] for _ in range(n_shards)]
         for path in sorted(self.folder.iterdir()):
@@ -406,22 +397,18 @@ class ShardCheckpoint:
             if match is None:
                 continue
             shard, rounds = int(match["shard"]), int(match["rounds"])
-            if self._is_sound(path, shard, rounds):
+            if self._is_valid(path, shard, rounds):
                 kept[shard].append(rounds)
-        found = [_latest_without_gaps(rounds) for rounds in kept]
+        found = [_latest_consecutive(rounds) for rounds in kept]
         for shard, there in enumerate(kept):
             for old in set(there).difference(found[shard]):
-                # Left by a process that was thought to be dead.
+                # Left by a process that was believed to be dead.
                 self._path(shard, old).unlink(missing_ok=True)
         return found
 
-    def require_folder(self) -> None:
-        """Refuse to work where the folder cannot be seen."""
-        require_folder(self.folder)
-
-    def _is_sound(self, path: Path, shard: int, rounds: int) -> bool:
+    def _is_valid(self, path: Path, shard: int, rounds: int) -> bool:
         try:
-            head = self._head(path)
+            head = self._read_head(path)
         except FileNotFoundError:
             return False
         except DamagedStateError as damaged:
@@ -429,12 +416,12 @@ class ShardCheckpoint:
             return False
         if head != (self.run, shard, rounds):
             raise ValueError(
-                f"{path} belongs to another run than manifest.json beside it; take it out of the "
+                f"{path} belongs to another run than manifest.json beside it; remove it from the "
                 "folder."
             )
         return True
 
-    def _head(self, path: Path) -> tuple[str, int, int]:
+    def _read_head(self, path: Path) -> tuple[str, int, int]:
         try:
             head = PlainFile(path).rest
             return head["run"], int(head["shard"]), int(head["rounds"])
@@ -445,8 +432,8 @@ class ShardCheckpoint:
         return self.folder / f"shard-{shard:06d}-{rounds:08d}.npz"
 
 
-def require_folder(folder: Path) -> None:
-    """Refuse to work where a folder cannot be seen: a cluster's machines must share it."""
+def check_folder(folder: Path) -> None:
+    """Raise if this machine cannot see a folder: all machines of a cluster must share it."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{socket.gethostname()} does not see the folder {folder} of the run; give a "
@@ -454,7 +441,15 @@ def require_folder(folder: Path) -> None:
         )
 
 
-def _latest_without_gaps(rounds: list[int]) -> range:
+def check_arrays(state: Mapping[str, Any]) -> ShardState:
+    """Raise unless all values of a state are arrays: others would not be read as written."""
+    for name, array in state.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} of a state must be an array, got {type(array).__name__}.")
+    return dict(state)
+
+
+def _latest_consecutive(rounds: list[int]) -> range:
     if not rounds:
         return range(1)
     first = last = rounds[-1]
@@ -464,16 +459,16 @@ def _latest_without_gaps(rounds: list[int]) -> range:
 
 
 def set_aside(damaged: DamagedStateError) -> bool:
-    """Give a damaged file another name, if it is there: the shard goes on from the state before."""
+    """Rename a damaged file, if it exists; the shard resumes from the previous state."""
     other = damaged.path.with_name(f"damaged-{damaged.path.name}")
     try:
         damaged.path.rename(other)
     except FileNotFoundError:
-        # It was deleted, or another process was faster.
+        # It was deleted, or another process has renamed it.
         return False
     warnings.warn(
-        f"{damaged.path} is damaged ({damaged.reason}); it is set aside as {other.name}, and its "
-        "round is done again.",
+        f"{damaged.path} is damaged ({damaged.reason}); it was renamed to {other.name}, and its "
+        "round is computed again.",
         stacklevel=2,
     )
     return True

@@ -1,4 +1,4 @@
-"""Crews: workers that are at it; requests go in by number, answers come back as they are ready."""
+"""WorkerPool: requests go in by number, answers come back as they are ready."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ from typing import Any, Protocol
 import cloudpickle
 
 Answers = list[tuple[int, Any]]
+
 # Requests in flight for each worker: one runs, one waits.
 REQUESTS_PER_WORKER = 2
-# Losses without any answer in between: then it is the work that kills the workers.
+# So many losses without an answer in between mean that the work itself kills the workers.
 _MOST_LOSSES_IN_A_ROW = 5
-_log = logging.getLogger(__name__)
-_here = threading.local()
-_USUAL: dict[signal.Signals, Any] = {
+
+_DEFAULT_HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-# Someone who presses again and again wants out at any price.
-_PATIENCE = 3
+# So many signals end a run at once.
+_MOST_SIGNALS = 3
+
+_log = logging.getLogger(__name__)
+_this_thread = threading.local()
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a request ended with instead of an answer."""
+    """The exception that a request ended with instead of an answer."""
 
     error: BaseException
 
@@ -49,39 +52,39 @@ class LostAnswer:
 
 @dataclass(frozen=True)
 class LazyAnswer:
-    """An answer that is kept elsewhere until its turn comes: memory need not hold it.
+    """An answer that is stored elsewhere until it is needed, to save memory.
 
     Parameters
     ----------
     load : callable
-        Returns the answer, a Failure, or LostAnswer.
+        Returns the answer, a Failure, or a LostAnswer.
     """
 
     load: Callable[[], Any]
 
 
 class WorkerPool(Protocol):
-    """ShardRunner that are at it."""
+    """Workers that have been started for one task function."""
 
     @property
     def capacity(self) -> int:
-        """Requests that may be in flight at a time: enough that no worker waits; it may change."""
+        """Requests that may be in flight, enough to keep all workers busy; it may change."""
         ...
 
     def submit(self, number: int, request: Any) -> None:
-        """Hand a request to the workers."""
+        """Send a request to the workers."""
         ...
 
     def completed(self, seconds: float | None = None) -> Answers:
-        """Wait for an answer, a Failure or something that is there LazyAnswer; return all of them.
+        """Wait for an answer, and return all that are ready: answers, Failures, LazyAnswers.
 
-        There may be none, because so many seconds are over or a worker died.
+        The list is empty if the time is up or a worker died.
         """
         ...
 
 
 class SerialPool:
-    """A pool of one: this thread, which answers when answers are asked for.
+    """A pool without workers: this thread computes an answer when one is asked for.
 
     Parameters
     ----------
@@ -91,12 +94,12 @@ class SerialPool:
     capacity = 1
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
-        """Begin with nothing to do."""
+        """Begin without requests."""
         self._work = work
         self._waiting: deque[tuple[int, Any]] = deque()
 
     def submit(self, number: int, request: Any) -> None:
-        """Put a request behind the others."""
+        """Queue a request."""
         self._waiting.append((number, request))
 
     def completed(self, seconds: float | None = None) -> Answers:
@@ -106,16 +109,16 @@ class SerialPool:
 
 
 class FuturePool:
-    """A pool whose pool works with futures; what is lost with a worker is sent again.
+    """A pool of workers that return futures; it sends requests of dead workers again.
 
     Parameters
     ----------
     send : callable
-        From number and request to a future of its answer.
+        From a number and a request to the future of its answer.
     read : callable
-        From a future that is done to an answer, a Failure, a LazyAnswer or a LostAnswer.
+        From a finished future to an answer, a Failure, a LazyAnswer or a LostAnswer.
     count : callable
-        How many workers there are.
+        Returns the number of workers.
     """
 
     def __init__(
@@ -132,27 +135,27 @@ class FuturePool:
 
     @property
     def capacity(self) -> int:
-        """Two for each worker, and at least for one."""
+        """Two requests for each worker, and at least two."""
         return REQUESTS_PER_WORKER * max(self._count(), 1)
 
     @property
     def flying(self) -> list[Any]:
-        """Futures whose answers have not been taken."""
+        """Futures whose answers have not been returned."""
         return [future for _, future in self._flying.values()]
 
     def submit(self, number: int, request: Any) -> None:
-        """Hand a request to the workers."""
+        """Send a request to the workers."""
         future = self._send(number, request)
         self._flying[number] = request, future
         future.add_done_callback(lambda done: self._ready.put((number, done)))
 
     def completed(self, seconds: float | None = None) -> Answers:
-        """Wait for an answer; there may be none in time, or because a worker died."""
+        """Wait for answers; return none if the time is up or a worker died."""
         answers: Answers = []
         lost: list[tuple[int, Any, LostAnswer]] = []
-        for number, future in taken(self._ready, seconds):
+        for number, future in drain(self._ready, seconds):
             request, latest = self._flying.get(number, (None, None))
-            # Else it has been sent again in the meantime.
+            # An older future was replaced when its request was sent again.
             if future is latest:
                 del self._flying[number]
                 answer = self._read(future)
@@ -173,24 +176,54 @@ class FuturePool:
         return answers
 
 
-class Cancelled(Exception):  # noqa: N818 (nothing went wrong)
-    """Ends a task whose answer nobody waits for any more."""
+def map_unordered(
+    pool: WorkerPool, requests: Iterable[Any], interrupts: Interrupts
+) -> Iterator[tuple[int, Any]]:
+    """Yield indices of requests with their answers as they come; send lost requests again.
+
+    No more requests are in flight than the pool can run, so that answers do not pile up. Signals
+    are allowed while it waits for answers.
+    """
+    coming, flying = enumerate(requests), dict[int, Any]()
+    while True:
+        while len(flying) < pool.capacity:
+            index, request = next(coming, (None, None))
+            if index is None:
+                break
+            pool.submit(index, request)
+            flying[index] = request
+        if not flying:
+            return
+        with interrupts.allow():
+            done = pool.completed()
+        for index, answer in done:
+            request = flying.pop(index)
+            loaded = answer.load() if isinstance(answer, LazyAnswer) else answer
+            if isinstance(loaded, LostAnswer):
+                pool.submit(index, request)
+                flying[index] = request
+            else:
+                yield index, unwrap(loaded)
+
+
+class Cancelled(Exception):  # noqa: N818 (not an error)
+    """Ends a task whose answer is no longer needed."""
 
 
 def cancel_thread_on(cancelled: threading.Event) -> None:
-    """Let tasks of this thread be ended by an event."""
-    _here.cancelled = cancelled
+    """Let an event end the tasks of this thread."""
+    _this_thread.cancelled = cancelled
 
 
 def leave_if_cancelled() -> None:
-    """End a long task in a thread once the run is over; processes are ended from outside."""
-    cancelled = getattr(_here, "cancelled", None)
+    """Raise Cancelled in a thread whose run is over; processes are terminated instead."""
+    cancelled = getattr(_this_thread, "cancelled", None)
     if cancelled is not None and cancelled.is_set():
         raise Cancelled
 
 
 def attempt(work: Callable[[Any], Any], request: Any) -> Any:
-    """Answer a request, be it with what went wrong."""
+    """Return the answer to a request, or the Failure that it ended with."""
     try:
         return work(request)
     except Exception as error:
@@ -198,31 +231,31 @@ def attempt(work: Callable[[Any], Any], request: Any) -> Any:
 
 
 def unwrap(answer: Any) -> Any:
-    """Return an answer; raise what a request ended with instead."""
+    """Return an answer; raise the exception of a Failure."""
     if isinstance(answer, Failure):
         raise answer.error
     return answer
 
 
 def attempt_in_worker(work: Callable[[Any], Any], request: Any) -> Any:
-    """Answer a request for another process; what went wrong arrives with its traceback."""
+    """Attempt a request for another process; a Failure can be pickled and has its traceback."""
     answer = attempt(work, request)
     if not isinstance(answer, Failure):
         return answer
     error = answer.error
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     try:
-        error.add_note(told)
+        error.add_note(trace)
         pickle.loads(cloudpickle.dumps(answer))  # noqa: S301 (made a moment ago)
-    # Not every exception can be taken apart and put together again.
+    # Some exceptions cannot be pickled, or not be unpickled.
     except Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
-        error.add_note(told)
+        error.add_note(trace)
     return Failure(error)
 
 
-def taken(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
-    """Wait for one and take all that are there; none if the time is up."""
+def drain(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
+    """Wait for one item and return all that are queued; none if the time is up."""
     try:
         found = [ready.get(timeout=seconds)]
     except queue.Empty:
@@ -232,116 +265,75 @@ def taken(ready: queue.SimpleQueue[Any], seconds: float | None) -> list[Any]:
     return found
 
 
-@dataclass(frozen=True)
-class Hands:
-    """Has requests answered side by side; no more are sent than can be, so that none pile up.
-
-    Parameters
-    ----------
-    pool : WorkerPool
-    interrupts : Interrupts
-        Signals are let in while answers are waited for.
-    """
-
-    pool: WorkerPool
-    interrupts: Interrupts
-
-    def each(self, requests: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """Places of requests and their answers, as they come; what is lost is asked for again."""
-        coming, flying = enumerate(requests), dict[int, Any]()
-        while True:
-            while len(flying) < self.pool.capacity:
-                place, request = next(coming, (None, None))
-                if place is None:
-                    break
-                self._send(place, request, flying)
-            if not flying:
-                return
-            with self.interrupts.allow():
-                done = self.pool.completed()
-            for place, answer in done:
-                request = flying.pop(place)
-                here = answer.load() if isinstance(answer, LazyAnswer) else answer
-                if isinstance(here, LostAnswer):
-                    self._send(place, request, flying)
-                else:
-                    yield place, unwrap(here)
-
-    def one(self, request: Any) -> Any:
-        """Return the answer to a single request."""
-        ((_, answer),) = self.each([request])
-        return answer
-
-    def _send(self, place: int, request: Any, flying: dict[int, Any]) -> None:
-        self.pool.submit(place, request)
-        flying[place] = request
-
-
 class Interrupts:
-    """Signals to end a run, held back until it can be ended.
+    """Hold back Ctrl-C and SIGTERM while a run folds or writes; let them end it while it waits.
 
-    Handlers that a program has put in place of the usual ones are left alone, and outside the main
-    thread there are none: there, Ctrl-C comes as it does without us.
+    Handlers that the program installed itself are left alone. Outside the main thread nothing is
+    held back, because Python delivers signals to the main thread only.
     """
 
     def __init__(self) -> None:
         """Begin without a signal."""
-        self._came: list[int] = []
+        self._signals: list[int] = []
         self._raised = False
         self._allowed = False
-        self._n_spared = 0
+        self._n_ignored = 0
 
     @property
     def received(self) -> bool:
-        """Whether there was a signal."""
-        return bool(self._came)
+        """Whether a signal has arrived."""
+        return bool(self._signals)
 
     def ignore_next(self) -> None:
-        """From now on the first signal changes nothing, because the end is near; the next does."""
-        self._n_spared = max(len(self._came), 1)
+        """Ignore the first signal from now on, because the run is about to end."""
+        self._n_ignored = max(len(self._signals), 1)
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Take the signals for as long as a run goes on."""
+        """Handle signals while a run is active."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) == usual]
+        ours = [
+            number
+            for number, default in _DEFAULT_HANDLERS.items()
+            if signal.getsignal(number) == default
+        ]
         for number in ours:
-            signal.signal(number, self._note)
+            signal.signal(number, self._handle)
         try:
             yield
         finally:
             for number in ours:
-                signal.signal(number, _USUAL[number])
-            if self._is_pressing and not self._raised:
-                # It came after the last moment at which the run could be ended.
-                signal.raise_signal(self._came[-1])
+                signal.signal(number, _DEFAULT_HANDLERS[number])
+            if self._is_pending and not self._raised:
+                # It arrived after the last point at which the run could be ended.
+                signal.raise_signal(self._signals[-1])
 
     @contextmanager
     def allow(self) -> Iterator[None]:
-        """Let a signal, also one that came before, raise KeyboardInterrupt in here."""
+        """Let a signal, also an earlier one, raise KeyboardInterrupt in here."""
         self._allowed = True
         try:
-            if self._is_pressing:
+            if self._is_pending:
                 self._raise()
             yield
         finally:
             self._allowed = False
 
     def check(self) -> None:
-        """Let a signal that came before raise KeyboardInterrupt."""
+        """Raise KeyboardInterrupt if a signal has arrived."""
         with self.allow():
             pass
 
-    def _note(self, number: int, frame: Any) -> None:
-        self._came.append(number)
-        if (self._allowed and self._is_pressing) or len(self._came) >= _PATIENCE:
+    def _handle(self, number: int, frame: Any) -> None:
+        self._signals.append(number)
+        if (self._allowed and self._is_pending) or len(self._signals) >= _MOST_SIGNALS:
             self._raise()
 
     @property
-    def _is_pressing(self) -> bool:
-        return len(self._came) > self._n_spared
+    def _is_pending(self) -> bool:
+        return len(self._signals) > self._n_ignored
 
     def _raise(self) -> None:
         self._raised = True
@@ -349,15 +341,15 @@ class Interrupts:
 
 
 def release_memory() -> None:
-    """Give freed memory back, where the C library can be asked to.
+    """Return freed memory to the operating system, if the C library can.
 
-    It keeps what was freed for the next need, and a pass over many small batches leaves a hundred
-    megabytes behind that the shards of the next pass, which are large, never use.
+    Otherwise a pass over many small batches leaves about 100 MB in the allocator, which the large
+    shards of the next pass cannot use.
     """
     gc.collect()
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, TypeError, AttributeError):
-        # Other systems do not have it, or no library without a name.
+        # Only glibc has it.
         return
     trim(0)

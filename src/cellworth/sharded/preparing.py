@@ -16,8 +16,8 @@ from cellworth.counts import Distance, Kind, Wholes
 from cellworth.neighbours.distances import Columns
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.progress import make_progress_bar
-from cellworth.runtime.shard_algorithm import require_folder
-from cellworth.runtime.workers import Hands, Interrupts, release_memory
+from cellworth.runtime.shard_algorithm import check_folder
+from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 from cellworth.sharded.layouts import Layout
 from cellworth.sharded.shards import ShardRows, load, sampled
 from cellworth.sharded.summaries import TableSummary, summarise
@@ -60,7 +60,7 @@ class PreparedShards:
 
     def open(self, number: int) -> ShardRows:
         """Rows of a shard, memory-mapped."""
-        require_folder(self.folder)
+        check_folder(self.folder)
         folder = self.folder / self._sha256[:12] / f"{number:06d}"
         of = f"{self._sha256} {number}"
         try:
@@ -102,7 +102,7 @@ def _each_shard(
         closing(make_progress_bar(title, table.n_shards, shown=show_progress)) as bar,
         executor.start(work, title) as pool,
     ):
-        for number, answer in Hands(pool, interrupts).each(range(table.n_shards)):
+        for number, answer in map_unordered(pool, range(table.n_shards), interrupts):
             bar.update(1)
             yield number, answer
     release_memory()
