@@ -107,7 +107,7 @@ def test_check_holds_values_in_shards_against_limits(both, tmp_path):
     assert (code, "FAIL" in text) == (1, True)
     code, text = run("check", tmp_path / "values", "--max-suspects", 3, "--suspicion-above", 5)
     assert code == 2
-    assert "values of a table in shards, which are used from Python" in text
+    assert "values of a sharded table, which are used from Python" in text
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,7 @@ def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command,
     code, text = run(*command.format(V=tmp_path / "values").split())
     assert code == 2
     assert (
-        "values of a table in shards, which are used from Python: valuation = cellworth.load("
-        in text
+        "values of a sharded table, which are used from Python: valuation = cellworth.load(" in text
     )
     assert function in text
 
@@ -168,10 +167,10 @@ def test_what_is_not_known_of_single_cells_is_said(tmp_path):
     assert "up to 0.4 from the choice of validation rows (of columns; of cells not known)" in repr(
         stored
     )
-    alone = "by sampling errors alone, as validation errors of single blocks are not known"
+    alone = "by sampling errors alone, as validation errors of single blocks are unknown"
     assert alone in stored._repr_html_()
     assert alone not in whole()._repr_html_()
     _, text = run("check", tmp_path / "values", "--max-harmful", "100%")
     assert f"are harmful ({alone}), at most" in text
     page = report.render(report.summarize(stored, None, cells=False))
-    assert "errors of sampling alone; validation errors of single cells are not known" in page
+    assert "errors of sampling alone; validation errors of single cells are unknown" in page

@@ -161,6 +161,6 @@ def test_rows_of_one_name_cannot_be_told_apart(tmp_path):
     fine("value", *given, "-o", tmp_path / "v", "-q")
     done = cellworth("explain", tmp_path / "v", "--row", "x")
     assert done.code == 2
-    assert "2 rows are called 'x'; value the table with an --id that tells them apart" in done.err
+    assert "2 rows are called 'x'; value the table with a unique --id" in done.err
     assert "iloc" not in done.err
     assert "row 'y' is worth" in fine("explain", tmp_path / "v", "--row", "y")

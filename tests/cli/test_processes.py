@@ -35,7 +35,7 @@ def test_a_pipeline_sees_exit_codes_0_and_1(home):
     assert done(started("check", home.values, "--max-harmful", "100%"))[0] == 0
     code, out, err = done(started("check", home.values, "--min-total", "1000"))
     assert code == 1, err
-    assert out.startswith("FAIL  all cells are worth")
+    assert out.startswith("FAIL  the sum of all values is")
     assert err == ""
 
 

@@ -43,7 +43,7 @@ def test_without_owners_nobody_is_paid(home, tmp_path):
     fine("value", *home.asked, "-o", tmp_path / "v", "-q")
     done = cellworth("split", tmp_path / "v", "--amount", "1.00")
     assert done.code == 2
-    assert "nobody is named" in done.err
+    assert "no owners were given" in done.err
 
 
 def test_a_statement_shows_one_owner_alone(home):
@@ -69,10 +69,10 @@ def test_an_agreement_that_was_edited_after_the_values_is_refused(home, tmp_path
     deal.write_text(home.deal.read_text().replace('minimum = "0"', 'minimum = "5"'))
     late = cellworth("split", home.values, "--agreement", deal, "--amount", "10.00")
     assert late.code == 2
-    assert 'is minimum = "5", but was minimum = "0"; give the agreement of then' in late.err
+    assert 'is minimum = "5", but was minimum = "0"; give the original agreement' in late.err
     asked = ["split", home.values, "--amount", "10.00", "--minimum", "5"]
     assert "settled by the agreement" in cellworth(*asked).err
-    assert "sets aside what was agreed" in cellworth(*asked, "--owners", home.owners).err
+    assert "overrides the agreement" in cellworth(*asked, "--owners", home.owners).err
 
 
 def test_values_that_were_made_under_no_agreement_are_split_with_a_warning(home, tmp_path):

@@ -118,7 +118,7 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
-    assert err.strip().endswith(f"go on with: cellworth resume {run}")
+    assert err.strip().endswith(f"resume with: cellworth resume {run}")
     assert "Traceback" not in err
     fine("resume", run, "-q")
     fine("value", *asked, "-o", tmp_path / "whole", "-q")
@@ -140,7 +140,7 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     asked = ["value", table, "--target", "label", "--cv", 3, "--deadline", "0.001s", "--jobs", 1]
     done = cellworth(*asked, "-o", tmp_path / "v")
     assert done.code == 3
-    assert "Broken off: these values are of what was done by then." in done.err
+    assert "Interrupted: these values are based on the tasks completed so far." in done.err
     assert "Warning: the run was broken off after" in done.err
     assert load(tmp_path / "v").status == "interrupted"
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
@@ -158,16 +158,16 @@ def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked,
     assert done.code == 1
     first, second = done.out.splitlines()
     assert first == (
-        "FAIL  the run was broken off before its end (339 of 4,000 validation rows); go on with "
+        "FAIL  the run was interrupted (339 of 4,000 validation rows); continue with "
         "cellworth resume, or give --allow-interrupted"
     )
-    assert second.startswith("ok    all cells are worth")
+    assert second.startswith("ok    the sum of all values is")
     found = json.loads(cellworth(*check, "--json").out)
     jsonschema.validate(found, document_schema("check"))
     assert not found["passed"]
     done = cellworth(*check, "--allow-interrupted")
     assert done.code == 0
-    assert "ok    the run was broken off before its end" in done.out
+    assert "ok    the run was interrupted" in done.out
 
 
 @pytest.mark.usefixtures("small_tasks")
@@ -179,7 +179,7 @@ def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
     for _ in range(2):
         done = cellworth(*asked, "--deadline", "0.001s", "--force")
         assert done.code == 3
-        assert "is kept as it was" in done.err
+        assert "is unchanged" in done.err
         assert f"The values are in {tmp_path / 'v.partial'}." in done.err
         np.testing.assert_array_equal(load(tmp_path / "v").values, before.values)
         assert load(tmp_path / "v.partial").status == "interrupted"
@@ -230,7 +230,7 @@ def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
     assert found["unknown"] == 1.0
     assert found["found"] == 1.0
     assert found["sentence"] == (
-        "0.00% of the cells are harmful and 100.00% are not known, at most 50.00% may be"
+        "0.00% of the cells are harmful and 100.00% are unknown, the limit is 50.00%"
     )
 
 

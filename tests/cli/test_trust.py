@@ -73,7 +73,7 @@ def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
     )
     other = cellworth(*line.split(), "--model", "knn")
     assert other.code == 2
-    assert "was asked for 'naughty:make'" in other.err
+    assert "was made with 'naughty:make'" in other.err
     assert not (handed_over / "trace").exists()
     fine(*line.split(), "--model", "naughty:make")
     assert (handed_over / "trace").exists()
@@ -82,7 +82,7 @@ def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
 def test_the_way_on_names_the_model(handed_over):
     assert "cellworth resume run --model naughty:make" in fine("info", "run")
     out = fine("merge", "run", "--into", "all together")
-    assert "cellworth resume 'all together' --model naughty:make gives the values" in out
+    assert "cellworth resume 'all together' --model naughty:make computes the values" in out
 
 
 def test_the_present_folder_does_not_stand_in_for_a_library(home, tmp_path, monkeypatch):

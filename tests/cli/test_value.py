@@ -375,10 +375,10 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_read(
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)
     done = cellworth("value", *home.asked, "-o", tmp_path / "deep" / "v")
     assert done.code == 2
-    assert f"{tmp_path} may not be written to" in done.err
+    assert f"{tmp_path} is not writable" in done.err
     done = cellworth("draft", *home.asked, "--owners", home.owners, "-o", tmp_path / "d.toml")
     assert done.code == 2
-    assert "may not be written to" in done.err
+    assert "is not writable" in done.err
 
 
 def test_a_request_leads_to_its_table_through_links(home, tmp_path):

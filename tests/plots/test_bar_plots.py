@@ -110,7 +110,7 @@ def test_unvisited_cells_are_counted_and_left_out():
     ax = plots.waterfall(explanation_of([1.0, np.nan, np.nan], value=np.nan))
     assert tick_names(ax.yaxis) == ["x0", "row 7"]
     assert "2 cells were not visited" in ax.get_xlabel()
-    assert beside(ax) == ["+1.00", "not known"]
+    assert beside(ax) == ["+1.00", "unknown"]
 
 
 def test_a_column_is_explained_by_its_rows():

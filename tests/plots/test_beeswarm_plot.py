@@ -133,7 +133,7 @@ def test_the_colour_bar_says_what_colours_mean():
     bar = ax.figure.axes[1]
     assert [text.get_text() for text in bar.get_yticklabels()] == ["low", "high"]
     assert "rank within its column" in bar.get_ylabel()
-    assert "grey: category or gap" in bar.get_ylabel()
+    assert "gray: category or missing value" in bar.get_ylabel()
 
 
 def test_a_table_of_categories_alone_is_grey_without_a_colour_bar():

@@ -175,7 +175,7 @@ def test_the_tip_says_what_python_says(open_page, census_file):
     for row, column in [(0, 0), (31_000, 13), (77, 2), (4_070, 9)]:
         told = page.evaluate("([row, column]) => map.cells.told(row, column)", [row, column])
         expected = f"{valuation.values[row, column]:.2e}"
-        text = told["worth"].split(" ")[0].replace("\N{MINUS SIGN}", "-").replace(",", "")
+        text = told["value"].split(" ")[0].replace("\N{MINUS SIGN}", "-").replace(",", "")
         assert f"{float(text) * 10.0**power:.2e}" == expected
         assert told["cell"] == str(X.iloc[row, column])
         assert told["label"] == y.iloc[row]
@@ -200,7 +200,7 @@ def test_sorting_and_filters_give_what_python_gives(open_page, census_file):
     page.select_option("#only-owner", label="registry")
     held = {"age", "sex", "race", "native_country"}
     assert shown_columns(page) == [name for name in best if name in held]
-    page.select_option("#only-owner", label="nobody")
+    page.select_option("#only-owner", label="no owner")
     assert shown_columns(page) == [name for name in best if name not in held]
     page.fill("#only-rows", "no such row")
     assert shown_rows(page) == []
@@ -241,13 +241,13 @@ def test_a_pixel_of_many_rows_shows_the_cell_furthest_from_zero(open_page, censu
 def test_tables_sort_by_a_click_on_their_heads(open_page, files):
     valuation = flowers()[0]
     page = open_page(files / "flowers.html")
-    page.click("#worst >> text=Worth")
+    page.click("#worst >> text=Value")
     worths = page.eval_on_selector_all(
         "#worst tbody tr", "rows => rows.map(r => PAGE.listed.worst[r.dataset.index].worth)"
     )
     expected = [float(f"{worth:.2e}") for worth in np.sort(valuation.values, axis=None)]
     assert [float(worth) for worth in worths] == expected
-    assert page.locator("#worst th[aria-sort=ascending]").inner_text() == "Worth"
+    assert page.locator("#worst th[aria-sort=ascending]").inner_text() == "Value"
 
 
 def texts_in(page, column, table="#worst"):
@@ -259,7 +259,7 @@ def texts_in(page, column, table="#worst"):
 
 def classed(text):
     """Numbers, then text, then gaps."""
-    if text == "gap":
+    if text == "missing":
         return (2, 0.0)
     return (0, float(text)) if is_number(text) else (1, 0.0)
 
@@ -357,7 +357,7 @@ def test_gaps_are_told_from_empty_text_in_the_heat_map(open_page, files):
     page.focus("#canvas")
     page.keyboard.press("+")
     shown = page.evaluate("window.written")
-    assert ["gap", True] in shown
+    assert ["missing", True] in shown
     assert ["''", False] in shown
     assert ["", False] not in shown
 
@@ -602,7 +602,7 @@ def test_axe_finds_nothing_serious(open_page, files, scheme, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.click("#worst tbody tr:nth-child(1) .find")
     page.keyboard.press("2")
-    page.click("text=All of it, as JSON")
+    page.click("text=As JSON")
     page.evaluate(source)
     found = page.evaluate("axe.run().then((result) => result.violations)")
     serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"]
@@ -611,7 +611,7 @@ def test_axe_finds_nothing_serious(open_page, files, scheme, width):
 
 def test_a_report_without_cells_has_no_heat_map_and_works(open_page, files):
     page = open_page(files / "owners.html", with_map=False)
-    page.click("text=All of it, as JSON")
+    page.click("text=As JSON")
     page.click("#copy")
     page.wait_for_function("() => document.getElementById('copied').textContent !== ''")
     assert page.locator("#owners tbody tr").count() == 2

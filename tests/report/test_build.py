@@ -118,7 +118,7 @@ def test_a_game_without_a_table_has_a_report():
     signs = valuation.signs()
     assert summary["figures"]["harmful_share"] == signs.negative / signs.total
     assert summary["heatmap"]["contents"] is None
-    assert "All coalitions were looked at" in report.render(summary)
+    assert "All coalitions were evaluated" in report.render(summary)
 
 
 def test_labels_that_played_are_a_column_with_contents():
@@ -387,7 +387,7 @@ def test_blocks_that_were_never_seen_are_counted():
     assert signs.unknown == 1
     assert summary["figures"]["harmful_share"] == signs.negative / 72
     assert summary["figures"]["unclear_share"] == signs.undecided / 72
-    assert "1 of 72 cells were never looked at" in report.render(summary)
+    assert "1 of 72 cells were never sampled" in report.render(summary)
 
 
 @pytest.mark.parametrize(

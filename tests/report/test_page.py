@@ -147,7 +147,7 @@ def test_a_report_of_a_loaded_valuation_is_the_same(tmp_path):
     [
         (-1.234e-5, "\N{MINUS SIGN}12.3"),
         (0.0, "0"),
-        (None, "not known"),
+        (None, "unknown"),
         (1.5e-3, "+1,500"),
         (1e-12, "≈ 0"),
     ],
@@ -164,10 +164,10 @@ def test_units_are_powers_of_a_thousand():
 
 def test_figures_read_as_people_write_them():
     assert number(-0.04321, 3) == "\N{MINUS SIGN}0.0432"
-    assert number(None) == "not known"
+    assert number(None) == "unknown"
     assert number(0) == "0"
-    assert percentage(0.1234) == "12.3 %"
-    assert percentage(0.0001) == "under 0.1 %"
+    assert percentage(0.1234) == "12.3%"
+    assert percentage(0.0001) == "under 0.1%"
     assert moment("2026-11-15T16:29:03+00:00") == "15 November 2026, 16:29 UTC"
     assert moment("yesterday") == "yesterday"
 

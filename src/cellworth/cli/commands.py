@@ -40,9 +40,11 @@ def main(debug: bool) -> None:
     )
 )
 @options.asked_options
-@click.option("--owners", type=options.PATH, help="TOML file that says who holds which cells.")
-@click.option("--agreement", type=options.PATH, help="What was agreed on; see cellworth draft.")
-@click.option("--checkpoint", type=options.PATH, help="Folder from which a killed run goes on.")
+@click.option("--owners", type=options.PATH, help="TOML file of owners and their cells.")
+@click.option("--agreement", type=options.PATH, help="Agreement that cellworth draft wrote.")
+@click.option(
+    "--checkpoint", type=options.PATH, help="Folder from which an interrupted run can be resumed."
+)
 @click.option(
     "--partition", type=options.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
 )
@@ -55,7 +57,8 @@ def value(**arguments: Any) -> None:
     """Value the cells of TABLE: CSV, TSV (also .gz), Parquet or Arrow.
 
     The result is a folder that the other commands read. Without -o it is named after the table, in
-    the present folder. A run that is broken off replaces no whole result: it writes FOLDER.partial.
+    the current folder. An interrupted run never replaces a complete result: it writes
+    FOLDER.partial.
     """
     from cellworth.cli.runs import value_table
 
@@ -68,15 +71,17 @@ def value(**arguments: Any) -> None:
 @options.same_model
 @options.length_options
 @options.executor_options
-@click.option("-o", "--output", type=options.PATH, help="Folder of the result [as asked then].")
+@click.option(
+    "-o", "--output", type=options.PATH, help="Folder of the result [default: as before]."
+)
 @options.force
 @options.quiet
 @options.json_output
 def resume(**arguments: Any) -> None:
-    """Go on with the run in the checkpoint FOLDER, or join its partitions.
+    """Resume the run in the checkpoint FOLDER, or join its partitions.
 
-    Nothing needs to be said again but a --model of yours, whose code is run; a longer budget,
-    deadline or smaller error may be.
+    Options are read from the checkpoint. Repeat --model if you used your own (its code will be
+    executed). A larger budget or deadline, or a smaller error, may be given.
     """
     from cellworth.cli.runs import resume_run
 
@@ -87,9 +92,9 @@ def resume(**arguments: Any) -> None:
 @options.asked_options
 @options.json_output
 def plan(**arguments: Any) -> None:
-    """Tell what cellworth value with the same options would cost.
+    """Estimate the cost of cellworth value with the same options.
 
-    A few validation rows are valued for it; a --model of yours is trained a few times.
+    It runs on a few validation rows; a model of your own is trained a few times.
     """
     from cellworth.cli.runs import plan_run
 
@@ -103,14 +108,19 @@ def plan(**arguments: Any) -> None:
 )
 @click.argument("folders", nargs=-1, required=True, type=options.PATH)
 @click.option(
-    "-o", "--into", "output", type=options.PATH, required=True, help="Folder of the whole."
+    "-o",
+    "--into",
+    "output",
+    type=options.PATH,
+    required=True,
+    help="Folder of the merged run or result.",
 )
 @options.force
 @options.json_output
 def merge(**arguments: Any) -> None:
-    """Join FOLDERS: partitions of a run, or values of other seeds.
+    """Merge FOLDERS: partitions of one run, or values with different seeds.
 
-    Partitions that share a checkpoint folder need no merging.
+    Resume a merged run to get its values. Partitions in one checkpoint folder need no merging.
     """
     from cellworth.cli.inspection import merge_folders
 
@@ -121,7 +131,7 @@ def merge(**arguments: Any) -> None:
 @click.argument("folder", type=options.PATH)
 @options.json_output
 def info(**arguments: Any) -> None:
-    """Say what FOLDER holds: values, a run that can go on, or an audit."""
+    """Show what FOLDER holds: values, a run that can be resumed, or an audit."""
     from cellworth.cli.inspection import show_folder
 
     show_folder(**arguments)
@@ -135,17 +145,17 @@ def info(**arguments: Any) -> None:
 )  # fmt: skip
 @click.option(
     "--by", type=click.Choice(["suspicion", "worth"]), default="suspicion", show_default=True,
-    help="How unlikely a cell is, or how low its worth.",
+    help="Rank by how unlikely a cell is, or by how low its value is.",
 )  # fmt: skip
 @options.files_moved
 @click.option("-o", "--output", type=options.PATH, help="File: .csv, .parquet or .json.")
 @options.force
 @options.json_output
 def suspects(**arguments: Any) -> None:
-    """List the cells of the table behind FOLDER that most deserve a look.
+    """List the cells that most deserve a check, for the values in FOLDER.
 
-    A table for people goes to stdout (cut to the width of a terminal); -o writes a file. In a .csv
-    file, text that a spreadsheet would take for a formula gets an apostrophe in front.
+    The list goes to stdout, cut to the width of a terminal; -o writes a file. In a .csv file, text
+    that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     from cellworth.cli.inspection import list_suspects
 
@@ -154,15 +164,15 @@ def suspects(**arguments: Any) -> None:
 
 @click.command(epilog=options.example("cellworth explain values --row 7"))
 @click.argument("folder", type=options.PATH)
-@click.option("--row", help="Id of a row, or the name of its group.")
-@click.option("--column", help="Name of a column, or of its group.")
+@click.option("--row", help="Id of a row, or name of a row group.")
+@click.option("--column", help="Name of a column or column group.")
 @click.option("--similar", type=click.IntRange(min=0), default=3, show_default=True)
 @options.files_moved
 @options.json_output
 def explain(**arguments: Any) -> None:
-    """Take the value of one row or column apart into those of its cells.
+    """Explain the value of one row or column by the values of its cells.
 
-    Rows go by the --id of then; without one they are numbered 0, 1, 2, ... below the header.
+    Rows are named by the --id column of cellworth value; without one they are 0, 1, 2, ...
     """
     from cellworth.cli.inspection import explain_value
 
@@ -175,11 +185,11 @@ def explain(**arguments: Any) -> None:
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
     help="How many suspicious cells to list.",
 )  # fmt: skip
-@click.option("--title", help="Stands above the report.")
+@click.option("--title", help="Title of the report.")
 @click.option(
     "--no-cells",
     is_flag=True,
-    help="Nothing about single rows or cells.",
+    help="Show nothing about single rows or cells.",
 )
 @options.files_moved
 @click.option(
@@ -189,9 +199,9 @@ def explain(**arguments: Any) -> None:
 @options.force
 @options.json_output
 def report(**arguments: Any) -> None:
-    """Write a report of the values in FOLDER: one HTML file that any browser opens.
+    """Write an HTML report of the values in FOLDER.
 
-    It shows what stands in cells; --no-cells leaves that out.
+    It shows contents of cells; --no-cells leaves them out.
     """
     from cellworth.cli.inspection import write_report
 
@@ -202,24 +212,26 @@ def report(**arguments: Any) -> None:
 @click.argument("folder", type=options.PATH)
 @click.option(
     "--max-harmful", type=options.share, metavar="SHARE",
-    help="Most cells, as 2% or 0.02, whose value is below 0 by more than 1.96 times its error "
-    "(of sampling and of the choice of validation rows together; of sampling alone for a table in "
-    "shards), or whose value or error is not known.",
+    help="Largest share, as 2% or 0.02, of cells whose value is below 0 by more than 1.96 "
+    "standard errors (sampling and validation rows together; sampling alone for a sharded "
+    "table), or whose value or error is unknown.",
 )  # fmt: skip
-@click.option("--min-total", type=options.finite, help="Least that all cells are worth together.")
-@click.option("--max-suspects", type=click.IntRange(min=0), help="Most suspicious cells.")
+@click.option("--min-total", type=options.finite, help="Smallest sum of all values.")
+@click.option(
+    "--max-suspects", type=click.IntRange(min=0), help="Largest number of suspicious cells."
+)
 @click.option(
     "--suspicion-above", type=options.finite,
-    help="Beyond this a cell counts as suspicious; at most about 2 log(rows).",
+    help="Anomaly score above which a cell is suspicious; it is at most about 2 log(rows).",
 )  # fmt: skip
 @click.option(
     "--allow-interrupted", is_flag=True,
-    help="Hold values of a run that was broken off against the limits, too; else they fail.",
+    help="Accept values of an interrupted run; without it they fail.",
 )  # fmt: skip
 @options.files_moved
 @options.json_output
 def check(**arguments: Any) -> None:
-    """Hold the values in FOLDER against limits; exit code 1 if one is broken."""
+    """Check the values in FOLDER against limits; exit code 1 if one is exceeded."""
     from cellworth.cli.inspection import check_limits
 
     check_limits(**arguments)
@@ -231,15 +243,19 @@ def check(**arguments: Any) -> None:
     )
 )
 @options.asked_options
-@click.option("--owners", type=options.PATH, required=True, help="TOML: who holds which cells.")
+@click.option(
+    "--owners", type=options.PATH, required=True, help="TOML file of owners and their cells."
+)
 @options.policy_options
-@click.option("-o", "--output", type=options.PATH, required=True, help="The agreement, TOML.")
+@click.option(
+    "-o", "--output", type=options.PATH, required=True, help="TOML file of the agreement."
+)
 @options.force
 @options.json_output
 def draft(**arguments: Any) -> None:
-    """Write down what is agreed on before TABLE is valued: owners, question and policy.
+    """Write the agreement before TABLE is valued: owners, settings and policy.
 
-    Then give cellworth value the same options and --agreement in place of --owners.
+    Then run cellworth value with the same options and --agreement in place of --owners.
     """
     from cellworth.cli.revenue import draft_agreement
 
@@ -252,19 +268,19 @@ def draft(**arguments: Any) -> None:
     )
 )
 @click.argument("folder", type=options.PATH)
-@click.option("--amount", required=True, help="What is shared, such as 100000.00.")
-@click.option("--agreement", type=options.PATH, help="As cellworth draft wrote it.")
-@click.option("--owners", type=options.PATH, help="TOML: who holds which cells.")
+@click.option("--amount", required=True, help="Amount to share, such as 100000.00.")
+@click.option("--agreement", type=options.PATH, help="Agreement that cellworth draft wrote.")
+@click.option("--owners", type=options.PATH, help="TOML file of owners and their cells.")
 @options.policy_options
-@click.option("--statement", metavar="OWNER", help="Print what this owner may see, and no more.")
+@click.option("--statement", metavar="OWNER", help="Print only what this owner may see.")
 @options.files_moved
-@click.option("-o", "--output", type=options.PATH, help="New folder for an audit of the payout.")
+@click.option("-o", "--output", type=options.PATH, help="New folder for the audit of the payout.")
 @options.json_output
 def split(**arguments: Any) -> None:
     """Share an amount among the owners of the cells whose values are in FOLDER.
 
     Owners and policy come from --agreement, else from --owners and the options here, else from
-    what cellworth value was given. If that was an agreement, no other one is taken.
+    cellworth value. If that was given an agreement, no other one is accepted.
     """
     from cellworth.cli.revenue import split_amount
 
@@ -273,19 +289,19 @@ def split(**arguments: Any) -> None:
 
 @click.command(epilog=options.example("cellworth verify audit --seal 5d41402abc --values values"))
 @click.argument("folder", type=options.PATH)
-@click.option("--seal", help="What cellworth split gave out.")
+@click.option("--seal", help="Seal that cellworth split printed.")
 @click.option("--agreement", type=options.PATH, help="Your own copy of the agreement.")
 @click.option(
     "--values", "values_folder", type=options.PATH,
-    help="Folder of cellworth value: all values are computed anew from its table.",
+    help="Folder of cellworth value: recompute all values from its table.",
 )  # fmt: skip
 @options.same_model
 @options.files_moved
 @options.json_output
 def verify(**arguments: Any) -> None:
-    """Replay the audit in FOLDER and say whether it holds; exit code 1 if it does not.
+    """Replay the audit in FOLDER and print the verdict; exit code 1 if it does not hold.
 
-    With --values and a --model of yours its code is run.
+    With --values and your own --model its code is executed.
     """
     from cellworth.cli.revenue import verify_payout
 

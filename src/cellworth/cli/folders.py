@@ -55,13 +55,13 @@ class Result:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
         if is_sharded_result(folder):
             raise ValueError(
-                f"{folder} holds values of a table in shards, which are used from Python: "
+                f"{folder} holds values of a sharded table, which are used from Python: "
                 f"valuation = cellworth.load({str(folder)!r}), then {_in_python()}."
             )
         if not (folder / FILE).exists():
             raise FileNotFoundError(
-                f"{folder} holds values but no {FILE} that says what was asked; value the table "
-                "again with --force, or copy the file from where the values came from."
+                f"{folder} holds values but no {FILE} with the settings; value the table again "
+                "with --force, or copy the file from where the values came from."
             )
         return cls(load(folder), Request.load(folder).moved(table, val))
 
@@ -117,7 +117,7 @@ def save_result(valuation: Valuation, request: Request, folder: Path) -> None:
 def folder_format(folder: Path) -> str | None:
     """What a folder says that it holds; None if it does not say."""
     if not folder.exists():
-        raise FileNotFoundError(f"{folder} is not there; give a folder that cellworth wrote.")
+        raise FileNotFoundError(f"{folder} does not exist; give a folder that cellworth wrote.")
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder that cellworth wrote.")
     manifest = read_manifest_of(folder)
@@ -172,9 +172,9 @@ def check_output_file(path: Path | None, *, force: bool) -> None:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
-        raise FileExistsError(f"{path} is there already; give --force to replace it.")
+        raise FileExistsError(f"{path} exists already; give --force to replace it.")
     if not path.absolute().parent.exists():
-        raise FileNotFoundError(f"{path} lies in no folder that is there; make it first.")
+        raise FileNotFoundError(f"{path} is in a folder that does not exist; create it first.")
     check_writable(path.absolute().parent)
 
 
@@ -186,4 +186,4 @@ def check_writable(folder: Path) -> None:
         what = "is a file" if there == at else f"lies under {there}, which is a file"
         raise NotADirectoryError(f"{folder} {what}; give the name of a folder.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(f"{there} may not be written to; give another place as -o.")
+        raise PermissionError(f"{there} is not writable; give another path as -o.")

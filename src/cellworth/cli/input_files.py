@@ -26,7 +26,7 @@ _ARROW = (".arrow", ".feather", ".ipc")
 _PANDAS_INDEX = "__index_level_0__"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
-# A column of text in which so few entries are no numbers was meant to hold numbers.
+# A column of text in which so few entries are not numbers was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
 _GZIP = b"\x1f\x8b"
 _LOOKED_AT = 65_536
@@ -76,7 +76,7 @@ def read_input(
     ----------
     path : path
     target : str
-        Column of the labels.
+        Column that holds the labels.
     row_id : str or None
         Column that names the rows; None: 0, 1, 2, ...
     drop : sequence of str
@@ -139,7 +139,7 @@ def read_table(
             table = _read_text(path, _DELIMITERS[kind], missing, as_text)
     except (ValueError, OSError, EOFError) as error:
         told = read_error_text(error)
-        raise ValueError(f"{path} cannot be read ({told}); mend it, or save it anew.") from error
+        raise ValueError(f"{path} cannot be read ({told}); fix it, or save it again.") from error
     _check_names(column_names(table, path), path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
@@ -226,7 +226,7 @@ def _check_no_bytes(table: Any, path: Path) -> None:
         is_fixed = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_fixed:
             raise ValueError(
-                f"column {field.name!r} of {path} holds bytes that are no UTF-8 text; save the "
+                f"column {field.name!r} of {path} holds bytes that are not UTF-8 text; save the "
                 "file as UTF-8."
             )
 
@@ -247,8 +247,8 @@ def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
             entry, more = column[int(places[0])].as_py(), len(places) - 1
             warnings.warn(
                 f"column {field.name!r} of {path} is read as text, because row {places[0]} (from "
-                f"0) holds {entry!r}{f' and {more} more are no numbers' if more else ''}; mend it, "
-                f"or if it means a gap, give --missing {entry!r}.",
+                f"0) holds {entry!r}{f' and {more} more are not numbers' if more else ''}; fix it, "
+                f"or if it marks a missing value, give --missing {entry!r}.",
                 stacklevel=2,
             )
 
@@ -271,9 +271,9 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
         whole = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
         if pc.all(whole).as_py():
             warnings.warn(
-                f"column {name!r} of {path} holds whole numbers of more digits than are kept, so "
-                f"that different ones may become the same; if they are names, give --categorical "
-                f"{name} (or --id, or --drop).",
+                f"column {name!r} of {path} holds integers with too many digits, so that different "
+                f"ones may become equal; if they are categories, give --categorical {name} (or "
+                f"--id, or --drop).",
                 stacklevel=2,
             )
 
@@ -284,8 +284,8 @@ def _row_ids(table: Any, name: str | None, path: Path) -> Labels:
     column = table.column(name)
     if column.null_count:
         raise ValueError(
-            f"column {name!r} of {path}, which names the rows, has gaps; fill them, or leave out "
-            "--id."
+            f"column {name!r} of {path}, which holds the row ids, has missing values; fill them, "
+            "or leave out --id."
         )
     ids = column.to_pylist()
     return label_array(_whole_numbers(ids) if _kind(path) in _DELIMITERS else ids, what="row")
@@ -340,7 +340,7 @@ def check_is_file(path: Path) -> None:
             "Parquet files in Python, as ShardedTable.from_parquet(folder, target=...)."
         )
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; give the path of a table.")
+        raise FileNotFoundError(f"{path} does not exist; give the path of a table.")
     if not path.is_file():
         raise ValueError(f"{path} is a pipe or a device, which cannot be read twice; give a file.")
 
@@ -352,9 +352,9 @@ def check_is_text(path: Path) -> None:
     with path.open("rb") as file:
         begin = file.read(_LOOKED_AT)
     if begin.startswith(_GZIP):
-        raise ValueError(f"{path} is compressed by gzip; call it {path.name}.gz.")
+        raise ValueError(f"{path} is compressed by gzip; rename it to {path.name}.gz.")
     if b"\0" in begin:
-        raise ValueError(f"{path} is no UTF-8 text, but holds other bytes; save it as UTF-8.")
+        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8.")
 
 
 def column_names(table: Any, path: Path) -> list[str]:
@@ -363,7 +363,7 @@ def column_names(table: Any, path: Path) -> list[str]:
         names: list[str] = table.column_names
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"the first line of {path} is no UTF-8 text; save the file as UTF-8."
+            f"the first line of {path} is not UTF-8 text; save the file as UTF-8."
         ) from error
     return names
 
@@ -380,7 +380,7 @@ def check_column(names: Sequence[str], name: str, path: Path, option: str) -> No
     """Refuse a column that is not there; one that is spelled alike is offered."""
     if name in names:
         return
-    told = f"{option} is {name!r}, which is no column of {path}"
+    told = f"{option} is {name!r}, which is not a column of {path}"
     separator = next((one for one in _SEPARATORS if one in names[0]), None)
     if len(names) == 1 and separator is not None:
         raise ValueError(
@@ -406,7 +406,7 @@ def check_no_missing_labels(y: NDArray[Any], target: str, path: Path) -> None:
     if gaps:
         raise ValueError(
             f"column {target!r} of {path} has no label in {len(gaps)} of {len(y)} rows, the first "
-            f"of them row {gaps[0]} (from 0); fill them in, or take these rows out."
+            f"of them row {gaps[0]} (from 0); fill them in, or remove these rows."
         )
 
 
@@ -415,7 +415,7 @@ def check_label_varies(y: NDArray[Any], target: str, path: str) -> None:
     if y.dtype.kind in "iuf" and len(np.unique(y)) == 1:
         raise ValueError(
             f"column {target!r} of {path} holds {y[0].item()!r} in every row, so that nothing can "
-            "be learnt; give another --target."
+            "be learned; give another --target."
         )
 
 
@@ -429,7 +429,7 @@ def check_same_columns(
     more = [name for name in judges if name not in names and name != left_out]
     if more:
         raise ValueError(
-            f"{path} has the columns {some(more)} that the table lacks; take them out, or give "
+            f"{path} has the columns {some(more)} that the table lacks; remove them, or give "
             "--drop for each."
         )
 
@@ -441,7 +441,9 @@ def check_class_sizes(y: NDArray[Any], target: str, folds: int, scoring: str | N
         return
     hint = "give --val, or a smaller --cv."
     if y.dtype.kind in "iuf":
-        hint = f"if they are measured, give --scoring {_MEASURED}, else --val or a smaller --cv."
+        hint = (
+            f"if it is a numeric target, give --scoring {_MEASURED}, else --val or a smaller --cv."
+        )
     raise ValueError(
         f"the labels in {target!r} are taken for {len(found)} classes, none of which has the "
         f"{folds} rows that --cv {folds} needs; {hint}"

@@ -71,7 +71,9 @@ def show_folder(folder: Path) -> None:
     sharded = folder_of_sharded_run(folder) if folder.is_dir() else None
     kind = folder_format(folder) if sharded is None else CHECKPOINT
     if kind not in (VALUATION, CHECKPOINT, AUDIT):
-        raise ValueError(f"{folder} is no folder that cellworth wrote; it has no manifest of ours.")
+        raise ValueError(
+            f"{folder} was not written by cellworth: it has no manifest; give another folder."
+        )
     asked = _settings_of(Request.load(folder)) if (folder / FILE).exists() else None
     document: InfoDocument = {
         "folder": str(folder),
@@ -146,7 +148,7 @@ def explain_value(
 ) -> None:
     """Explain the value of a row or column by its cells: the command ``explain``."""
     if (row is None) == (column is None):
-        raise click.UsageError("give --row or --column, one of them.")
+        raise click.UsageError("give either --row or --column.")
     result = Result.load(folder, table=table, val=val)
     blocks = result.valuation.blocks
     if column is not None:
@@ -221,7 +223,9 @@ def check_limits(
 ) -> None:
     """Check values against limits: the command ``check``."""
     if max_harmful is None and min_total is None and max_suspects is None:
-        raise click.UsageError("no limit came; give --max-harmful, --min-total or --max-suspects.")
+        raise click.UsageError(
+            "no limit was given; give --max-harmful, --min-total or --max-suspects."
+        )
     if (max_suspects is None) != (suspicion_above is None):
         raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
     of_suspects = max_suspects is not None or table is not None or val is not None
@@ -255,8 +259,8 @@ def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> No
         _merge_values(folders, output, force)
     else:
         raise ValueError(
-            "the folders are neither all runs nor all values; merge like with like (cellworth info "
-            "says what a folder holds)."
+            "the folders must all hold runs or all hold values; cellworth info shows what a folder "
+            "holds."
         )
 
 
@@ -275,7 +279,7 @@ def _resume_hint(folder: Path, model: str) -> str:
 
 def _sharded_lines(folder: Path) -> Iterator[str]:
     """What a run over a table in shards left, and how it goes on."""
-    yield "  of          a table in shards"
+    yield "  of          a sharded table"
     yield (f"  resume with KNNValuer(runtime=Runtime(checkpoint={str(folder)!r})).fit(table, ...)")
     if (folder / "values").is_dir():
         yield f"  values      {folder / 'values'}"
@@ -304,8 +308,8 @@ def _label(axis: Axis, given: str, what: str) -> Any:
         raise KeyError(f"no {what} is called {given!r}; labels are {written}.")
     if len(found) > 1:
         raise KeyError(
-            f"{len(found)} {what}s are called {given!r}; value the table with an --id that tells "
-            "them apart, or without one."
+            f"{len(found)} {what}s are called {given!r}; value the table with a unique --id, or "
+            "without one."
         )
     return found[0]
 
@@ -364,8 +368,8 @@ def _of_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
         return
     scores = valuation.scores
     done = f" ({scores.judged_on})" if scores is not None else ""
-    told = f"the run was broken off before its end{done}"
-    advice = "allowed" if allowed else "go on with cellworth resume, or give --allow-interrupted"
+    told = f"the run was interrupted{done}"
+    advice = "allowed" if allowed else "continue with cellworth resume, or give --allow-interrupted"
     yield _limit("interrupted", 1.0, float(allowed), allowed, f"{told}; {advice}")
 
 
@@ -377,14 +381,14 @@ def _of_values(
         # What nobody knows may be harmful: a gate that is not sure stays shut.
         share = harmful + unknown
         told = f"{harmful:.2%} of the cells are harmful"
-        told += f" and {unknown:.2%} are not known" if unknown else ""
+        told += f" and {unknown:.2%} are unknown" if unknown else ""
         told += f" ({SAMPLING_ALONE})" if valuation.lacks_validation_errors else ""
-        told += f", at most {max_harmful:.2%} may be"
+        told += f", the limit is {max_harmful:.2%}"
         yield _limit("max_harmful", share, max_harmful, share <= max_harmful, told, unknown=unknown)
     if min_total is not None:
         total = valuation.total
         scored = _told_score(valuation)
-        told = f"all cells are worth {total:.4g}{scored}, at least {min_total:.4g} is asked for"
+        told = f"the sum of all values is {total:.4g}{scored}, the limit is {min_total:.4g}"
         yield _limit("min_total", total, min_total, total >= min_total, told)
 
 
@@ -398,7 +402,7 @@ def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:
     loaded = result.loaded
     suspicion = cell_suspicion(loaded.X, loaded.y, kinds=loaded.kinds)
     count = int((suspicion > above).sum())
-    told = f"{count} cells have a suspicion above {above:g}, at most {most} may"
+    told = f"{count} cells have an anomaly score above {above:g}, the limit is {most}"
     return _limit("max_suspects", count, most, count <= most, told)
 
 
@@ -428,7 +432,7 @@ def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
         request.save(output)
     document = _merged(output, CHECKPOINT, None)
     way_on = resume_line(output, KNN if request is None else request.model)
-    told = f"The partitions are in {output}; {way_on} gives the values."
+    told = f"The partitions are in {output}; {way_on} computes the values."
     print_result("merge", document, [told])
 
 
@@ -436,7 +440,7 @@ def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
     check_output_folder(output, force=force)
     results = [Result.load(folder) for folder in folders]
     if len(results) < 2:
-        raise click.UsageError("one folder is nothing to merge; give two or more.")
+        raise click.UsageError("one folder cannot be merged; give two or more.")
     merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
     # How one of the runs went says nothing of all together.
     save_result(merged, replace(results[0].request, rounds=()), output)

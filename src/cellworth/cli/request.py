@@ -150,8 +150,8 @@ def check_same_request(folder: Path, request: Request) -> None:
     name = Request.load(folder).difference(request)
     if name is not None:
         raise ValueError(
-            f"{folder} holds a run with another {name.replace('_', '-')}; give the options of "
-            "then, or another folder."
+            f"{folder} holds a run with another {name.replace('_', '-')}; give the same options, "
+            "or another folder."
         )
 
 
@@ -246,7 +246,7 @@ def parse_toml(text: str, called: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"--{called} is not valid TOML ({error}); mend the file.") from error
+        raise ValueError(f"--{called} is not valid TOML ({error}); fix the file.") from error
 
 
 def check_model_trusted(request: Request, model: str | None, folder: Path) -> None:
@@ -258,7 +258,7 @@ def check_model_trusted(request: Request, model: str | None, folder: Path) -> No
         )
     if model is not None and model != request.model:
         raise ValueError(
-            f"--model is {model!r}, but {folder} was asked for {request.model!r}; give that one."
+            f"--model is {model!r}, but {folder} was made with {request.model!r}; give that one."
         )
 
 
@@ -271,17 +271,19 @@ def check_agreement(question: LoadedRequest, valuer: Any) -> None:
     asked = Agreement.draft(valuer, owners, agreed.policy, **question.data()).terms
     difference = _difference(agreed.terms, asked)
     if difference is not None:
-        raise ValueError(f"this is not what was agreed on: {difference}; ask for what was agreed.")
+        raise ValueError(
+            f"the settings differ from the agreement: {difference}; give the agreed settings."
+        )
 
 
 def _unchanged(path: str, sha256: str, option: str) -> Path:
     here = Path(path)
     if not here.exists():
-        raise FileNotFoundError(f"{path} is not there any more; give {option} with its new path.")
+        raise FileNotFoundError(f"{path} does not exist any more; give {option} with its new path.")
     if file_sha256(here) != sha256:
         raise ValueError(
             f"{path} is not the file that was valued (its sha256 differs); give {option} with the "
-            "file of then, or value the new one."
+            "original file, or value the new one."
         )
     return here
 
@@ -337,7 +339,7 @@ def _model_valuer(request: Request, n_players: int) -> Any:
     unfit = {"sweeps": request.sweeps, "labels": request.labels, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
-            raise ValueError(f"--{name} is for --model knn; leave it out for a model of yours.")
+            raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")
     _check_scoring(request.scoring)
     model, stop = load_model(request.model), _stop(request)
     if stop is None and n_players <= _MOST_EXACT_PLAYERS:

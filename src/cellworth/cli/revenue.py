@@ -33,7 +33,9 @@ def draft_agreement(*, output: Path, force: bool, **given: Any) -> None:
     policy = Policy(**{name: given.pop(name) for name in _POLICY})
     loaded = LoadedRequest.from_request(make_request(**given))
     if loaded.request.deadline is not None:
-        raise ValueError("--deadline cannot be agreed on: nobody could compute the values again.")
+        raise ValueError(
+            "--deadline cannot be agreed on: the values could not be recomputed; leave it out."
+        )
     owners = loaded.owners()
     assert owners is not None  # noqa: S101 (the option is required)
     agreement = Agreement.draft(loaded.valuer(), owners, policy, **loaded.data())
@@ -95,9 +97,7 @@ def verify_payout(
             "valuer": loaded.valuer(runtime=Runtime(progress=shows_progress(False))),
         }
     elif table is not None or val is not None or model is not None:
-        raise click.UsageError(
-            "--table, --val and --model go with --values, which says what was asked."
-        )
+        raise click.UsageError("--table, --val and --model need --values; give it as well.")
     _check_is_audit(folder)
     verdict = verify_audit(folder, seal=seal, agreement=agreement, **anew)
     if verdict and result is not None:
@@ -132,8 +132,8 @@ def _check_one_seed(result: Result, folder: Path) -> None:
     seeds = {session.seed for session in result.valuation.provenance.sessions}
     if len(seeds) > 1:
         raise ValueError(
-            f"{folder} holds values that were merged of {len(seeds)} seeds, which one run cannot "
-            "give again; verify without --values."
+            f"{folder} holds values merged from {len(seeds)} seeds, which one run cannot "
+            "reproduce; verify without --values."
         )
 
 
@@ -163,11 +163,13 @@ def _other_agreement(audit: Path, then: str | None) -> str | None:
             warnings.warn(_NOT_FIXED, stacklevel=2)
         return None
     if not path.exists():
-        return "the audit holds no agreement, but its values were made under one."
+        return "the audit holds no agreement, but its values were computed under one."
     line = _first_change(path.read_text(encoding="utf-8"), then)
     if line is None:
         return None
-    return f"the agreement of the audit is not that under which its values were made: {line}."
+    return (
+        f"the agreement of the audit is not the one under which its values were computed: {line}."
+    )
 
 
 def _check_same_agreement(path: Path, text: str, then: str | None) -> None:
@@ -177,8 +179,8 @@ def _check_same_agreement(path: Path, text: str, then: str | None) -> None:
     line = _first_change(text, then)
     if line is not None:
         raise ValueError(
-            f"{path} is not the agreement under which these values were made: {line}; give the "
-            "agreement of then, or value the table under the new one."
+            f"{path} is not the agreement under which these values were computed: {line}; give "
+            "the original agreement, or value the table under the new one."
         )
 
 
@@ -203,7 +205,10 @@ def _payout(result: Result, given: dict[str, Any]) -> Payout:
         return agreement.split(result.valuation, X, amount=given["amount"])
     if owned is not None:
         if request.agreement is not None:
-            warnings.warn("--owners sets aside what was agreed before the values.", stacklevel=2)
+            warnings.warn(
+                "--owners overrides the agreement under which the values were computed.",
+                stacklevel=2,
+            )
         text = read_text(owned, "owners")
         owners = Owners.from_plain(parse_toml(text, "owners"), X, called="--owners")
     elif request.agreement is not None:
@@ -212,7 +217,7 @@ def _payout(result: Result, given: dict[str, Any]) -> Payout:
     else:
         named = result.loaded.owners()
         if named is None:
-            raise click.UsageError("nobody is named; give --owners or --agreement.")
+            raise click.UsageError("no owners were given; give --owners or --agreement.")
         owners = named
     policy = Policy(**{name: given[name] for name in _POLICY})
     return split_revenue(result.valuation, owners, amount=given["amount"], policy=policy)

@@ -125,9 +125,9 @@ def resume_run(
     sharded = folder_of_sharded_run(folder)
     if sharded is not None:
         raise ValueError(
-            f"{folder} holds a run over a table in shards, which goes on in Python: "
+            f"{folder} holds a run over a sharded table, which is resumed in Python: "
             f"KNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), with the "
-            "settings of then."
+            "same settings."
         )
     if folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
@@ -209,9 +209,9 @@ def make_request(
 ) -> Request:
     """Make a request of what stands on the command line."""
     if owners is not None and agreement is not None:
-        raise click.UsageError("--owners and --agreement both say who holds what; give one.")
+        raise click.UsageError("--owners and --agreement exclude each other; give one.")
     if val is not None and cv is not None:
-        raise click.UsageError("--val and --cv both say which rows judge; give one.")
+        raise click.UsageError("--val and --cv exclude each other; give one.")
     if val is None and asked["val_rows"] is not None:
         raise click.UsageError("--val-rows draws rows of --val; give both.")
     groups = None
@@ -237,11 +237,11 @@ def make_request(
 def read_text(path: Path, called: str) -> str:
     """Read a small file that an option names."""
     if not path.is_file():
-        raise FileNotFoundError(f"--{called} is {path}, which is no file.")
+        raise FileNotFoundError(f"--{called} is {path}, which is not a file.")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text ({error.reason}); save it as UTF-8.") from error
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
 
 
 def _check_any_task(valuation: Valuation, request: Request, execution: Execution) -> None:
@@ -251,7 +251,7 @@ def _check_any_task(valuation: Valuation, request: Request, execution: Execution
         return
     way = "give a larger --budget or --deadline."
     if execution.checkpoint is not None:
-        way = f"go on, for longer, with: {resume_line(execution.checkpoint, request.model)}"
+        way = f"resume it, for longer, with: {resume_line(execution.checkpoint, request.model)}"
     raise InterruptedRunError(f"The run ended before its first task, so nothing was written; {way}")
 
 
@@ -259,7 +259,7 @@ def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
     """Where values go: those that were broken off never replace a result that came to its end."""
     if valuation.status != "interrupted" or _may_be_replaced(output):
         return output
-    note(f"{short_path(output)} is kept as it was, because this run did not come to its end.")
+    note(f"{short_path(output)} is unchanged, because this run was interrupted.")
     names = (f"{output.name}.partial{number or ''}" for number in itertools.count())
     return next(path for path in map(output.with_name, names) if _may_be_replaced(path))
 
@@ -376,15 +376,15 @@ def _print_partition(request: Request, folder: Path, partition: tuple[int, int])
     }  # fmt: skip
     line = (
         f"Partition {index} of {n_parts} is done; once all are, "
-        f"{resume_line(folder, request.model)} gives the values."
+        f"{resume_line(folder, request.model)} computes the values."
     )
     print_result("partition", document, [line])
 
 
 def _way_on(request: Request, execution: Execution) -> str:
     if execution.checkpoint is None:
-        return "Broken off: these values are of what was done by then."
-    return f"Broken off; go on with: {resume_line(execution.checkpoint, request.model)}"
+        return "Interrupted: these values are based on the tasks completed so far."
+    return f"Interrupted; resume with: {resume_line(execution.checkpoint, request.model)}"
 
 
 @contextmanager
@@ -403,4 +403,4 @@ def _client(address: str) -> Iterator[Any]:
 
 def _check_one_executor(execution: Execution) -> None:
     if execution.jobs is not None and execution.dask is not None:
-        raise click.UsageError("--jobs and --dask both say where to work; give one.")
+        raise click.UsageError("--jobs and --dask exclude each other; give one.")

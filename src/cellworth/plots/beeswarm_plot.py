@@ -233,7 +233,7 @@ def _draw(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
     )
     bar = ax.figure.colorbar(points, ax=ax, pad=0.02, aspect=30)
     bar.set_ticks([0.0, 1.0], labels=["low", "high"])
-    note = "" if ranked.all() else "\ngrey: category or gap"
+    note = "" if ranked.all() else "\ngray: category or missing value"
     bar.set_label(f"what stands in the cell\n(rank within its column){note}", size=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=0)
     bar.outline.set_visible(False)

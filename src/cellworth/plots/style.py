@@ -138,7 +138,7 @@ def _decimals_for(numbers: Iterable[float]) -> int:
 
 def _signed(number: float, decimals: int) -> str:
     if math.isnan(number):
-        return "not known"
+        return "unknown"
     if decimals > _MOST_DECIMALS:
         return with_minus(f"{number:+.2e}")
     # Adding 0.0 keeps rounded-off numbers from reading -0.00.

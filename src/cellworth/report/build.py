@@ -147,7 +147,7 @@ def summarize(
     if owners is None and payout is not None:
         owners = payout.ownership
     summary: dict[str, Any] = {
-        "title": title or f"What the {'cells' if subject.of_cells else 'blocks'} are worth",
+        "title": title or f"Value of each {'cell' if subject.of_cells else 'block'}",
         "shape": list(valuation.shape),
         "of_cells": subject.of_cells,
         "row_ids": subject.kind_of_ids,

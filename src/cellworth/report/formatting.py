@@ -59,7 +59,7 @@ class Unit:
 
     def _digits(self, number: float | None, digits: int, sign: str) -> str:
         if number is None:
-            return "not known"
+            return "unknown"
         if number == 0:
             return "0"
         rounded = Decimal(f"{number:.{digits - 1}e}").scaleb(-self.power)
@@ -71,7 +71,7 @@ class Unit:
 def number(value: float | None, digits: int = 4) -> str:
     """Write a figure of the whole table with some significant digits."""
     if value is None:
-        return "not known"
+        return "unknown"
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e6:
@@ -83,11 +83,11 @@ def number(value: float | None, digits: int = 4) -> str:
 def percentage(share: float | None) -> str:
     """Write a share; small ones keep a digit."""
     if share is None:
-        return "not known"
+        return "unknown"
     percent = 100 * share
     if 0 < percent < 0.1:
-        return "under 0.1 %"
-    return f"{percent:.1f} %"
+        return "under 0.1%"
+    return f"{percent:.1f}%"
 
 
 def moment(created: str) -> str:

@@ -42,7 +42,7 @@ class Cells {
       cell: this.content(row, column),
       worth: `${this.worth.text(i, true)}${error}${unit}`,
       label: this.labels ? this.plain.classes[this.labels[row]] : null,
-      owner: this.plain.owners ? this.owners(row, column).join(" and ") || "nobody" : null,
+      owner: this.plain.owners ? this.owners(row, column).join(" and ") || "no owner" : null,
     };
   }
 

@@ -106,8 +106,8 @@ Object.assign(HeatMap.prototype, {
     const told = this.told(found);
     const lines = [
       element("strong", null, "Row ", quoted(told.row), ", ", quoted(told.column)),
-      told.cell === null ? null : element("span", null, told.cell === "" ? "a gap" : quoted(told.cell)),
-      `worth ${told.worth}`,
+      told.cell === null ? null : element("span", null, told.cell === "" ? "missing" : quoted(told.cell)),
+      `value ${told.worth}`,
       told.label === null ? null : element("span", null, "label ", quoted(told.label)),
       told.owner === null ? null : element("span", null, "owner ", quoted(told.owner)),
       marks.of(told) ? `marked as ${marks.of(told)}` : null,
@@ -186,8 +186,8 @@ Object.assign(HeatMap.prototype, {
     const told = this.told(this.cursor);
     const mark = marks.of(told);
     const facts = [
-      ["row", told.row], ["column", told.column], ["content", told.cell === "" ? "a gap" : told.cell],
-      ["worth", told.worth], ["label", told.label], ["owner", told.owner], ["mark", mark || null],
+      ["row", told.row], ["column", told.column], ["content", told.cell === "" ? "missing" : told.cell],
+      ["value", told.worth], ["label", told.label], ["owner", told.owner], ["mark", mark || null],
     ].filter(([, fact]) => fact !== null);
     if (aloud) {
       document.getElementById("status").textContent =

@@ -157,7 +157,7 @@ class Painting {
         const content = cells.content(row, column);
         if (content === null) continue;
         context.font = content === "" ? `italic ${FONT}` : FONT;
-        context.fillText(shortened(content || "gap", room), this.x(x) + 5, middle);
+        context.fillText(shortened(content || "missing", room), this.x(x) + 5, middle);
       }
     }
   }

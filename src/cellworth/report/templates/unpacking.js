@@ -79,7 +79,7 @@ class Decimals {
   /* In the page's unit, with its sign if asked for. */
   text(i, sign) {
     const [mantissa, exponent] = this.parts(this.codes[i]);
-    if (mantissa === null) return "not known";
+    if (mantissa === null) return "unknown";
     if (mantissa === 0) return "0";
     const last = exponent - PAGE.power;
     const value = Number(`${Math.abs(mantissa)}e${last}`);
