@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from cellworth.listing import frame
+from cellworth.listing import frame, table_lines
 from cellworth.notebook import table, view
 
 TakenFor = Literal["number", "category", "date", "duration", "own distance", "not known"]
@@ -25,6 +25,7 @@ _PLURALS = {
     "not known": "of other types",
 }
 _NAMES_SHOWN = 3
+_LEFT = ("column", "taken for", "distance", "note")
 _LINES_SHOWN = 60
 
 
@@ -153,7 +154,8 @@ class ColumnTable:
         """Return a table for the terminal."""
         shown = self._shown()
         left = len(self) - _LINES_SHOWN
-        return "\n".join([*_lines(shown), *([f"... and {left:,} more"] if left > 0 else [])])
+        more = [f"... and {left:,} more"] if left > 0 else []
+        return "\n".join([*table_lines(shown, _LEFT), *more])
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -181,13 +183,3 @@ def _counted(count: int, kind: TakenFor) -> str:
 def _some(names: list[str]) -> str:
     more = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _lines(parts: Mapping[str, list[str]]) -> list[str]:
-    """Align strings to the left and numbers to the right."""
-    columns = []
-    for name, texts in parts.items():
-        width = max(map(len, [name, *texts]))
-        side = str.rjust if name in ("missing", "distinct") else str.ljust
-        columns.append([side(text, width) for text in (name, *texts)])
-    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]

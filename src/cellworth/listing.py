@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -220,14 +220,14 @@ def frame(columns: Mapping[str, Any], backend: str | None) -> Any:
         ) from error
 
 
-def table_lines(columns: Mapping[str, list[Any]]) -> list[str]:
-    """Lines of a table for the terminal: names above, columns aligned to the right."""
-    texts = [[name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()]
-    widths = [max(map(len, column)) for column in texts]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in zip(*texts, strict=True)
+def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:
+    """Lines of a table for the terminal: names above, columns to the right but for some."""
+    texts = {name: [name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()}
+    aligned = [
+        [(str.ljust if name in left else str.rjust)(cell, max(map(len, cells))) for cell in cells]
+        for name, cells in texts.items()
     ]
+    return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
 def _rounded(number: float, decimals: int) -> str:
