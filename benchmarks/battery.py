@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ class Public:
     def __getattr__(self, name: str) -> Any:
         for package in PACKAGES:
             with suppress(ImportError, AttributeError):
-                return getattr(importlib.import_module(f"cellworth{package}"), name)
+                found = getattr(importlib.import_module(f"cellworth{package}"), name)
+                if not package or not isinstance(found, ModuleType):
+                    return found
         raise AttributeError(f"no package of cellworth exports {name}")
 
 
@@ -179,6 +182,19 @@ def load(folder: Path) -> Any:
 def merge_checkpoints(folders: list[Path], into: Path) -> None:
     """Bring the partitions of a run together."""
     cw.merge(folders, into=into)
+
+
+def split(valuation: Any, owners: Any, *, amount: str, **policy: Any) -> Any:
+    """Return a payout under a policy."""
+    return cw.split_revenue(valuation, owners, amount=amount, policy=cw.Policy(**policy))
+
+
+def suspects(X: Any, y: Any, valuation: Any = None, **given: Any) -> Any:
+    """Return the most suspicious cells."""
+    return cw.suspect_cells(X, y, valuation=valuation, **given)
+
+
+repair, verify = cw.repair_cells, cw.verify_audit
 
 
 def compare_models(*args: Any, **given: Any) -> dict[str, Any]:
@@ -625,7 +641,7 @@ def _(folder: Path) -> Any:
     valuation = sharded(folder, **SHARDED["sampled"])
     owners = cw.Owners(sharded_table(folder / "table")).assign("bank", columns=["age", "income"])
     owners = owners.assign("shop", columns=["town", "since", "code"])
-    payout = cw.split(valuation, owners, amount="1000.00", gate="off")
+    payout = split(valuation, owners, amount="1000.00", gate="off")
     lists = [valuation.lowest(7), valuation.highest(7), valuation.rows().lowest(5)]
     found = {"lists": [part.values for part in lists]}
     return found | arrays_of_payout(payout)
@@ -746,19 +762,19 @@ def dirty() -> tuple[pd.DataFrame, np.ndarray]:
 
 @in_folder("diagnostics/suspects")
 def _(folder: Path) -> Any:
-    return of_frame(cw.suspect_cells(dirty()[0], Y_MIXED, k=12))
+    return of_frame(suspects(dirty()[0], Y_MIXED, k=12))
 
 
 @in_folder("diagnostics/suspects with values")
 def _(folder: Path) -> Any:
     X, _wrong = dirty()
-    return of_frame(cw.suspect_cells(X, Y_MIXED, knn(MIXED | {"X": X}), k=12))
+    return of_frame(suspects(X, Y_MIXED, knn(MIXED | {"X": X}), k=12))
 
 
 @in_folder("diagnostics/suspects by value")
 def _(folder: Path) -> Any:
     X, _wrong = dirty()
-    return of_frame(cw.suspect_cells(X, Y_MIXED, knn(MIXED | {"X": X}), k=12, by=BY_VALUE))
+    return of_frame(suspects(X, Y_MIXED, knn(MIXED | {"X": X}), k=12, by=BY_VALUE))
 
 
 @in_folder("diagnostics/anomaly scores")
@@ -808,7 +824,7 @@ def _(folder: Path) -> Any:
     return {
         f"{n} {part}": content
         for n, how in enumerate(ways)
-        for part, content in of_frame(cw.repair(X, wrong, how=how)).items()
+        for part, content in of_frame(repair(X, wrong, how=how)).items()
     }
 
 
@@ -837,7 +853,7 @@ POLICIES = {
 def payout_for(policy: Mapping[str, Any], **settings: Any) -> Any:
     owners = two_owners(X_MIXED)
     valuation = knn(MIXED | {"owners": owners}, **settings)
-    return cw.split(valuation, owners, amount="1000", **policy)
+    return split(valuation, owners, amount="1000", **policy)
 
 
 for policy_name, policy in POLICIES.items():
@@ -856,7 +872,7 @@ def _(folder: Path) -> Any:
 def _(folder: Path) -> Any:
     owners = block_owners()
     valuation = fit("ExactValuer", BLOCKS | {"owners": owners}, model=tree())
-    return arrays_of_payout(cw.split(valuation, owners, amount="999.99", game="blocks"))
+    return arrays_of_payout(split(valuation, owners, amount="999.99", game="blocks"))
 
 
 @in_folder("payouts/statement")
@@ -867,7 +883,7 @@ def _(folder: Path) -> Any:
 @in_folder("payouts/audit")
 def _(folder: Path) -> Any:
     payout_for({}).save(folder / "audit")
-    verdict = cw.verify(folder / "audit", data=MIXED, valuer=new_valuer("KNNValuer", {}))
+    verdict = verify(folder / "audit", data=MIXED, valuer=new_valuer("KNNValuer", {}))
     return {"values": [bool(verdict)], "text": [repr(verdict)]}
 
 

@@ -38,6 +38,7 @@ from cellworth import (
     QuadratureSubsets,
     RandomValuer,
     RankBins,
+    Runtime,
     Serial,
     Shapley,
     ShardedTable,
@@ -118,7 +119,7 @@ def game():
 
 def estimates():
     """Values of a small game by every estimator, and of exact runs."""
-    quiet = {"executor": Serial(), "progress": False}
+    quiet = {"runtime": Runtime(Serial(), progress=False)}
     for name, semivalue in SEMIVALUES.items():
         both = {"row_semivalue": semivalue, "column_semivalue": semivalue, **quiet}
         yield f"{name}, exact", value_game(game(), **both)
@@ -163,7 +164,8 @@ def neighbors(folder):
     """Values for nearest neighbors: all kernels, in memory and over shards."""
     (X, y), (X_val, y_val) = table(12, 0), table(7, 1)
     given = {"X_val": X_val, "y_val": y_val}
-    quiet = {"n_neighbors": 3, "random_state": 0, "executor": Serial(), "progress": False}
+    runtime = Runtime(Serial(), progress=False)
+    quiet = {"n_neighbors": 3, "random_state": 0, "runtime": runtime}
     for name, settings in KNN.items():
         data = {} if "cv" in settings else given
         yield f"knn, {name}", KNNValuer(**quiet | settings).fit(X, y, **data).valuation_
