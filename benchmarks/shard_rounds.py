@@ -127,7 +127,7 @@ def there(n_workers):
             partial(tasks_done, client),
             partial(bytes_moved, client),
         ]
-        # ShardRunner import what they need.
+        # Workers import what they need.
         per_round(Empty(16), Dask(client), counters)
         for name, fan_in in (("tree", 8), ("flat", 10**9)):
             dask_rounds.FAN_IN = fan_in

@@ -187,7 +187,7 @@ class WorkerMemory:
         workers = self._workers()
         self._checked = time.monotonic()
         self._n_checks_without_workers = self._n_checks_without_workers + 1 if not workers else 0
-        # ShardRunner that died take a while to be replaced.
+        # Dask needs a while to replace dead workers.
         if self._n_checks_without_workers == _CHECKS_WITHOUT_WORKERS:
             warnings.warn(
                 "the cluster has no workers; the run waits until some join; press Ctrl-C to end.",

@@ -547,7 +547,7 @@ def _fold_tasks(
         # The first task is always awaited, so that there is a result.
         return None if progress.contribution is None else countdown()
 
-    # ShardRunner go on while a round is judged; what they did beyond the last one is dropped.
+    # Workers continue while a rule is checked; tasks beyond the last one are dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
     requests = _requests(planner, tasks)
     with start as pool:

@@ -1,4 +1,4 @@
-"""Where tasks run: what all executors have in common, and the two that stay in this process."""
+"""Executor: the interface of all executors; Serial and Threads, which stay in this process."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cellworth.runtime.workers import FuturePool, SerialPool, WorkerPool, attemp
 
 @runtime_checkable
 class Executor(Protocol):
-    """Puts workers to a piece of work."""
+    """Starts workers for a task function."""
 
     def start(self, work: Callable[[Any], Any], title: str) -> AbstractContextManager[WorkerPool]:
-        """ShardRunner that answer requests with ``work(request)``.
+        """Start workers that answer requests with ``work(request)``.
 
-        Leaving the context cancels requests that are in flight.
+        Leaving the context cancels requests in flight.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Serial:
-    """One task after the other, in this thread.
+    """One task after another, in this thread.
 
     Examples
     --------
@@ -44,15 +44,15 @@ class Serial:
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
-        """Answer requests when answers are asked for."""
-        # One thread inside a task, everywhere: sums split over threads round differently.
+        """Answer each request in this thread."""
+        # One thread inside each task: sums that are split over threads round differently.
         with threadpool_limits(1):
             yield SerialPool(work)
 
 
 @dataclass(frozen=True)
 class Threads:
-    """Several threads of this process; for games that release the interpreter's lock.
+    """Several threads of this process; for games that release the GIL.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class Threads:
     n_workers: int
 
     def __post_init__(self) -> None:
-        """Refuse a pool without workers."""
+        """Check the number of workers."""
         checked_count(self.n_workers, "n_workers of Threads")
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
-        """Answer requests in threads; those that run when the rest is cancelled are waited for."""
+        """Answer requests in threads; on exit, wait for those that are running."""
         cancelled = threading.Event()
         with threadpool_limits(1):
             pool = ThreadPoolExecutor(self.n_workers, title, partial(_begin_thread, cancelled))
@@ -91,5 +91,5 @@ class Threads:
 
 def _begin_thread(cancelled: threading.Event) -> None:
     cancel_thread_on(cancelled)
-    # BLAS is limited for the process, OpenMP in each thread: that is where its limit lives.
+    # BLAS is limited per process, OpenMP per thread.
     ThreadpoolController().limit(limits=1, user_api="openmp")

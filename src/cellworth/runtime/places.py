@@ -154,7 +154,7 @@ def choose_process_executor(
 
 
 def _workers(executor: Callable[[int], Executor], n_jobs: int | None) -> Executor:
-    n_workers = joblib.effective_n_jobs(-1 if n_jobs is None else n_jobs)
+    n_workers = joblib.cpu_count() if n_jobs is None else joblib.effective_n_jobs(n_jobs)
     return Serial() if n_jobs is not None and n_workers == 1 else executor(n_workers)
 
 

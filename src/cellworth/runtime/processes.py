@@ -194,7 +194,7 @@ class SharedPickle:
     path : Path
         A file in a folder that only this user can read; deleted after the run.
     head : tuple of int
-        Where in it the pickle_object object begins and ends.
+        First and last byte of the pickled object.
     buffers : tuple of pairs of int
         First and last bytes of its arrays.
     """

@@ -52,9 +52,9 @@ class Bar:
     seconds_per_task : float
         A guess; a bar whose first task will take long is shown at once, and says so.
     describe : callable
-        What stands behind the bar.
+        Returns the text behind the bar.
     errors_from : int or None
-        Tasks from which on the largest standard error stands there as well.
+        Number of tasks from which the bar shows the largest standard error.
     """
 
     def __init__(

@@ -134,7 +134,7 @@ class RoundsCheckpoint:
 
 
 class ShardProgress:
-    """How many rounds each shard has accumulated while a run goes on.
+    """How many rounds each shard has accumulated during a run.
 
     Parameters
     ----------

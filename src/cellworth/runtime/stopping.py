@@ -221,7 +221,7 @@ class RankingStable(StoppingRule):
     across blocks. Comparing a run with its own recent past would flatter it, because the two
     share most of their tasks.
 
-    Blocks that are all worth the same have no ranking, and while there is any noise the rule is
+    Blocks with equal values have no ranking, and while there is any noise the rule is
     never met: join it with another, as in ``RankingStable(0.95) | AfterTasks(5000)``.
 
     Examples

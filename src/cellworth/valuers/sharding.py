@@ -94,7 +94,7 @@ class ShardedRun:
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
-        # ShardRunner elsewhere that do not see it know that they are to write nothing.
+        # Workers that do not see this folder raise an error instead of writing elsewhere.
         folder.mkdir(parents=True, exist_ok=True)
         shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
         sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
