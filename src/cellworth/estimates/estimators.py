@@ -81,7 +81,7 @@ class CentredGrids(Estimator):
     --------
     >>> from cellworth import AfterTasks, TableGame, value_game
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> run = {"design": CentredGrids(), "stop": AfterTasks(100), "random_state": 0}
+    >>> run = {"estimator": CentredGrids(), "stop": AfterTasks(100), "random_state": 0}
     >>> estimate, exact = value_game(game, (3, 3), **run), value_game(game, (3, 3))
     >>> bool((abs(estimate.values - exact.values) <= 4 * estimate.standard_errors + 1e-9).all())
     True
@@ -117,7 +117,7 @@ class PlainGrids(Estimator):
     --------
     >>> from cellworth import AfterTasks, TableGame, value_game
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> run = {"design": PlainGrids(), "random_state": 0}
+    >>> run = {"estimator": PlainGrids(), "random_state": 0}
     >>> short, long = (value_game(game, (3, 3), stop=AfterTasks(n), **run) for n in (100, 200))
     >>> bool(np.isnan(short.standard_errors).all()), bool(np.isnan(long.standard_errors).any())
     (True, False)
@@ -156,7 +156,7 @@ class GaussianProcess(Estimator):
     --------
     >>> from cellworth import AfterUtilities, TableGame, value_game
     >>> game = TableGame(np.log1p(np.add.outer(np.arange(16.0), 2 * np.arange(16.0))))
-    >>> run = {"design": GaussianProcess(), "stop": AfterUtilities(170), "random_state": 0}
+    >>> run = {"estimator": GaussianProcess(), "stop": AfterUtilities(170), "random_state": 0}
     >>> estimate, exact = value_game(game, (4, 4), **run), value_game(game, (4, 4))
     >>> estimate.provenance.tally.new, exact.provenance.tally.new
     (163, 225)
