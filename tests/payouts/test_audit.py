@@ -399,7 +399,7 @@ def test_the_log_of_utilities_is_computed_anew(tmp_path):
 def test_a_replay_takes_nothing_from_a_cache(tmp_path):
     data, valuer = small_model_bundle(tmp_path / "a", MemoryCache())
     poisoned = MemoryCache()
-    for game, coalition, _ in valuer.cache.entries():
+    for game, coalition, _ in valuer.runtime.cache.entries():
         poisoned.keep(game, {coalition: 99.0})
     valuer = valuer.set_params(runtime=Runtime(cache=poisoned, checkpoint=tmp_path / "nowhere"))
     assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
