@@ -239,7 +239,7 @@ REFUSED = {
     "manifest without a run": (lambda it: edit(it.manifest, run=3), ["sha256 differs"]),
     "manifest missing": (
         lambda it: it.manifest.unlink(),
-        ["parts of a run, but no manifest.json", "new folder"],
+        ["files of a run, but no manifest.json", "new folder"],
     ),
     "manifest of another run": (
         lambda it: shutil.copy(it.other / "manifest.json", it.manifest),
@@ -257,7 +257,7 @@ REFUSED = {
     ),
     "state is an array": (lambda it: an_array(it.state), ["is damaged", "delete it"]),
     "state is a pickle": (lambda it: trap(it.state), ["is damaged", "delete it"]),
-    "state with a pickle_object array": (
+    "state with a pickled array": (
         lambda it: trap_in_an_array(it.state),
         ["is damaged", "delete it"],
     ),
@@ -265,7 +265,7 @@ REFUSED = {
         lambda it: shutil.copy(it.other / "state.npz", it.state),
         ["belongs to another run", "delete it"],
     ),
-    "part of another run": (foreign_part, ["belongs to another run", "take it out"]),
+    "part of another run": (foreign_part, ["belongs to another run", "remove it"]),
 }
 
 
