@@ -15,16 +15,9 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    AfterTasks,
-    FlattenedValuer,
-    KNNValuer,
-    LeaveOneOutValuer,
-    OutOfBagValuer,
-    RandomValuer,
-    Runtime,
-    Serial,
-)
+from cellworth import KNNValuer, LeaveOneOutValuer, OutOfBagValuer, Runtime
+from cellworth.runtime import MaxTasks, Serial
+from cellworth.valuers import FlattenedValuer, RandomValuer
 
 SEEDS = range(5)
 TREES = [
@@ -90,9 +83,7 @@ def main():
     judged = {"X_val": given.X_val, "y_val": given.y_val}
     tree = DecisionTreeClassifier()
     report("LeaveOneOutValuer(tree)", given, [LeaveOneOutValuer(tree, **quiet)], **judged)
-    orders = [
-        FlattenedValuer(tree, stop=AfterTasks(1), random_state=seed, **quiet) for seed in SEEDS
-    ]
+    orders = [FlattenedValuer(tree, stop=MaxTasks(1), random_state=seed, **quiet) for seed in SEEDS]
     report("FlattenedValuer(tree), 1 task", given, orders, **judged)
     report("KNNValuer(), for comparison", given, [KNNValuer(10, **quiet)], **judged)
 

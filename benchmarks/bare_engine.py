@@ -21,11 +21,12 @@ import pandas as pd
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
-from cellworth import KNNGame, KNNValuer, Permutations, RankBins, Runtime, Shapley
-from cellworth.neighbours.rounds import Asked
-from cellworth.neighbours.sorting import SortedRows
-from cellworth.neighbours.training import Query
-from cellworth.valuers.queries import QueryTasks
+from cellworth import KNNValuer, Runtime
+from cellworth.knn import BinnedRanks, KNNGame
+from cellworth.knn.algorithms import QueryTasks
+from cellworth.knn.binned import Asked
+from cellworth.knn.exact import Query, SortedRows
+from cellworth.sampling import PermutationSampler, Shapley
 
 N_QUERIES = 10
 ROUNDS = 7
@@ -41,10 +42,10 @@ class BareEngine:
 
     def rank(self, query, order):
         before = np.float32(0.0)
-        for place, column in enumerate(order):
+        for position, column in enumerate(order):
             np.subtract(self.rows[column], query[column], out=self.difference)
             np.multiply(self.difference, self.difference, out=self.difference)
-            before = np.add(before, self.difference, out=self.lines[place])
+            before = np.add(before, self.difference, out=self.lines[position])
         self.lines.sort(axis=1)
 
 
@@ -75,8 +76,8 @@ def encoded(X, X_val):
 
 def query_tasks(game, ranking=None):
     return QueryTasks(
-        game=game, design=Permutations(1), row_semivalue=Shapley(), column_semivalue=Shapley(),
-        with_label=False, ranking=ranking, seed=0,
+        game=game, design=PermutationSampler(1), row_semivalue=Shapley(),
+        column_semivalue=Shapley(), with_label=False, ranking=ranking, seed=0,
     )  # fmt: skip
 
 
@@ -91,9 +92,9 @@ class Ranked:
         self.cells = np.zeros((game.shape[1], len(game.labels)))
         self.without_columns = tasks._without_columns(self.training)
 
-    def rank(self, place, order):
-        columns, label = self.game.distances.queries[0], self.game.query_labels[0][place]
-        query = Query.of(columns, self.training.rulers, place, float(label))
+    def rank(self, position, order):
+        columns, label = self.game.distances.queries[0], self.game.query_labels[0][position]
+        query = Query.of(columns, self.training.rulers, position, float(label))
         nothing, _ = self.without_columns(query)
         self.ranked.add(
             query,
@@ -115,8 +116,8 @@ class Binned:
         self.judges, self.designs = tasks.questions.judges, tasks.questions.designs(0)
         self.cells = np.zeros((game.shape[1], len(game.labels)), dtype=np.int64)
 
-    def rank(self, place, order):
-        query = self.judges.query(self.ranker.rulers, 0, place)
+    def rank(self, position, order):
+        query = self.judges.query(self.ranker.rulers, 0, position)
         asked = Asked.of([query], [order], [0], [1.0], self.designs)
         prepared = self.ranker.prepare(asked, self.designs, empty="prior", with_label=False)
         worths = self.ranker.resolve(self.ranker.look(0, self.shard, prepared))
@@ -132,11 +133,11 @@ def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
     order = np.random.default_rng(0).permutation(game.shape[1])
     seconds = np.full((len(ours) + 1, len(y_val)), np.inf)
     for _ in range(rounds):
-        for place in range(len(y_val)):
+        for position in range(len(y_val)):
             for k, engine in enumerate([*ours, bare]):
                 began = time.perf_counter()
-                engine.rank(asked[place] if engine is bare else place, order)
-                seconds[k, place] = min(seconds[k, place], time.perf_counter() - began)
+                engine.rank(asked[position] if engine is bare else position, order)
+                seconds[k, position] = min(seconds[k, position], time.perf_counter() - began)
     return seconds.mean(axis=1) / numbers.size * 1e9
 
 
@@ -158,14 +159,14 @@ def agreement(data, n_queries=200):
     given = (train.drop(columns="income"), train["income"])
     asked = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
     settings = {
-        "sampler": Permutations(1),
+        "sampler": PermutationSampler(1),
         "n_passes": 1,
         "random_state": 0,
         "runtime": Runtime(progress=False),
     }
     exact, binned = (
         KNNValuer(10, ranking=ranking, **settings).fit(*given, **asked).valuation_
-        for ranking in (None, RankBins())
+        for ranking in (None, BinnedRanks())
     )
     one, other = exact.values.ravel(), binned.values.ravel()
     n_lowest = len(one) // 100
@@ -190,7 +191,7 @@ def main():
             f"ratio {ours / bare:.2f}",
             flush=True,
         )
-    exact, bins, bare = compare(*million(), [None, RankBins()], rounds=4)
+    exact, bins, bare = compare(*million(), [None, BinnedRanks()], rounds=4)
     print(
         f"Mixture   1,000,000 x 20: exact {exact:6.2f} ns, bins {bins:5.2f} ns, bare {bare:5.2f} "
         f"ns; bins / bare {bins / bare:.2f}, exact / bins {exact / bins:.2f}"

@@ -38,7 +38,7 @@ from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cellworth.cli import main as program
+from cellworth.cli.commands import main as program
 
 # The public interface, in one place: cases below use these functions and our own words alone.
 
@@ -63,14 +63,14 @@ class Public:
 cw = Public()
 
 SAMPLERS = {
-    "exhaustive": cw.AllSubsets(),
-    "leverage": cw.LeverageSubsets(64),
-    "quadrature": cw.QuadratureSubsets(64),
-    "permutation": cw.Permutations(4),
+    "exhaustive": cw.ExhaustiveSampler(),
+    "leverage": cw.LeverageSampler(64),
+    "quadrature": cw.QuadratureSampler(64),
+    "permutation": cw.PermutationSampler(4),
 }
 ESTIMATORS = {
-    "antithetic": cw.CentredGrids(),
-    "plain": cw.PlainGrids(),
+    "antithetic": cw.AntitheticPermutations(),
+    "plain": cw.PlainPermutations(),
     "gaussian process": cw.GaussianProcess(),
 }
 SEMIVALUES = {
@@ -86,10 +86,10 @@ KEYWORDS = {
 RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")
 # Choices that are words.
 BY_VALUE, FROM_NEIGHBORS = "worth", "neighbours"
-bins = cw.RankBins
-max_tasks, max_utilities = cw.AfterTasks, cw.AfterUtilities
-memory_checkpoint = cw.MemoryJournal
-suspicion = cw.cell_suspicion
+bins = cw.BinnedRanks
+max_tasks, max_utilities = cw.MaxTasks, cw.MaxUtilities
+memory_checkpoint = cw.MemoryCheckpoint
+suspicion = cw.anomaly_scores
 
 
 def settings_for(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,20 +131,20 @@ def arrays_of(valuation: Any) -> dict[str, Any]:
     ]  # fmt: skip
     found = {
         "values": [valuation.values],
-        "sampling errors": [valuation.standard_errors],
-        "validation errors": [valuation.validation_errors],
+        "sampling errors": [valuation.sampling_se],
+        "validation errors": [valuation.validation_se],
         "counts": [valuation.counts],
         "sums": [
             array
             for part in (rows, columns)
-            for array in (part.values, part.standard_errors, part.validation_errors)
+            for array in (part.values, part.sampling_se, part.validation_se)
         ],
         "totals": [np.array(scalars)],
         "labels": [rows.labels["row"], columns.labels["column"], valuation.status],
     }
     if valuation.owned is not None:
         owned = valuation.owners()
-        found["owners"] = [owned.values, owned.standard_errors, owned.validation_errors]
+        found["owners"] = [owned.values, owned.sampling_se, owned.validation_se]
     return found
 
 
@@ -163,8 +163,8 @@ def arrays_of_explanation(told: Any) -> dict[str, Any]:
     """Return the parts of an explanation."""
     similar = [(other.label, other.value) for other in told.similar]
     return {
-        "values": [told.value, told.standard_error, told.parts.values, similar],
-        "labels": [told.label, told.places, told.cells],
+        "values": [told.value, told.sampling_se, told.parts.values, similar],
+        "labels": [told.label, told.positions, told.cells],
         "text": [repr(told)],
     }
 
@@ -199,7 +199,7 @@ repair, verify = cw.repair_cells, cw.verify_audit
 
 def compare_models(*args: Any, **given: Any) -> dict[str, Any]:
     """Return the scores of a model before and after a repair."""
-    found = cw.before_and_after(*args, **given)
+    found = cw.compare_models(*args, **given)
     numbers = [found.before, found.after, *found.interval, *found.on_all_rows, found.n_changed]
     return {"values": [np.array(numbers)], "text": [repr(found)]}
 
@@ -433,7 +433,7 @@ case("knn/owners", lambda: knn(WIDE | {"owners": two_owners(X_WIDE)}, n_passes=3
 case("knn/owners in bins", lambda: knn(MIXED | {"owners": two_owners(X_MIXED)}, ranking=bins(8)))
 case(
     "knn/tolerance",
-    lambda: knn(WIDE, sampler=SAMPLERS["permutation"], stop=cw.StandardErrorBelow(5e-3)),
+    lambda: knn(WIDE, sampler=SAMPLERS["permutation"], stop=cw.TargetStandardError(5e-3)),
 )
 for seed in (1, 2):
     case(f"knn/defaults, seed {seed}", lambda s=seed: knn(WIDE, random_state=s, n_passes=2))
@@ -606,7 +606,7 @@ def sharded(folder: Path, **settings: Any) -> Any:
 SHARDED = {
     "exact": {},
     "sampled": {"sampler": SAMPLERS["permutation"], "n_passes": 3},
-    "quadrature": {"sampler": cw.QuadratureSubsets(12), "n_passes": 2},
+    "quadrature": {"sampler": cw.QuadratureSampler(12), "n_passes": 2},
     "labels, balanced": {"value_labels": True, "scoring": "balanced_neighbor_agreement"},
     "banzhaf, zero": {
         "row_semivalue": SEMIVALUES["banzhaf"],

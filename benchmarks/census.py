@@ -19,8 +19,10 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from bare_engine import BareEngine, encoded
-from cellworth import KNNValuer, Permutations, Runtime, Threads
-from cellworth.neighbours import kernels
+from cellworth import KNNValuer, Runtime
+from cellworth.knn import kernels
+from cellworth.runtime import Threads
+from cellworth.sampling import PermutationSampler
 
 N_THREADS = 2
 
@@ -32,10 +34,10 @@ def peak_megabytes():
 def bare_seconds(numbers, asked):
     """Return the time of the bare engine for all queries, in two threads."""
 
-    def rank(places):
+    def rank(positions):
         engine, rng = BareEngine(numbers), np.random.default_rng(0)
-        for place in places:
-            engine.rank(asked[place], rng.permutation(numbers.shape[1]))
+        for position in positions:
+            engine.rank(asked[position], rng.permutation(numbers.shape[1]))
 
     began = time.perf_counter()
     with ThreadPoolExecutor(N_THREADS) as pool:
@@ -54,7 +56,7 @@ def main():
     before = peak_megabytes()
     valuer = KNNValuer(
         10,
-        sampler=Permutations(1),
+        sampler=PermutationSampler(1),
         n_passes=1,
         random_state=0,
         runtime=Runtime(executor=Threads(N_THREADS)),

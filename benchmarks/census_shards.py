@@ -43,8 +43,8 @@ def write(folder, train, n_rows, n_files=16, seed=0):
         with pq.ParquetWriter(folder / f"part-{number:03d}.parquet", schema) as writer:
             while done < end:
                 size = min(ROWS_PER_GROUP, end - done)
-                places = np.arange(done, done + size) % len(train)
-                rows = jittered(train.iloc[places], rng)
+                positions = np.arange(done, done + size) % len(train)
+                rows = jittered(train.iloc[positions], rng)
                 writer.write_table(pa.Table.from_pandas(rows, schema, preserve_index=False))
                 done += size
 

@@ -11,26 +11,26 @@ import sys
 
 import numpy as np
 
-from cellworth import (
-    AllSubsets,
+from cellworth.sampling import (
     Banzhaf,
     Beta,
-    LeverageSubsets,
-    Permutations,
-    QuadratureSubsets,
+    ExhaustiveSampler,
+    LeverageSampler,
+    PermutationSampler,
+    QuadratureSampler,
     Shapley,
 )
-from cellworth.certainty import WIDTH_95, widening
+from cellworth.sampling.moments import WIDTH_95, widening
 
 N_ROWS, N_COLUMNS, N_QUERIES, K = 60, 14, 8, 5
 CASES = [
-    (Permutations(), Beta(16, 1)),
-    (Permutations(), Beta(1, 16)),
-    (Permutations(), Beta(4, 1)),
-    (Permutations(), Banzhaf()),
-    (Permutations(), Shapley()),
-    (LeverageSubsets(), Shapley()),
-    (QuadratureSubsets(), Shapley()),
+    (PermutationSampler(), Beta(16, 1)),
+    (PermutationSampler(), Beta(1, 16)),
+    (PermutationSampler(), Beta(4, 1)),
+    (PermutationSampler(), Banzhaf()),
+    (PermutationSampler(), Shapley()),
+    (LeverageSampler(), Shapley()),
+    (QuadratureSampler(), Shapley()),
 ]
 
 
@@ -39,9 +39,14 @@ def row_values(matches):
     n = matches.shape[1]
     values = np.empty(matches.shape)
     values[:, -1] = matches[:, -1] / max(n, K)
-    for place in range(n - 2, -1, -1):
-        step = (matches[:, place] - matches[:, place + 1]) / K * min(K, place + 1) / (place + 1)
-        values[:, place] = values[:, place + 1] + step
+    for position in range(n - 2, -1, -1):
+        step = (
+            (matches[:, position] - matches[:, position + 1])
+            / K
+            * min(K, position + 1)
+            / (position + 1)
+        )
+        values[:, position] = values[:, position + 1] + step
     return values
 
 
@@ -79,7 +84,7 @@ def swept(drawn, found, rng):
 
 
 def exact(found, semivalue):
-    drawn = AllSubsets().draw(N_COLUMNS, semivalue, np.random.default_rng(0))
+    drawn = ExhaustiveSampler().draw(N_COLUMNS, semivalue, np.random.default_rng(0))
     numbers = drawn.members @ (1 << np.arange(N_COLUMNS))
     mean = found.mean(axis=0)
     return drawn.weights.T @ mean[numbers] + np.outer(drawn.nothing, mean[0])

@@ -3,7 +3,7 @@
     python benchmarks/designs.py --data ../shared/data heart lawschool pol jannis breast30 credit
 
 All samplers are unbiased, so variance between passes is the whole error. The parameters of
-QuadratureSubsets were chosen on breast9, wine and breast30; the last four tables were not used.
+QuadratureSampler were chosen on breast9, wine and breast30; the last four tables were not used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import argparse
 from pathlib import Path
 
 import benchmark_data
-from cellworth import KNNValuer, LeverageSubsets, Permutations, QuadratureSubsets, Runtime
+from cellworth import KNNValuer, Runtime
+from cellworth.sampling import LeverageSampler, PermutationSampler, QuadratureSampler
 
 SWEEPS = 6
 N_QUERIES = 60
@@ -40,7 +41,7 @@ def main():
             orders, leverage, quadrature = (
                 variance_times_sorts(given, design)
                 for design in (
-                    Permutations(per_column), LeverageSubsets(count), QuadratureSubsets(count)
+                    PermutationSampler(per_column), LeverageSampler(count), QuadratureSampler(count)
                 )
             )  # fmt: skip
             print(

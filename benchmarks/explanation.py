@@ -13,7 +13,9 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 import benchmark_data
-from cellworth import KNNGame, KNNValuer, LeverageSubsets, Runtime
+from cellworth import KNNValuer, Runtime
+from cellworth.knn import KNNGame
+from cellworth.sampling import LeverageSampler
 
 K = 10
 
@@ -36,19 +38,19 @@ def ties(name, given, n_orders):
         distances, match = game.distances.measured(0, query), game.labels == label
         for order in orders:
             sums = np.cumsum(distances[order], axis=0)
-            for place, line in enumerate(sums):
+            for position, line in enumerate(sums):
                 for k, rows in enumerate((np.arange(n_rows), shuffled)):
                     values = first_come(line[rows], match[rows])
-                    cells[k, order[place], rows] += values
-                    if place + 1 < n_columns:
-                        cells[k, order[place + 1], rows] -= values
+                    cells[k, order[position], rows] += values
+                    if position + 1 < n_columns:
+                        cells[k, order[position + 1], rows] -= values
     moved = np.sqrt(np.mean((cells[0] - cells[1]) ** 2) / np.mean(cells[0] ** 2))
     whole = [game.distances.measured(0, q).sum(axis=0) for q in range(len(game.query_labels[0]))]
     share = np.mean([np.isin(line, line[repeated(line)]).mean() for line in whole])
     print(f"{name}: {share:.0%} of rows tie with another on all columns; with ties broken by the "
           f"order of rows, shuffling these moves values by {moved:.0%} of their size")  # fmt: skip
     X, y = given.X.iloc[shuffled], np.asarray(given.y)[shuffled]
-    settings = {"sampler": LeverageSubsets(), "n_passes": 1}
+    settings = {"sampler": LeverageSampler(), "n_passes": 1}
     ours, again = fit(given, **settings), fit(given._replace(X=X, y=y), **settings)
     print(f"  cellworth: by {np.abs(ours.values[shuffled] - again.values).max():.0e}")
 
@@ -87,7 +89,7 @@ def published(given, folder):
     score = fit(given, scale=None, empty="zero").total
     rows = given.X.assign(label=given.y).reset_index(drop=True)
     equal = rows.groupby(list(rows.columns)).indices.values()
-    apart = max(np.ptp(values[places], axis=0).max() for places in equal)
+    apart = max(np.ptp(values[positions], axis=0).max() for positions in equal)
     print(f"published values: add up to {values.sum():.3f} where the score is {score:.3f}; equal "
           f"rows differ by up to {apart:.1e}, values reach {np.abs(values).max():.1e}")  # fmt: skip
     return values.sum(), score, apart
@@ -95,7 +97,7 @@ def published(given, folder):
 
 def raw_columns(given, column):
     """Print the share of a column in the total: raw, and as the sum of its one-hot columns."""
-    settings = {"sampler": LeverageSubsets(), "n_passes": 4, "scale": "std"}
+    settings = {"sampler": LeverageSampler(), "n_passes": 4, "scale": "std"}
     raw = fit(given, **settings)
     both = pd.get_dummies(pd.concat([given.X, given.X_val]), columns=[column], dtype=float)
     hot = given._replace(X=both.iloc[: len(given.X)], X_val=both.iloc[len(given.X) :])

@@ -27,8 +27,8 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 import benchmark_data
-from cellworth import ModelGame
-from cellworth.games.adapting import for_columns
+from cellworth.games import ModelGame
+from cellworth.games.fitting import for_columns
 
 N_ROW_GROUPS, N_COLUMN_COALITIONS, N_ROW_COALITIONS = 20, 6, 4
 ROUNDS = 7

@@ -25,19 +25,11 @@ from sklearn.datasets import make_classification
 from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
-from cellworth import (
-    AfterTasks,
-    Dask,
-    KNNValuer,
-    LeverageSubsets,
-    MonteCarloValuer,
-    Processes,
-    Runtime,
-    Serial,
-    Threads,
-)
-from cellworth.designs import PermutationGrids
-from cellworth.valuers.bookkeeping import coalition_bytes
+from cellworth import KNNValuer, MonteCarloValuer, Runtime
+from cellworth.runtime import Dask, MaxTasks, Processes, Serial, Threads
+from cellworth.sampling import LeverageSampler
+from cellworth.sampling.samplers import PermutationGrids
+from cellworth.valuers.utilities import coalition_bytes
 
 N_CORES = 2
 
@@ -60,7 +52,7 @@ class Neighbours:
 
     def valuer(self, executor=None, checkpoint=None):
         return KNNValuer(
-            sampler=LeverageSubsets(64),
+            sampler=LeverageSampler(64),
             n_passes=1,
             random_state=0,
             runtime=Runtime(executor, checkpoint, progress=False),
@@ -101,7 +93,7 @@ class Fits:
         model = DecisionTreeClassifier(max_depth=6, random_state=0)
         return MonteCarloValuer(
             model,
-            stop=AfterTasks(self.n_tasks),
+            stop=MaxTasks(self.n_tasks),
             random_state=0,
             runtime=Runtime(executor, checkpoint, progress=False),
         )

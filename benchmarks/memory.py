@@ -18,9 +18,18 @@ import numpy as np
 import psutil
 from distributed import Client
 
-from cellworth import AfterTasks, Dask, DirectoryJournal, Processes, Serial, Threads
-from cellworth.moments import Contribution, Moments, Tally
-from cellworth.runtime import TaskPlanner, run
+from cellworth.runtime import (
+    Dask,
+    DirectoryCheckpoint,
+    MaxTasks,
+    Processes,
+    Serial,
+    TaskPlanner,
+    Threads,
+    run,
+)
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Contribution, Tally
 
 N_WORKERS, N_COLUMNS, N_TASKS = 4, 20, 16
 
@@ -61,7 +70,7 @@ def times_the_result(executor, n_bytes, checkpoint=None, n_tasks=N_TASKS):
         outcome = run(
             work,
             planner=TaskPlanner(Contribution),
-            stop=AfterTasks(n_tasks),
+            stop=MaxTasks(n_tasks),
             executor=executor,
             checkpoint=checkpoint,
             identity={"name": "memory"},
@@ -81,7 +90,7 @@ def main():
         for executor in (Serial(), Processes(N_WORKERS), Dask(client), Threads(N_WORKERS)):
             plain = times_the_result(executor, n_bytes)
             with tempfile.TemporaryDirectory() as folder:
-                written = times_the_result(executor, n_bytes, DirectoryJournal(folder))
+                written = times_the_result(executor, n_bytes, DirectoryCheckpoint(folder))
             name = type(executor).__name__
             print(f"{name}: {plain:.1f} times the result, {written:.1f} with a checkpoint")
 

@@ -100,9 +100,8 @@ def queries(n_queries, seed=0):
 def measure(folder):
     """Measure time and memory of each step, shard by shard."""
     from cellworth import ShardedTable
-    from cellworth.sharded.layouts import Layout
-    from cellworth.sharded.shards import ShardRows, load
-    from cellworth.sharded.summaries import TableSummary, summarise
+    from cellworth.knn.shard_data import ShardRows, load
+    from cellworth.knn.shard_layout import Layout, TableSummary, summarise
 
     table = ShardedTable.from_parquet(folder, target="label")
     n_cells = table.shape[0] * table.shape[1]

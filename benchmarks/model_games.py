@@ -22,17 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    AfterTasks,
-    AfterUtilities,
-    CentredGrids,
-    GaussianProcess,
-    ModelGame,
-    PlainGrids,
-    Runtime,
-    TableGame,
-    value_game,
-)
+from cellworth import Runtime, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.runtime import MaxTasks, MaxUtilities
+from cellworth.sampling import AntitheticPermutations, GaussianProcess, PlainPermutations
 
 LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression())
 GAMES = {
@@ -43,12 +36,17 @@ GAMES = {
 }
 PARTITIONS = range(5)
 SEEDS = range(4)
-DESIGNS = (CentredGrids(), GaussianProcess())
+DESIGNS = (AntitheticPermutations(), GaussianProcess())
 WANTED = 0.9
 LADDER = np.unique(np.geomspace(400, 16_000, 60).astype(int))
 BUDGETS_OF_ERRORS = (300, 500, 1000, 2000, 3500)
 ASKED = {
-    CentredGrids(): {"wine_tree": 10_000, "wine_nb": 6000, "wine_lr": 4000, "breast_nb": 3500},
+    AntitheticPermutations(): {
+        "wine_tree": 10_000,
+        "wine_nb": 6000,
+        "wine_lr": 4000,
+        "breast_nb": 3500,
+    },
     GaussianProcess(): {"wine_tree": 3500, "wine_nb": 2000, "wine_lr": 1500, "breast_nb": 1000},
 }
 SMALL_BUDGETS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2500)
@@ -82,7 +80,7 @@ def unexplained(values, exact):
 
 
 def estimate(game, design, budget, seed):
-    rule = AfterUtilities(int(budget))
+    rule = MaxUtilities(int(budget))
     # Budgets below one task are intended here, and warn.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -113,12 +111,12 @@ def fits_of_plain_grids(game, exact):
     """Return the mean fits of plain permutations: their squared error is variance over tasks."""
     run = value_game(
         game,
-        estimator=PlainGrids(),
-        stop=AfterTasks(2000),
+        estimator=PlainPermutations(),
+        stop=MaxTasks(2000),
         random_state=0,
         runtime=Runtime(progress=False),
     )
-    variance_of_a_task = 2000 * np.mean(run.standard_errors**2)
+    variance_of_a_task = 2000 * np.mean(run.sampling_se**2)
     tasks = variance_of_a_task / ((1 - WANTED) * np.var(exact))
     return tasks * exact.size
 
@@ -138,7 +136,9 @@ def report_fits(folder, names):
         for design in DESIGNS:
             needed[name, design] += [fits_needed(game, exact, design, seed) for seed in SEEDS]
     for name in names:
-        print(f"{name:<10} PlainGrids() {np.median(plain[name]):,.0f} fits for R2 = {WANTED}")
+        print(
+            f"{name:<10} PlainPermutations() {np.median(plain[name]):,.0f} fits for R2 = {WANTED}"
+        )
         for design in DESIGNS:
             fits = needed[name, design]
             low, middle, high = np.percentile(fits, [10, 50, 90], method="nearest")
@@ -161,7 +161,7 @@ def report_asked(folder, names):
 
 
 def report_errors(folder, names):
-    for design in (*DESIGNS, PlainGrids()):
+    for design in (*DESIGNS, PlainPermutations()):
         everything = []
         for name in names:
             for budget in BUDGETS_OF_ERRORS:
@@ -177,8 +177,8 @@ def coverage(folder, name, design, budget):
     for _, game, exact in games(folder, [name]):
         for seed in SEEDS:
             seen = estimate(game, design, budget, seed)
-            known = ~np.isnan(seen.standard_errors)
-            inside += (np.abs(seen.values - exact) <= 1.96 * seen.standard_errors)[known].tolist()
+            known = ~np.isnan(seen.sampling_se)
+            inside += (np.abs(seen.values - exact) <= 1.96 * seen.sampling_se)[known].tolist()
     return np.mean(inside) if inside else np.nan
 
 

@@ -19,8 +19,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import AfterUtilities, GaussianProcess, ModelGame, Runtime, TableGame, value_game
-from cellworth.designs import coalition_masks
+from cellworth import Runtime, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.runtime import MaxUtilities
+from cellworth.sampling import GaussianProcess
+from cellworth.sampling.samplers import coalition_masks
 
 MEMBERS = coalition_masks(np.arange(16), 4).astype(float)
 MODELS = {
@@ -37,8 +40,8 @@ def formulas(seed):
     rng = np.random.default_rng(seed)
     rows, columns = rng.gamma(1, size=4), rng.gamma(1, size=4)
     meet = MEMBERS @ rng.normal(size=(4, 4)) @ MEMBERS.T
-    places = np.arange(16.0)
-    yield "log of places", np.log1p(np.add.outer(places * rng.uniform(0.5, 2), 2 * places))
+    positions = np.arange(16.0)
+    yield "log of places", np.log1p(np.add.outer(positions * rng.uniform(0.5, 2), 2 * positions))
     yield "log of weights", np.log1p(5 * np.outer(MEMBERS @ rows, MEMBERS @ columns))
     yield "random", rng.normal(size=(16, 16))
     yield "best of each side", np.outer((MEMBERS * rows).max(1), (MEMBERS * columns).max(1))
@@ -65,7 +68,7 @@ def covered(table, budget, seed):
     table = table.copy()
     table[0], table[:, 0] = 0.0, 0.0
     game = TableGame(table)
-    run = {"estimator": GaussianProcess(), "stop": AfterUtilities(budget), "random_state": seed}
+    run = {"estimator": GaussianProcess(), "stop": MaxUtilities(budget), "random_state": seed}
     seen, exact = (
         value_game(game, runtime=Runtime(progress=False), **run),
         value_game(game, runtime=Runtime(progress=False)),
@@ -76,8 +79,8 @@ def covered(table, budget, seed):
         (seen.rows(), exact.rows()),
         (seen.columns(), exact.columns()),
     ):
-        found.append(np.mean(np.abs(one.values - other.values) <= 1.96 * one.standard_errors))
-    return None if np.isnan(seen.standard_errors).any() else found
+        found.append(np.mean(np.abs(one.values - other.values) <= 1.96 * one.sampling_se))
+    return None if np.isnan(seen.sampling_se).any() else found
 
 
 def main(repetitions=30):

@@ -16,7 +16,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from cellworth import Dask, KNNValuer, LeverageSubsets, Permutations, Runtime, ShardedTable
+from cellworth import KNNValuer, Runtime, ShardedTable
+from cellworth.runtime import Dask
+from cellworth.sampling import LeverageSampler, PermutationSampler
 from mixture import queries, write
 
 # What a task's name says about what it hands out.
@@ -173,7 +175,7 @@ def main():
     ):
         write(Path(folder) / "rows", asked.rows, 16, rows_per_group=6250)
         counting = Counting(client)
-        for design in (Permutations(1), LeverageSubsets(64)):
+        for design in (PermutationSampler(1), LeverageSampler(64)):
             for n_shards in (8, 16):
                 table = ShardedTable.from_parquet(
                     Path(folder) / "rows", target="label", shards=n_shards

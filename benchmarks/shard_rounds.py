@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cellworth import Dask, Serial, Threads
-from cellworth.runtime import dask_rounds
+from cellworth.runtime import Dask, Serial, Threads, dask_rounds
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
 

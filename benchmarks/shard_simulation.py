@@ -26,17 +26,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellworth import Dask, Permutations, RankBins, Serial, Shapley, ShardedTable
-from cellworth.games.sharded_knn import ShardedKNNGame
-from cellworth.neighbours.bins import edge_places, n_nearest, sample_places
-from cellworth.neighbours.chances import ShapleyChances
-from cellworth.neighbours.rounds import Near, Ranker, Summary
-from cellworth.runtime import dask_rounds
+from cellworth import ShardedTable
+from cellworth.knn import BinnedRanks
+from cellworth.knn.binned import Near, Ranker, Summary, edge_places, n_nearest, sample_places
+from cellworth.knn.exact import ShapleyChances
+from cellworth.knn.knn_game import ShardedKNNGame
+from cellworth.knn.tasks import Judges, Questions
+from cellworth.runtime import Dask, Serial, dask_rounds
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
-from cellworth.valuers.plans import SERIAL
-from cellworth.valuers.questions import Judges, Questions
-from cellworth.valuers.trials import plan_of_shards
+from cellworth.sampling import PermutationSampler, Shapley
+from cellworth.valuers.plan import SERIAL, plan_of_shards
 
 ROWS_PER_SHARD = 10**6
 N_NEIGHBORS = 5
@@ -108,10 +108,10 @@ class Messages:
         return {}
 
     def _edges(self):
-        return edge_places(RankBins(), self.n_rows, N_NEIGHBORS)
+        return edge_places(BinnedRanks(), self.n_rows, N_NEIGHBORS)
 
     def _n_nearest(self):
-        return n_nearest(RankBins(), self.n_rows, N_NEIGHBORS)
+        return n_nearest(BinnedRanks(), self.n_rows, N_NEIGHBORS)
 
     def _ranker(self):
         counts, chances = np.array([self.n_rows]), ShapleyChances(N_NEIGHBORS)
@@ -230,7 +230,7 @@ def planned(table, n_rows, n_queries=1000):
     def ask(game):
         judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
         questions = Questions(
-            judges, (most, n_columns), design=Permutations(1), column_semivalue=Shapley(),
+            judges, (most, n_columns), design=PermutationSampler(1), column_semivalue=Shapley(),
             with_label=False, empty="prior", seed=0,
         )  # fmt: skip
         return questions, 1
@@ -238,7 +238,7 @@ def planned(table, n_rows, n_queries=1000):
     n_shards = max(1, n_rows // ROWS_PER_SHARD)
     found = plan_of_shards(
         SimpleNamespace(shape=(n_rows, n_columns), n_shards=n_shards), game, ask,
-        bins=RankBins(), semivalue=Shapley(), executor=Serial(),
+        bins=BinnedRanks(), semivalue=Shapley(), executor=Serial(),
     )  # fmt: skip
     grown = len(sample_places(n_rows)) / len(sample_places(most))
     spent = found.core_seconds | {SERIAL: found.core_seconds[SERIAL] * grown}

@@ -43,7 +43,7 @@ def written(folder, n_rows, n_files=16):
 
 def timed(seconds):
     """Have every phase of a round tell the processor time it takes."""
-    from cellworth.valuers.shard_phases import KNNShardAlgorithm
+    from cellworth.knn.algorithms import KNNShardAlgorithm
 
     for name in (*PHASES, "open", "publish"):
         method = getattr(KNNShardAlgorithm, name)
@@ -72,13 +72,15 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     """Value the cells of a table in this process; return figures by name."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
-    from cellworth import KNNValuer, Permutations, Runtime, Serial, ShardedTable
+    from cellworth import KNNValuer, Runtime, ShardedTable
+    from cellworth.runtime import Serial
+    from cellworth.sampling import PermutationSampler
 
     X_val, y_val = judges(Path(folder).parent, n_queries)
     names = X_val.column_names[: n_columns or None]
     valuer = KNNValuer(
         10,
-        sampler=Permutations(1),
+        sampler=PermutationSampler(1),
         n_passes=1,
         random_state=0,
         runtime=Runtime(executor=Serial(), progress=False),
@@ -148,15 +150,15 @@ def show(told):
 
 def exact_values(rows, X_val, y_val):
     """Return values by sorting all rows on every prefix, with the distances of the bins."""
-    from cellworth import KNNGame, Permutations, Shapley
-    from cellworth.neighbours import kernels
-    from cellworth.valuers.queries import QueryTasks
+    from cellworth.knn import KNNGame, kernels
+    from cellworth.knn.algorithms import QueryTasks
+    from cellworth.sampling import PermutationSampler, Shapley
 
     labels = rows["label"].to_numpy()
     game = KNNGame(rows.drop_columns("label"), labels, X_val, y_val, n_neighbors=10)
     tasks = QueryTasks(
-        game=game, design=Permutations(1), row_semivalue=Shapley(), column_semivalue=Shapley(),
-        with_label=False, ranking=None, seed=0,
+        game=game, design=PermutationSampler(1), row_semivalue=Shapley(),
+        column_semivalue=Shapley(), with_label=False, ranking=None, seed=0,
     )  # fmt: skip
     distances = replace(game.distances, rulers=game.distances.fine)
     training, ((coalitions, weights),) = tasks._training(0), tasks.questions.drawn(0)
@@ -164,9 +166,9 @@ def exact_values(rows, X_val, y_val):
     cells, values = np.zeros((game.shape[1], len(labels))), np.empty((1, len(labels)))
     for task in map(tasks, range(len(tasks.questions.parts))):
         queries = task.part.pieces[0].queries.tolist()
-        for place, order in zip(queries, tasks.questions.orders(task), strict=True):
-            query = tasks.questions.judges.query(training.rulers, 0, place)
-            measured = distances.measured(0, place)[order]
+        for position, order in zip(queries, tasks.questions.orders(task), strict=True):
+            query = tasks.questions.judges.query(training.rulers, 0, position)
+            measured = distances.measured(0, position)[order]
             for members, counted in zip(coalitions.members, weights, strict=False):
                 # Indices of the distinct distances fit into a key beside the row.
                 dense = np.unique(measured[members].sum(axis=0), return_inverse=True)[1]
@@ -183,7 +185,9 @@ def exact_values(rows, X_val, y_val):
 
 def accuracy(folder, n_queries):
     """Compare values of a sharded table with exact ranking in memory."""
-    from cellworth import KNNValuer, Permutations, RankBins, Runtime, ShardedTable
+    from cellworth import KNNValuer, Runtime, ShardedTable
+    from cellworth.knn import BinnedRanks
+    from cellworth.sampling import PermutationSampler
 
     X_val, y_val = judges(folder.parent, n_queries)
     rows = pa.concat_tables(
@@ -191,10 +195,10 @@ def accuracy(folder, n_queries):
     )
     exact = exact_values(rows, X_val, y_val)
     table = ShardedTable.from_parquet(folder, target="label", shards=16)
-    for bins in (RankBins(), RankBins(1000, 0.01)):
+    for bins in (BinnedRanks(), BinnedRanks(1000, 0.01)):
         valuer = KNNValuer(
             10,
-            sampler=Permutations(1),
+            sampler=PermutationSampler(1),
             n_passes=1,
             random_state=0,
             ranking=bins,

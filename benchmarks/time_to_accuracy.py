@@ -24,14 +24,13 @@ from threadpoolctl import threadpool_limits
 
 import benchmark_data
 import paper
-from cellworth import (
-    AllSubsets,
-    KNNValuer,
-    LeverageSubsets,
-    Permutations,
-    QuadratureSubsets,
-    Runtime,
-    Serial,
+from cellworth import KNNValuer, Runtime
+from cellworth.runtime import Serial
+from cellworth.sampling import (
+    ExhaustiveSampler,
+    LeverageSampler,
+    PermutationSampler,
+    QuadratureSampler,
 )
 
 PAPER_PERMUTATIONS = 500
@@ -49,14 +48,14 @@ class SharedOrder:
         return n_players
 
     def draw(self, n_players, semivalue, rng):
-        drawn = Permutations(1).draw(n_players, semivalue, rng)
+        drawn = PermutationSampler(1).draw(n_players, semivalue, rng)
         first = drawn.members.sum(axis=0)
-        place = np.empty(n_players, dtype=int)
-        place[np.argsort(-first)] = self.order
+        position = np.empty(n_players, dtype=int)
+        position[np.argsort(-first)] = self.order
         return type(drawn)(
-            drawn.members[:, np.argsort(place)],
-            drawn.weights[:, np.argsort(place)],
-            drawn.nothing[np.argsort(place)],
+            drawn.members[:, np.argsort(position)],
+            drawn.weights[:, np.argsort(position)],
+            drawn.nothing[np.argsort(position)],
         )
 
 
@@ -74,7 +73,7 @@ def values(given, design, seed=0, **settings):
 
 def shared_variance(given, n_orders):
     """Return the mean over cells of the variance of one shared permutation."""
-    from cellworth.valuers.questions import Questions
+    from cellworth.knn.tasks import Questions
 
     relabel = Questions.orders
     same_for_all = lambda self, task: iter([np.arange(self.n_results)] * task.part.n_queries)  # noqa: E731
@@ -91,8 +90,8 @@ def shared_variance(given, n_orders):
 def truth(given):
     n_columns = given.X.shape[1]
     if n_columns <= 14:
-        return values(given, AllSubsets()), 0.0
-    runs = [values(given, LeverageSubsets(150 * n_columns), seed) for seed in range(100, 108)]
+        return values(given, ExhaustiveSampler()), 0.0
+    runs = [values(given, LeverageSampler(150 * n_columns), seed) for seed in range(100, 108)]
     return np.mean(runs, axis=0), np.var(runs, axis=0, ddof=1).mean() / len(runs)
 
 
@@ -121,11 +120,11 @@ def interleaved_seconds(ours, theirs):
     """Return the best CPU seconds of each, in turns, seven times and for ten seconds at least."""
     best, spent, turns = [np.inf, np.inf], 0.0, 0
     while turns < 7 or spent < 10:
-        for place, what in enumerate((ours, theirs)):
+        for position, what in enumerate((ours, theirs)):
             began = time.process_time()
             what()
             seconds = time.process_time() - began
-            best[place], spent = min(best[place], seconds), spent + seconds
+            best[position], spent = min(best[position], seconds), spent + seconds
         turns += 1
     return best
 
@@ -135,7 +134,7 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument(
-        "--coalitions", type=int, nargs=2, help="of LeverageSubsets and QuadratureSubsets"
+        "--coalitions", type=int, nargs=2, help="of LeverageSampler and QuadratureSampler"
     )
     parser.add_argument("names", nargs="+")
     options = parser.parse_args()
@@ -156,13 +155,13 @@ def main():
                 X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order
             )
 
-        kinds = [LeverageSubsets, QuadratureSubsets] + [AllSubsets] * (n_columns <= 13)
-        for place, kind in enumerate(kinds):
-            if kind is AllSubsets:
-                design, count, error, bias = AllSubsets(), 2**n_columns - 1, 0.0, 0.0
+        kinds = [LeverageSampler, QuadratureSampler] + [ExhaustiveSampler] * (n_columns <= 13)
+        for position, kind in enumerate(kinds):
+            if kind is ExhaustiveSampler:
+                design, count, error, bias = ExhaustiveSampler(), 2**n_columns - 1, 0.0, 0.0
             else:
                 count = (
-                    options.coalitions[place]
+                    options.coalitions[position]
                     if options.coalitions
                     else coalitions_needed(
                         given,

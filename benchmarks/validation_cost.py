@@ -17,8 +17,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ModelGame, Runtime, Serial
-from cellworth.valuers.exact import exact_valuation
+from cellworth import Runtime
+from cellworth.games import ModelGame
+from cellworth.runtime import Serial
+from cellworth.valuers.model_valuers import exact_valuation
 from cellworth.valuers.settings import Settings
 
 MODELS: dict[str, Any] = {

@@ -13,16 +13,9 @@ from matplotlib import pyplot
 from sklearn.datasets import load_wine
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import (
-    AfterTasks,
-    ExactValuer,
-    MemoryCache,
-    MonteCarloValuer,
-    PlainGrids,
-    Runtime,
-    Serial,
-    plots,
-)
+from cellworth import ExactValuer, MonteCarloValuer, Runtime, plots
+from cellworth.runtime import MaxTasks, MemoryCache, Serial
+from cellworth.sampling import PlainPermutations
 
 X, y = load_wine(return_X_y=True)
 data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
@@ -40,7 +33,7 @@ print(ExactValuer(GaussianNB(), runtime=shared).plan(**data))
 history = []
 valuer = MonteCarloValuer(
     GaussianNB(),
-    stop=AfterTasks(160),
+    stop=MaxTasks(160),
     random_state=0,
     runtime=replace(shared, on_round=history.append),
 )
@@ -53,9 +46,9 @@ plots.convergence(history)
 # most of the fits.
 
 paper = []
-valuer.set_params(estimator=PlainGrids(), runtime=replace(shared, on_round=paper.append)).fit(
-    **data
-)
+valuer.set_params(
+    estimator=PlainPermutations(), runtime=replace(shared, on_round=paper.append)
+).fit(**data)
 figure, axes = pyplot.subplots(1, 2, figsize=(9.0, 3.8), sharey=True, layout="constrained")
 for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain grids"), strict=True):
     plots.convergence(rounds, ax=ax)

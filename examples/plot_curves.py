@@ -12,16 +12,9 @@ from sklearn.datasets import load_wine
 from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import (
-    KNNValuer,
-    OutOfBagValuer,
-    RandomValuer,
-    Runtime,
-    cell_suspicion,
-    detection_curve,
-    plots,
-    removal_curve,
-)
+from cellworth import KNNValuer, OutOfBagValuer, Runtime, plots
+from cellworth.diagnostics import anomaly_scores, detection_curve, removal_curve
+from cellworth.valuers import RandomValuer
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 X, X_rest, y, y_rest = train_test_split(X, y, train_size=90, stratify=y, random_state=0)
@@ -65,7 +58,7 @@ for i, j in np.argwhere(wrong):
 swapped = X.copy().assign(**{name: swapped[:, j] for j, name in enumerate(X.columns)})
 
 rankings = {name: detection_curve(fitted(v, swapped), wrong) for name, v in valuers.items()}
-rankings["suspicion"] = detection_curve(cell_suspicion(swapped, y), wrong)
+rankings["suspicion"] = detection_curve(anomaly_scores(swapped, y), wrong)
 ax = pyplot.subplots(figsize=(5.6, 4.4), layout="constrained")[1]
 plots.detection(*rankings.values(), labels=list(rankings), ax=ax)
 

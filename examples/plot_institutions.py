@@ -13,7 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cellworth import Agreement, KNNValuer, Owners, Policy, datasets, plots, verify_audit
+from cellworth import KNNValuer, Owners, plots
+from cellworth.data import datasets
+from cellworth.payouts import Agreement, Policy, verify_audit
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 

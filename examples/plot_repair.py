@@ -12,17 +12,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
-from cellworth import (
-    KNNValuer,
-    Runtime,
-    before_and_after,
-    cell_suspicion,
-    detection_curve,
-    plots,
-    repair_cells,
-    suspect_cells,
-)
-from cellworth.datasets import load_adult
+from cellworth import KNNValuer, Runtime, plots, suspect_cells
+from cellworth.data.datasets import load_adult
+from cellworth.diagnostics import anomaly_scores, compare_models, detection_curve, repair_cells
 
 people, income = load_adult("train", backend="pandas")
 # Duplicate people must not be in both the training and the test set.
@@ -62,7 +54,7 @@ for reason in suspects["reason"]:
 
 typos = np.zeros(X.shape, dtype=bool)
 typos[X.index.isin(young), X.columns.get_loc("age")] = True
-by_suspicion = detection_curve(cell_suspicion(wrong, y), typos)
+by_suspicion = detection_curve(anomaly_scores(wrong, y), typos)
 by_worth = detection_curve(valuation, typos)
 ax = plots.detection(by_suspicion, by_worth, labels=["suspicion", "worth"])
 ax.legend(loc="lower right")
@@ -88,4 +80,4 @@ model = make_pipeline(
     RandomForestClassifier(random_state=0),
 )
 held_out = {"X_test": X_test[200:], "y_test": y_test[200:]}
-print(before_and_after(model, wrong, y, corrected, **held_out, progress=False))
+print(compare_models(model, wrong, y, corrected, **held_out, progress=False))

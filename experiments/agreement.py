@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cellworth import KNNValuer, Permutations, Runtime
+from cellworth import KNNValuer, Runtime
+from cellworth.sampling import PermutationSampler
 from tables import drawn, load
 
 SETS = ["wine", "breast 30", "heart", "credit", "adult"]
@@ -26,7 +27,7 @@ def figures(name: str, folder: Path) -> dict[str, float]:
     whole = load(name, folder)
     table, *_ = drawn(whole, min(MOST_ROWS, len(whole.y)), seed=0)
     valuer = KNNValuer(
-        sampler=Permutations(1), n_passes=1, random_state=0, runtime=Runtime(progress=False)
+        sampler=PermutationSampler(1), n_passes=1, random_state=0, runtime=Runtime(progress=False)
     )
     valuation = valuer.fit(table.X, table.y).valuation_
     scores = valuation.scores

@@ -40,7 +40,8 @@ from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import tables
-from cellworth import KNNValuer, OutOfBagValuer, Runtime, cell_suspicion
+from cellworth import KNNValuer, OutOfBagValuer, Runtime
+from cellworth.diagnostics import anomaly_scores
 from cellworth.diagnostics.cells import standardize_values
 
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
@@ -105,8 +106,8 @@ def far_out(
         for column in rng.choice(n_columns, max(int(0.4 * n_columns), 1), replace=False):
             middle, reach = alike[:, column].mean(), _TAIL * alike[:, column].std()
             below, above = ndtr(middle - reach), ndtr(-middle - reach)
-            place = rng.uniform(0, below + above)
-            value = ndtri(place) if place < below else -ndtri(place - below)
+            position = rng.uniform(0, below + above)
+            value = ndtri(position) if position < below else -ndtri(position - below)
             if np.isfinite(value):
                 spoiled[row, column], wrong[row, column] = value, True
     return spoiled, wrong
@@ -156,7 +157,7 @@ def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str,
         for distance in (True, False)
     )
     return {
-        "suspicion (suspect_cells)": cell_suspicion(X, y),
+        "suspicion (suspect_cells)": anomaly_scores(X, y),
         f"KNN worth, K = {n_neighbours}, normalised": -standardize_values(knn.values_, y),
         f"KNN worth, K = {n_neighbours}": -knn.values_,
         f"2D-OOB, {n_trees} trees": -both.fit(X, y).values_,

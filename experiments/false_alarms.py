@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cellworth import KNNValuer
-from cellworth.checks import DataWarning
+from cellworth import DataWarning, KNNValuer
 
 # Name, target and columns to exclude: ids and columns that the target was derived from.
 CLASSES: dict[str, tuple[str, list[str]]] = {

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cellworth import Owners, check_owners
+from cellworth import Owners
+from cellworth.payouts import check_owners
 from tables import load
 
 TABLES = ("wine", "heart", "breast 30", "breast original", "adult", "credit", "electricity")

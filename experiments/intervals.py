@@ -22,18 +22,11 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import check_cv
 
-from cellworth import (
-    AfterTasks,
-    AllSubsets,
-    KNNValuer,
-    MemoryJournal,
-    Owners,
-    Permutations,
-    Runtime,
-    Serial,
-)
-from cellworth.certainty import WIDTH_95, both_errors
-from cellworth.valuers import questions
+from cellworth import KNNValuer, Owners, Runtime
+from cellworth.knn import tasks as questions
+from cellworth.runtime import MaxTasks, MemoryCheckpoint, Serial
+from cellworth.sampling import ExhaustiveSampler, PermutationSampler
+from cellworth.sampling.moments import WIDTH_95, both_errors
 
 N_POPULATION, N_ROWS, N_NEIGHBORS, N_STOPS, QUERIES_PER_TASK = 5000, 40, 5, 5, 5
 WHAT = ("cells", "rows", "columns", "owners", "total")
@@ -52,7 +45,7 @@ class Setting:
 
     def valuer(self, checkpoint=None, **more):
         """With tasks of one query each."""
-        design = Permutations(1) if self.sampled else AllSubsets()
+        design = PermutationSampler(1) if self.sampled else ExhaustiveSampler()
         sweeps = 8 if self.sampled else None
         return KNNValuer(
             N_NEIGHBORS, scoring=self.scoring, sampler=design, n_passes=sweeps, scale=None,
@@ -110,10 +103,10 @@ def figures(valuation):
     rows, columns, owners = valuation.rows(), valuation.columns(), valuation.owners()
     lists = dict(zip(WHAT[1:4], (rows, columns, owners), strict=True))
     found = {
-        name: (some.values, both_errors(some.standard_errors, some.validation_errors))
+        name: (some.values, both_errors(some.sampling_se, some.validation_se))
         for name, some in lists.items()
     }
-    cells = both_errors(valuation.standard_errors, valuation.validation_errors)
+    cells = both_errors(valuation.sampling_se, valuation.validation_se)
     found["cells"] = valuation.values.ravel(), cells.ravel()
     judged = valuation.validation[-1, -1:]
     total = both_errors(valuation._errors[-1, -1:], judged)
@@ -141,10 +134,10 @@ def runs(setting, rng, table, val):
     X, y = table
     given = {"owners": owners_of(X), **val}
     seed = int(rng.integers(2**31)) if setting.sampled else None
-    valuer = setting.valuer(MemoryJournal(), random_state=seed)
+    valuer = setting.valuer(MemoryCheckpoint(), random_state=seed)
     n_tasks = -(-setting.n_val // QUERIES_PER_TASK)
     for n_done in sorted(rng.integers(1, n_tasks, N_STOPS).tolist()):
-        yield valuer.set_params(stop=AfterTasks(n_done)).fit(X, y, **given).valuation_
+        yield valuer.set_params(stop=MaxTasks(n_done)).fit(X, y, **given).valuation_
     yield valuer.set_params(stop=None).fit(X, y, **given).valuation_
 
 

@@ -22,24 +22,16 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    AfterTasks,
-    AfterUtilities,
-    GaussianProcess,
-    ModelGame,
-    Owners,
-    Runtime,
-    Serial,
-)
-from cellworth.blocks import Blocks
-from cellworth.certainty import WIDTH_95
-from cellworth.games.judging import Judge, Recorded
+from cellworth import Owners, Runtime
+from cellworth.data import Blocks
+from cellworth.data.problem import Fold
+from cellworth.games import ModelGame
 from cellworth.games.model import checked_scorer
-from cellworth.games.row_scores import row_scores
-from cellworth.moments import JudgedUtility
-from cellworth.problem import Fold
-from cellworth.valuers.exact import exact_valuation
-from cellworth.valuers.monte_carlo import monte_carlo_valuation
+from cellworth.games.scoring import Judge, Recorded, row_scores
+from cellworth.runtime import MaxTasks, MaxUtilities, Serial
+from cellworth.sampling import DetailedUtility, GaussianProcess
+from cellworth.sampling.moments import WIDTH_95
+from cellworth.valuers.model_valuers import exact_valuation, monte_carlo_valuation
 from cellworth.valuers.settings import Settings
 
 SHAPE = (4, 4)
@@ -49,9 +41,9 @@ SETTINGS = Settings.checked(runtime=Runtime(Serial(), progress=False))
 STOPS = (3, 5, 8, 12, 20)
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "centred grids": {"stop": AfterUtilities(150)},
+    "centred grids": {"stop": MaxUtilities(150)},
     "stopped early": {},
-    "gaussian process": {"stop": AfterUtilities(200), "estimator": GaussianProcess()},
+    "gaussian process": {"stop": MaxUtilities(200), "estimator": GaussianProcess()},
 }
 
 
@@ -120,11 +112,11 @@ class Sampled:
         """Return the score of a coalition."""
         return float(self.judged_value(rows, columns))
 
-    def judged_value(self, rows: Any, columns: Any) -> JudgedUtility:
+    def judged_value(self, rows: Any, columns: Any) -> DetailedUtility:
         """Return the score of a coalition with its deviations."""
         models = self.answers[rows.tobytes() + columns.tobytes()]
         scores, spreads = zip(*map(self._score, models), strict=True)
-        return JudgedUtility(np.mean(scores), self.judge.deviations([np.mean(spreads, axis=0)]))
+        return DetailedUtility(np.mean(scores), self.judge.deviations([np.mean(spreads, axis=0)]))
 
     def _score(self, model: Any) -> tuple[float, Any]:
         if self.by_row is None:
@@ -193,10 +185,10 @@ def figures(valuation: Any) -> dict[str, tuple[Any, Any]]:
     """Return values with both errors combined: blocks, rows, columns, total and owners."""
     parts = {"rows": valuation.rows(), "columns": valuation.columns(), "owners": valuation.owners()}
     found = {
-        name: (part.values, np.hypot(part.standard_errors, part.validation_errors))
+        name: (part.values, np.hypot(part.sampling_se, part.validation_se))
         for name, part in parts.items()
     }
-    errors = np.hypot(valuation.standard_errors, valuation.validation_errors)
+    errors = np.hypot(valuation.sampling_se, valuation.validation_se)
     found["blocks"] = valuation.values, errors
     found["total"] = np.array([valuation.total]), np.array([valuation.total_error])
     return found
@@ -206,7 +198,7 @@ def covered(population: Population, way: str, repetition: int) -> dict[str, Any]
     """Return which intervals of a repetition cover the truth."""
     rng = np.random.default_rng([repetition, 5])
     rows = rng.integers(POPULATION, size=SAMPLE)
-    stopped = {"stop": AfterTasks(STOPS[repetition % len(STOPS)])}
+    stopped = {"stop": MaxTasks(STOPS[repetition % len(STOPS)])}
     given = stopped if way == "stopped early" else WAYS[way]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -34,7 +34,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import KNNValuer, LeverageSubsets, Runtime, Valuation, removal_curve, repair_cells
+from cellworth import KNNValuer, Runtime, Valuation
+from cellworth.diagnostics import removal_curve, repair_cells
+from cellworth.sampling import LeverageSampler
 from tables import Table, drawn, load
 
 SETS = ("breast original", "wine", "breast 30", "heart", "credit", "adult")
@@ -94,7 +96,7 @@ def split_rows(table: Table, seed: int) -> list[Table]:
 def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
     """Return the values of the training cells; all classes of validation rows count the same."""
     valuer = KNNValuer(
-        scoring="balanced_neighbor_agreement", sampler=LeverageSubsets(), n_passes=3,
+        scoring="balanced_neighbor_agreement", sampler=LeverageSampler(), n_passes=3,
         random_state=seed, runtime=Runtime(progress=False),
     )  # fmt: skip
     valuer.fit(train.X, train.y, X_val=judges.X, y_val=judges.y)

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import get_scorer
 
-from cellworth import detection_curve, repair_cells
+from cellworth.diagnostics import detection_curve, repair_cells
 from removal import MODELS, SCORES, Split, arguments, encoded, split_rows, valued
 from tables import Table, load
 
@@ -64,8 +64,8 @@ def mended(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
         "area, %": 100 * detection_curve(split.values, wrong).area,
     }
     return [
-        {"score": score, **common} | {way: 100 * gain[place] for way, gain in gained.items()}
-        for place, score in enumerate(SCORES)
+        {"score": score, **common} | {way: 100 * gain[position] for way, gain in gained.items()}
+        for position, score in enumerate(SCORES)
     ]
 
 

@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, Runtime, Serial
-from cellworth.certainty import WIDTH_95
+from cellworth import ExactValuer, Runtime
+from cellworth.runtime import Serial
+from cellworth.sampling.moments import WIDTH_95
 
 COLUMNS = ["age", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
 N_SOURCES, PER_SOURCE, N_VALIDATION = 6, 100, 400
@@ -52,14 +53,14 @@ def main() -> None:
             column_groups=["all"] * len(COLUMNS),
         )  # fmt: skip
         rows = valuer.valuation_.rows()
-        half = WIDTH_95 * rows.validation_errors
+        half = WIDTH_95 * rows.validation_se
         best, worst = ranks(rows.values - half, rows.values + half)
-        place = 1 + np.argsort(np.argsort(-rows.values))
+        position = 1 + np.argsort(np.argsort(-rows.values))
         print(f"sample {sample + 1}")
         for source in range(N_SOURCES):
             interval = f"{rows.values[source]:+.4f} +- {half[source]:.4f}"
             open_ranks = f"{best[source]} to {worst[source]}"
-            print(f"  source {source}: rank {place[source]}, {interval}; it may be {open_ranks}")
+            print(f"  source {source}: rank {position[source]}, {interval}; it may be {open_ranks}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 import tables
-from cellworth import cell_suspicion
+from cellworth.diagnostics import anomaly_scores
 from detection import class_z, ecod
 
 REVERSED = {17: 71, 71: 17, 18: 81, 81: 18, 19: 91, 91: 19}
@@ -55,7 +55,7 @@ def detectors(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, np.ndarray
     numeric = np.array([pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes])
     numbers = X.loc[:, numeric].to_numpy(dtype=float)
     simple = {"class-conditional |z|": class_z(numbers, y), "ECOD per column": ecod(numbers)}
-    scores = {"suspicion (suspect_cells)": cell_suspicion(X, y)}
+    scores = {"suspicion (suspect_cells)": anomaly_scores(X, y)}
     for name, score in simple.items():
         scores[name] = np.zeros(X.shape)
         scores[name][:, numeric] = score
@@ -84,7 +84,7 @@ def _print_size(size: str, drawn: list[tables.Table]) -> None:
         for name, score in detectors(X, table.y, seed).items():
             found.setdefault(name, []).append(inspected(score, wrong))
     start = time.perf_counter()
-    cell_suspicion(X, table.y)
+    anomaly_scores(X, table.y)
     seconds = time.perf_counter() - start
     print(f"{size}: {wrong.size:,} cells; suspicion of all of them takes {seconds:.1f} s")
     print(f"{'cells inspected to find 12 of 15':34}{'mean':>10}   each seed")

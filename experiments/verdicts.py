@@ -1,4 +1,4 @@
-"""How often before_and_after gives a verdict, with and without an effect.
+"""How often compare_models gives a verdict, with and without an effect.
 
     python experiments/verdicts.py --data ../shared/data
     python experiments/verdicts.py --data ../shared/data --quick
@@ -37,7 +37,7 @@ from lightgbm import LGBMClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from cellworth import before_and_after
+from cellworth.diagnostics import compare_models
 from cellworth.diagnostics.held_out import compute_half_width, estimate_training_variance
 from tables import Table, drawn, load
 
@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=10, help="n_repeats of before_and_after")
+    parser.add_argument("--repeats", type=int, default=10, help="n_repeats of compare_models")
     parser.add_argument("--only", choices=["no effect", "real"])
     parser.add_argument("--quick", action="store_true", help="one seed, two small tables")
     args = parser.parse_args()
@@ -136,7 +136,7 @@ def compare(model: Any, change: Change, n_repeats: int, seed: int) -> Any:
     with warnings.catch_warnings():
         # Some rows of these tables repeat others.
         warnings.filterwarnings("ignore", message=".* rows of X_test are rows of X")
-        return before_and_after(
+        return compare_models(
             model, change.before, change.y, change.after, X_test=change.X_test,
             y_test=change.y_test, scoring="balanced_accuracy", n_repeats=n_repeats,
             random_state=seed, progress=False,

@@ -4,10 +4,11 @@ from itertools import combinations
 
 import numpy as np
 
-from cellworth import Blocks, Moments, Valuation
-from cellworth.certainty import widening
-from cellworth.moments import Tally, without_margins
-from cellworth.provenance import Provenance, Session
+from cellworth import Valuation
+from cellworth.data import Blocks
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Tally, widening, without_margins
+from cellworth.valuation.provenance import Provenance, Session
 
 
 def valuation_of(values, *, errors=None, validation=None, rows=None, columns=None, **groups):

@@ -9,7 +9,7 @@ from math import factorial
 import numpy as np
 from scipy.special import beta as beta_function
 
-from cellworth import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
 
 
 def subsets(players):

@@ -4,24 +4,26 @@ from itertools import pairwise
 
 import numpy as np
 
-from cellworth import Blocks, Valuation, value_files
-from cellworth.blocks import NumberedAxis
-from cellworth.moments import Moments, Tally, with_margins
-from cellworth.provenance import Provenance, Session
-from cellworth.sharded_valuation import ShardedValuation
-from cellworth.stored_moments import StoredMoments
-from cellworth.stored_values import ValueFile
+from cellworth import Valuation
+from cellworth.data import Blocks
+from cellworth.data.blocks import NumberedAxis
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Tally, with_margins
+from cellworth.valuation import storage as value_files
+from cellworth.valuation.provenance import Provenance, Session
+from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
+from cellworth.valuation.storage import ValueFile
 
 SHAPLEY = {"row_semivalue": "Shapley()", "column_semivalue": "Shapley()"}
 
 
-def whole(shape=(50, 4), sweeps=3, *, seed=0, status="estimated", question=SHAPLEY):
-    """Values with ties, as a run of some sweeps may leave them."""
+def whole(shape=(50, 4), n_passes=3, *, seed=0, status="estimated", question=SHAPLEY):
+    """Values with ties, as a run of some n_passes may leave them."""
     rng = np.random.default_rng((seed, *shape))
     n_rows, n_columns = shape
     truth = np.random.default_rng(shape).normal(0.3, size=shape)
-    seen = [with_margins(np.round(truth + rng.normal(size=shape), 1)) for _ in range(sweeps)]
-    came = Provenance.now(question, {"name": "KNNValuer"}, Session(seed, sweeps), Tally(12), 1.0)
+    seen = [with_margins(np.round(truth + rng.normal(size=shape), 1)) for _ in range(n_passes)]
+    came = Provenance.now(question, {"name": "KNNValuer"}, Session(seed, n_passes), Tally(12), 1.0)
     return Valuation(
         Blocks.cut(np.arange(n_rows), [f"c{j}" for j in range(n_columns)]),
         Moments.of_all(seen),

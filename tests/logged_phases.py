@@ -3,7 +3,7 @@
 import time
 
 import survivor
-from cellworth.valuers.shard_phases import KNNShardAlgorithm
+from cellworth.knn.algorithms import KNNShardAlgorithm
 
 SECONDS = 0.1
 

@@ -49,7 +49,7 @@ class Block:
 
     language: str
     content: str
-    place: str
+    position: str
     mark: str = ""
     said: str = ""
 
@@ -96,11 +96,11 @@ def _blocks(lines, name):
             mark = ("", "")
 
 
-def _end(lines, start, place):
+def _end(lines, start, position):
     for number in range(start, len(lines)):
         if lines[number].strip() in ("```", "~~~"):
             return number
-    raise AssertionError(f"{place}: the block has no end")
+    raise AssertionError(f"{position}: the block has no end")
 
 
 # Running ----------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _run_blocks(blocks):
             _run_console(block)
             ran += 1
         elif block.language == "text" and came is not None:
-            _compare(block.content, came, block.place)
+            _compare(block.content, came, block.position)
         elif not _is_for_sphinx(block.language):
             raise AssertionError(_refusal(block))
     return ran
@@ -165,27 +165,27 @@ def _is_for_sphinx(language):
 
 def _refusal(block):
     if block.language == "text":
-        return f"{block.place}: this text is not what a Python block before it prints"
+        return f"{block.position}: this text is not what a Python block before it prints"
     return (
-        f"{block.place}: a block of {block.language or 'no language'!r} is not run; make it python "
-        "or console, or say before it where it goes or why not (file: ..., not run: ...)"
+        f"{block.position}: a block of {block.language or 'no language'!r} is not run; make it "
+        "python or console, or say before it where it goes or why not (file: ..., not run: ...)"
     )
 
 
 def _run_python(block, namespace):
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(compile(block.content, block.place, "exec"), namespace)  # noqa: S102 (our own page)
+        exec(compile(block.content, block.position, "exec"), namespace)  # noqa: S102 (our own page)
     return output.getvalue()
 
 
-def _compare(shown, came, place):
+def _compare(shown, came, position):
     shown, came = (
         "".join(line.rstrip() + "\n" for line in text.strip("\n").splitlines())
         for text in (shown, came)
     )
     if not doctest.OutputChecker().check_output(shown, came, doctest.ELLIPSIS):
-        raise AssertionError(f"{place} shows\n{shown}\nbut this came\n{came}")
+        raise AssertionError(f"{position} shows\n{shown}\nbut this came\n{came}")
 
 
 # Commands ---------------------------------------------------------------------------------------
@@ -199,16 +199,16 @@ def _run_console(block):
         re.split(rf"{_ENDED} (\d+)\n", text) for text in (done.stdout, done.stderr)
     )
     for number, (command, shown) in enumerate(commands):
-        place = f"{block.place}, `{command}`"
+        position = f"{block.position}, `{command}`"
         if 2 * number + 1 >= len(printed):
-            raise AssertionError(f"{place} ended the shell\n{messages[-1]}")
+            raise AssertionError(f"{position} ended the shell\n{messages[-1]}")
         came, status = printed[2 * number], int(printed[2 * number + 1])
         if status:
             came += messages[2 * number]
             later = commands[number + 1][0] if number + 1 < len(commands) else ""
             if "$?" not in later:
-                raise AssertionError(f"{place} failed with status {status}\n{came}")
-        _compare(shown, came, place)
+                raise AssertionError(f"{position} failed with status {status}\n{came}")
+        _compare(shown, came, position)
 
 
 def _bash(*arguments):
@@ -231,7 +231,7 @@ def _commands(block):
         if line.startswith("$ "):
             commands.append([line[2:], []])
         elif not commands:
-            raise AssertionError(f"{block.place}: a console block begins with '$ '")
+            raise AssertionError(f"{block.position}: a console block begins with '$ '")
         elif not commands[-1][1] and (line.startswith("> ") or line == ">"):
             commands[-1][0] += "\n" + line[2:]
         elif not commands[-1][1] and commands[-1][0].endswith("\\"):
@@ -249,9 +249,9 @@ def check_syntax(block):
     try:
         _READERS[block.language](block)
     except KeyError:
-        raise AssertionError(f"{block.place}: nobody can read {block.language!r} here") from None
+        raise AssertionError(f"{block.position}: nobody can read {block.language!r} here") from None
     except (SyntaxError, ValueError) as error:
-        raise AssertionError(f"{block.place}: {error}") from error
+        raise AssertionError(f"{block.position}: {error}") from error
 
 
 def _read_shell(block):

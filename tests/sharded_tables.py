@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellworth.sharded.summaries import TableSummary, summarise
+from cellworth.knn.shard_layout import TableSummary, summarise
 
 KINDS = {"code": "categorical", "digits": "numeric"}
 

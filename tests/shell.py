@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from click.testing import CliRunner
 
-from cellworth.cli import main
+from cellworth.cli.commands import main
 
 ROWS = [
     f"p{i},{20 + 3 * i % 40},{'north' if i % 3 else 'south'},{(7 * i) % 11 + (i % 2) * 9},"

@@ -11,19 +11,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from cellworth import (
-    AfterTasks,
-    Dask,
-    KNNValuer,
-    MonteCarloValuer,
-    Permutations,
-    PlainGrids,
-    Processes,
-    Runtime,
-    Serial,
-    Threads,
-)
-from cellworth.valuers.queries import QueryTasks
+from cellworth import KNNValuer, MonteCarloValuer, Runtime
+from cellworth.knn.algorithms import QueryTasks
+from cellworth.runtime import Dask, MaxTasks, Processes, Serial, Threads
+from cellworth.sampling import PermutationSampler, PlainPermutations
 
 N_FOLDS = 4
 SECONDS_PER_TASK = 0.1
@@ -95,7 +86,7 @@ def table(n_rows=60, n_columns=4):
 
 def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
     """Value the cells of a table; a task is a fold in a sweep."""
-    valuer = LoggedKNN(3, sampler=Permutations(2), stop=stop, cv=cv, random_state=5, **given)
+    valuer = LoggedKNN(3, sampler=PermutationSampler(2), stop=stop, cv=cv, random_state=5, **given)
     valuer.log, valuer.seconds = str(log), seconds
     return valuer.fit(*table()).valuation_
 
@@ -103,7 +94,9 @@ def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
 def monte_carlo(log, *, stop, seconds=SECONDS_PER_FIT, **given):
     """Value 12 x 2 blocks of a table; a task is a grid of them."""
     model = NearestMean(str(log), seconds)
-    valuer = MonteCarloValuer(model, estimator=PlainGrids(), stop=stop, random_state=5, **given)
+    valuer = MonteCarloValuer(
+        model, estimator=PlainPermutations(), stop=stop, random_state=5, **given
+    )
     X, y = table()
     groups = {
         "row_groups": np.arange(len(X)) % N_ROW_GROUPS,
@@ -155,11 +148,11 @@ def main():
     """Do the run that a line of input asks for, save what it gives and tell how it ended."""
     given = json.loads(sys.stdin.readline())
     folder = Path(given["folder"])
-    with executor(given["executor"], given["n_workers"]) as place:
+    with executor(given["executor"], given["n_workers"]) as position:
         valuation = VALUERS[given["valuer"]](
             folder / "log",
-            stop=AfterTasks(given["n_tasks"]),
-            runtime=Runtime(executor=place, checkpoint=folder / "checkpoint"),
+            stop=MaxTasks(given["n_tasks"]),
+            runtime=Runtime(executor=position, checkpoint=folder / "checkpoint"),
         )
         valuation.save(folder / "valuation")
     ended = {"status": valuation.status, "digest": digest(valuation)}

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cellworth import (
-    AfterTasks,
+from cellworth import value_game
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks
+from cellworth.sampling import (
+    AntitheticPermutations,
     Banzhaf,
     Beta,
-    CentredGrids,
     LeaveOneOut,
-    PlainGrids,
+    PlainPermutations,
     Shapley,
-    TableGame,
-    value_game,
 )
-from cellworth.designs import PermutationGrids
+from cellworth.sampling.samplers import PermutationGrids
 
 N_GAMES = 200
 TASKS = 200
@@ -29,7 +29,7 @@ def z_scores(estimates, truths, errors):
 
 
 # With two or three rows, pairs of opposite orders leave hardly any chance; errors are too large.
-FEWEST = {PlainGrids(): 2, CentredGrids(): 4}
+FEWEST = {PlainPermutations(): 2, AntitheticPermutations(): 4}
 
 
 @pytest.fixture(scope="module", params=FEWEST, ids=repr)
@@ -42,14 +42,14 @@ def scores(request):
         shape = tuple(rng.integers(fewest, 5, size=2).tolist())
         game = TableGame(rng.normal(size=(1 << shape[0], 1 << shape[1])))
         exact = value_game(game, shape)
-        run = {"estimator": request.param, "stop": AfterTasks(TASKS), "random_state": seed}
+        run = {"estimator": request.param, "stop": MaxTasks(TASKS), "random_state": seed}
         estimate = value_game(game, shape, **run)
         collected["blocks"].append(
-            z_scores(estimate.values, exact.values, estimate.standard_errors).ravel()
+            z_scores(estimate.values, exact.values, estimate.sampling_se).ravel()
         )
         for side in ("rows", "columns"):
             ours, true = getattr(estimate, side)(), getattr(exact, side)()
-            collected[side].append(z_scores(ours.values, true.values, ours.standard_errors))
+            collected[side].append(z_scores(ours.values, true.values, ours.sampling_se))
     return {name: np.concatenate(parts) for name, parts in collected.items()}
 
 
@@ -95,10 +95,10 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     tasks = 400 * 5**rare
     z = []
     for seed in range(4):
-        estimate = value_game(game, shape, **pair, stop=AfterTasks(tasks), random_state=seed)
+        estimate = value_game(game, shape, **pair, stop=MaxTasks(tasks), random_state=seed)
         enough = estimate.counts >= 50
         assert enough.mean() > 0.8
-        sample = [a[enough] for a in (estimate.values, exact.values, estimate.standard_errors)]
+        sample = [a[enough] for a in (estimate.values, exact.values, estimate.sampling_se)]
         z.append(z_scores(*sample))
     z = np.concatenate(z)
     if rows == columns == LeaveOneOut():
@@ -112,7 +112,7 @@ def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
     game = TableGame(np.random.default_rng(5).normal(size=(8, 16)))
     pair = {"row_semivalue": LeaveOneOut(), "column_semivalue": LeaveOneOut()}
     exact = value_game(game, (3, 4), **pair)
-    estimate = value_game(game, (3, 4), **pair, stop=AfterTasks(20), random_state=1)
+    estimate = value_game(game, (3, 4), **pair, stop=MaxTasks(20), random_state=1)
     seen = estimate.counts > 0
     assert seen.any()
     assert estimate.values[seen] == pytest.approx(exact.values[seen], abs=1e-12)
@@ -122,17 +122,17 @@ def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
 def test_sums_that_no_task_saw_whole_come_without_an_error():
     game = TableGame(np.random.default_rng(6).normal(size=(8, 16)))
     pair = {"row_semivalue": Beta(1, 16), "column_semivalue": Banzhaf()}
-    estimate = value_game(game, (3, 4), **pair, stop=AfterTasks(400), random_state=1)
+    estimate = value_game(game, (3, 4), **pair, stop=MaxTasks(400), random_state=1)
     rows = estimate.rows()
     np.testing.assert_allclose(rows.values, estimate.values.sum(axis=1), atol=1e-12)
-    assert np.isnan(rows.standard_errors).all()
+    assert np.isnan(rows.sampling_se).all()
     assert estimate.total == pytest.approx(estimate.values.sum())
 
 
 def test_every_grid_adds_up_to_the_expected_total():
     rng = np.random.default_rng(3)
     game = TableGame(rng.normal(size=(16, 8)))
-    estimate = value_game(game, (4, 3), stop=AfterTasks(3), random_state=0)
+    estimate = value_game(game, (4, 3), stop=MaxTasks(3), random_state=0)
     assert abs(estimate.efficiency_residual) <= 1e-12
 
 
@@ -144,7 +144,7 @@ def test_a_utility_is_computed_once_however_often_tasks_look_at_it():
             Counting.calls += 1
             return float(rows.sum() * columns.sum())
 
-    estimate = value_game(Counting(), (5, 4), stop=AfterTasks(7), random_state=0)
+    estimate = value_game(Counting(), (5, 4), stop=MaxTasks(7), random_state=0)
     design = PermutationGrids((5, 4), 0, antithetic=True)
     pairs = [pair for task in range(7) for pair in design(task)]
     distinct = {(*rows.tolist(), *columns.tolist()) for rows, columns in pairs}

@@ -22,34 +22,29 @@ import pyarrow.parquet as pq
 import pytest
 from threadpoolctl import threadpool_info
 
-from cellworth import (
-    AfterTasks,
-    AfterUtilities,
-    AllSubsets,
+from cellworth import KNNValuer, Runtime, ShardedTable, value_game
+from cellworth.games import TableGame
+from cellworth.knn import BinnedRanks
+from cellworth.runtime import MaxTasks, MaxUtilities, Serial
+from cellworth.sampling import (
+    AntitheticPermutations,
     Banzhaf,
     Beta,
-    CentredGrids,
+    ExhaustiveSampler,
     GaussianProcess,
-    KNNValuer,
     LeaveOneOut,
-    LeverageSubsets,
-    Permutations,
-    PlainGrids,
-    QuadratureSubsets,
-    RandomValuer,
-    RankBins,
-    Runtime,
-    Serial,
+    LeverageSampler,
+    PermutationSampler,
+    PlainPermutations,
+    QuadratureSampler,
     Shapley,
-    ShardedTable,
-    TableGame,
-    value_game,
 )
-from cellworth.estimates import checked_estimator
-from cellworth.provenance import ALGORITHM_VERSION
-from cellworth.semivalues import coalition_weights
-from cellworth.valuers.bags import Bags
-from cellworth.valuers.flattened import BlockOrders
+from cellworth.sampling.estimators import checked_estimator
+from cellworth.sampling.semivalues import coalition_weights
+from cellworth.valuation.provenance import ALGORITHM_VERSION
+from cellworth.valuers import RandomValuer
+from cellworth.valuers.baselines import BlockOrders
+from cellworth.valuers.out_of_bag import Bags
 
 RECORD = Path(__file__).parent / "algorithm_digests.json"
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn")
@@ -61,14 +56,14 @@ SEMIVALUES = {
     "leave one out": LeaveOneOut(),
 }
 SAMPLERS = {
-    "exhaustive": AllSubsets(),
-    "leverage": LeverageSubsets(30),
-    "quadrature": QuadratureSubsets(30),
-    "permutation": Permutations(4),
+    "exhaustive": ExhaustiveSampler(),
+    "leverage": LeverageSampler(30),
+    "quadrature": QuadratureSampler(30),
+    "permutation": PermutationSampler(4),
 }
 ESTIMATORS = {
-    "antithetic": CentredGrids(),
-    "plain": PlainGrids(),
+    "antithetic": AntitheticPermutations(),
+    "plain": PlainPermutations(),
     "Gaussian process": GaussianProcess(),
 }
 # The kernel of a Gaussian process is found by an optimizer, which stops near the best one.
@@ -81,7 +76,7 @@ def draws():
     for (name, sampler), n_players in product(SAMPLERS.items(), (5, 9)):
         drawn = sampler.draw(n_players, Shapley(), np.random.default_rng(n_players))
         yield f"{name}, {n_players} players", [drawn.members]
-    drawn = Permutations(3).draw(6, Banzhaf(), np.random.default_rng(0))
+    drawn = PermutationSampler(3).draw(6, Banzhaf(), np.random.default_rng(0))
     yield "permutation, Banzhaf", [drawn.members]
     for name, estimator in ESTIMATORS.items():
         yield f"{name}, tasks", coalitions_of(estimator, (Shapley(), Shapley()))
@@ -123,10 +118,10 @@ def estimates():
     for name, semivalue in SEMIVALUES.items():
         both = {"row_semivalue": semivalue, "column_semivalue": semivalue, **quiet}
         yield f"{name}, exact", value_game(game(), **both)
-        run = {"stop": AfterTasks(6), "random_state": 2}
+        run = {"stop": MaxTasks(6), "random_state": 2}
         yield f"{name}, sampled", value_game(game(), **run, **both)
     for name, estimator in ESTIMATORS.items():
-        run = {"design": estimator, "stop": AfterUtilities(90), "random_state": 2}
+        run = {"estimator": estimator, "stop": MaxUtilities(90), "random_state": 2}
         yield f"{name}, values", value_game(game(), **run, **quiet)
 
 
@@ -146,16 +141,16 @@ KNN = {
     "exact ranks": {},
     "balanced": {"scoring": "balanced_neighbor_agreement", "empty": "zero"},
     "labels": {"value_labels": True, "scale": "std"},
-    "bins": {"ranking": RankBins(4)},
-    "bins, labels": {"ranking": RankBins(4), "value_labels": True, "scale": None},
+    "bins": {"ranking": BinnedRanks(4)},
+    "bins, labels": {"ranking": BinnedRanks(4), "value_labels": True, "scale": None},
     "Banzhaf": {"row_semivalue": Banzhaf(), "column_semivalue": Banzhaf()},
-    "Beta in bins": {"row_semivalue": Beta(4, 1), "ranking": RankBins(4)},
-    "sampled": {"design": Permutations(1), "sweeps": 3},
-    "leverage": {"design": LeverageSubsets(12), "sweeps": 2},
+    "Beta in bins": {"row_semivalue": Beta(4, 1), "ranking": BinnedRanks(4)},
+    "sampled": {"sampler": PermutationSampler(1), "n_passes": 3},
+    "leverage": {"sampler": LeverageSampler(12), "n_passes": 2},
     "cross-validation": {"cv": 3},
 }
 SHARDED = {
-    "sampled": {"design": Permutations(1), "sweeps": 3},
+    "sampled": {"sampler": PermutationSampler(1), "n_passes": 3},
     "labels": {"value_labels": True, "empty": "zero"},
 }
 
@@ -176,7 +171,7 @@ def neighbors(folder):
         pq.write_table(rows, folder / f"{number}.parquet")
     shards = ShardedTable.from_parquet(folder, target="y")
     for name, settings in SHARDED.items():
-        valuer = KNNValuer(**quiet | {"ranking": RankBins(4)} | settings)
+        valuer = KNNValuer(**quiet | {"ranking": BinnedRanks(4)} | settings)
         yield f"knn over shards, {name}", valuer.fit(shards, **given).valuation_
     yield "random", RandomValuer(random_state=4).fit(X, y).valuation_
 
@@ -187,9 +182,9 @@ def figures(folder):
         yield name, arrays
     for valuations in (estimates(), neighbors(folder)):
         for name, valuation in valuations:
-            errors = (valuation.standard_errors, valuation.validation_errors)
+            errors = (valuation.sampling_se, valuation.validation_se)
             known = [valuation.values, *(array for array in errors if array is not None)]
-            yield name, [*known, valuation.rows().values, valuation.columns().standard_errors]
+            yield name, [*known, valuation.rows().values, valuation.columns().sampling_se]
 
 
 def digest(arrays):

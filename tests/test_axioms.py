@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth import Banzhaf, Beta, LeaveOneOut, Shapley, TableGame, value_game
-from cellworth.semivalues import coalition_weights
+from cellworth import value_game
+from cellworth.games import TableGame
+from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.sampling.semivalues import coalition_weights
 from enumeration import block_values, line_values, paper_system, permutation_values, weight
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "axioms.md"

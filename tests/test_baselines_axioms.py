@@ -7,20 +7,13 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    Blocks,
-    ExactValuer,
-    LeaveOneOut,
-    LeaveOneOutValuer,
-    ModelGame,
-    OutOfBagValuer,
-    RandomValuer,
-    Shapley,
-    TableGame,
-    value_game,
-)
+from cellworth import ExactValuer, LeaveOneOutValuer, OutOfBagValuer, value_game
+from cellworth.data import Blocks
+from cellworth.games import ModelGame, TableGame
 from cellworth.games.flattened import FlattenedGame
-from cellworth.valuers.bags import crossed_moments
+from cellworth.sampling import LeaveOneOut, Shapley
+from cellworth.valuers import RandomValuer
+from cellworth.valuers.out_of_bag import crossed_moments
 from enumeration import line_values
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "baselines.md"
@@ -174,9 +167,9 @@ def symmetric_within_errors():
     X[:, 0] += y
     rows, columns = rng.permutation(30), rng.permutation(4)
     before, after = out_of_bag(X, y), out_of_bag(X[np.ix_(rows, columns)], y[rows])
-    place = np.ix_(rows, columns)
-    errors = np.hypot(after.standard_errors, before.standard_errors[place])
-    z = (after.values - before.values[place]) / np.maximum(errors, 0.01)
+    position = np.ix_(rows, columns)
+    errors = np.hypot(after.sampling_se, before.sampling_se[position])
+    z = (after.values - before.values[position]) / np.maximum(errors, 0.01)
     return 0.0 if np.abs(z).max() < 4.5 else np.inf
 
 

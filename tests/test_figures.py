@@ -18,20 +18,16 @@ import model_games
 import paper
 import shards
 import time_to_accuracy
-from cellworth import (
-    CentredGrids,
-    DirectoryJournal,
+from cellworth import KNNValuer, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.knn import BinnedRanks
+from cellworth.runtime import DirectoryCheckpoint, Processes, Threads
+from cellworth.sampling import (
+    AntitheticPermutations,
     GaussianProcess,
-    KNNValuer,
-    LeverageSubsets,
-    ModelGame,
-    PlainGrids,
-    Processes,
-    QuadratureSubsets,
-    RankBins,
-    TableGame,
-    Threads,
-    value_game,
+    LeverageSampler,
+    PlainPermutations,
+    QuadratureSampler,
 )
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -71,14 +67,14 @@ def error_against_the_paper(name, design):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [LeverageSubsets, QuadratureSubsets])
+@pytest.mark.parametrize("kind", [LeverageSampler, QuadratureSampler])
 def test_wine_needs_an_eighteenth_of_the_papers_sorts(kind):
     assert error_against_the_paper("wine", kind(500 * 13 // 18)) < 1
 
 
 @pytest.mark.slow
 @with_data
-@pytest.mark.parametrize("kind", [LeverageSubsets, QuadratureSubsets])
+@pytest.mark.parametrize("kind", [LeverageSampler, QuadratureSampler])
 def test_the_authors_split_needs_a_fortieth_of_the_papers_sorts(kind):
     assert error_against_the_paper("breast9", kind(500 * 9 // 40)) < 1
 
@@ -101,7 +97,7 @@ def test_rank_bins_agree_with_exact_ranking_on_the_census():
     assert apart["rms"] <= 0.03
     assert apart["lowest"] >= 0.99
     assert abs(apart["total"]) <= 1e-12
-    assert RankBins().nearest == 1000
+    assert BinnedRanks().nearest == 1000
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +126,8 @@ def test_a_short_run_is_no_worse_than_equal_shares(wine_game, budget):
 def test_a_gaussian_process_needs_far_fewer_fits_than_grids(wine_game):
     process = left_unexplained(wine_game, GaussianProcess(), 500)
     assert process < 0.1
-    assert process < 0.4 * left_unexplained(wine_game, CentredGrids(), 500)
-    assert left_unexplained(wine_game, PlainGrids(), 500) > 1
+    assert process < 0.4 * left_unexplained(wine_game, AntitheticPermutations(), 500)
+    assert left_unexplained(wine_game, PlainPermutations(), 500) > 1
 
 
 @pytest.mark.slow
@@ -153,7 +149,7 @@ def test_the_machinery_costs_little_beside_the_work(job, executor, most):
 @pytest.mark.alone
 @pytest.mark.parametrize("with_journal", [False, True])
 def test_large_answers_do_not_pile_up(with_journal, tmp_path):
-    journal = DirectoryJournal(tmp_path) if with_journal else None
+    journal = DirectoryCheckpoint(tmp_path) if with_journal else None
     # Processes are started and modules loaded before.
     memory.times_the_result(Processes(4), 2_000_000)
     assert memory.times_the_result(Processes(4), 60_000_000, journal) <= 4.0

@@ -19,38 +19,36 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import cellworth
 from cellworth import (
-    AfterTasks,
     ExactValuer,
-    FlattenedValuer,
     KNNValuer,
     LeaveOneOutValuer,
     MonteCarloValuer,
     OutOfBagValuer,
-    RandomValuer,
     Runtime,
-    Serial,
 )
-from cellworth.cli import main
+from cellworth.cli.commands import main
+from cellworth.runtime import MaxTasks, Serial
+from cellworth.valuers import FlattenedValuer, RandomValuer
 
 NAMES = sorted(cellworth.__all__)
 
 
 def test_the_public_names_are_these():
     assert NAMES == [
-        "AfterSeconds",
-        "AfterTasks",
-        "AfterUtilities",
+        "MaxSeconds",
+        "MaxTasks",
+        "MaxUtilities",
         "Agreement",
-        "AllSubsets",
+        "ExhaustiveSampler",
         "Banzhaf",
         "Beta",
         "Blocks",
-        "CentredGrids",
+        "AntitheticPermutations",
         "Comparison",
         "Dask",
         "DataWarning",
         "DetectionCurve",
-        "DirectoryJournal",
+        "DirectoryCheckpoint",
         "ExactValuer",
         "Explanation",
         "FailedUtility",
@@ -59,14 +57,14 @@ def test_the_public_names_are_these():
         "FlattenedValuer",
         "Game",
         "GaussianProcess",
-        "JudgedUtility",
+        "DetailedUtility",
         "KNNGame",
         "KNNValuer",
         "LeaveOneOut",
         "LeaveOneOutValuer",
-        "LeverageSubsets",
+        "LeverageSampler",
         "MemoryCache",
-        "MemoryJournal",
+        "MemoryCheckpoint",
         "ModelGame",
         "Moments",
         "MonteCarloValuer",
@@ -74,26 +72,26 @@ def test_the_public_names_are_these():
         "Owners",
         "Payout",
         "Permutations",
-        "PlainGrids",
+        "PlainPermutations",
         "Policy",
         "Processes",
         "Progress",
-        "QuadratureSubsets",
+        "QuadratureSampler",
         "RandomValuer",
-        "RankBins",
-        "RankingStable",
+        "BinnedRanks",
+        "StableRanking",
         "RemovalCurve",
         "Runtime",
         "Serial",
         "Shapley",
         "ShardedTable",
-        "StandardErrorBelow",
+        "TargetStandardError",
         "TableGame",
         "Threads",
         "Valuation",
         "Verdict",
-        "before_and_after",
-        "cell_suspicion",
+        "compare_models",
+        "anomaly_scores",
         "check_owners",
         "datasets",
         "detection_curve",
@@ -190,7 +188,7 @@ def test_what_docstrings_refer_to_is_on_the_page_of_references():
     page = Path(__file__).parents[1] / "docs" / "explanation" / "bibliography.md"
     listed = " ".join(page.read_text().split())
     referring = [name for name in cellworth.__all__ if references_of(name)]
-    assert {"KNNValuer", "OutOfBagValuer", "Banzhaf", "LeverageSubsets"} <= set(referring)
+    assert {"KNNValuer", "OutOfBagValuer", "Banzhaf", "LeverageSampler"} <= set(referring)
     for name in referring:
         for entry in references_of(name):
             assert entry in listed, (name, entry)
@@ -290,7 +288,7 @@ def complaints(results):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learn_accepts_the_monte_carlo_valuer():
-    valuer = MonteCarloValuer(DummyRegressor(), stop=AfterTasks(1), cv=2)
+    valuer = MonteCarloValuer(DummyRegressor(), stop=MaxTasks(1), cv=2)
     results = outcomes(valuer)
     assert len(results) > 30
     assert complaints(results) == []
@@ -307,9 +305,7 @@ def test_scikit_learn_accepts_the_neighbour_valuer():
 
 BASELINES = [
     pytest.param(LeaveOneOutValuer(DummyRegressor(), cv=2), marks=pytest.mark.long),
-    pytest.param(
-        FlattenedValuer(DummyRegressor(), stop=AfterTasks(1), cv=2), marks=pytest.mark.long
-    ),
+    pytest.param(FlattenedValuer(DummyRegressor(), stop=MaxTasks(1), cv=2), marks=pytest.mark.long),
     OutOfBagValuer(n_trees=3),
     pytest.param(OutOfBagValuer(DummyRegressor(), n_trees=3), marks=pytest.mark.long),
     RandomValuer(),

@@ -20,15 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
-from cellworth import (
-    AfterTasks,
-    FailedUtility,
-    ModelGame,
-    MonteCarloValuer,
-    Processes,
-    Runtime,
-    Threads,
-)
+from cellworth import MonteCarloValuer, Runtime
+from cellworth.games import FailedUtility, ModelGame
+from cellworth.runtime import MaxTasks, Processes, Threads
 
 pytestmark = [
     pytest.mark.models,
@@ -213,7 +207,7 @@ def rarely(*names):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_library_values_the_census(name):
     make, prepare = MODELS[name]
-    valuer = MonteCarloValuer(make(), stop=AfterTasks(1), random_state=0)
+    valuer = MonteCarloValuer(make(), stop=MaxTasks(1), random_state=0)
     first = valuer.fit(**data(prepare)).valuation_
     assert first.shape == (8, 6)
     assert np.isfinite(first.values).all()
@@ -229,7 +223,7 @@ def test_a_library_values_the_census(name):
 def test_what_a_library_refuses_is_counted_and_shown(name):
     make, prepare = MODELS[name]
     model = make_pipeline(FunctionTransformer(refuse_few), make())
-    valuer = MonteCarloValuer(model, stop=AfterTasks(1), random_state=0)
+    valuer = MonteCarloValuer(model, stop=MaxTasks(1), random_state=0)
     with pytest.warns(UserWarning, match="utilities failed"):
         tally = valuer.fit(**data(prepare)).valuation_.provenance.tally
     # One group of rows in each of two opposite orders, with each of the six prefixes of columns.
@@ -313,7 +307,7 @@ def test_a_regressor_of_a_library_is_valued(name, library_of_tables):
     if library_of_tables == "pandas":
         X = pd.DataFrame(X, columns=["acid", "ash", "alkaline", "magnesium"])
     take = X.iloc if library_of_tables == "pandas" else X
-    valuer = MonteCarloValuer(REGRESSORS[name](), stop=AfterTasks(2), random_state=0)
+    valuer = MonteCarloValuer(REGRESSORS[name](), stop=MaxTasks(2), random_state=0)
     valuer.fit(
         take[TRAIN], y[TRAIN], X_val=take[VAL], y_val=y[VAL], row_groups=np.arange(100) % 4,
         sample_weight=np.arange(100) % 3,
@@ -356,7 +350,7 @@ def test_a_networks_values_do_not_depend_on_who_else_draws_random_numbers():
         valuer = MonteCarloValuer(
             network(3),
             scoring="neg_log_loss",
-            stop=AfterTasks(3),
+            stop=MaxTasks(3),
             random_state=0,
             runtime=Runtime(executor=executor),
         )

@@ -14,22 +14,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
-    AfterTasks,
     ExactValuer,
-    FlattenedValuer,
     LeaveOneOutValuer,
-    MemoryJournal,
     MonteCarloValuer,
     OutOfBagValuer,
-    Processes,
     Runtime,
-    Serial,
-    TableGame,
-    Threads,
     load,
     value_game,
 )
-from cellworth.designs import PermutationGrids
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks, MemoryCheckpoint, Processes, Serial, Threads
+from cellworth.sampling.samplers import PermutationGrids
+from cellworth.valuers import FlattenedValuer
 
 EXECUTORS = [
     Serial(),
@@ -69,7 +65,7 @@ MODELS = {
 def model_and_reference(request, wine):
     model = MODELS[request.param]
     valuer = MonteCarloValuer(
-        model, stop=AfterTasks(12), random_state=3, runtime=Runtime(executor=Serial())
+        model, stop=MaxTasks(12), random_state=3, runtime=Runtime(executor=Serial())
     )
     return model, valuer.fit(**wine).valuation_
 
@@ -78,7 +74,7 @@ def model_and_reference(request, wine):
 def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
     model, reference = model_and_reference
     valuer = MonteCarloValuer(
-        model, stop=AfterTasks(12), random_state=3, runtime=Runtime(executor=executor)
+        model, stop=MaxTasks(12), random_state=3, runtime=Runtime(executor=executor)
     )
     assert_same_bits(valuer.fit(**wine).valuation_, reference)
 
@@ -95,7 +91,7 @@ def test_exact_values_are_the_same_bits_everywhere(wine, executor):
 BASELINES = {
     "leave one out": lambda **given: LeaveOneOutValuer(MODELS["tree"], **given),
     "flattened": lambda **given: FlattenedValuer(
-        MODELS["tree"], stop=AfterTasks(9), random_state=3, **given
+        MODELS["tree"], stop=MaxTasks(9), random_state=3, **given
     ),
     "out of bag": lambda **given: OutOfBagValuer(n_trees=95, random_state=3, **given),
     "out of bag, contrast": lambda **given: OutOfBagValuer(
@@ -127,23 +123,23 @@ class Uneven(TableGame):
 
 
 def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
-    run = {"shape": (4, 3), "stop": AfterTasks(37), "random_state": 5}
+    run = {"shape": (4, 3), "stop": MaxTasks(37), "random_state": 5}
     uneven = value_game(Uneven(table_game.table), **run, runtime=Runtime(executor=Threads(4)))
     assert_same_bits(uneven, value_game(table_game, **run))
 
 
 def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
-    journal = MemoryJournal()
+    journal = MemoryCheckpoint()
     for budget in (1, 2, 15, 16, 17, 40, 63):
         part = value_game(
             table_game,
             (4, 3),
-            stop=AfterTasks(budget),
+            stop=MaxTasks(budget),
             random_state=5,
             runtime=Runtime(checkpoint=journal),
         )
         assert part.counts.max() == budget
-    whole = value_game(table_game, (4, 3), stop=AfterTasks(63), random_state=5)
+    whole = value_game(table_game, (4, 3), stop=MaxTasks(63), random_state=5)
     assert_same_bits(part, whole)
 
 
@@ -155,11 +151,11 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
             calls.append((rows, columns))
             return super().value(rows, columns)
 
-    journal = MemoryJournal()
+    journal = MemoryCheckpoint()
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
-    value_game(Spy(table_game.table), stop=AfterTasks(20), **run)
+    value_game(Spy(table_game.table), stop=MaxTasks(20), **run)
     calls.clear()
-    value_game(Spy(table_game.table), stop=AfterTasks(25), **run)
+    value_game(Spy(table_game.table), stop=MaxTasks(25), **run)
     design = PermutationGrids((4, 3), 5, antithetic=True)
     before, after = (
         {(*rows.tolist(), *columns.tolist()) for task in tasks for rows, columns in design(task)}
@@ -175,8 +171,8 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
     ids=["other seed", "other game"],
 )
 def test_a_journal_refuses_another_run(table_game, change):
-    run = {"game": table_game, "shape": (4, 3), "stop": AfterTasks(2), "random_state": 5}
-    journal = MemoryJournal()
+    run = {"game": table_game, "shape": (4, 3), "stop": MaxTasks(2), "random_state": 5}
+    journal = MemoryCheckpoint()
     value_game(**run, runtime=Runtime(checkpoint=journal))
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
         value_game(**(run | change), runtime=Runtime(checkpoint=journal))
@@ -197,8 +193,8 @@ class BrokenOff(TableGame):
 def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
     BrokenOff.left = 90
     game = BrokenOff(table_game.table)
-    journal = MemoryJournal()
-    run = {"shape": (4, 3), "stop": AfterTasks(30), "random_state": 5}
+    journal = MemoryCheckpoint()
+    run = {"shape": (4, 3), "stop": MaxTasks(30), "random_state": 5}
     with pytest.warns(UserWarning, match="broken off after"):
         partial = value_game(game, **run, runtime=Runtime(checkpoint=journal))
     assert partial.status == "interrupted"
@@ -211,13 +207,13 @@ def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
 def test_a_run_broken_off_before_its_first_task_raises(table_game):
     BrokenOff.left = 10
     with pytest.raises(KeyboardInterrupt):
-        value_game(BrokenOff(table_game.table), (4, 3), stop=AfterTasks(5), random_state=0)
+        value_game(BrokenOff(table_game.table), (4, 3), stop=MaxTasks(5), random_state=0)
 
 
 def test_interrupted_exact_values_are_not_passed_off_as_values(table_game):
     BrokenOff.left = 4 + 100
     game = BrokenOff(table_game.table)
-    journal = MemoryJournal()
+    journal = MemoryCheckpoint()
     with (
         pytest.warns(UserWarning, match="broken off"),
         pytest.raises(KeyboardInterrupt, match="all coalitions"),
@@ -240,11 +236,11 @@ class Scaled:
 
 
 def test_a_journal_tells_games_apart_that_look_alike():
-    journal = MemoryJournal()
+    journal = MemoryCheckpoint()
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
-    value_game(Scaled(1.0), stop=AfterTasks(5), **run)
+    value_game(Scaled(1.0), stop=MaxTasks(5), **run)
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
-        value_game(Scaled(7.0), stop=AfterTasks(9), **run)
+        value_game(Scaled(7.0), stop=MaxTasks(9), **run)
 
 
 class Tilted:
@@ -259,12 +255,12 @@ class Tilted:
 
 
 def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
-    journal = MemoryJournal()
+    journal = MemoryCheckpoint()
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
-    value_game(table_game, stop=AfterTasks(5), row_semivalue=Tilted(0.1), **run)
-    value_game(table_game, stop=AfterTasks(6), row_semivalue=Tilted(0.1), **run)
+    value_game(table_game, stop=MaxTasks(5), row_semivalue=Tilted(0.1), **run)
+    value_game(table_game, stop=MaxTasks(6), row_semivalue=Tilted(0.1), **run)
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
-        value_game(table_game, stop=AfterTasks(9), row_semivalue=Tilted(10.0), **run)
+        value_game(table_game, stop=MaxTasks(9), row_semivalue=Tilted(10.0), **run)
 
 
 class Named:
@@ -282,21 +278,22 @@ class Named:
 
 
 def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
-    game, journal = Named(), MemoryJournal()
+    game, journal = Named(), MemoryCheckpoint()
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
-    value_game(game, stop=AfterTasks(5), **run)
-    longer = value_game(game, stop=AfterTasks(9), **run)
+    value_game(game, stop=MaxTasks(5), **run)
+    longer = value_game(game, stop=MaxTasks(9), **run)
     assert longer.counts.max() == 9
     assert longer.empty == "game"
     longer.save(tmp_path)
-    other = value_game(Named(), (4, 3), stop=AfterTasks(2), random_state=6)
+    other = value_game(Named(), (4, 3), stop=MaxTasks(2), random_state=6)
     assert load(tmp_path).merge(other).counts.max() == 11
 
 
 SCRIPT = """
 import os, signal, sys, threading, time
 import numpy as np
-from cellworth import AfterTasks, Processes, Runtime, Serial, Threads, value_game
+from cellworth.runtime import MaxTasks, Processes, Serial, Threads
+from cellworth import Runtime, value_game
 
 class Slow:
     def __init__(self, traces):
@@ -316,7 +313,7 @@ def press_ctrl_c_later():
 game = Slow(sys.argv[2])
 executor = {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[sys.argv[1]]
 threading.Thread(target=press_ctrl_c_later, daemon=True).start()
-stop, runtime = AfterTasks(10**6), Runtime(executor)
+stop, runtime = MaxTasks(10**6), Runtime(executor)
 valuation = value_game(game, (9, 8), stop=stop, random_state=0, runtime=runtime)
 assert valuation.status == "interrupted"
 assert np.allclose(valuation.values, 1.0)
@@ -353,7 +350,8 @@ def test_tasks_of_an_exact_run_are_done_side_by_side():
 NEIGHBOURS = """
 import os, signal, threading, time
 import numpy as np
-from cellworth import KNNValuer, Permutations, Runtime
+from cellworth import KNNValuer, Runtime
+from cellworth.sampling import Permutations
 
 def press_ctrl_c():
     # In the middle of the second sweep, on a busy machine too.
@@ -368,7 +366,8 @@ rng = np.random.default_rng(0)
 X, X_val = rng.normal(size=(4000, 10)), rng.normal(size=(4000, 10))
 y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
 valuer = KNNValuer(
-    design=Permutations(1), sweeps=50, random_state=0, runtime=Runtime(on_round=press_ctrl_c_later)
+    sampler=PermutationSampler(1), n_passes=50, random_state=0,
+    runtime=Runtime(on_round=press_ctrl_c_later)
 )
 valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 assert valuation.status == "interrupted"

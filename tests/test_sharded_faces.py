@@ -16,13 +16,13 @@ from cellworth import (
     explain_row,
     load,
     report,
-    stored_moments,
     suspect_cells,
-    value_files,
 )
-from cellworth.cli import main
+from cellworth.cli.commands import main
+from cellworth.knn import algorithms as shard_phases
 from cellworth.plots.heatmap_plot import Grid
-from cellworth.valuers import shard_phases
+from cellworth.valuation import sharded_valuation as stored_moments
+from cellworth.valuation import storage as value_files
 from in_shards import in_shards, whole
 from sharded_tables import write
 
@@ -140,7 +140,7 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     for folder in (tmp_path / "k", tmp_path / "k" / "run"):
         code, text = run("info", folder)
         assert code == 0
-        assert "cellworth checkpoint\n  of          a table in shards\n" in text
+        assert "cellworth checkpoint\n  of          a sharded table\n" in text
         going_on = f"KNNValuer(runtime=Runtime(checkpoint='{tmp_path / 'k'}')).fit(table, ...)"
         assert going_on in text
         assert going_on in run("resume", folder)[1]
@@ -167,10 +167,10 @@ def test_what_is_not_known_of_single_cells_is_said(tmp_path):
     assert "up to 0.4 from the choice of validation rows (of columns; of cells not known)" in repr(
         stored
     )
-    alone = "by sampling errors alone, as validation errors of single blocks are unknown"
+    alone = "by sampling errors alone, as validation errors of single blocks are not known"
     assert alone in stored._repr_html_()
     assert alone not in whole()._repr_html_()
     _, text = run("check", tmp_path / "values", "--max-harmful", "100%")
-    assert f"are harmful ({alone}), at most" in text
+    assert f"are harmful ({alone}), the limit is" in text
     page = report.render(report.summarize(stored, None, cells=False))
     assert "errors of sampling alone; validation errors of single cells are unknown" in page

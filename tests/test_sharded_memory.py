@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cellworth.blocks import Axis, Blocks, NumberedAxis
-from cellworth.moments import Moments, Tally
-from cellworth.provenance import Provenance, Session
-from cellworth.sharded_valuation import ShardedValuation
-from cellworth.stored_moments import StoredMoments
-from cellworth.stored_values import ValueFile
-from cellworth.value_files import GROUP_ROWS, write_groups
+from cellworth.data import Blocks
+from cellworth.data.blocks import Axis, NumberedAxis
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Tally
+from cellworth.valuation.provenance import Provenance, Session
+from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
+from cellworth.valuation.storage import GROUP_ROWS, ValueFile, write_groups
 from in_shards import SHAPLEY
 
 N_ROWS, N_COLUMNS, N_SHARDS = 2_000_000, 20, 8
@@ -26,7 +26,8 @@ import json, resource, sys
 # Without threads' stacks, which count too.
 resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))
 import pyarrow.parquet
-from cellworth import Owners, Policy, load, report, split_revenue
+from cellworth import Owners, load, report
+from cellworth.payouts import Policy, split_revenue
 
 def peak():
     lines = open("/proc/self/status").read().splitlines()

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import survivor
-from cellworth import (
-    AfterSeconds,
-    AfterTasks,
+from cellworth import Runtime, load
+from cellworth.runtime import (
     Dask,
+    MaxSeconds,
+    MaxTasks,
     Processes,
-    Runtime,
     Serial,
-    StandardErrorBelow,
+    TargetStandardError,
     Threads,
-    load,
 )
 from cellworth.runtime.workers import REQUESTS_PER_WORKER
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
@@ -46,7 +45,7 @@ def uninterrupted(tmp_path_factory):
             log = Log(tmp_path_factory.mktemp("uninterrupted") / "log")
             run = survivor.VALUERS[valuer]
             valuation = run(
-                log.path, stop=AfterTasks(n_tasks), runtime=Runtime(executor=Serial()), seconds=0.0
+                log.path, stop=MaxTasks(n_tasks), runtime=Runtime(executor=Serial()), seconds=0.0
             )
             known[valuer, n_tasks] = survivor.digest(valuation), log.n_starts
         return known[valuer, n_tasks]
@@ -91,7 +90,7 @@ IN_PLACE = {"serial": lambda _: Serial(), "threads": Threads, "processes": Proce
 def resumed(valuer, folder, executor, n_tasks, **given):
     return survivor.VALUERS[valuer](
         folder / "log",
-        stop=AfterTasks(n_tasks),
+        stop=MaxTasks(n_tasks),
         runtime=Runtime(executor=executor, checkpoint=folder / "checkpoint"),
         **given,
     )
@@ -140,10 +139,10 @@ ONE_OFTEN = ["knn", pytest.param("monte carlo", marks=long)]
 def test_killed_workers_leave_no_trace(valuer, cell, executor, uninterrupted, tmp_path):
     name, n_workers, n_kills = cell
     bits, n_starts = uninterrupted(valuer, N_TASKS)
-    place = executor(name, n_workers, shared=n_kills == 0)
+    position = executor(name, n_workers, shared=n_kills == 0)
     killer = Killer(Log(tmp_path / "log"), [n_starts // 6, n_starts // 2][:n_kills])
     killer.start()
-    valuation = resumed(valuer, tmp_path, place, N_TASKS)
+    valuation = resumed(valuer, tmp_path, position, N_TASKS)
     killer.join(0)
     assert survivor.digest(valuation) == bits
     assert valuation.status == "estimated"
@@ -154,12 +153,12 @@ def test_killed_workers_leave_no_trace(valuer, cell, executor, uninterrupted, tm
 @pytest.mark.parametrize("valuer", ONE_OFTEN)
 def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupted, tmp_path):
     bits, n_starts = uninterrupted(valuer, N_TASKS)
-    place = executor("dask", 2, shared=False)
+    position = executor("dask", 2, shared=False)
     killer = Killer(Log(tmp_path / "log"), [n_starts // 3], n_victims=2)
     killer.start()
     # Long enough that both are often in the middle of something.
     seconds = 0.3 if valuer == "knn" else 0.01
-    valuation = resumed(valuer, tmp_path, place, N_TASKS, seconds=seconds)
+    valuation = resumed(valuer, tmp_path, position, N_TASKS, seconds=seconds)
     assert survivor.digest(valuation) == bits
     assert len(set(killer.killed)) == 2
 
@@ -277,10 +276,10 @@ def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path)
 
 
 RULES = {
-    "AfterTasks": AfterTasks(7),
-    "AfterSeconds": AfterSeconds(1.0),
+    "MaxTasks": MaxTasks(7),
+    "MaxSeconds": MaxSeconds(1.0),
     # Errors are believed after ten sweeps.
-    "StandardErrorBelow": StandardErrorBelow(100.0),
+    "TargetStandardError": TargetStandardError(100.0),
 }
 SECONDS_TO_SETTLE = 0.1
 
@@ -290,18 +289,18 @@ SECONDS_TO_SETTLE = 0.1
     ("name", "rule"),
     [
         *product(["serial", "threads"], RULES),
-        *product(["processes", "dask"], ["AfterTasks", "AfterSeconds"]),
+        *product(["processes", "dask"], ["MaxTasks", "MaxSeconds"]),
     ],
 )
 def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_path):
     log = Log(tmp_path / "log")
-    place = executor(name, PLACES[name])
+    position = executor(name, PLACES[name])
     valuation = survivor.knn(
         log.path,
         stop=RULES[rule],
         cv=2,
         seconds=0.15,
-        runtime=Runtime(executor=place, checkpoint=tmp_path / "checkpoint"),
+        runtime=Runtime(executor=position, checkpoint=tmp_path / "checkpoint"),
     )
     ended = time.time()
     # What runs on a cluster cannot be ended, and ends; what waits there is cancelled.
@@ -309,5 +308,5 @@ def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_p
     assert log.latest_start < ended + SECONDS_TO_SETTLE
     n_done = valuation.provenance.sessions[0].tasks
     assert n_done <= log.n_starts
-    if rule == "AfterTasks":
+    if rule == "MaxTasks":
         assert log.n_starts == n_done == 7

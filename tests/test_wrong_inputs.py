@@ -13,37 +13,39 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
-    AfterSeconds,
-    AfterTasks,
-    AfterUtilities,
-    AllSubsets,
-    Banzhaf,
-    Beta,
-    Blocks,
-    CentredGrids,
     ExactValuer,
-    FlattenedValuer,
-    GaussianProcess,
-    KNNGame,
     KNNValuer,
     LeaveOneOutValuer,
-    LeverageSubsets,
-    MemoryCache,
-    MemoryJournal,
-    ModelGame,
     MonteCarloValuer,
     OutOfBagValuer,
-    Permutations,
-    QuadratureSubsets,
-    RandomValuer,
-    RankingStable,
     Runtime,
-    Shapley,
-    StandardErrorBelow,
-    TableGame,
-    Threads,
     value_game,
 )
+from cellworth.data import Blocks
+from cellworth.games import ModelGame, TableGame
+from cellworth.knn import KNNGame
+from cellworth.runtime import (
+    MaxSeconds,
+    MaxTasks,
+    MaxUtilities,
+    MemoryCache,
+    MemoryCheckpoint,
+    StableRanking,
+    TargetStandardError,
+    Threads,
+)
+from cellworth.sampling import (
+    AntitheticPermutations,
+    Banzhaf,
+    Beta,
+    ExhaustiveSampler,
+    GaussianProcess,
+    LeverageSampler,
+    PermutationSampler,
+    QuadratureSampler,
+    Shapley,
+)
+from cellworth.valuers import FlattenedValuer, RandomValuer
 
 X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "pay": [1.0, 2.0, 3.0, 4.0]})
 Y = np.array(["no", "no", "yes", "yes"])
@@ -354,19 +356,19 @@ MISTAKES = {
     ),
     "a design by its name": (
         lambda: monte_carlo(estimator="grids"),
-        ["estimator is 'grids'", "CentredGrids()", "GaussianProcess()"],
+        ["estimator is 'grids'", "AntitheticPermutations()", "GaussianProcess()"],
     ),
     "an estimator's class": (
         lambda: monte_carlo(estimator=GaussianProcess),
         ["estimator is <class", "GaussianProcess()"],
     ),
     "a design over columns for a model": (
-        lambda: monte_carlo(estimator=AllSubsets()),
-        ["estimator is AllSubsets()", "CentredGrids()"],
+        lambda: monte_carlo(estimator=ExhaustiveSampler()),
+        ["estimator is ExhaustiveSampler()", "AntitheticPermutations()"],
     ),
     "grids for Banzhaf values": (
-        lambda: monte_carlo(estimator=CentredGrids(), row_semivalue=Banzhaf()),
-        ["CentredGrids estimates Shapley values, not Banzhaf()", "GaussianProcess()"],
+        lambda: monte_carlo(estimator=AntitheticPermutations(), row_semivalue=Banzhaf()),
+        ["AntitheticPermutations estimates Shapley values, not Banzhaf()", "GaussianProcess()"],
     ),
     "a path for a cache": (
         lambda: monte_carlo(runtime=Runtime(cache="fits.sqlite")),
@@ -376,8 +378,8 @@ MISTAKES = {
         lambda: fit_with(runtime=Runtime(cache=MemoryCache)),
         ["cache must be", "got <class", "MemoryCache()"],
     ),
-    "no utilities": (lambda: AfterUtilities(0), ["AfterUtilities(0)", "at least 1 utility"]),
-    "half a utility": (lambda: AfterUtilities(0.5), ["whole number of utilities, not 0.5"]),
+    "no utilities": (lambda: MaxUtilities(0), ["MaxUtilities(0)", "at least 1 utility"]),
+    "half a utility": (lambda: MaxUtilities(0.5), ["whole number of utilities, not 0.5"]),
     "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats is 0", "at least 1"]),
     "weights for other rows": (
         lambda: fit(sample_weight=[1.0, 2.0]),
@@ -423,14 +425,14 @@ MISTAKES = {
         lambda: value_game(GAME, row_semivalue=Certain()),
         ["add up to 2", "2 chances", "add up to 1"],
     ),
-    "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "AfterTasks(200)"]),
-    "no tasks": (lambda: AfterTasks(0), ["AfterTasks(0)", "at least 1"]),
-    "half a task": (lambda: AfterTasks(0.5), ["whole number of tasks", "0.5"]),
-    "no time": (lambda: AfterSeconds(-1), ["AfterSeconds(-1)", "above 0"]),
-    "time in words": (lambda: AfterSeconds("1 h"), ["number of seconds", "'1 h'"]),
-    "an impossible error": (lambda: StandardErrorBelow(0), ["StandardErrorBelow(0)", "above 0"]),
-    "an impossible correlation": (lambda: RankingStable(1.0), ["RankingStable(1.0)", "below 1"]),
-    "a correlation in words": (lambda: RankingStable("high"), ["'high'", "such as 0.95"]),
+    "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "MaxTasks(200)"]),
+    "no tasks": (lambda: MaxTasks(0), ["MaxTasks(0)", "at least 1"]),
+    "half a task": (lambda: MaxTasks(0.5), ["whole number of tasks", "0.5"]),
+    "no time": (lambda: MaxSeconds(-1), ["MaxSeconds(-1)", "above 0"]),
+    "time in words": (lambda: MaxSeconds("1 h"), ["number of seconds", "'1 h'"]),
+    "an impossible error": (lambda: TargetStandardError(0), ["TargetStandardError(0)", "above 0"]),
+    "an impossible correlation": (lambda: StableRanking(1.0), ["StableRanking(1.0)", "below 1"]),
+    "a correlation in words": (lambda: StableRanking("high"), ["'high'", "such as 0.95"]),
     "no threads": (lambda: Threads(0), ["n_workers of Threads is 0", "at least 1"]),
     "a number for an executor": (
         lambda: monte_carlo(runtime=Runtime(executor=2)),
@@ -451,12 +453,12 @@ MISTAKES = {
         ["cache must be None with partition", "go to the checkpoint"],
     ),
     "a checkpoint without a seed": (
-        lambda: monte_carlo(runtime=Runtime(checkpoint=MemoryJournal())),
+        lambda: monte_carlo(runtime=Runtime(checkpoint=MemoryCheckpoint())),
         ["random_state", "same tasks"],
     ),
     "a checkpoint with a random state": (
         lambda: monte_carlo(
-            runtime=Runtime(checkpoint=MemoryJournal()),
+            runtime=Runtime(checkpoint=MemoryCheckpoint()),
             random_state=np.random.RandomState(0),
         ),
         ["whole number", "same tasks"],
@@ -563,29 +565,29 @@ MISTAKES = {
         ["gives 1 folds", "empty ones"],
     ),
     "a design by its class": (
-        lambda: KNNValuer(sampler=AllSubsets).fit(**GOOD),
-        ["sampler is <class", "AllSubsets()"],
+        lambda: KNNValuer(sampler=ExhaustiveSampler).fit(**GOOD),
+        ["sampler is <class", "ExhaustiveSampler()"],
     ),
     "too few coalitions": (
-        lambda: KNNValuer(sampler=LeverageSubsets(2)).fit(**GOOD | THREE_COLUMNS),
-        ["is too few for 3 columns", "Permutations(1)"],
+        lambda: KNNValuer(sampler=LeverageSampler(2)).fit(**GOOD | THREE_COLUMNS),
+        ["is too few for 3 columns", "PermutationSampler(1)"],
     ),
     "coalitions in words": (
-        lambda: KNNValuer(sampler=QuadratureSubsets("many")).fit(**GOOD),
-        ["coalitions of QuadratureSubsets is 'many'", "whole number"],
+        lambda: KNNValuer(sampler=QuadratureSampler("many")).fit(**GOOD),
+        ["coalitions of QuadratureSampler is 'many'", "whole number"],
     ),
     "no orders": (
-        lambda: KNNValuer(sampler=Permutations(0)).fit(**GOOD),
+        lambda: KNNValuer(sampler=PermutationSampler(0)).fit(**GOOD),
         ["orders of Permutations is 0", "at least 1"],
     ),
     "a fit for Banzhaf columns": (
-        lambda: LeverageSubsets().draw(5, Banzhaf(), np.random.default_rng(0)),
-        ["LeverageSubsets is for Shapley values", "Permutations()"],
+        lambda: LeverageSampler().draw(5, Banzhaf(), np.random.default_rng(0)),
+        ["LeverageSampler is for Shapley values", "PermutationSampler()"],
     ),
     "no sweeps": (lambda: KNNValuer(n_passes=0).fit(**GOOD), ["n_passes is 0", "at least 1"]),
     "a rule for neighbours by name": (
         lambda: KNNValuer(stop="soon").fit(**GOOD),
-        ["stop is 'soon'", "AfterTasks(200)"],
+        ["stop is 'soon'", "MaxTasks(200)"],
     ),
     "a column called like the labels": (
         lambda: KNNValuer(value_labels=True).fit(
@@ -628,9 +630,9 @@ MISTAKES = {
         ),
         ["whole table", "could not convert", "Pipeline"],
     ),
-    "orders of cells until 100": (lambda: flattened(stop=100), ["stop is 100", "AfterTasks(200)"]),
+    "orders of cells until 100": (lambda: flattened(stop=100), ["stop is 100", "MaxTasks(200)"]),
     "a checkpoint of cells without a seed": (
-        lambda: flattened(runtime=Runtime(checkpoint=MemoryJournal())),
+        lambda: flattened(runtime=Runtime(checkpoint=MemoryCheckpoint())),
         ["random_state", "same tasks"],
     ),
     "trees with a validation set": (

@@ -1,5 +1,5 @@
 """python -m cellworth: the command line, where no script is on the path."""
 
-from cellworth.cli import main
+from cellworth.cli.commands import main
 
 main(prog_name="cellworth")

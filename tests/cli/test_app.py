@@ -6,9 +6,7 @@ import warnings
 import click
 import pytest
 
-from cellworth.cli.app import Program
-from cellworth.cli.console import cut_to_terminal, shows_progress
-from cellworth.cli.options import share
+from cellworth.cli.app import Program, cut_to_terminal, share, shows_progress
 from shell import invoked
 
 

@@ -6,8 +6,8 @@ from typing import get_args, get_type_hints
 import click
 import pytest
 
-from cellworth import Policy
-from cellworth.cli import main
+from cellworth.cli.commands import main
+from cellworth.payouts import Policy
 from shell import fine
 
 COMMANDS = sorted(main.commands)

@@ -132,7 +132,7 @@ def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
         ("t.csv", b"a,label\n1,2\n3\n", "Expected 2 columns, got 1"),
         ("t.csv", b"a,a\n1,2\n", "has two columns called 'a'"),
         ("t.csv", b"a,,label\n1,2,3\n", "has no name for column 2"),
-        ("t.csv", b"a,label\n\xe9\xe8,2\n", "no UTF-8"),
+        ("t.csv", b"a,label\n\xe9\xe8,2\n", "not UTF-8"),
         ("t.csv.gz", b"a,label\n1,2\n", "cannot be read"),
         ("t.parquet", b"nothing", "cannot be read"),
         ("t.arrow", b"nothing", "cannot be read"),
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, name, c
         ({"target": "label", "row_id": "nobody"}, "--id is 'nobody'"),
         ({"target": "label", "drop": ["nobody"]}, "--drop is 'nobody'"),
         ({"target": "label", "drop": ["id", "age", "town"]}, "no columns besides 'label'"),
-        ({"target": "label", "row_id": "town"}, "has gaps"),
+        ({"target": "label", "row_id": "town"}, "has missing values"),
     ],
 )
 def test_a_column_that_is_not_there_is_named(tmp_path, given, told):
@@ -166,7 +166,7 @@ def test_a_column_that_is_not_there_is_named(tmp_path, given, told):
 def test_a_folder_is_no_table(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder"):
         read_table(tmp_path)
-    with pytest.raises(FileNotFoundError, match="is not there"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         file_sha256(tmp_path / "t.csv")
 
 
@@ -183,7 +183,7 @@ def test_a_folder_is_no_table(tmp_path):
     ],
 )
 def test_row_ids_are_what_is_written(tmp_path, written, ids):
-    rows = [f"{name},{place},1" for place, name in enumerate(written)]
+    rows = [f"{name},{position},1" for position, name in enumerate(written)]
     (tmp_path / "t.csv").write_text("\n".join(["id,a,label", *rows, ""]))
     found = read_input(tmp_path / "t.csv", target="label", row_id="id").X.row_ids.tolist()
     assert found == ids

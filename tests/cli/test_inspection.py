@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth import cell_suspicion, explain_row, load, suspect_cells
+from cellworth import explain_row, load, suspect_cells
 from cellworth.cli.input_files import read_input
 from cellworth.cli.inspection import shares_harmful
+from cellworth.diagnostics import anomaly_scores
 from shell import cellworth, fine
 
 
@@ -63,9 +64,7 @@ def test_rows_without_names_go_by_number(home, tmp_path):
 
 def test_harmful_cells_are_below_zero_beyond_their_error(home):
     valuation = load(home.values)
-    upper = valuation.values + 1.96 * np.hypot(
-        valuation.standard_errors, valuation.validation_errors
-    )
+    upper = valuation.values + 1.96 * np.hypot(valuation.sampling_se, valuation.validation_se)
     share = np.mean(upper < 0)
     assert shares_harmful(valuation) == (pytest.approx(share, abs=1e-3), 0.0)
     found = json.loads(fine("check", home.values, "--max-harmful", "100%", "--json"))
@@ -79,7 +78,7 @@ def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
     assert kept.code == 0
     assert "neighbor agreement (K = 3), baseline 0." in kept.out
     assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
-    suspicion = cell_suspicion(read.X, read.y)
+    suspicion = anomaly_scores(read.X, read.y)
     above, count = 3.0, int((suspicion > 3.0).sum())
     assert count > 0
     asked = ["check", home.values, "--suspicion-above", above, "--max-suspects"]

@@ -91,6 +91,6 @@ def test_each_shell_gets_a_script(shell):
 @pytest.mark.slow
 def test_a_process_that_ends_at_once_does_so_in_peace(home):
     # Threads that Arrow leaves behind aborted 1 in 3 of these.
-    code = f"from cellworth.storage import read_folder; read_folder({str(home.values)!r})"
+    code = f"from cellworth.valuation.storage import read_folder; read_folder({str(home.values)!r})"
     for _ in range(8):
         subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 (our own code)

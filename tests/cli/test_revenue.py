@@ -6,8 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cellworth import Agreement, Owners, Policy, load, split_revenue
+from cellworth import Owners, load
 from cellworth.cli.input_files import read_input
+from cellworth.payouts import Agreement, Policy, split_revenue
 from shell import TABLE, cellworth, fine
 
 

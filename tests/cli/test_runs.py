@@ -40,7 +40,7 @@ def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     assert out["status"] == "estimated"
     parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
-    np.testing.assert_array_equal(parts.standard_errors, whole.standard_errors)
+    np.testing.assert_array_equal(parts.sampling_se, whole.sampling_se)
     tasks = [line["tasks"] for line in Request.load(tmp_path / "v").rounds]
     assert tasks == sorted(set(tasks))
     assert len(tasks) == 3
@@ -59,11 +59,11 @@ def test_a_checkpoint_of_another_question_is_refused(asked, tmp_path):
 @pytest.mark.parametrize("shared", [True, False])
 def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
     fine("value", *asked, "-o", tmp_path / "whole")
-    folders = [tmp_path / ("run" if shared else f"run{place}") for place in range(2)]
-    for place, folder in enumerate(folders):
-        out = fine("value", *asked, "--partition", f"{place}/2", "--checkpoint", folder,
+    folders = [tmp_path / ("run" if shared else f"run{position}") for position in range(2)]
+    for position, folder in enumerate(folders):
+        out = fine("value", *asked, "--partition", f"{position}/2", "--checkpoint", folder,
                    "-o", tmp_path / "v")  # fmt: skip
-        assert f"Partition {place} of 2" in out
+        assert f"Partition {position} of 2" in out
         assert not (tmp_path / "v").exists()
     run = folders[0]
     if not shared:
@@ -130,8 +130,8 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
 @pytest.fixture
 def small_tasks(monkeypatch):
     """A sweep over a small table has several tasks, and so can be broken off."""
-    monkeypatch.setattr("cellworth.valuers.questions._RANKED_PER_TASK", 1)
-    monkeypatch.setattr("cellworth.valuers.questions._LEAST_PER_COLUMN", 1)
+    monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 1)
+    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 1)
 
 
 @pytest.mark.usefixtures("small_tasks")
@@ -212,8 +212,8 @@ def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
     assert cellworth("value", *wrong, *shard, "0/2").code == 2
     assert (tmp_path / "run" / "request.json").exists()
     # Nothing has begun: the mistake may be mended.
-    for place in ("0/2", "1/2"):
-        fine("value", *asked, *shard, place)
+    for position in ("0/2", "1/2"):
+        fine("value", *asked, *shard, position)
     fine("resume", tmp_path / "run", "-q")
     assert Request.load(tmp_path / "run").row_groups is None
 

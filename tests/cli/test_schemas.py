@@ -6,9 +6,9 @@ import json
 import jsonschema
 import pytest
 
-from cellworth.cli import main
+from cellworth.cli.commands import main
 from cellworth.cli.schemas import DOCUMENTS, document_schema
-from cellworth.packing import jsonable
+from cellworth.data.io import jsonable
 from shell import cellworth, fine
 
 # Commands that print no document of their own: scripts and schemas are what they are.

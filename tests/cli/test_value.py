@@ -280,7 +280,7 @@ def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
     fine("verify", tmp_path / "audit")
     replayed = cellworth("verify", tmp_path / "audit", "--values", into)
     assert replayed.code == 2
-    assert "merged of 2 seeds" in replayed.err
+    assert "merged from 2 seeds" in replayed.err
     same = cellworth("merge", tmp_path / "three", tmp_path / "three", "--into", tmp_path / "no")
     assert same.code == 2
     assert "used seed 0" in same.err

@@ -6,7 +6,7 @@ import shutil
 import click
 import pytest
 
-from cellworth.cli import main
+from cellworth.cli.commands import main
 from shell import TABLE, cellworth
 
 BAD_OWNERS = '[[owners]]\nname = "bank"\ncolumns = ["nothing"]\n'

@@ -1,4 +1,4 @@
-"""cell_suspicion: twins that refit without the row, order, kinds of columns, degenerate tables."""
+"""anomaly_scores: twins that refit without the row, order, kinds of columns, degenerate tables."""
 
 from datetime import datetime, timedelta
 
@@ -7,11 +7,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from cellworth import cell_suspicion
-from cellworth.diagnostics import anomaly, features
+from cellworth.data.problem import target_groups
+from cellworth.diagnostics import anomaly, anomaly_scores, features
 from cellworth.diagnostics.anomaly import compute_log_densities, compute_residuals, score_levels
 from cellworth.diagnostics.features import FeatureColumn, Features
-from cellworth.problem import target_groups
 
 
 def mixed_table(n_rows=60, seed=0, gaps=True):
@@ -111,9 +110,9 @@ def refitted(A, target, known, row):
     return A[row] @ np.linalg.solve(gram, A[teaching].T @ target[teaching])
 
 
-def without(made, place):
+def without(made, position):
     A = made.rows(slice(None))
-    return np.delete(A, np.arange(A.shape[1])[made.own[place]], axis=1)
+    return np.delete(A, np.arange(A.shape[1])[made.own[position]], axis=1)
 
 
 def test_residuals_are_those_of_regressions_refitted_without_the_row():
@@ -121,9 +120,9 @@ def test_residuals_are_those_of_regressions_refitted_without_the_row():
     columns, made = columns_and_features(table, y)
     found = compute_residuals(made, columns)
     assert sorted(found) == [0, 1, 4, 5]
-    for place, residual in found.items():
-        A, known = without(made, place), columns[place].known
-        scores = features.compute_uniform_scores(columns[place].numbers)
+    for position, residual in found.items():
+        A, known = without(made, position), columns[position].known
+        scores = features.compute_uniform_scores(columns[position].numbers)
         for row in range(len(table)):
             twin = abs(scores[row] - refitted(A, scores, known, row)) if known[row] else np.nan
             np.testing.assert_allclose(residual[row], twin, rtol=1e-9, atol=1e-9)
@@ -136,8 +135,8 @@ def test_scores_of_levels_are_those_of_regressions_refitted_without_the_row():
     found = score_levels(made, columns)
     assert sorted(found) == [1, 2, 3, 4]
     everyone = np.ones(len(table), dtype=bool)
-    for place, scores in found.items():
-        A, levels = without(made, place), columns[place].levels
+    for position, scores in found.items():
+        A, levels = without(made, position), columns[position].levels
         for row in range(len(table)):
             twin = refitted(A, (levels == levels[row]).astype(float), everyone, row)
             np.testing.assert_allclose(scores[row], twin, rtol=1e-9, atol=1e-9)
@@ -145,9 +144,9 @@ def test_scores_of_levels_are_those_of_regressions_refitted_without_the_row():
 
 def test_strips_of_rows_give_what_the_whole_table_gives(monkeypatch):
     table, y = mixed_table()
-    whole = cell_suspicion(table, y)
+    whole = anomaly_scores(table, y)
     monkeypatch.setattr(features, "_ROWS_AT_ONCE", 7)
-    np.testing.assert_allclose(cell_suspicion(table, y), whole, atol=1e-12)
+    np.testing.assert_allclose(anomaly_scores(table, y), whole, atol=1e-12)
 
 
 # What suspicion means.
@@ -155,7 +154,7 @@ def test_strips_of_rows_give_what_the_whole_table_gives(monkeypatch):
 
 def test_suspicion_counts_cells_of_the_column_that_are_as_unlikely():
     X = np.array([[0.0], [0.1], [0.2], [0.3], [0.8]])
-    suspicion = cell_suspicion(X, np.zeros(5, dtype=int))
+    suspicion = anomaly_scores(X, np.zeros(5, dtype=int))
     assert suspicion.shape == (5, 1)
     # No other is as rare; the lowest and the highest are as far from the middle.
     assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2))
@@ -170,9 +169,9 @@ def test_a_wrong_cell_of_every_kind_stands_out(column):
     table["spent"] = pd.to_timedelta(order, unit="h")
     low, high = order.argmin(), order.argmax()
     table.loc[low, column] = table.loc[high, column]
-    suspicion = cell_suspicion(table, y)
-    place = list(table).index(column)
-    assert (suspicion[:, place] >= suspicion[low, place]).sum() <= 3
+    suspicion = anomaly_scores(table, y)
+    position = list(table).index(column)
+    assert (suspicion[:, position] >= suspicion[low, position]).sum() <= 3
 
 
 def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common():
@@ -183,7 +182,7 @@ def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common()
     X.loc[usual[5:], "price"] = np.nan
     odd = int(np.flatnonzero(kind == 0)[0])
     X.loc[odd, "price"] = np.nan
-    suspicion = cell_suspicion(X, kind)[:, 1]
+    suspicion = anomaly_scores(X, kind)[:, 1]
     assert suspicion[odd] > np.quantile(suspicion, 0.97)
     assert suspicion[usual[5:]].max() < suspicion[odd]
     # A number where gaps are usual is odd too.
@@ -196,7 +195,7 @@ def test_a_numeric_target_takes_the_place_of_classes():
     X = np.stack([target + 0.1 * rng.normal(size=300), rng.normal(size=300)], axis=1)
     low, high = target.argmin(), target.argmax()
     X[low, 0] = X[high, 0]
-    assert np.unravel_index(cell_suspicion(X, target).argmax(), X.shape) == (low, 0)
+    assert np.unravel_index(anomaly_scores(X, target).argmax(), X.shape) == (low, 0)
 
 
 def test_groups_of_targets_keep_equal_targets_together():
@@ -212,7 +211,7 @@ def test_kinds_overrule_the_guess():
     X.loc[0, "code"] = 3
     y = rng.integers(0, 2, 200)
     as_number, as_category = (
-        cell_suspicion(X, y, kinds={"code": kind})[0, 0] for kind in ("numeric", "categorical")
+        anomaly_scores(X, y, kinds={"code": kind})[0, 0] for kind in ("numeric", "categorical")
     )
     # A number between others is nothing special; a level that occurs once is.
     assert as_category == pytest.approx(2 * np.log(200))
@@ -222,8 +221,8 @@ def test_kinds_overrule_the_guess():
 def test_a_column_with_a_distance_of_its_own_is_read_as_levels():
     X = pd.DataFrame({"tag": ["a", "b"] * 20, "x": np.arange(40.0)})
     y = [0, 1] * 20
-    own = cell_suspicion(X, y, kinds={"tag": lambda one, other: float(one != other)})
-    np.testing.assert_allclose(own, cell_suspicion(X, y))
+    own = anomaly_scores(X, y, kinds={"tag": lambda one, other: float(one != other)})
+    np.testing.assert_allclose(own, anomaly_scores(X, y))
 
 
 # What must not matter.
@@ -236,11 +235,11 @@ def test_the_order_of_rows_and_columns_does_not_matter(regression):
     y = np.concatenate([y, y[:40]])
     if regression:
         y = np.where(y == "yes", 1.5, 0.0) + np.arange(160) % 40
-    suspicion = cell_suspicion(table, y)
+    suspicion = anomaly_scores(table, y)
     rng = np.random.default_rng(0)
     for _ in range(5):
         rows, columns = rng.permutation(160), rng.permutation(table.shape[1])
-        again = cell_suspicion(table.iloc[rows, columns], y[rows])
+        again = anomaly_scores(table.iloc[rows, columns], y[rows])
         np.testing.assert_allclose(again, suspicion[np.ix_(rows, columns)], atol=1e-12)
 
 
@@ -254,30 +253,30 @@ def test_an_offset_takes_no_digits_off(offset, step, regression):
     when = offset + step * np.cumsum(rng.integers(1, 4, 500))
     size = rng.normal(size=500)
     y = size + rng.normal(size=500) if regression else size > 0
-    suspicion = cell_suspicion(np.column_stack([when, size]), y)
+    suspicion = anomaly_scores(np.column_stack([when, size]), y)
     order = rng.permutation(500)
-    shuffled = cell_suspicion(np.column_stack([when, size])[order], y[order])
+    shuffled = anomaly_scores(np.column_stack([when, size])[order], y[order])
     assert np.array_equal(shuffled, suspicion[order])
     # Differences of these floats are exact.
-    since = cell_suspicion(np.column_stack([when - when[0], size]), y)
+    since = anomaly_scores(np.column_stack([when - when[0], size]), y)
     assert np.array_equal(since, suspicion)
 
 
 def test_the_library_of_the_table_does_not_matter():
     table, y = mixed_table()
-    suspicion = cell_suspicion(table, y)
+    suspicion = anomaly_scores(table, y)
     polars = pl.from_pandas(table)
-    np.testing.assert_allclose(cell_suspicion(polars, pl.Series(y)), suspicion, atol=1e-12)
-    np.testing.assert_allclose(cell_suspicion(polars.to_arrow(), y), suspicion, atol=1e-12)
+    np.testing.assert_allclose(anomaly_scores(polars, pl.Series(y)), suspicion, atol=1e-12)
+    np.testing.assert_allclose(anomaly_scores(polars.to_arrow(), y), suspicion, atol=1e-12)
     numbers = table[["size", "weight"]]
-    np.testing.assert_array_equal(cell_suspicion(numbers.to_numpy(), y), cell_suspicion(numbers, y))
+    np.testing.assert_array_equal(anomaly_scores(numbers.to_numpy(), y), anomaly_scores(numbers, y))
 
 
 def test_units_do_not_matter():
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(80, 3)), rng.integers(0, 3, 80)
     np.testing.assert_allclose(
-        cell_suspicion(X * [1e-8, 4.0, 1e8] + [0, 7, 0], y), cell_suspicion(X, y), atol=1e-12
+        anomaly_scores(X * [1e-8, 4.0, 1e8] + [0, 7, 0], y), anomaly_scores(X, y), atol=1e-12
     )
 
 
@@ -298,37 +297,37 @@ def test_units_do_not_matter():
 )
 def test_no_cell_of_a_constant_column_is_suspicious(column):
     X = pd.DataFrame({"constant": column, "other": np.arange(12.0)})
-    suspicion = cell_suspicion(X, ["a", "b"] * 6)
+    suspicion = anomaly_scores(X, ["a", "b"] * 6)
     np.testing.assert_allclose(suspicion[:, 0], suspicion[0, 0], atol=1e-9)
     np.testing.assert_array_equal(
-        suspicion[:, 1], cell_suspicion(X[["other"]], ["a", "b"] * 6)[:, 0]
+        suspicion[:, 1], anomaly_scores(X[["other"]], ["a", "b"] * 6)[:, 0]
     )
 
 
 def test_suspicion_grows_with_the_distance_from_all_others():
     X = np.array([[0.0], [0.1], [0.2], [0.3], [9.0]])
-    suspicion = cell_suspicion(X, np.zeros(5, dtype=int))
+    suspicion = anomaly_scores(X, np.zeros(5, dtype=int))
     away = 8.7 / (0.2 / 1.349)
     assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + 3 * np.log(away / 4))
-    twice = cell_suspicion(np.append(X, [[9.0]], axis=0), np.zeros(6, dtype=int))
+    twice = anomaly_scores(np.append(X, [[9.0]], axis=0), np.zeros(6, dtype=int))
     assert twice.max() <= 2 * np.log(6)
 
 
 @pytest.mark.parametrize("column", [[3.5] * 30, ["same"] * 30, [np.nan] * 30, [0.0] * 30])
 def test_no_cell_of_a_constant_column_is_suspicious_where_classes_differ_in_size(column):
     X = pd.DataFrame({"constant": column, "other": np.arange(30.0)})
-    np.testing.assert_array_equal(cell_suspicion(X, ["a"] * 22 + ["b"] * 8)[:, 0], 0)
+    np.testing.assert_array_equal(anomaly_scores(X, ["a"] * 22 + ["b"] * 8)[:, 0], 0)
 
 
 @pytest.mark.parametrize("huge", [1e200, np.finfo(float).max, -np.finfo(float).max])
 def test_numbers_whose_squares_are_endless_are_suspicious(huge):
     X = np.random.default_rng(0).normal(size=(60, 3))
     X[7, 1] = huge
-    suspicion = cell_suspicion(X, np.arange(60) % 2)
+    suspicion = anomaly_scores(X, np.arange(60) % 2)
     assert np.isfinite(suspicion).all()
     assert suspicion.argmax() == 7 * 3 + 1
     with pytest.raises(ValueError, match=r"'x0' has a spread of .* rescale it"):
-        cell_suspicion([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
+        anomaly_scores([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +343,7 @@ def test_numbers_whose_squares_are_endless_are_suspicious(huge):
     ],
 )
 def test_tables_that_tell_next_to_nothing_are_read(X, y):
-    suspicion = cell_suspicion(X, y)
+    suspicion = anomaly_scores(X, y)
     assert suspicion.shape == (len(X), len(X[0]))
     assert np.isfinite(suspicion).all()
     assert (suspicion >= 0).all()
@@ -376,4 +375,4 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
 def test_wrong_input_gets_a_sentence(changed, sentence):
     given = {"X": [[1.0], [2.0], [3.0]], "y": [0, 1, 0], "kinds": None} | changed
     with pytest.raises((ValueError, TypeError), match=sentence):
-        cell_suspicion(given["X"], given["y"], kinds=given["kinds"])
+        anomaly_scores(given["X"], given["y"], kinds=given["kinds"])

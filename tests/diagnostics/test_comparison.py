@@ -1,4 +1,4 @@
-"""before_and_after: scores on held-out rows, and whether a change is more than noise."""
+"""compare_models: scores on held-out rows, and whether a change is more than noise."""
 
 import time
 
@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import before_and_after, repair_cells
+from cellworth.diagnostics import compare_models, repair_cells
 
 
 class Sure(ClassifierMixin, BaseEstimator):
@@ -53,7 +53,7 @@ def test_a_known_change_lies_within_its_interval_about_as_often_as_promised():
     inside = []
     for seed in range(200):
         X_test, y_test = judges(100, seed)
-        comparison = before_and_after(
+        comparison = compare_models(
             Sure(),
             WORSE,
             Y,
@@ -92,7 +92,7 @@ def test_an_interval_holds_where_a_class_has_few_rows():
         rng = np.random.default_rng(seed)
         label = np.repeat([0, 1], [95, 5])
         right = rng.random((100, 2)) < np.where(label == 1, 0.5, 0.9)[:, None]
-        comparison = before_and_after(
+        comparison = compare_models(
             Noted(), WORSE - 0.5, Y, WORSE, scoring=balanced, n_repeats=2,
             X_test=np.where(right, label[:, None], 1 - label[:, None]), y_test=label,
         )  # fmt: skip
@@ -124,7 +124,7 @@ def test_an_interval_holds_where_seeds_alone_make_the_difference(n_repeats):
 
     inside, widths = [], []
     for seed in range(200):
-        comparison = before_and_after(
+        comparison = compare_models(
             Lucky(1000 * seed), np.zeros((2, 1)), [0.5, 1.5], np.ones((2, 1)), scoring=mean,
             X_test=np.arange(5.0, 15)[:, None], y_test=np.linspace(0, 1, 10),
             n_repeats=n_repeats,
@@ -142,7 +142,7 @@ def test_an_interval_holds_where_seeds_alone_make_the_difference(n_repeats):
 def test_scores_are_those_of_the_models():
     X_test, y_test = judges(200, 0)
     given = {"X_test": X_test, "y_test": y_test}
-    comparison = before_and_after(Sure(), WORSE, Y, BETTER, **given)
+    comparison = compare_models(Sure(), WORSE, Y, BETTER, **given)
     assert comparison.on_all_rows == (np.mean(X_test[:, 1] < 0.7), np.mean(X_test[:, 1] < 0.8))
     # All rows teach this model the same.
     np.testing.assert_allclose((comparison.before, comparison.after), comparison.on_all_rows)
@@ -150,7 +150,7 @@ def test_scores_are_those_of_the_models():
     assert not comparison.within_noise
     assert comparison.verdict == "helped"
     assert "the change helped" in repr(comparison)
-    back = before_and_after(Sure(), BETTER, Y, WORSE, **given)
+    back = compare_models(Sure(), BETTER, Y, WORSE, **given)
     assert back.change == -comparison.change
     np.testing.assert_allclose(back.interval, [-end for end in comparison.interval[::-1]])
     assert back.verdict == "hurt"
@@ -170,7 +170,7 @@ TEST = {"X_test": X_TEST, "y_test": Y_TEST, "n_repeats": 2}
 
 
 def test_an_identical_table_changes_nothing():
-    comparison = before_and_after(LogisticRegression(), X, y, X.copy(), **TEST)
+    comparison = compare_models(LogisticRegression(), X, y, X.copy(), **TEST)
     assert comparison.change == 0
     assert comparison.interval == (0, 0)
     assert comparison.within_noise
@@ -180,7 +180,7 @@ def test_an_identical_table_changes_nothing():
 
 def test_a_change_that_no_held_out_row_notices_is_said_so():
     same = X + 1e-9
-    comparison = before_and_after(LogisticRegression(), X, y, same, **TEST)
+    comparison = compare_models(LogisticRegression(), X, y, same, **TEST)
     assert comparison.n_changed == X.size
     assert "No held-out row tells the tables apart" in repr(comparison)
 
@@ -191,7 +191,7 @@ def test_changed_cells_are_counted_and_gaps_are_alike():
     changed.loc[0, "a"], changed.loc[4, "b"] = 9.0, "x"
     test = pd.DataFrame({"a": [1.5] * 4, "b": ["x"] * 4})
     given = {"X_test": test, "y_test": [0, 1] * 2, "n_repeats": 1}
-    comparison = before_and_after(DummyClassifier(), table, [0, 1, 0] * 9, changed, **given)
+    comparison = compare_models(DummyClassifier(), table, [0, 1, 0] * 9, changed, **given)
     assert comparison.n_changed == 2
 
 
@@ -201,7 +201,7 @@ def test_changed_cells_are_counted_and_gaps_are_alike():
 )
 def test_any_scorer_gives_what_it_gives_the_model_itself(scoring):
     changed = X + 0.5
-    comparison = before_and_after(LogisticRegression(), X, y, changed, scoring=scoring, **TEST)
+    comparison = compare_models(LogisticRegression(), X, y, changed, scoring=scoring, **TEST)
     fitted = [LogisticRegression().fit(table, y) for table in (X, changed)]
     scorer = scoring if callable(scoring) else get_scorer(scoring or "accuracy")
     direct = [scorer(model, X_TEST, Y_TEST) for model in fitted]
@@ -209,14 +209,14 @@ def test_any_scorer_gives_what_it_gives_the_model_itself(scoring):
 
 
 def test_a_model_without_probabilities_is_ranked_by_its_decisions():
-    comparison = before_and_after(SVC(), X, y, X + 0.5, scoring="roc_auc", **TEST)
+    comparison = compare_models(SVC(), X, y, X + 0.5, scoring="roc_auc", **TEST)
     decisions = SVC().fit(X, y).decision_function(X_TEST)
     assert comparison.on_all_rows[0] == roc_auc_score(Y_TEST, decisions)
 
 
 def test_numeric_targets_are_scored_by_r_squared():
     noise = np.random.default_rng(2).normal(size=len(X))
-    comparison = before_and_after(
+    comparison = compare_models(
         LinearRegression(),
         X,
         X[:, 0] + noise,
@@ -245,7 +245,7 @@ class Lottery(RegressorMixin, BaseEstimator):
 
 
 def test_repeats_have_seeds_of_their_own_and_share_them_before_and_after():
-    comparison = before_and_after(
+    comparison = compare_models(
         Lottery(), np.zeros((2, 1)), [0.0, 1.0], np.ones((2, 1)), X_test=np.array([[5.0], [6.0]]),
         y_test=[0.0, 0.0], scoring="neg_mean_absolute_error", n_repeats=3,
     )  # fmt: skip
@@ -276,7 +276,7 @@ def test_wrong_cells_that_are_put_right_do_not_hurt(table, seed):
     # The tree that was trained once on all rows does worse on so many held-out rows that their
     # choice does not explain it; other trees do not.
     given, test = put_right(table, seed)
-    comparison = before_and_after(DecisionTreeClassifier(random_state=0), *given, **test)
+    comparison = compare_models(DecisionTreeClassifier(random_state=0), *given, **test)
     once = [
         DecisionTreeClassifier(random_state=0).fit(X, given[1]).predict(test["X_test"])
         == test["y_test"]
@@ -302,7 +302,7 @@ def test_a_change_without_effect_seldom_gets_a_verdict():
             # Neither draw can be the better one.
             each[rows, columns] = right[rng.integers(len(right), size=23), columns]
         verdicts.append(
-            before_and_after(
+            compare_models(
                 DecisionTreeClassifier(random_state=seed), tables[0], label, tables[1], n_repeats=5,
                 **test,
             ).verdict
@@ -314,13 +314,13 @@ def test_a_change_without_effect_seldom_gets_a_verdict():
 def test_a_single_cell_that_ruins_a_model_is_noticed():
     far = X.copy()
     far[np.argmax(y), 0] = -1000.0
-    comparison = before_and_after(LogisticRegression(), far, y, X, **TEST | {"n_repeats": 5})
+    comparison = compare_models(LogisticRegression(), far, y, X, **TEST | {"n_repeats": 5})
     assert comparison.n_changed == 1
     assert comparison.verdict == "helped"
 
 
 def test_what_the_interval_accounts_for_is_said():
-    lines = repr(before_and_after(LogisticRegression(), X, y, X + 0.5, **TEST))
+    lines = repr(compare_models(LogisticRegression(), X, y, X + 0.5, **TEST))
     assert "4 trainings on half the rows" in lines
     assert "1 training on all rows" in lines
     assert "accounts for the choice of held-out rows, of training rows and of seeds\n" in lines
@@ -330,7 +330,7 @@ def test_what_the_interval_accounts_for_is_said():
 def test_sixteen_thousand_held_out_rows_take_little_time():
     X_test, y_test = judges(16_000, 0)
     began = time.process_time()
-    before_and_after(
+    compare_models(
         Sure(), WORSE, Y, BETTER, X_test=X_test, y_test=y_test, scoring="balanced_accuracy"
     )
     assert time.process_time() - began < 3
@@ -338,15 +338,14 @@ def test_sixteen_thousand_held_out_rows_take_little_time():
 
 def test_luck_of_seeds_widens_the_interval():
     model = RandomForestClassifier(n_estimators=3, random_state=0)
-    comparison = before_and_after(model, X, y, X[:, ::-1], **TEST)
+    comparison = compare_models(model, X, y, X[:, ::-1], **TEST)
     assert comparison.n_repeats == 2
     assert comparison.interval[0] < comparison.interval[1]
 
 
 def test_the_same_seed_gives_the_same_interval():
     one, same, other = (
-        before_and_after(LogisticRegression(), X, y, X + 1, random_state=s, **TEST)
-        for s in (0, 0, 1)
+        compare_models(LogisticRegression(), X, y, X + 1, random_state=s, **TEST) for s in (0, 0, 1)
     )
     assert one == same
     assert one.interval != other.interval
@@ -359,8 +358,8 @@ def test_tables_of_any_library_are_compared(library):
         for table in (X, X + 0.5, X_TEST)
     )
     model = DecisionTreeClassifier(random_state=0)
-    own = before_and_after(model, before, y, after, X_test=test, y_test=Y_TEST, n_repeats=2)
-    plain = before_and_after(model, X, y, X + 0.5, **TEST)
+    own = compare_models(model, before, y, after, X_test=test, y_test=Y_TEST, n_repeats=2)
+    plain = compare_models(model, X, y, X + 0.5, **TEST)
     assert (own.before, own.after, own.interval) == (plain.before, plain.after, plain.interval)
     assert type(own.to_frame()) is type(before)
     assert list(pd.DataFrame(own.to_frame("pandas")).columns) == [
@@ -373,23 +372,23 @@ def test_tables_of_any_library_are_compared(library):
 def test_the_training_rows_cannot_judge(same):
     label = y[::-1] if np.array_equal(same, X[::-1]) else y
     with pytest.raises(ValueError, match="looks good to itself"):
-        before_and_after(LogisticRegression(), X, y, X + 0.5, X_test=same, y_test=label)
+        compare_models(LogisticRegression(), X, y, X + 0.5, X_test=same, y_test=label)
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
 def test_the_rows_of_a_table_with_one_repaired_cell_cannot_judge(library):
-    table = library({name: X[:, place] for place, name in enumerate("abc")})
+    table = library({name: X[:, position] for position, name in enumerate("abc")})
     repaired = repair_cells(table, [(3, "b")], how="values", values=[0.25])
     for rows in (table, repaired):
         for test in (rows, rows[["c", "a", "b"]]):
             with pytest.raises(ValueError, match="looks good to itself"):
-                before_and_after(LogisticRegression(), table, y, repaired, X_test=test, y_test=y)
+                compare_models(LogisticRegression(), table, y, repaired, X_test=test, y_test=y)
 
 
 def test_some_shared_rows_are_counted_in_a_warning():
     mixed, label = np.vstack([X_TEST, X[:7]]), np.append(Y_TEST, y[:7])
     with pytest.warns(UserWarning, match="7 of 87 rows of X_test are rows of X, label and all"):
-        before_and_after(
+        compare_models(
             LogisticRegression(),
             X,
             y,
@@ -401,9 +400,9 @@ def test_some_shared_rows_are_counted_in_a_warning():
 
 def test_cross_validation_is_not_offered():
     with pytest.raises(TypeError, match="cv"):
-        before_and_after(LogisticRegression(), X, y, X, cv=5, **TEST)
+        compare_models(LogisticRegression(), X, y, X, cv=5, **TEST)
     with pytest.raises(ValueError, match="X_test is None; give rows that were set aside"):
-        before_and_after(LogisticRegression(), X, y, X, X_test=None, y_test=Y_TEST)
+        compare_models(LogisticRegression(), X, y, X, X_test=None, y_test=Y_TEST)
 
 
 @pytest.mark.parametrize(
@@ -420,21 +419,21 @@ def test_cross_validation_is_not_offered():
 def test_each_mistake_gets_one_sentence(changed, sentence):
     given = {"X_repaired": X + 0.5, **TEST} | changed
     with pytest.raises(ValueError, match=sentence):
-        before_and_after(LogisticRegression(), X, y, **given)
+        compare_models(LogisticRegression(), X, y, **given)
 
 
 def test_rows_in_another_order_are_refused():
     table = pd.DataFrame(X)
     with pytest.raises(ValueError, match="X_repaired has other row ids than X"):
-        before_and_after(LogisticRegression(), table, y, table[::-1], **TEST)
+        compare_models(LogisticRegression(), table, y, table[::-1], **TEST)
 
 
 def test_a_model_that_fails_says_why():
     gaps = X.copy()
     gaps[0, 0] = np.nan
     with pytest.raises(RuntimeError, match=r"failed on the table .*NaN"):
-        before_and_after(LogisticRegression(), X, y, gaps, **TEST)
+        compare_models(LogisticRegression(), X, y, gaps, **TEST)
     with pytest.raises(RuntimeError, match=r"failed on half of its rows .*n_neighbors = 40"):
-        before_and_after(KNeighborsClassifier(40), X, y, X + 1, **TEST)
+        compare_models(KNeighborsClassifier(40), X, y, X + 1, **TEST)
     with pytest.raises(TypeError, match="model is the class LogisticRegression"):
-        before_and_after(LogisticRegression, X, y, X + 1, **TEST)
+        compare_models(LogisticRegression, X, y, X + 1, **TEST)

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import auc, average_precision_score, roc_auc_score
 
-from cellworth import Blocks, KNNValuer, detection_curve, value_game
-from cellworth.diagnostics.removal import Band
+from cellworth import KNNValuer, value_game
+from cellworth.data import Blocks
+from cellworth.diagnostics import detection_curve
+from cellworth.diagnostics.curves import Band
 
 
 class Sum:

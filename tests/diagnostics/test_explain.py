@@ -8,16 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import (
-    Blocks,
-    KNNValuer,
-    Moments,
-    OutOfBagValuer,
-    explain_column,
-    explain_row,
-    value_game,
-)
-from cellworth.listing import ValueList
+from cellworth import KNNValuer, OutOfBagValuer, explain_column, explain_row, value_game
+from cellworth.data import Blocks
+from cellworth.sampling import Moments
+from cellworth.valuation.values import ValueList
 
 
 class Sum:
@@ -92,16 +86,14 @@ def test_errors_come_along():
     valuer = KNNValuer().fit(X, np.arange(30) % 2)
     row = explain_row(valuer.valuation_, 4)
     listing = valuer.valuation_.rows()
-    assert row.standard_error == listing.standard_errors[4] == 0
-    assert row.validation_error == listing.validation_errors[4] > 0
-    assert row.parts.validation_errors.sum() == pytest.approx(
-        valuer.valuation_.validation_errors[4].sum()
-    )
+    assert row.sampling_se == listing.sampling_se[4] == 0
+    assert row.validation_se == listing.validation_se[4] > 0
+    assert row.parts.validation_se.sum() == pytest.approx(valuer.valuation_.validation_se[4].sum())
     drawn = OutOfBagValuer(n_trees=30, random_state=0).fit(X, np.arange(30) % 2).valuation_
     column = explain_column(drawn, "x1")
-    assert column.validation_error is None
-    place = column.parts.labels["row"].tolist().index(20)
-    assert column.parts.standard_errors[place] == drawn.standard_errors[20, 1] > 0
+    assert column.validation_se is None
+    position = column.parts.labels["row"].tolist().index(20)
+    assert column.parts.sampling_se[position] == drawn.sampling_se[20, 1] > 0
 
 
 def unvisited(cells):
@@ -196,9 +188,9 @@ def test_with_the_table_what_stands_in_the_cells_is_shown(library):
 def test_both_errors_are_shown_together_and_rounding_is_not():
     X = np.random.default_rng(0).normal(size=(30, 3))
     row = explain_row(KNNValuer().fit(X, np.arange(30) % 2).valuation_, 4)
-    both = np.hypot(row.standard_error, row.validation_error)
+    both = np.hypot(row.sampling_se, row.validation_se)
     assert f" +- {both:.2g}, of which" in repr(row)
-    dust = replace(row, standard_error=5.7e-19, validation_error=None)
+    dust = replace(row, sampling_se=5.7e-19, validation_se=None)
     assert "+-" not in repr(dust).split("\n")[0]
 
 

@@ -17,7 +17,7 @@ from cellworth.diagnostics.held_out import (
     make_held_out_rows,
     split_in_halves,
 )
-from cellworth.games.judging import Recorded
+from cellworth.games.scoring import Recorded
 
 
 def test_halves_share_no_row_and_have_half_of_every_kind():

@@ -12,9 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import get_scorer
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import Blocks, KNNValuer, RemovalCurve, removal_curve, value_game
-from cellworth.diagnostics.removal import _make_filler
-from cellworth.tables import Table
+from cellworth import KNNValuer, value_game
+from cellworth.data import Blocks
+from cellworth.data.tables import Table
+from cellworth.diagnostics import RemovalCurve, removal_curve
+from cellworth.diagnostics.curves import _make_filler
 
 SEEN = []
 
@@ -81,9 +83,9 @@ def test_a_draw_comes_from_the_cells_of_the_column_that_are_kept():
     for table in SEEN[::2]:
         removed = CELLS >= 20
         np.testing.assert_array_equal(table[~removed], CELLS[~removed])
-        for place in range(4):
-            kept = CELLS[~removed[:, place], place]
-            assert np.isin(table[removed[:, place], place], kept).all()
+        for position in range(4):
+            kept = CELLS[~removed[:, position], position]
+            assert np.isin(table[removed[:, position], position], kept).all()
     assert len({table.tobytes() for table in SEEN[::2]}) == 3
 
 
@@ -119,7 +121,7 @@ def test_equal_scores_go_in_random_order_and_unknown_ones_last():
             ranking, Witness(), **GIVEN, order=order, shares=(0.5, 0.975), refill="missing",
             scoring=what_is_left, n_seeds=2,
         )  # fmt: skip
-        halves = [np.isnan(SEEN[place]) for place in (0, 4)]
+        halves = [np.isnan(SEEN[position]) for position in (0, 4)]
         assert not np.array_equal(*halves)
         for table in (SEEN[1], SEEN[5]):
             assert np.flatnonzero(~np.isnan(table)).tolist() == [3 * 4 + 1]

@@ -8,9 +8,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import repair_cells, suspect_cells
-from cellworth.blocks import is_missing
-from cellworth.listing import ValueList
+from cellworth import suspect_cells
+from cellworth.data.blocks import is_missing
+from cellworth.diagnostics import repair_cells
+from cellworth.valuation.values import ValueList
 
 COLUMNS = {
     "age": [20, 30, 40, 300],

@@ -12,19 +12,14 @@ import pytest
 
 import detection
 import typos
-from cellworth import (
-    AfterTasks,
-    Blocks,
-    KNNValuer,
-    OutOfBagValuer,
-    TableGame,
-    cell_suspicion,
-    suspect_cells,
-    value_game,
-)
+from cellworth import KNNValuer, OutOfBagValuer, suspect_cells, value_game
+from cellworth.data import Blocks
+from cellworth.diagnostics import anomaly_scores
 from cellworth.diagnostics.anomaly import compute_log_densities
 from cellworth.diagnostics.cells import standardize_values
 from cellworth.diagnostics.features import FeatureColumn
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -67,7 +62,7 @@ def test_the_list_says_where_what_and_why(valued):
     X, y, wrong, valuation = valued
     cells = suspect_cells(X, y, valuation=valuation, k=7)
     assert list(cells.columns) == [
-        *COLUMNS, "worth", "standard_error", "validation_error", "reason",
+        *COLUMNS, "worth", "sampling_se", "validation_se", "reason",
     ]  # fmt: skip
     assert len(cells) == 7
     first = cells.iloc[0]
@@ -84,15 +79,13 @@ def test_cells_are_in_the_order_of_suspicion(valued):
     X, y, _, valuation = valued
     cells = suspect_cells(X, y, valuation=valuation, k=10_000)
     assert len(cells) == X.size
-    suspicion = cell_suspicion(X, y)
+    suspicion = anomaly_scores(X, y)
     assert cells["suspicion"].tolist() == sorted(suspicion.ravel(), reverse=True)
     rows = X.index.get_indexer(cells["row"])
     columns = X.columns.get_indexer(cells["column"])
     np.testing.assert_array_equal(suspicion[rows, columns], cells["suspicion"])
     np.testing.assert_array_equal(valuation.values[rows, columns], cells["worth"])
-    np.testing.assert_array_equal(
-        valuation.validation_errors[rows, columns], cells["validation_error"]
-    )
+    np.testing.assert_array_equal(valuation.validation_se[rows, columns], cells["validation_se"])
     assert cells["cell"].tolist() == [X.iloc[i, j] for i, j in zip(rows, columns, strict=True)]
 
 
@@ -105,8 +98,8 @@ def test_errors_are_listed_as_far_as_the_valuation_knows_them():
     X, y, _ = people()
     valuer = OutOfBagValuer(n_trees=30, random_state=0).fit(X, y)
     listed = suspect_cells(X, y, valuation=valuer.valuation_).columns
-    assert "validation_error" not in listed
-    assert "standard_error" in listed
+    assert "validation_se" not in listed
+    assert "sampling_se" in listed
 
 
 def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
@@ -160,7 +153,7 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
     parts = {"who": ["age", "job"], "p": ["pay"]}
     blocks = Blocks.cut(X.index, X.columns, row_groups=row_groups, column_groups=parts)
     game = TableGame(np.random.default_rng(1).normal(size=(8, 4)))
-    valuation = value_game(game, blocks, stop=AfterTasks(9), random_state=0)
+    valuation = value_game(game, blocks, stop=MaxTasks(9), random_state=0)
     cells = suspect_cells(X, y, valuation=valuation, k=X.size)
     groups = dict(zip(X.index, row_groups, strict=True))
     for _, cell in cells.iterrows():
@@ -369,7 +362,7 @@ def test_suspicion_finds_injected_errors(error, auroc, precision):
     found = []
     for name in ("breast original", "wine", "electricity"):
         case = detection.case(name, error, 0, DATA)
-        found.append(detection.figures(case.wrong, cell_suspicion(case.X, case.y)))
+        found.append(detection.figures(case.wrong, anomaly_scores(case.X, case.y)))
     assert np.mean(found, axis=0)[0] > auroc
     assert np.mean(found, axis=0)[1] > precision
 
@@ -379,7 +372,7 @@ def test_swapped_cells_are_what_simple_baselines_do_not_find():
     case = detection.case("wine", "S", 0, DATA)
     ours, z, ecod = (
         detection.figures(case.wrong, score)[0]
-        for score in (cell_suspicion(case.X, case.y), detection.class_z(case.X, case.y),
+        for score in (anomaly_scores(case.X, case.y), detection.class_z(case.X, case.y),
                       detection.ecod(case.X))
     )  # fmt: skip
     assert ours > z > ecod
@@ -391,7 +384,7 @@ def test_worth_alone_finds_less():
     valuer = KNNValuer(10, random_state=0)
     valuer.fit(case.X, case.y, X_val=case.X_val, y_val=case.y_val)
     worth, _ = detection.figures(case.wrong, -standardize_values(valuer.values_, case.y))
-    suspicion, _ = detection.figures(case.wrong, cell_suspicion(case.X, case.y))
+    suspicion, _ = detection.figures(case.wrong, anomaly_scores(case.X, case.y))
     assert 0.75 < worth < suspicion
 
 
@@ -399,7 +392,7 @@ def test_worth_alone_finds_less():
 def test_the_authors_outliers_are_found_in_both_classes():
     case = detection.authors_case(DATA)
     assert case.wrong.sum() == 43
-    score = cell_suspicion(case.X, case.y)
+    score = anomaly_scores(case.X, case.y)
     assert detection.figures(case.wrong, score)[0] >= 0.975
     assert detection.share_found(case.wrong, score, 0.10) >= 0.93
 
@@ -412,7 +405,7 @@ def test_reversed_ages_are_found_among_the_first_cells():
         X, wrong = typos.with_typos(table.X, seed)
         assert wrong.sum() == 15
         assert wrong.size == 39_000
-        found.append(typos.inspected(cell_suspicion(X, table.y), wrong))
+        found.append(typos.inspected(anomaly_scores(X, table.y), wrong))
     assert np.mean(found) <= 150
 
 
@@ -423,7 +416,7 @@ def test_the_whole_census_table_takes_seconds():
     X, wrong = typos.with_typos(table.X, 0)
     assert wrong.size == 455_854
     start = typos.time.perf_counter()
-    score = cell_suspicion(X, table.y)
+    score = anomaly_scores(X, table.y)
     assert typos.time.perf_counter() - start < 30
     assert typos.inspected(score, wrong) <= 900
 

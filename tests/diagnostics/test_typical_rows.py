@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cellworth.data.tables import Table
 from cellworth.diagnostics import suspects
 from cellworth.diagnostics.anomaly import Evidence
 from cellworth.diagnostics.suspects import NO_ROW, find_typical_rows
-from cellworth.tables import Table
 
 
 def evidence_of(X, y):

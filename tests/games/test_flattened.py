@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cellworth import FailedUtility
+from cellworth.games import FailedUtility
 from cellworth.games.flattened import FlattenedGame
 
 HERE = np.array([True])

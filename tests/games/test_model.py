@@ -20,7 +20,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cellworth import ExactValuer, FailedUtility, ModelGame, value_game
+from cellworth import ExactValuer, value_game
+from cellworth.games import FailedUtility, ModelGame
 from cellworth.games.fitting import seeded, weight_name
 
 WINE_X, WINE_Y = load_wine(return_X_y=True)

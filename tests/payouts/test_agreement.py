@@ -10,23 +10,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import (
-    AfterTasks,
-    Agreement,
     ExactValuer,
-    FlattenedValuer,
     KNNValuer,
     LeaveOneOutValuer,
     MonteCarloValuer,
     OutOfBagValuer,
     Owners,
-    Permutations,
-    Policy,
-    RandomValuer,
     Runtime,
-    Serial,
-    split_revenue,
-    verify_audit,
 )
+from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
+from cellworth.runtime import MaxTasks, Serial
+from cellworth.sampling import PermutationSampler
+from cellworth.valuers import FlattenedValuer, RandomValuer
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 ORDER = np.random.default_rng(0).permutation(len(X))[:90]
@@ -34,7 +29,7 @@ X, y = (part.iloc[ORDER].reset_index(drop=True) for part in (X.iloc[:, [0, 6, 9,
 DATA = {"X": X[:60], "y": y[:60], "X_val": X[60:], "y_val": y[60:]}
 NAMES = list(X)
 OWNERS = Owners(X[:60]).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
-SETTINGS = {"sampler": Permutations(3), "n_passes": 2, "random_state": 7}
+SETTINGS = {"sampler": PermutationSampler(3), "n_passes": 2, "random_state": 7}
 POLICY = Policy(negative="signed", minimum="5", currency="CHF")
 
 
@@ -91,11 +86,11 @@ def test_rows_may_be_delivered_after_the_agreement():
         ({"value_labels": True}, "value_labels is True, but False was agreed on"),
         ({"kinds": {NAMES[0]: "categorical"}}, "kinds is"),
         (
-            {"sampler": Permutations(4)},
+            {"sampler": PermutationSampler(4)},
             r"sampler of the valuer is Permutations\(.*=4\), but Permut",
         ),
         ({"n_passes": 3}, "n_passes of the valuer is 3, but 2 was agreed on"),
-        ({"stop": AfterTasks(1)}, r"stop of the valuer is AfterTasks\(n_tasks=1\), but None was"),
+        ({"stop": MaxTasks(1)}, r"stop of the valuer is MaxTasks\(n_tasks=1\), but None was"),
     ],
 )
 def test_a_valuation_that_answers_another_question_is_refused(changed, where):
@@ -216,11 +211,11 @@ VALUERS = [
     (KNNValuer(3, value_labels=True, cv=3), {"X": X, "y": y}),
     (KNNValuer(3, kinds={NAMES[0]: "categorical"}), DATA | {"row_groups": [0, 1] * 30}),
     (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4}),
-    (MonteCarloValuer(TREE, stop=AfterTasks(1), random_state=0), SMALL),
-    (MonteCarloValuer(LogisticRegression(), scoring="neg_log_loss", stop=AfterTasks(1)), SMALL),
+    (MonteCarloValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
+    (MonteCarloValuer(LogisticRegression(), scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),
     (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4, "sample_weight": range(12)}),
     (LeaveOneOutValuer(TREE), SMALL),
-    (FlattenedValuer(TREE, stop=AfterTasks(1), random_state=0), SMALL),
+    (FlattenedValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
     (OutOfBagValuer(random_state=0, n_trees=20), {"X": X, "y": y}),
     (RandomValuer(random_state=0), NO_VALIDATION),
 ]

@@ -17,22 +17,10 @@ from sklearn.datasets import load_wine
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    AfterTasks,
-    Agreement,
-    ExactValuer,
-    FileCache,
-    KNNValuer,
-    MemoryCache,
-    MonteCarloValuer,
-    Owners,
-    Permutations,
-    Policy,
-    Runtime,
-    load,
-    split_revenue,
-    verify_audit,
-)
+from cellworth import ExactValuer, KNNValuer, MonteCarloValuer, Owners, Runtime, load
+from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
+from cellworth.runtime import FileCache, MaxTasks, MemoryCache
+from cellworth.sampling import PermutationSampler
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 ORDER = np.random.default_rng(0).permutation(len(X))[:90]
@@ -46,7 +34,7 @@ OWNERS = (
     .assign("bob", rows=slice(30, None), columns=NAMES[:2])
     .assign("eve", columns=NAMES[2])
 )
-SETTINGS = {"sampler": Permutations(3), "n_passes": 3, "random_state": 7}
+SETTINGS = {"sampler": PermutationSampler(3), "n_passes": 3, "random_state": 7}
 VALUER = KNNValuer(3, **SETTINGS)
 ALL = ("files", "split", "agreement", "data", "values")
 
@@ -136,16 +124,16 @@ def all_files(folder):
 def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, tmp_path):
     names = all_files(bundle[0])
     assert len(names) == 10
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         for tampering in ("changed", "removed", "swapped"):
-            folder = tmp_path / f"{place} {tampering}"
+            folder = tmp_path / f"{position} {tampering}"
             shutil.copytree(bundle[0], folder)
             if tampering == "changed":
                 flip(folder / name)
             elif tampering == "removed":
                 (folder / name).unlink()
             else:
-                other = names[place - 1]
+                other = names[position - 1]
                 shutil.copy(bundle[0] / other, folder / name)
             verdict = verify_audit(folder)
             assert not verdict, (name, tampering)
@@ -166,9 +154,9 @@ def set_amounts(plain):
     one["amount"], two["amount"] = two["amount"], one["amount"]
 
 
-def set_owner(place, key, value):
+def set_owner(position, key, value):
     def change(plain):
-        plain["owners"][place][key] = value
+        plain["owners"][position][key] = value
 
     return change
 
@@ -189,8 +177,8 @@ def set_policy(key, value):
         (set_owner(0, "value", 0.9), "value of ann should be "),
         (set_owner(1, "name", "zoe"), "owners of the payout"),
         (set_owner(2, "holds", "0" * 64), "holds of eve should be "),
-        (set_owner(2, "standard_error", 0.0), "standard_error of eve should"),
-        (set_owner(2, "validation_error", 0.0), "validation_error of eve should"),
+        (set_owner(2, "sampling_se", 0.0), "sampling_se of eve should"),
+        (set_owner(2, "validation_se", 0.0), "validation_se of eve should"),
         (set_key("amount", "2000.00"), "ann should get "),
         (set_key("nobody", 0.0), "nobody of the payout"),
         (set_key("unearned", 0.0), "unearned of the payout"),
@@ -375,7 +363,7 @@ def small_model_bundle(folder, cache):
     data = DATA | {"X": table, "y": labels}
     valuer = MonteCarloValuer(
         DecisionTreeClassifier(max_depth=2, random_state=0),
-        stop=AfterTasks(2), random_state=0, runtime=Runtime(cache=cache),
+        stop=MaxTasks(2), random_state=0, runtime=Runtime(cache=cache),
     )  # fmt: skip
     valuation = valuer.fit(**data).valuation_
     split_revenue(

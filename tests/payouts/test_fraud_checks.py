@@ -15,20 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    Blocks,
-    ExactValuer,
-    KNNValuer,
-    Owners,
-    Policy,
-    TableGame,
-    check_owners,
-    repair_cells,
-    split_revenue,
-    value_game,
-)
-from cellworth.payouts.copies import _correlate_ranks
-from cellworth.payouts.fraud_checks import _shuffle_cells
+from cellworth import ExactValuer, KNNValuer, Owners, value_game
+from cellworth.data import Blocks
+from cellworth.diagnostics import repair_cells
+from cellworth.games import TableGame
+from cellworth.payouts import Policy, check_owners, split_revenue
+from cellworth.payouts.fraud_checks import _correlate_ranks, _shuffle_cells
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
@@ -324,10 +316,10 @@ def test_shuffled_cells_are_the_owners_own_column_by_column():
     mine = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0]], bool)
     seen = repair_cells(table, mine, how="values", values=_shuffle_cells(Owners(table).table, mine))
     assert seen.schema == table.schema
-    for place, name in enumerate(table.columns):
+    for position, name in enumerate(table.columns):
         was, now = table[name].to_list(), seen[name].to_list()
         for held in (True, False):
-            rows = np.flatnonzero(mine[:, place] == held)
+            rows = np.flatnonzero(mine[:, position] == held)
             parts = [[str(column[row]) for row in rows] for column in (was, now)]
             assert sorted(parts[0]) == sorted(parts[1])
             assert held or parts[0] == parts[1]
@@ -412,9 +404,9 @@ def test_the_census_by_region_and_by_columns_passes(group):
     table = pd.read_csv(DATA / "adult_train.csv.gz").iloc[:8000, :-1]
     if group == "columns":
         owners = Owners(table)
-        for place, name in enumerate(table):
+        for position, name in enumerate(table):
             # Two columns that say the same are with one owner, and named.
-            owners = owners.assign(f"owner {0 if 'education' in name else place}", columns=name)
+            owners = owners.assign(f"owner {0 if 'education' in name else position}", columns=name)
         (finding,) = check_owners(owners)
         assert finding.owners == ("owner 0",)
         assert "'education' and 'education_num'" in finding.sentence

@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from cellworth import (
-    KNNValuer,
-    MemoryJournal,
-    Owners,
-    Permutations,
-    Policy,
-    Processes,
-    Runtime,
-    Serial,
-    load,
-    split_revenue,
-)
-from cellworth.certainty import widening
+from cellworth import KNNValuer, Owners, Runtime, load
+from cellworth.payouts import Policy, split_revenue
+from cellworth.runtime import MemoryCheckpoint, Processes, Serial
+from cellworth.sampling import PermutationSampler
+from cellworth.sampling.moments import widening
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 X = X.iloc[::2, :6].reset_index(drop=True)
@@ -44,10 +36,10 @@ def test_an_owner_is_worth_the_sum_of_its_cells():
 
 def test_owners_of_whole_columns_have_the_errors_of_these_columns():
     owners = Owners(X).assign("first", columns=NAMES[0]).assign("rest", columns=NAMES[1:])
-    valuation = fitted(owners, sampler=Permutations(2), n_passes=5, random_state=0)
+    valuation = fitted(owners, sampler=PermutationSampler(2), n_passes=5, random_state=0)
     columns, seen = valuation.columns(), valuation.owners()
-    assert seen.standard_errors[0] == pytest.approx(columns.standard_errors[0], rel=1e-9)
-    assert seen.validation_errors[0] == pytest.approx(columns.validation_errors[0], rel=1e-6)
+    assert seen.sampling_se[0] == pytest.approx(columns.sampling_se[0], rel=1e-9)
+    assert seen.validation_se[0] == pytest.approx(columns.validation_se[0], rel=1e-6)
 
 
 def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
@@ -61,34 +53,39 @@ def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
     ]
     sums = np.array([values[:20, :4].sum() for values in each])
     expected = sums.std(ddof=1) / np.sqrt(half) * widening(half)
-    assert told.validation_errors[0] == pytest.approx(expected, rel=1e-9)
+    assert told.validation_se[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
-    settings = {"sampler": Permutations(2), "random_state": 0}
+    settings = {"sampler": PermutationSampler(2), "random_state": 0}
     once = fitted(**settings, n_passes=3, runtime=Runtime(executor=Serial())).owners()
     elsewhere = fitted(**settings, n_passes=3, runtime=Runtime(executor=Processes(2))).owners()
-    journal = MemoryJournal()
+    journal = MemoryCheckpoint()
     fitted(**settings, n_passes=1, runtime=Runtime(checkpoint=journal))
     resumed = fitted(**settings, n_passes=3, runtime=Runtime(checkpoint=journal)).owners()
     for other in (elsewhere, resumed):
         assert np.array_equal(other.values, once.values)
-        assert np.array_equal(other.standard_errors, once.standard_errors)
+        assert np.array_equal(other.sampling_se, once.sampling_se)
 
 
 def test_a_checkpoint_with_other_owners_is_another_run():
-    journal = MemoryJournal()
-    fitted(sampler=Permutations(2), n_passes=1, random_state=0, runtime=Runtime(checkpoint=journal))
+    journal = MemoryCheckpoint()
+    fitted(
+        sampler=PermutationSampler(2),
+        n_passes=1,
+        random_state=0,
+        runtime=Runtime(checkpoint=journal),
+    )
     with pytest.raises(ValueError, match="owners"):
         fitted(
             Owners(X).assign("ann", columns=NAMES[0]),
-            sampler=Permutations(2), n_passes=1, random_state=0,
+            sampler=PermutationSampler(2), n_passes=1, random_state=0,
             runtime=Runtime(checkpoint=journal),
         )  # fmt: skip
 
 
 def test_sums_are_saved_and_merged(tmp_path):
-    runs = [fitted(sampler=Permutations(2), n_passes=2, random_state=s) for s in (0, 1)]
+    runs = [fitted(sampler=PermutationSampler(2), n_passes=2, random_state=s) for s in (0, 1)]
     runs[0].save(tmp_path / "one")
     again = load(tmp_path / "one")
     assert np.array_equal(again.owners().values, runs[0].owners().values)
@@ -143,8 +140,8 @@ def test_without_owners_in_fit_a_split_has_bounds_that_hold():
 def test_few_sweeps_never_tell_that_the_choice_of_validation_rows_does_not_matter():
     data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
     owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])
-    exact = KNNValuer(3).fit(**data, owners=owners).valuation_.owners().validation_errors
+    exact = KNNValuer(3).fit(**data, owners=owners).valuation_.owners().validation_se
     for seed in range(20):
-        valuer = KNNValuer(3, sampler=Permutations(1), n_passes=2, random_state=seed)
-        told = valuer.fit(**data, owners=owners).valuation_.owners().validation_errors
+        valuer = KNNValuer(3, sampler=PermutationSampler(1), n_passes=2, random_state=seed)
+        told = valuer.fit(**data, owners=owners).valuation_.owners().validation_se
         assert (told > 0.4 * exact).all()

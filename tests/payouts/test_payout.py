@@ -15,21 +15,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_wine
 
-from cellworth import (
-    Blocks,
-    KNNValuer,
-    Owners,
-    Payout,
-    Permutations,
-    Policy,
-    TableGame,
-    split_revenue,
-    value_game,
-)
-from cellworth.moments import Moments, Tally, with_margins
+from cellworth import KNNValuer, Owners, Valuation, value_game
+from cellworth.data import Blocks
+from cellworth.games import TableGame
+from cellworth.payouts import Payout, Policy, split_revenue
 from cellworth.payouts.allocation import sum_owner_values
-from cellworth.provenance import Provenance, Session
-from cellworth.valuation import Valuation
+from cellworth.sampling import Moments, PermutationSampler
+from cellworth.sampling.moments import Tally, with_margins
+from cellworth.valuation.provenance import Provenance, Session
 
 CENT = Decimal("0.01")
 thousand = settings(max_examples=1000, derandomize=True, deadline=None)
@@ -58,7 +51,7 @@ def owned(whose, shape, names=None, order=None):
     whose = np.asarray(whose).reshape(shape)
     owners = Owners(np.zeros(shape))
     codes = [code for code in np.unique(whose) if code >= 0]
-    for code in codes if order is None else [codes[place] for place in order]:
+    for code in codes if order is None else [codes[position] for position in order]:
         owners = owners.assign(names[code] if names else f"owner {code}", cells=whose == code)
     return owners
 
@@ -97,10 +90,10 @@ def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negati
     )
     assert sum(payout.amounts) == cents * CENT
     for code, value in worth.items():
-        place = payout.owners.index(f"owner {code}")
+        position = payout.owners.index(f"owner {code}")
         exact = Fraction(cents * CENT) * counted[code] / sum(counted.values())
-        assert abs(Fraction(payout.amounts[place]) - exact) < Fraction(CENT)
-        assert payout.values[place] == value
+        assert abs(Fraction(payout.amounts[position]) - exact) < Fraction(CENT)
+        assert payout.values[position] == value
         carried = payout.carried.get(f"owner {code}", 0)
         assert carried == (min(value, 0) if negative == "carry" else 0)
     assert payout.nobody == sums(cells, whose).get(-1, 0)
@@ -149,9 +142,9 @@ def test_an_owner_who_splits_itself_moves_no_share_of_others(table, data, cents)
     after = split_revenue(valued(cells), owned(in_two, cells.shape), **given_out)
     others = [f"owner {c}" for c in np.unique(whose) if 0 <= c < whose.max()]
     for name in others:
-        places = before.owners.index(name), after.owners.index(name)
-        assert before.values[places[0]] == after.values[places[1]]
-        assert abs(before.amounts[places[0]] - after.amounts[places[1]]) <= CENT
+        positions = before.owners.index(name), after.owners.index(name)
+        assert before.values[positions[0]] == after.values[positions[1]]
+        assert abs(before.amounts[positions[0]] - after.amounts[positions[1]]) <= CENT
     assert before.values.sum() == pytest.approx(after.values.sum(), abs=1e-12)
 
 
@@ -521,7 +514,7 @@ def test_labels_that_play_need_no_agreed_share():
 def test_who_holds_labels_alone_takes_no_known_errors_away():
     owners = Owners(WINE).assign("ann", columns=WINE.columns[0])
     owners = owners.assign("bob", columns=WINE.columns[1:])
-    settings = {"sampler": Permutations(2), "n_passes": 3, "random_state": 0}
+    settings = {"sampler": PermutationSampler(2), "n_passes": 3, "random_state": 0}
     valuation = KNNValuer(3, **settings).fit(WINE, LABELS, owners=owners).valuation_
     plain = split_revenue(valuation, owners, amount="1", policy=Policy(gate="off"))
     shared = split_revenue(

@@ -5,17 +5,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cellworth import (
-    Agreement,
-    KNNValuer,
-    Owners,
-    Policy,
-    ShardedTable,
-    split_revenue,
-    stored_moments,
-    verify_audit,
-)
-from cellworth.payouts.replay import restore_sharded_owners
+from cellworth import KNNValuer, Owners, ShardedTable
+from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
+from cellworth.payouts.bundle import restore_sharded_owners
+from cellworth.valuation import sharded_valuation as stored_moments
 from sharded_tables import write
 
 VALUER = KNNValuer(5, random_state=0, n_passes=2)
@@ -25,7 +18,7 @@ BANKS = {"north": (0, 200), "east": (200, 350), "south": (350, 600), "west": (60
 def cells(seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(900, 3))
-    columns = {name: X[:, place] for place, name in enumerate("abc")}
+    columns = {name: X[:, position] for position, name in enumerate("abc")}
     return pa.table(columns | {"y": (X[:, 0] + 0.4 * X[:, 1] > 0).astype(int)})
 
 

@@ -4,18 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cellworth import (
-    KNNValuer,
-    Owners,
-    Policy,
-    ShardedTable,
-    check_owners,
-    load,
-    split_revenue,
-    stored_moments,
-    value_files,
-)
-from cellworth.valuers import shard_phases
+from cellworth import KNNValuer, Owners, ShardedTable, load
+from cellworth.knn import algorithms as shard_phases
+from cellworth.payouts import Policy, check_owners, split_revenue
+from cellworth.valuation import sharded_valuation as stored_moments
+from cellworth.valuation import storage as value_files
 from in_shards import SHAPLEY, in_shards, whole
 from sharded_tables import write
 
@@ -116,7 +109,7 @@ def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
     stored = in_shards(whole(), tmp_path, validation=judged)
     owners = Owners(TABLE, overlaps="equal").assign("ann", columns="c2").assign("bob", columns="c0")
     errors = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="off")).errors
-    columns = stored.columns().standard_errors
+    columns = stored.columns().sampling_se
     np.testing.assert_array_equal(errors.sampling, columns[[2, 0]])
     np.testing.assert_array_equal(errors.validation, judged[[2, 0]])
     assert not errors.bounded
@@ -204,7 +197,7 @@ def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(700, 3))
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
-    columns = {name: X[:, place] for place, name in enumerate("abc")}
+    columns = {name: X[:, position] for position, name in enumerate("abc")}
     write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(90, 370))
     table = ShardedTable.from_parquet(tmp_path / "table", target="y")
     X_val = pa.table({name: cells[:40] for name, cells in columns.items()})

@@ -10,10 +10,10 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import plots
-from cellworth.certainty import WIDTH_95
-from cellworth.listing import ValueList
-from cellworth.plots.bar_plots import undecided_groups
 from cellworth.plots.style import NEGATIVE, POSITIVE
+from cellworth.plots.value_plots import undecided_groups
+from cellworth.sampling.moments import WIDTH_95
+from cellworth.valuation.values import ValueList
 from drawing import assert_readable, tick_names
 
 MINUS = "\N{MINUS SIGN}"
@@ -30,7 +30,7 @@ def explanation_of(values, *, errors=np.nan, validation=None, error=np.nan, **ch
         None,
         None if validation is None else np.broadcast_to(validation, n).astype(float),
     )
-    given = {"label": 7, "side": "row", "value": values.sum(), "standard_error": error}
+    given = {"label": 7, "side": "row", "value": values.sum(), "sampling_se": error}
     return SimpleNamespace(**(given | {"parts": parts} | changed))
 
 
@@ -95,7 +95,7 @@ def test_whiskers_are_95_percent_intervals_of_what_is_known():
 
 
 def test_validation_errors_count_as_well():
-    given = explanation_of([1.0], errors=0.3, validation=0.4, error=3.0, validation_error=4.0)
+    given = explanation_of([1.0], errors=0.3, validation=0.4, error=3.0, validation_se=4.0)
     seen = whiskers(plots.waterfall(given))
     assert seen[0] == pytest.approx((1 - WIDTH_95 * 0.5, 1 + WIDTH_95 * 0.5))
     assert seen[1] == pytest.approx((1 - WIDTH_95 * 5.0, 1 + WIDTH_95 * 5.0))
@@ -115,9 +115,7 @@ def test_unvisited_cells_are_counted_and_left_out():
 
 def test_a_column_is_explained_by_its_rows():
     parts = explanation_of(VALUES).parts
-    by_row = ValueList(
-        {"row": np.arange(10, 14)}, parts.values, parts.standard_errors, parts.counts
-    )
+    by_row = ValueList({"row": np.arange(10, 14)}, parts.values, parts.sampling_se, parts.counts)
     ax = plots.waterfall(explanation_of(VALUES, parts=by_row, side="column", label="age"))
     assert tick_names(ax.yaxis) == ["11", "12", "10", "13", "column age"]
 

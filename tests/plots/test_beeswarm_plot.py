@@ -108,11 +108,11 @@ MIXED = valuation_of(normal(5, 3), columns=["age", "town", "day"])
 
 def colour_of(ax, value):
     for part in ax.collections:
-        places = part.get_offsets()[:, 0]
+        positions = part.get_offsets()[:, 0]
         # One colour may stand for all.
-        colours = np.broadcast_to(part.get_facecolors(), (len(places), 4))
-        if np.isclose(places, value).any():
-            return tuple(colours[np.isclose(places, value)][0])
+        colours = np.broadcast_to(part.get_facecolors(), (len(positions), 4))
+        if np.isclose(positions, value).any():
+            return tuple(colours[np.isclose(positions, value)][0])
     return None
 
 

@@ -7,18 +7,12 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy import stats
 
-from cellworth import (
-    AfterTasks,
-    KNNValuer,
-    LeverageSubsets,
-    Progress,
-    Runtime,
-    TableGame,
-    plots,
-    value_game,
-)
-from cellworth.certainty import widening
+from cellworth import KNNValuer, Runtime, plots, value_game
+from cellworth.games import TableGame
 from cellworth.plots.style import GREY
+from cellworth.runtime import MaxTasks, Progress
+from cellworth.sampling import LeverageSampler
+from cellworth.sampling.moments import widening
 from drawing import assert_readable, normal, tick_names
 
 SHARES = np.array([0.0, 0.1, 0.3, 0.5])
@@ -135,7 +129,7 @@ def history():
     seen = []
     game = TableGame(np.random.default_rng(8).normal(size=(16, 8)))
     value_game(
-        game, (4, 3), stop=AfterTasks(120), random_state=0, runtime=Runtime(on_round=seen.append)
+        game, (4, 3), stop=MaxTasks(120), random_state=0, runtime=Runtime(on_round=seen.append)
     )
     return seen
 
@@ -143,7 +137,7 @@ def history():
 def test_errors_of_every_round_are_drawn_against_tasks(history):
     ax = plots.convergence(history)
     errors = [
-        (progress.moments.standard_errors * widening(progress.moments.count))[:-1, :-1]
+        (progress.moments.sampling_se * widening(progress.moments.count))[:-1, :-1]
         for progress in history
     ]
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [p.tasks for p in history])
@@ -172,7 +166,7 @@ def test_rounds_of_sweeps_whose_error_is_not_known_yet_are_left_out():
     X, seen = normal(30, 8), []
     valuer = KNNValuer(
         2,
-        sampler=LeverageSubsets(40),
+        sampler=LeverageSampler(40),
         n_passes=4,
         random_state=0,
         runtime=Runtime(on_round=seen.append),

@@ -10,10 +10,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from cellworth import KNNValuer, Owners, RandomValuer, plots
+from cellworth import KNNValuer, Owners, plots
 from cellworth.plots import heatmap_plot
 from cellworth.plots.heatmap_plot import SEVERAL, Grid, borders, largest_rectangles
 from cellworth.plots.style import ZERO, diverging
+from cellworth.valuers import RandomValuer
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
 TO = "\N{EN DASH}"

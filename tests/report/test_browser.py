@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, Owners, repair_cells, report
-from cellworth.report.formatting import visible
+from cellworth import KNNValuer, Owners, report
+from cellworth.diagnostics import repair_cells
+from cellworth.report.page import visible
 from report_tables import DATA, census, flowers, hostile, quirks
 
 pytestmark = pytest.mark.browser
@@ -468,14 +469,14 @@ def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):
 def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
     page = open_page(files / "twins.html")
     page.select_option("#row-order", "table")
-    places = page.evaluate("PAGE.listed.worst.map((line) => [line.place, line.column])")
+    positions = page.evaluate("PAGE.listed.worst.map((line) => [line.place, line.column])")
     page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
     marked = page.eval_on_selector_all("#worst select.mark", "all => all.map((s) => s.value)")
-    assert marked == ["wrong"] + [""] * (len(places) - 1)
-    twin = next(i for i, (_, column) in enumerate(places) if i and column == places[0][1])
+    assert marked == ["wrong"] + [""] * (len(positions) - 1)
+    twin = next(i for i, (_, column) in enumerate(positions) if i and column == positions[0][1])
     page.click("text=Show all")
     page.click(f"#worst tbody tr:nth-child({twin + 1}) .find")
-    assert page.evaluate("map.cells.places[map.rows[map.cursor.y]]") == places[twin][0]
+    assert page.evaluate("map.cells.places[map.rows[map.cursor.y]]") == positions[twin][0]
     page.keyboard.press("3")
     assert page.inner_text("#marks-count") == "2 cells marked: 1 wrong, 1 right."
     page.reload()

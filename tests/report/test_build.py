@@ -12,18 +12,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import (
-    KNNValuer,
-    Owners,
-    Policy,
-    TableGame,
-    report,
-    split_revenue,
-    suspect_cells,
-    value_game,
-)
-from cellworth.certainty import WIDTH_95
+from cellworth import KNNValuer, Owners, report, suspect_cells, value_game
+from cellworth.games import TableGame
+from cellworth.payouts import Policy, split_revenue
 from cellworth.report import heatmap_data
+from cellworth.sampling.moments import WIDTH_95
 from report_tables import flowers, hostile, quirks
 
 
@@ -42,7 +35,7 @@ def test_a_summary_is_plain_data(summary):
 
 def test_figures_are_those_of_the_valuation(summary):
     valuation, figures = flowers()[0], summary["figures"]
-    errors = np.hypot(valuation.standard_errors, valuation.validation_errors)
+    errors = np.hypot(valuation.sampling_se, valuation.validation_se)
     assert figures["total"] == valuation.total
     assert figures["score"] == pytest.approx(valuation.expected_total + valuation.unearned)
     assert figures["harmful_share"] == np.mean(valuation.values + WIDTH_95 * errors < 0)

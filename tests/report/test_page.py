@@ -10,8 +10,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cellworth import Policy, load, report, split_revenue
-from cellworth.report.formatting import Unit, isolated_parts, moment, number, percentage, visible
+from cellworth import load, report
+from cellworth.payouts import Policy, split_revenue
+from cellworth.report.page import Unit, isolated_parts, moment, number, percentage, visible
 from report_tables import HOSTILE, flowers, hostile
 
 TAGS = set(
@@ -205,11 +206,15 @@ def valuation_of(values, errors):
     """An estimate with these values and errors."""
     from dataclasses import replace
 
-    from cellworth import AfterTasks, Blocks, TableGame, value_game
-    from cellworth.moments import Moments, with_margins
+    from cellworth import value_game
+    from cellworth.data import Blocks
+    from cellworth.games import TableGame
+    from cellworth.runtime import MaxTasks
+    from cellworth.sampling import Moments
+    from cellworth.sampling.moments import with_margins
 
     game = TableGame(np.arange(16.0).reshape(4, 4))
-    known = value_game(game, (2, 2), stop=AfterTasks(64), random_state=0)
+    known = value_game(game, (2, 2), stop=MaxTasks(64), random_state=0)
     rows, columns = values.shape
     blocks = Blocks.cut(np.arange(rows), [f"x{j}" for j in range(columns)])
     count = np.full((rows + 1, columns + 1), 20)

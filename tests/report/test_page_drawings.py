@@ -5,9 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from cellworth import AfterTasks, Runtime, TableGame, report, value_game
+from cellworth import Runtime, report, value_game
+from cellworth.games import TableGame
 from cellworth.report import page
 from cellworth.report.page import column_bars, error_curve, score_bar
+from cellworth.runtime import MaxTasks
 
 
 def test_bars_share_a_scale_that_holds_zero_and_all_whiskers():
@@ -46,7 +48,7 @@ def test_a_run_with_rounds_shows_how_it_converged():
     valuation = value_game(
         TableGame(np.random.default_rng(0).normal(size=(8, 8))),
         (3, 3),
-        stop=AfterTasks(256),
+        stop=MaxTasks(256),
         random_state=0,
         runtime=Runtime(on_round=lambda progress: rounds.append(report.round_line(progress))),
     )

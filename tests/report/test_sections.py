@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from cellworth import AfterTasks, Progress, Runtime, TableGame, report, value_game
+from cellworth import Runtime, report, value_game
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks, Progress
 
 GAME = TableGame(np.random.default_rng(3).normal(size=(8, 8)))
 
@@ -13,7 +15,7 @@ GAME = TableGame(np.random.default_rng(3).normal(size=(8, 8)))
 @pytest.fixture(scope="module")
 def run():
     history = []
-    stop = AfterTasks(64)
+    stop = MaxTasks(64)
     valuation = value_game(
         GAME, (3, 3), stop=stop, random_state=0, runtime=Runtime(on_round=history.append)
     )
@@ -23,7 +25,7 @@ def run():
 def test_a_line_says_what_the_valuation_says_in_the_end(run):
     valuation, history = run
     line = report.round_line(history[-1])
-    squares = history[-1].moments.standard_errors[:-1, :-1] ** 2
+    squares = history[-1].moments.sampling_se[:-1, :-1] ** 2
     assert line["tasks"] == 64
     assert line["error"] == pytest.approx(np.sqrt(squares.mean()))
     assert line["total"] == pytest.approx(valuation.total)

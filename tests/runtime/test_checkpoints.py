@@ -16,20 +16,11 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 import cellworth
-from cellworth import (
-    AfterTasks,
-    Banzhaf,
-    KNNValuer,
-    LeverageSubsets,
-    MonteCarloValuer,
-    Permutations,
-    PlainGrids,
-    Runtime,
-    Serial,
-    TableGame,
-    provenance,
-    value_game,
-)
+from cellworth import KNNValuer, MonteCarloValuer, Runtime, value_game
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks, Serial
+from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler, PlainPermutations
+from cellworth.valuation import provenance
 
 CACHE = "utilities.sqlite"
 
@@ -44,13 +35,13 @@ GROUPS = {"row_groups": np.arange(40) // 14, "column_groups": [0, 0, 1, 2]}
 
 def neighbours(folder, fit=GOOD, partition=None, **settings):
     asked = {
-        "n_neighbors": 3, "sampler": Permutations(2), "n_passes": 15, "random_state": 5,
+        "n_neighbors": 3, "sampler": PermutationSampler(2), "n_passes": 15, "random_state": 5,
     }  # fmt: skip
     return KNNValuer(**(asked | settings), runtime=Runtime(Serial(), folder, partition)).fit(**fit)
 
 
 def monte_carlo(folder, fit=GOOD, partition=None, **settings):
-    asked = {"stop": AfterTasks(6), "random_state": 5, "cv": 2}
+    asked = {"stop": MaxTasks(6), "random_state": 5, "cv": 2}
     model = settings.pop("model", None) or GaussianNB()
     runtime = Runtime(Serial(), folder, partition)
     return MonteCarloValuer(model, **(asked | settings), runtime=runtime).fit(**(fit | GROUPS))
@@ -58,8 +49,8 @@ def monte_carlo(folder, fit=GOOD, partition=None, **settings):
 
 # How to fit, and what stops it half-way.
 RUNS = {
-    "knn": (neighbours, {"stop": AfterTasks(7)}),
-    "monte carlo": (monte_carlo, {"stop": AfterTasks(2)}),
+    "knn": (neighbours, {"stop": MaxTasks(7)}),
+    "monte carlo": (monte_carlo, {"stop": MaxTasks(2)}),
 }
 
 
@@ -376,8 +367,8 @@ OTHERS = {
 }
 OTHERS_OF_ONE = {
     ("knn", "number of neighbours"): {"n_neighbors": 4},
-    ("knn", "design"): {"sampler": Permutations(3)},
-    ("knn", "kind of design"): {"sampler": LeverageSubsets(8)},
+    ("knn", "design"): {"sampler": PermutationSampler(3)},
+    ("knn", "kind of design"): {"sampler": LeverageSampler(8)},
     ("knn", "kind of column"): {"kinds": {"d": "categorical"}},
     ("knn", "column of text"): {"fit": GOOD | {"X": X.astype({"d": str})}},
     ("knn", "column of categories"): {"fit": GOOD | {"X": X.astype({"d": "category"})}},
@@ -385,7 +376,7 @@ OTHERS_OF_ONE = {
     ("knn", "playing labels"): {"value_labels": True},
     ("monte carlo", "parameter of the model"): {"model": GaussianNB(var_smoothing=1e-3)},
     ("monte carlo", "model"): {"model": Mended()},
-    ("monte carlo", "design"): {"estimator": PlainGrids()},
+    ("monte carlo", "design"): {"estimator": PlainPermutations()},
     ("monte carlo", "scoring"): {"scoring": "neg_log_loss"},
     ("monte carlo", "policy"): {"empty": "zero"},
     ("monte carlo", "repeats"): {"n_repeats": 2},
@@ -448,7 +439,7 @@ def test_another_release_of_the_same_algorithm_goes_on(halfway, monkeypatch):
 def play(folder, n_tasks):
     """Values of a small game, without kernels."""
     game = TableGame(np.arange(64.0).reshape(8, 8) ** 0.5)
-    run = {"stop": AfterTasks(n_tasks), "random_state": 0}
+    run = {"stop": MaxTasks(n_tasks), "random_state": 0}
     return value_game(game, runtime=Runtime(Serial(), folder), **run)
 
 
@@ -459,11 +450,13 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 
 import cellworth
-from cellworth import AfterTasks, Runtime, Serial, TableGame, value_game
+from cellworth.runtime import MaxTasks, Serial
+from cellworth import Runtime, value_game
+from cellworth.games import TableGame
 
 assert cellworth.__doc__.startswith("Reworded")
 game = TableGame(np.arange(64.0).reshape(8, 8) ** 0.5)
-run = {"stop": AfterTasks(5), "random_state": 0}
+run = {"stop": MaxTasks(5), "random_state": 0}
 found = value_game(game, runtime=Runtime(Serial(), sys.argv[2]), **run)
 print(found.values.tobytes().hex())
 """
@@ -486,10 +479,10 @@ def test_a_run_goes_on_after_docstrings_have_changed(tmp_path):
 
 
 def test_a_model_of_the_same_name_and_other_code_is_not_let_in(tmp_path):
-    monte_carlo(tmp_path, model=Mended(), stop=AfterTasks(3))
-    monte_carlo(tmp_path, model=Mended(), stop=AfterTasks(4))
+    monte_carlo(tmp_path, model=Mended(), stop=MaxTasks(3))
+    monte_carlo(tmp_path, model=Mended(), stop=MaxTasks(4))
     with pytest.raises(ValueError, match="holds another run: its code is") as error:
-        monte_carlo(tmp_path, model=same_name_other_code(), stop=AfterTasks(5))
+        monte_carlo(tmp_path, model=same_name_other_code(), stop=MaxTasks(5))
     the_sentence(error)
 
 
@@ -551,8 +544,8 @@ def test_changed_bytes_in_the_cache_are_told_or_harmless(tmp_path, seed):
     (tmp_path / "state.npz").unlink()
     path = tmp_path / CACHE
     content = bytearray(path.read_bytes())
-    for place in np.random.default_rng(seed).integers(len(content), size=20):
-        content[place] ^= 0x08
+    for position in np.random.default_rng(seed).integers(len(content), size=20):
+        content[position] ^= 0x08
     path.write_bytes(content)
     try:
         valuation = monte_carlo(tmp_path).valuation_

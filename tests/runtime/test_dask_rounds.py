@@ -11,8 +11,7 @@ import pytest
 
 import survivor
 import toy_shards
-from cellworth import Dask, Serial, Threads
-from cellworth.runtime import dask_executor, rounds, shard_algorithm
+from cellworth.runtime import Dask, Serial, Threads, dask_executor, rounds, shard_algorithm
 from cellworth.runtime.shard_algorithm import ShardCache
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
@@ -253,8 +252,8 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path)
         assert driver.process.wait() == -signal.SIGKILL, driver.errors()
         assert not still_there(family, SECONDS_TO_LEAVE)
     toy = Toy(N_SHARDS, log=str(log.path))
-    with survivor.executor(then, 2) as place:
-        _, got = toy_shards.run(toy, N_ROUNDS, place, tmp_path, tmp_path / "checkpoint")
+    with survivor.executor(then, 2) as position:
+        _, got = toy_shards.run(toy, N_ROUNDS, position, tmp_path, tmp_path / "checkpoint")
     assert np.array_equal(got, truth(N_ROUNDS))
     # At most what was in flight is settled again: one shard for each worker.
     assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2

@@ -7,20 +7,21 @@ import time
 import numpy as np
 import pytest
 
-from cellworth.moments import Contribution, Moments, Tally, with_margins
-from cellworth.packing import packed
+from cellworth.data.io import packed
 from cellworth.runtime import (
-    AfterSeconds,
-    AfterTasks,
-    MemoryJournal,
+    MaxSeconds,
+    MaxTasks,
+    MemoryCheckpoint,
     RunState,
     Serial,
-    StandardErrorBelow,
+    TargetStandardError,
     TaskPlanner,
     Threads,
     engine,
     run,
 )
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Contribution, Tally, with_margins
 
 
 def noise(task):
@@ -43,7 +44,7 @@ def start(stop, contribution=noise, executor=None, checkpoint=None, **settings):
 
 @pytest.mark.parametrize("n_tasks", [1, 7, 8, 9, 16, 30])
 def test_a_limit_of_tasks_is_met_exactly(n_tasks):
-    outcome = start(AfterTasks(n_tasks))
+    outcome = start(MaxTasks(n_tasks))
     assert outcome.tasks == n_tasks == outcome.contribution.tally.utilities
     assert not outcome.interrupted
 
@@ -52,14 +53,14 @@ def test_contributions_are_folded_in_the_order_of_tasks():
     folded = noise(0)
     for task in range(1, 20):
         folded = folded.merge(noise(task))
-    outcome = start(AfterTasks(20), executor=Threads(2))
+    outcome = start(MaxTasks(20), executor=Threads(2))
     assert outcome.contribution.moments.mean.tobytes() == folded.moments.mean.tobytes()
 
 
 def test_statistical_rules_are_asked_at_the_end_of_rounds():
-    outcome = start(StandardErrorBelow(0.2))
+    outcome = start(TargetStandardError(0.2))
     assert outcome.tasks % 8 == 0
-    errors = outcome.contribution.moments.standard_errors[:-1, :-1]
+    errors = outcome.contribution.moments.sampling_se[:-1, :-1]
     assert errors.max() <= 0.2
 
 
@@ -68,7 +69,7 @@ def test_a_deadline_holds_within_a_round():
         time.sleep(0.02)
         return noise(task)
 
-    outcome = start(AfterSeconds(0.05), slow)
+    outcome = start(MaxSeconds(0.05), slow)
     assert 1 <= outcome.tasks < 8
     assert not outcome.interrupted
 
@@ -82,7 +83,7 @@ def test_a_stopped_run_starts_no_further_task(executor):
         time.sleep(0.05)
         return noise(task)
 
-    start(AfterSeconds(0.01), slow, executor)
+    start(MaxSeconds(0.01), slow, executor)
     settled = len(begun)
     time.sleep(0.3)
     assert len(begun) == settled
@@ -95,35 +96,35 @@ def test_the_checkpoint_is_written_after_every_round_and_at_the_end(n_tasks, ent
     monkeypatch.setattr(engine, "_SHARE_OF_TIME", math.inf)
     written = []
 
-    class CheckpointWriter(MemoryJournal):
+    class CheckpointWriter(MemoryCheckpoint):
         def write(self, state):
             super().write(state)
             written.append(state.tasks)
 
-    start(AfterTasks(n_tasks), checkpoint=CheckpointWriter())
+    start(MaxTasks(n_tasks), checkpoint=CheckpointWriter())
     assert written == entries
 
 
 def test_a_resumed_run_starts_at_the_first_missing_task():
-    checkpoint = MemoryJournal()
-    start(AfterTasks(11), checkpoint=checkpoint)
+    checkpoint = MemoryCheckpoint()
+    start(MaxTasks(11), checkpoint=checkpoint)
     begun = []
 
     def watched(task):
         begun.append(task)
         return noise(task)
 
-    outcome = start(AfterTasks(20), watched, checkpoint=checkpoint)
+    outcome = start(MaxTasks(20), watched, checkpoint=checkpoint)
     assert begun == list(range(11, 20))
     assert outcome.tasks == 20
 
 
 @pytest.mark.parametrize("cut", [1, 8, 11, 12, 23])
 def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut):
-    whole = start(StandardErrorBelow(0.2))
-    checkpoint = MemoryJournal()
-    start(AfterTasks(cut), checkpoint=checkpoint)
-    assert start(StandardErrorBelow(0.2), checkpoint=checkpoint).tasks == whole.tasks > 23
+    whole = start(TargetStandardError(0.2))
+    checkpoint = MemoryCheckpoint()
+    start(MaxTasks(cut), checkpoint=checkpoint)
+    assert start(TargetStandardError(0.2), checkpoint=checkpoint).tasks == whole.tasks > 23
 
 
 @pytest.mark.parametrize("executor", [Serial(), Threads(4)], ids=repr)
@@ -131,41 +132,41 @@ def test_a_task_beyond_the_stop_may_fail(executor):
     def fails_later(task):
         return noise(task) if task < 40 else 1 / 0
 
-    whole = start(StandardErrorBelow(0.2), noise)
+    whole = start(TargetStandardError(0.2), noise)
     assert whole.tasks == 40
-    assert start(StandardErrorBelow(0.2), fails_later, executor).tasks == whole.tasks
+    assert start(TargetStandardError(0.2), fails_later, executor).tasks == whole.tasks
 
 
 def test_what_was_done_before_an_error_is_not_lost():
     def broken_later(task):
         return noise(task) if task < 11 else 1 / 0
 
-    checkpoint = MemoryJournal()
+    checkpoint = MemoryCheckpoint()
     with pytest.raises(ZeroDivisionError):
-        start(AfterTasks(20), broken_later, checkpoint=checkpoint)
+        start(MaxTasks(20), broken_later, checkpoint=checkpoint)
     assert checkpoint.read().tasks == 11
 
 
 def test_time_of_earlier_sessions_counts_in_the_outcome_only():
-    checkpoint = MemoryJournal()
+    checkpoint = MemoryCheckpoint()
     checkpoint.write(RunState(3, 1000.0, packed(noise(0))))
-    outcome = start(AfterTasks(5) | AfterSeconds(500), checkpoint=checkpoint)
+    outcome = start(MaxTasks(5) | MaxSeconds(500), checkpoint=checkpoint)
     assert outcome.tasks == 5
     assert 1000.0 < outcome.seconds < 1100.0
 
 
 def test_a_run_that_is_long_enough_already_does_nothing():
-    checkpoint = MemoryJournal()
-    start(AfterTasks(9), checkpoint=checkpoint)
-    outcome = start(AfterTasks(9), lambda task: 1 / 0, checkpoint=checkpoint)
+    checkpoint = MemoryCheckpoint()
+    start(MaxTasks(9), checkpoint=checkpoint)
+    outcome = start(MaxTasks(9), lambda task: 1 / 0, checkpoint=checkpoint)
     assert outcome.tasks == 9
 
 
 def test_a_checkpoint_of_another_run_is_refused():
-    checkpoint = MemoryJournal()
+    checkpoint = MemoryCheckpoint()
     checkpoint.open({"name": "another run"})
     with pytest.raises(ValueError, match=r"its name is 'another run', but here it is 'this run'"):
-        start(AfterTasks(5), checkpoint=checkpoint)
+        start(MaxTasks(5), checkpoint=checkpoint)
 
 
 def test_an_error_in_a_task_comes_through():
@@ -173,11 +174,11 @@ def test_an_error_in_a_task_comes_through():
         raise ZeroDivisionError("task 0 is broken")
 
     with pytest.raises(ZeroDivisionError, match="task 0 is broken"):
-        start(AfterTasks(3), broken)
+        start(MaxTasks(3), broken)
 
 
 def test_a_short_run_shows_no_bar(capsys):
-    start(AfterTasks(3), show_progress=True)
+    start(MaxTasks(3), show_progress=True)
     assert capsys.readouterr().err == ""
 
 
@@ -186,7 +187,7 @@ def test_a_longer_run_shows_the_time_left_and_the_errors(capsys):
         time.sleep(0.2)
         return noise(task)
 
-    start(AfterTasks(14), slow, show_progress=True, title="values")
+    start(MaxTasks(14), slow, show_progress=True, title="values")
     shown = capsys.readouterr().err
     assert "values:" in shown
     assert "left" in shown
@@ -197,7 +198,7 @@ def test_a_longer_run_shows_the_time_left_and_the_errors(capsys):
 
 def test_rounds_are_told_to_those_who_ask():
     seen = []
-    start(AfterTasks(20), on_round=seen.append)
+    start(MaxTasks(20), on_round=seen.append)
     assert [progress.tasks for progress in seen] == [8, 16]
     assert 0 < seen[1].largest_standard_error < 1
     with pytest.raises(AttributeError):
@@ -205,21 +206,21 @@ def test_rounds_are_told_to_those_who_ask():
 
 
 def test_an_error_of_a_listener_ends_the_run_with_what_was_done():
-    checkpoint = MemoryJournal()
+    checkpoint = MemoryCheckpoint()
 
     def fail(progress):
         raise ZeroDivisionError("the tracker is down")
 
     with pytest.raises(ZeroDivisionError, match="the tracker is down"):
-        start(AfterTasks(20), on_round=fail, checkpoint=checkpoint)
+        start(MaxTasks(20), on_round=fail, checkpoint=checkpoint)
     assert checkpoint.read().tasks == 8
 
 
 def test_the_log_is_silent_until_somebody_listens(capfd, caplog):
-    start(AfterTasks(8))
+    start(MaxTasks(8))
     assert capfd.readouterr() == ("", "")
     with caplog.at_level("INFO", logger="cellworth"):
-        start(AfterTasks(8), title="values")
+        start(MaxTasks(8), title="values")
     assert "values: 8 tasks" in caplog.text
 
 
@@ -238,7 +239,7 @@ def test_requests_in_flight_are_bounded_while_one_takes_long():
 
     timer = threading.Timer(0.5, let_go)
     timer.start()
-    outcome = start(AfterTasks(200), first_is_slow, Threads(2))
+    outcome = start(MaxTasks(200), first_is_slow, Threads(2))
     timer.join()
     assert outcome.tasks == len(begun) == 200
     # Four may be in flight, and four for each of these may wait for their turn.

@@ -16,9 +16,12 @@ import psutil
 import pytest
 from threadpoolctl import threadpool_info
 
-from cellworth import Dask, Processes, Serial, Threads
 from cellworth.runtime import (
+    Dask,
     Executor,
+    Processes,
+    Serial,
+    Threads,
     choose_process_executor,
     choose_thread_executor,
     dask_executor,
@@ -424,7 +427,7 @@ def test_a_cluster_that_is_gone_is_told_of_in_one_sentence():
 
 LEFT = """
 import os, signal, tempfile, time
-from cellworth import Processes
+from cellworth.runtime import Processes
 from pathlib import Path
 
 with Processes(1).start(lambda task: task, "left") as pool:
@@ -452,7 +455,7 @@ def test_a_killed_process_leaves_no_table_behind(tmp_path):
 
 STARTING = """
 import os, psutil, signal
-from cellworth import Processes
+from cellworth.runtime import Processes
 
 with Processes(2).start(lambda task: task, "left") as pool:
     pool.submit(0, 0)

@@ -8,27 +8,23 @@ import time
 import numpy as np
 import pytest
 
-from cellworth import (
-    AfterSeconds,
-    AfterTasks,
-    AfterUtilities,
-    KNNValuer,
-    Permutations,
-    Runtime,
-    Serial,
-    Threads,
-    value_game,
-)
-from cellworth.moments import Contribution, Moments, Tally, with_margins
-from cellworth.packing import packed, unpacked
+from cellworth import KNNValuer, Runtime, value_game
+from cellworth.data.io import packed, unpacked
 from cellworth.runtime import (
-    DirectoryJournal,
+    DirectoryCheckpoint,
+    MaxSeconds,
+    MaxTasks,
+    MaxUtilities,
     RunState,
+    Serial,
     TaskPlanner,
+    Threads,
     checkpoint,
     run,
     run_partition,
 )
+from cellworth.sampling import Moments, PermutationSampler
+from cellworth.sampling.moments import Contribution, Tally, with_margins
 
 IDENTITY = {"name": "this run"}
 
@@ -56,14 +52,14 @@ SETTINGS = {"executor": Serial(), "identity": IDENTITY}
 
 def start(folder, n_tasks, work=noise, per_round=8):
     return run(
-        work, stop=AfterTasks(n_tasks), checkpoint=folder and DirectoryJournal(folder),
+        work, stop=MaxTasks(n_tasks), checkpoint=folder and DirectoryCheckpoint(folder),
         planner=TaskPlanner(Contribution), tasks_per_round=per_round, **SETTINGS,
     )  # fmt: skip
 
 
 def start_shard(folder, n_tasks, shard=(0, 1), work=noise):
     return run_partition(
-        work, partition=shard, stop=AfterTasks(n_tasks), checkpoint=DirectoryJournal(folder),
+        work, partition=shard, stop=MaxTasks(n_tasks), checkpoint=DirectoryCheckpoint(folder),
         planner=TaskPlanner(Contribution), **SETTINGS,
     )  # fmt: skip
 
@@ -84,7 +80,7 @@ def hasty(monkeypatch):
 
 
 def opened(folder):
-    journal = DirectoryJournal(folder)
+    journal = DirectoryCheckpoint(folder)
     journal.open(IDENTITY)
     return journal
 
@@ -104,8 +100,8 @@ def test_an_interrupted_run_goes_on_where_it_ended(tmp_path, until):
 
 
 def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
-    for place in (2, 0, 1):
-        assert start_shard(tmp_path, 20, (place, 3)) == len(range(place, 20, 3))
+    for position in (2, 0, 1):
+        assert start_shard(tmp_path, 20, (position, 3)) == len(range(position, 20, 3))
     assert len(names(tmp_path, "answers-*")) == 20
     nothing = Watched()
     outcome = start(tmp_path, 20, nothing)
@@ -260,7 +256,7 @@ def neighbours(folder):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     valuer = KNNValuer(
-        sampler=Permutations(1),
+        sampler=PermutationSampler(1),
         n_passes=4,
         random_state=0,
         runtime=Runtime(executor=Serial(), checkpoint=folder),
@@ -270,7 +266,7 @@ def neighbours(folder):
 
 def monte_carlo(folder):
     return value_game(
-        Product(), (9, 8), stop=AfterUtilities(6000), random_state=0,
+        Product(), (9, 8), stop=MaxUtilities(6000), random_state=0,
         runtime=Runtime(executor=Serial(), checkpoint=folder),
     )  # fmt: skip
 
@@ -329,7 +325,7 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
             return answer
 
     outcome = run(
-        None, stop=AfterTasks(30), checkpoint=DirectoryJournal(tmp_path),
+        None, stop=MaxTasks(30), checkpoint=DirectoryCheckpoint(tmp_path),
         planner=Counted(Contribution), tasks_per_round=8, **SETTINGS,
     )  # fmt: skip
     assert outcome.tasks == 30
@@ -346,7 +342,7 @@ def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
             return answer
 
     outcome = run(
-        None, stop=AfterTasks(60), checkpoint=DirectoryJournal(tmp_path),
+        None, stop=MaxTasks(60), checkpoint=DirectoryCheckpoint(tmp_path),
         planner=Pressed(Contribution), tasks_per_round=8, **SETTINGS,
     )  # fmt: skip
     assert outcome.interrupted
@@ -370,7 +366,7 @@ def test_a_signal_that_comes_too_late_for_the_run_is_passed_on():
 
     with pytest.raises(KeyboardInterrupt):
         run(
-            noise, stop=AfterTasks(8), planner=TaskPlanner(Contribution), tasks_per_round=8,
+            noise, stop=MaxTasks(8), planner=TaskPlanner(Contribution), tasks_per_round=8,
             on_round=press, **SETTINGS,
         )  # fmt: skip
 
@@ -383,8 +379,8 @@ def test_a_shard_keeps_a_deadline(tmp_path, executor):
 
     began = time.perf_counter()
     n_done = run_partition(
-        slow, partition=(0, 1), stop=AfterTasks(100) | AfterSeconds(0.4),
-        checkpoint=DirectoryJournal(tmp_path), planner=TaskPlanner(Contribution),
+        slow, partition=(0, 1), stop=MaxTasks(100) | MaxSeconds(0.4),
+        checkpoint=DirectoryCheckpoint(tmp_path), planner=TaskPlanner(Contribution),
         executor=executor, identity=IDENTITY,
     )  # fmt: skip
     assert 1 <= n_done < 40

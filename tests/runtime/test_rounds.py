@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import toy_shards
-from cellworth import Processes, Serial, Threads
-from cellworth.runtime import rounds
+from cellworth.runtime import Processes, Serial, Threads, rounds
 from cellworth.runtime.shard_algorithm import ShardCache, ShardCheckpoint
 from toy_shards import Toy
 

@@ -3,14 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from cellworth.moments import Contribution, Moments, with_margins
-from cellworth.runtime import (
-    AfterSeconds,
-    AfterTasks,
-    Progress,
-    RankingStable,
-    StandardErrorBelow,
-)
+from cellworth.runtime import MaxSeconds, MaxTasks, Progress, StableRanking, TargetStandardError
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Contribution, with_margins
 
 
 def progress(observations, seconds=1.0):
@@ -33,12 +28,12 @@ START = Progress(0, 0.0, None)
 
 def test_tasks_and_seconds_count_linearly():
     half = progress([np.ones((1, 1))] * 5, seconds=3.0)
-    assert AfterTasks(10).share_done(half) == 0.5
-    assert AfterSeconds(6).share_done(half) == 0.5
+    assert MaxTasks(10).share_done(half) == 0.5
+    assert MaxSeconds(6).share_done(half) == 0.5
 
 
 @pytest.mark.parametrize(
-    "rule", [AfterTasks(3), AfterSeconds(3), StandardErrorBelow(1), RankingStable()], ids=repr
+    "rule", [MaxTasks(3), MaxSeconds(3), TargetStandardError(1), StableRanking()], ids=repr
 )
 def test_nothing_is_done_at_the_start(rule):
     assert rule.share_done(START) == 0
@@ -46,59 +41,59 @@ def test_nothing_is_done_at_the_start(rule):
 
 def test_any_of_two_rules_is_the_one_further_on():
     state = progress([np.ones((1, 1))] * 5, seconds=8.0)
-    either, both = AfterTasks(10) | AfterSeconds(10), AfterTasks(10) & AfterSeconds(10)
+    either, both = MaxTasks(10) | MaxSeconds(10), MaxTasks(10) & MaxSeconds(10)
     assert either.share_done(state) == 0.8
     assert both.share_done(state) == 0.5
 
 
 def test_limits_hold_for_any_and_are_lifted_for_all():
-    either, both = AfterTasks(10) | AfterSeconds(5), AfterTasks(10) & AfterSeconds(5)
+    either, both = MaxTasks(10) | MaxSeconds(5), MaxTasks(10) & MaxSeconds(5)
     assert (either.most_tasks, either.most_seconds) == (10, 5)
     assert (both.most_tasks, both.most_seconds) == (math.inf, math.inf)
-    assert (AfterTasks(3) & AfterTasks(5)).most_tasks == 5
+    assert (MaxTasks(3) & MaxTasks(5)).most_tasks == 5
 
 
 def test_rules_join_only_with_rules():
     with pytest.raises(TypeError):
-        AfterTasks(3) | 5
+        MaxTasks(3) | 5
     with pytest.raises(TypeError):
-        AfterTasks(3) & 5
+        MaxTasks(3) & 5
 
 
 def test_joined_rules_read_as_they_are_written():
-    assert repr(AfterTasks(3) & AfterSeconds(5) | AfterTasks(9)) == (
-        "(AfterTasks(n_tasks=3)) & (AfterSeconds(n_seconds=5)) | AfterTasks(n_tasks=9)"
+    assert repr(MaxTasks(3) & MaxSeconds(5) | MaxTasks(9)) == (
+        "(MaxTasks(n_tasks=3)) & (MaxSeconds(n_seconds=5)) | MaxTasks(n_tasks=9)"
     )
 
 
 def test_errors_are_done_when_the_largest_is_small_enough():
     state = noisy(100, spread=1.0)
     largest = state.largest_standard_error
-    assert StandardErrorBelow(largest * 1.01).share_done(state) >= 1
-    assert StandardErrorBelow(largest / 2).share_done(state) == pytest.approx(0.25)
+    assert TargetStandardError(largest * 1.01).share_done(state) >= 1
+    assert TargetStandardError(largest / 2).share_done(state) == pytest.approx(0.25)
 
 
 def test_a_few_lucky_tasks_do_not_end_a_run():
     same = progress([np.ones((2, 2))] * 9)
     assert same.largest_standard_error == 0
-    assert StandardErrorBelow(0.1).share_done(same) < 1
-    assert RankingStable().share_done(same) < 1
+    assert TargetStandardError(0.1).share_done(same) < 1
+    assert StableRanking().share_done(same) < 1
     enough = progress([np.ones((2, 2))] * 10)
-    assert StandardErrorBelow(0.1).share_done(enough) >= 1
-    assert RankingStable().share_done(enough) >= 1
+    assert TargetStandardError(0.1).share_done(enough) >= 1
+    assert StableRanking().share_done(enough) >= 1
 
 
 def test_an_unvisited_block_is_never_good_enough():
     state = progress([[[1.0, np.nan]]] * 50)
     assert state.largest_standard_error == math.inf
-    assert StandardErrorBelow(10).share_done(state) == 0
-    assert RankingStable().share_done(state) == 0
+    assert TargetStandardError(10).share_done(state) == 0
+    assert StableRanking().share_done(state) == 0
 
 
 def test_pure_noise_has_no_stable_ranking_however_long_the_run():
     rng = np.random.default_rng(1)
     state = progress([rng.normal(size=(5, 5)) for _ in range(2000)])
-    assert RankingStable(0.8).share_done(state) < 1
+    assert StableRanking(0.8).share_done(state) < 1
 
 
 @pytest.mark.parametrize("n_tasks", [20, 80, 320])
@@ -108,6 +103,6 @@ def test_the_promised_correlation_is_that_of_a_second_run(n_tasks):
     found = np.mean([np.corrcoef(runs[k], runs[k + 1])[0, 1] for k in range(0, 60, 2)])
     promised = []
     for seed in range(60):
-        share = RankingStable(0.5).share_done(noisy(n_tasks, spread, seed))
+        share = StableRanking(0.5).share_done(noisy(n_tasks, spread, seed))
         promised.append(1 - 0.5 / share)
     assert np.mean(promised) == pytest.approx(found, abs=0.12)

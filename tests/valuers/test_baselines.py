@@ -4,18 +4,12 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import (
-    Blocks,
-    ExactValuer,
-    LeaveOneOut,
-    LeaveOneOutValuer,
-    MemoryJournal,
-    RandomValuer,
-    Runtime,
-    TableGame,
-    load,
-    value_game,
-)
+from cellworth import ExactValuer, LeaveOneOutValuer, Runtime, load, value_game
+from cellworth.data import Blocks
+from cellworth.games import TableGame
+from cellworth.runtime import MemoryCheckpoint
+from cellworth.sampling import LeaveOneOut
+from cellworth.valuers import RandomValuer
 from cellworth.valuers.baselines import leave_one_out_valuation
 from cellworth.valuers.settings import Settings
 
@@ -40,7 +34,7 @@ def test_leave_one_out_values_of_a_game_equal_the_definition(shape):
     np.testing.assert_allclose(valuation.rows().values, truth.rows().values, rtol=0, atol=1e-12)
     assert valuation.total == pytest.approx(truth.total, abs=1e-12)
     assert valuation.status == "exact"
-    assert not valuation.standard_errors.any()
+    assert not valuation.sampling_se.any()
 
 
 @pytest.mark.parametrize("empty", ["prior", "zero"])
@@ -78,7 +72,7 @@ class BrokenOff(TableGame):
 
 def test_a_run_that_is_broken_off_keeps_the_rows_it_has_left_out_and_goes_on():
     table = np.random.default_rng(0).normal(size=(16, 8))
-    truth, journal = leave_one_out(TableGame(table)).values, MemoryJournal()
+    truth, journal = leave_one_out(TableGame(table)).values, MemoryCheckpoint()
     game = BrokenOff(table)
     corners, task = 4, 3 + 1
     BrokenOff.left = corners + 3 * task + 1
@@ -123,7 +117,7 @@ def test_random_values_have_names_groups_sums_and_no_errors(tmp_path):
     assert valuation.shape == (3, 4)
     assert valuation.column_labels.tolist() == list("abcd")
     np.testing.assert_allclose(valuation.rows().values, valuation.values.sum(axis=1))
-    assert np.isnan(valuation.standard_errors).all()
+    assert np.isnan(valuation.sampling_se).all()
     assert np.isnan(valuation.efficiency_residual)
     text = repr(valuation)
     assert "expected" not in text

@@ -3,7 +3,9 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import ExactValuer, ModelGame, Shapley, TableGame, value_game
+from cellworth import ExactValuer, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.sampling import Shapley
 from cellworth.valuers import Plan
 from enumeration import block_values
 

@@ -6,7 +6,8 @@ from sklearn.datasets import load_iris
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import AfterTasks, ExactValuer, MonteCarloValuer, load
+from cellworth import ExactValuer, MonteCarloValuer, load
+from cellworth.runtime import MaxTasks
 
 X, Y = load_iris(return_X_y=True)
 GROUPS = {"row_groups": np.arange(150) % 4, "column_groups": ["sepal", "sepal", "petal", "petal"]}
@@ -14,7 +15,7 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, **GROUPS}
 
 
 def valuer(**settings):
-    return MonteCarloValuer(GaussianNB(), stop=AfterTasks(60), random_state=0, **settings)
+    return MonteCarloValuer(GaussianNB(), stop=MaxTasks(60), random_state=0, **settings)
 
 
 @pytest.mark.slow
@@ -26,17 +27,17 @@ def test_estimates_agree_with_exact_values_within_their_errors():
 
 
 def test_a_drawn_seed_is_recorded_and_repeats_the_run():
-    first = MonteCarloValuer(GaussianNB(), stop=AfterTasks(3)).fit(**DATA).valuation_
+    first = MonteCarloValuer(GaussianNB(), stop=MaxTasks(3)).fit(**DATA).valuation_
     seed = first.provenance.seed
-    again = MonteCarloValuer(GaussianNB(), stop=AfterTasks(3), random_state=seed).fit(**DATA)
+    again = MonteCarloValuer(GaussianNB(), stop=MaxTasks(3), random_state=seed).fit(**DATA)
     np.testing.assert_array_equal(again.values_, first.values)
 
 
 def test_a_random_state_object_gives_a_seed():
     runs = [
-        MonteCarloValuer(
-            GaussianNB(), stop=AfterTasks(2), random_state=np.random.RandomState(1)
-        ).fit(**DATA)
+        MonteCarloValuer(GaussianNB(), stop=MaxTasks(2), random_state=np.random.RandomState(1)).fit(
+            **DATA
+        )
         for _ in range(2)
     ]
     np.testing.assert_array_equal(runs[0].values_, runs[1].values_)
@@ -66,7 +67,7 @@ def test_provenance_tells_what_was_run(tmp_path):
     assert provenance.question["model"] == "sklearn.naive_bayes.GaussianNB"
     assert provenance.question["model_parameters"]["var_smoothing"] == "1e-09"
     assert len(provenance.question["data_sha256"]["X"]) == 64
-    assert provenance.method["stop"] == "AfterTasks(n_tasks=60)"
+    assert provenance.method["stop"] == "MaxTasks(n_tasks=60)"
     assert provenance.seconds > 0
     valuation.save(tmp_path)
     assert load(tmp_path).provenance == provenance
@@ -83,7 +84,7 @@ def test_provenance_sees_any_change_of_the_data(part):
 
 def test_row_ids_and_names_reach_the_result():
     table = pd.DataFrame(X[:6], columns=["a", "b", "c", "d"], index=list("uvwxyz"))
-    fitted = MonteCarloValuer(DecisionTreeClassifier(), stop=AfterTasks(2)).fit(
+    fitted = MonteCarloValuer(DecisionTreeClassifier(), stop=MaxTasks(2)).fit(
         table, [0, 1, 0, 1, 0, 1], X_val=table, y_val=[0, 1, 0, 1, 0, 1]
     )
     assert fitted.valuation_.row_labels.tolist() == list("uvwxyz")
@@ -96,4 +97,4 @@ def test_row_ids_and_names_reach_the_result():
 def test_a_valuer_can_be_cloned():
     copy = clone(valuer(empty="zero"))
     assert copy.empty == "zero"
-    assert copy.stop == AfterTasks(60)
+    assert copy.stop == MaxTasks(60)

@@ -15,9 +15,9 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import altered_cells
 from cellworth import OutOfBagValuer, load
-from cellworth.certainty import widening
-from cellworth.problem import Problem
-from cellworth.valuers.bags import Bags, ClassDistances, Contrast, crossed_moments
+from cellworth.data.problem import Problem
+from cellworth.sampling.moments import widening
+from cellworth.valuers.out_of_bag import Bags, ClassDistances, Contrast, crossed_moments
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -120,7 +120,7 @@ def test_values_and_errors_equal_the_formula(name, settings):
     scale = np.nanmax(np.abs(truth))
     np.testing.assert_allclose(ours.values, truth, rtol=0, atol=1e-12 * scale)
     told = errors * widening(ours.counts)
-    np.testing.assert_allclose(ours.standard_errors, told, rtol=0, atol=1e-9 * scale)
+    np.testing.assert_allclose(ours.sampling_se, told, rtol=0, atol=1e-9 * scale)
 
 
 def test_units_of_a_numeric_target_do_not_matter():
@@ -269,7 +269,7 @@ def test_a_contrast_that_only_one_side_saw_is_not_known():
     scores, used = np.array([[1.0], [3.0]]), np.array([[True, True], [True, False]])
     seen = Contrast(crossed_moments(scores, used), crossed_moments(scores, ~used)).moments
     np.testing.assert_array_equal(seen.values[0, :-1], [np.nan, -2.0])
-    assert np.isnan(seen.standard_errors).all()
+    assert np.isnan(seen.sampling_se).all()
 
 
 def test_a_cell_that_no_tree_saw_is_nan():
@@ -299,7 +299,7 @@ def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
     other = OutOfBagValuer(n_trees=60, random_state=4).fit(WINE, CULTIVAR)
     merged = loaded.merge(other.valuation_)
     np.testing.assert_array_equal(merged.counts, one.counts + other.valuation_.counts)
-    assert merged.standard_errors.mean() < one.standard_errors.mean()
+    assert merged.sampling_se.mean() < one.sampling_se.mean()
 
 
 def test_other_settings_are_another_question():
@@ -314,7 +314,7 @@ def test_other_settings_are_another_question():
 def test_sums_of_rows_are_sums_of_values_without_errors():
     valuation = valued(WINE, CULTIVAR)
     np.testing.assert_allclose(valuation.rows().values, valuation.values.sum(axis=1))
-    assert np.isnan(valuation.rows().standard_errors).all()
+    assert np.isnan(valuation.rows().sampling_se).all()
 
 
 def test_a_block_of_rows_is_worth_the_mean_of_those_out_of_the_bag():

@@ -1,22 +1,24 @@
-"""How all commands fail, warn and are interrupted: one sentence and an exit code."""
+"""The command-line program: errors, exit codes, options and output that all commands share."""
 
 from __future__ import annotations
 
+import functools
+import json
+import math
 import os
+import re
+import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cellworth.text import visible_text
-
 CHECK_FAILED, WRONG_INPUT, INTERRUPTED, INTERNAL_ERROR, KILLED, CLOSED_PIPE = 1, 2, 3, 70, 130, 141
-
 EXIT_CODES = """\b
 Exit codes:
   0    success
@@ -26,10 +28,167 @@ Exit codes:
   70   internal error (please report); --debug shows the traceback
   130  interrupted by Ctrl-C, with nothing to resume
   141  output pipe closed by the reader"""
-
 # Errors that the library raises for wrong input, files and packages that are not installed.
 _MISTAKES = (
     ValueError, TypeError, KeyError, OSError, ImportError, NotImplementedError, MemoryError,
+)  # fmt: skip
+VERSION = 1
+_JSON = "cellworth.json"
+_BEGINS_LIKE_A_FORMULA = re.compile(r"\s*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class _LocalPath(click.Path):
+    """A path on this machine, whether it is read or written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Refuse an address before it becomes the name of a folder."""
+        from cellworth.data.io import address_refused, is_address, local_path
+
+        if is_address(value):
+            self.fail(address_refused(value), param, ctx)
+        super().convert(value, param, ctx)
+        return local_path(value, "path")
+
+
+PATH = _LocalPath(path_type=Path)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def remember_json(context: click.Context, _: click.Parameter, given: bool) -> None:
+    """Keep for this command whether ``--json`` was given."""
+    context.meta[_JSON] = given
+
+
+json_output = click.option(
+    "--json", is_flag=True, expose_value=False, callback=remember_json,
+    help="Print one JSON document.",
+)  # fmt: skip
+quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar and no notes.")
+force = click.option("--force", is_flag=True, help="Replace an existing result.")
+
+
+def joined(*options: Decorator) -> Decorator:
+    """Several options as one decorator; help lists them in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+    return decorate
+
+
+files_moved = joined(
+    click.option("--table", type=PATH, help="New path of the table, if it was moved."),
+    click.option("--val", type=PATH, help="New path of the validation file."),
+)
+table_options = joined(
+    click.option("--target", required=True, metavar="COLUMN", help="Column that holds the labels."),
+    click.option(
+        "--id", "row_id", metavar="COLUMN",
+        help="Column of row ids; without it rows are numbered 0, 1, 2, ...",
+    ),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out."),
+    click.option(
+        "--missing", multiple=True, metavar="TEXT",
+        help="String that marks a missing value in a text file, besides an empty field.",
+    ),
+    click.option(
+        "--categorical", multiple=True, metavar="COLUMN",
+        help="Column of categories written as numbers, such as postcodes (knn); 01 is not 1.",
+    ),
+    click.option("--val", type=PATH, help="File of validation rows, with the same columns."),
+    click.option(
+        "--val-rows", type=click.IntRange(min=1), metavar="N",
+        help="Use N rows of --val, drawn at random: faster, with larger validation errors.",
+    ),
+    click.option(
+        "--cv", type=click.IntRange(min=2),
+        help="Number of cross-validation folds if there is no --val.  [default: 5]",
+    ),
+    click.option("--row-groups", metavar="COLUMN", help="Column of row groups."),
+    click.option(
+        "--column-groups", type=PATH,
+        help='TOML file with one line per group, such as money = ["income", "debt"].',
+    ),
+)  # fmt: skip
+same_model = click.option(
+    "--model", metavar="MODULE:OBJECT",
+    help="Repeat the model if you used your own; its code will be executed.",
+)  # fmt: skip
+method_options = joined(
+    click.option(
+        "--model", default="knn", show_default=True, metavar="knn|MODULE:OBJECT",
+        help="Nearest neighbors, or your own estimator, its class or a function that returns it; "
+        "its code is imported (from the current folder last) and executed.",
+    ),
+    click.option(
+        "-k", "--neighbors", type=click.IntRange(min=1), default=5, show_default=True,
+        help="Number of neighbors (knn).",
+    ),
+    click.option(
+        "--scoring",
+        help="How the table is scored: balanced_neighbor_agreement (knn), or a name of "
+        "scikit-learn, such as balanced_accuracy (models).",
+    ),
+    click.option("--labels", is_flag=True, help="Value the labels as one more column (knn)."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+)  # fmt: skip
+
+
+def duration(text: str) -> float:
+    """Seconds of 90s, 10m or 2h."""
+    found = re.fullmatch(r"(\d+\.?\d*)\s*([smhd])", text.strip())
+    if not found or float(found[1]) == 0:
+        raise click.BadParameter(f"{text!r} is not a duration; give one such as 90s, 10m or 2h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+length_options = joined(
+    click.option(
+        "--sweeps", type=click.IntRange(min=1),
+        help="Passes over all validation rows where columns are sampled (knn).",
+    ),
+    click.option("--budget", type=click.IntRange(min=1), help="Largest number of fits (models)."),
+    click.option("--deadline", type=duration, metavar="TIME", help="Largest time: 90s, 10m, 2h."),
+    click.option(
+        "--error", type=click.FloatRange(min=0, min_open=True),
+        help="Stop when the largest standard error is below this.",
+    ),
+)  # fmt: skip
+executor_options = joined(
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        help="Number of workers on this machine; default: all cores.",
+    ),
+    click.option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler: tcp://host:8786."),
+)
+asked_options = joined(
+    click.argument("table", type=PATH),
+    table_options,
+    method_options,
+    length_options,
+)
+# The defaults of Policy, which takes too long to import for --help.
+policy_options = joined(
+    click.option("--currency", default="EUR", show_default=True),
+    click.option("--unit", default="0.01", show_default=True, help="Smallest amount paid."),
+    click.option(
+        "--negative", type=click.Choice(["floor", "carry", "signed"]), default="floor",
+        show_default=True, help="Owners of negative value get nothing, carry it over, or pay.",
+    ),
+    click.option("--minimum", default="0", show_default=True, help="Least amount for every owner."),
+    click.option("--label-owner", metavar="NAME", help="Who holds the labels."),
+    click.option("--label-share", help="Share for labels that are not valued, such as 0.10."),
+    click.option(
+        "--game", type=click.Choice(["cells", "blocks"]), default="cells", show_default=True,
+        help="Players: single cells or whole blocks.",
+    ),
+    click.option(
+        "--gate", type=click.Choice(["warn", "refuse", "off"]), default="warn", show_default=True,
+        help="What to do if copies or harmful owners are found.",
+    ),
 )  # fmt: skip
 
 
@@ -107,10 +266,10 @@ def _sentence(error: BaseException) -> str:
     """Return the message of an error on one line."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
-        return visible_text(f"{where}{error.strerror}")
+        return _show(f"{where}{error.strerror}")
     # A KeyError would print the repr of its sentence.
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return visible_text(" ".join(str(message).split())) or type(error).__name__
+    return _show(" ".join(str(message).split())) or type(error).__name__
 
 
 @contextmanager
@@ -119,7 +278,7 @@ def _warnings_as_lines() -> Iterator[None]:
     shown: set[str] = set()
 
     def show(message: Any, *_: Any, **__: Any) -> None:
-        line = visible_text(" ".join(str(message).split()))
+        line = _show(" ".join(str(message).split()))
         if line not in shown:
             shown.add(line)
             click.echo(f"Warning: {line}", err=True)
@@ -130,3 +289,103 @@ def _warnings_as_lines() -> Iterator[None]:
             warnings.simplefilter("always", category)
         warnings.showwarning = show
         yield
+
+
+def wants_json() -> bool:
+    """Tell whether ``--json`` was given."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print the result of a command: as a JSON document with ``--json``, else as lines."""
+    if wants_json():
+        from cellworth.data.io import jsonable
+
+        plain = {"format": f"cellworth {command}", "version": VERSION, **document}
+        click.echo(escape_json(json.dumps(jsonable(plain), indent=1, ensure_ascii=False)))
+        return
+    for line in lines:
+        click.echo(_show(line, keep="\n"))
+
+
+def note(text: str) -> None:
+    """Print something that is not part of the result."""
+    click.echo(_show(text), err=True)
+
+
+def short_path(path: Path) -> str:
+    """Return a path relative to the current folder, where it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def cut_to_terminal(lines: Iterable[str]) -> Iterable[str]:
+    """Cut lines to the width of a terminal; a file or a pipe gets whole lines."""
+    if not sys.stdout.isatty():
+        return lines
+    width = shutil.get_terminal_size().columns
+    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+
+
+def shows_progress(quiet: bool) -> bool:
+    """Tell whether a progress bar is shown: not with ``--quiet``, and only in a terminal."""
+    return not quiet and sys.stderr.isatty()
+
+
+def escape_json(document: str) -> str:
+    """Write characters of a JSON document that a terminal would obey as JSON escapes."""
+    return "".join(one if one == "\n" or one.isprintable() else _escape(one) for one in document)
+
+
+def escape_formula(text: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would compute; numbers stay as they are."""
+    if not isinstance(text, str) or _NUMBER.fullmatch(text):
+        return text
+    return f"'{text}" if _BEGINS_LIKE_A_FORMULA.match(text) else text
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
+
+
+def partition(text: str) -> tuple[int, int]:
+    """Which share of a run: 0/10 is the first of ten."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found or int(found[1]) >= int(found[2]):
+        raise click.BadParameter(f"{text!r} is not a partition; give i/N with i from 0 to N - 1.")
+    return int(found[1]), int(found[2])
+
+
+def share(text: str) -> float:
+    """Part of the whole: 2% or 0.02."""
+    found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)", text.strip())
+    part = float(found[1]) / (100 if found[2] else 1) if found else 2.0
+    if part > 1:
+        raise click.BadParameter(f"{text!r} is not a share; give one such as 2% or 0.02.")
+    return part
+
+
+def finite(text: str) -> float:
+    """Limit that a figure can be held against."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{text!r} is not a finite number; give one such as 0.1.")
+    return number
+
+
+def example(*lines: str) -> str:
+    """Lines that stand below the help of a command as they are."""
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
+
+
+def _show(text: str, keep: str = "") -> str:
+    """Show hidden characters as pictures; import what does so only where there are any."""
+    if all(one.isprintable() or one in keep for one in text):
+        return text
+    from cellworth.valuation.values import visible_text
+
+    return visible_text(text, keep)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from cellworth.cli import options
+from cellworth.cli import app
 from cellworth.cli.app import EXIT_CODES, Program
 from cellworth.cli.schemas import DOCUMENTS, document_schema
 
@@ -22,7 +22,7 @@ _EXAMPLE = (
 
 @click.group(
     cls=Program,
-    epilog=f"{options.example(*_EXAMPLE)}\n\n{EXIT_CODES}",
+    epilog=f"{app.example(*_EXAMPLE)}\n\n{EXIT_CODES}",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="cellworth", message="%(prog)s %(version)s")
@@ -35,24 +35,24 @@ def main(debug: bool) -> None:
 
 
 @click.command(
-    epilog=options.example(
+    epilog=app.example(
         "cellworth value adult.csv.gz --target income --val new.csv --val-rows 200 -o values"
     )
 )
-@options.asked_options
-@click.option("--owners", type=options.PATH, help="TOML file of owners and their cells.")
-@click.option("--agreement", type=options.PATH, help="Agreement that cellworth draft wrote.")
+@app.asked_options
+@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
+@click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option(
-    "--checkpoint", type=options.PATH, help="Folder from which an interrupted run can be resumed."
+    "--checkpoint", type=app.PATH, help="Folder from which an interrupted run can be resumed."
 )
 @click.option(
-    "--partition", type=options.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
+    "--partition", type=app.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
 )
-@options.executor_options
-@click.option("-o", "--output", type=options.PATH, help="Folder of the result [TABLE.values].")
-@options.force
-@options.quiet
-@options.json_output
+@app.executor_options
+@click.option("-o", "--output", type=app.PATH, help="Folder of the result [TABLE.values].")
+@app.force
+@app.quiet
+@app.json_output
 def value(**arguments: Any) -> None:
     """Value the cells of TABLE: CSV, TSV (also .gz), Parquet or Arrow.
 
@@ -65,18 +65,16 @@ def value(**arguments: Any) -> None:
     value_table(**arguments)
 
 
-@click.command(epilog=options.example("cellworth resume run1 --deadline 2h"))
-@click.argument("folder", type=options.PATH)
-@options.files_moved
-@options.same_model
-@options.length_options
-@options.executor_options
-@click.option(
-    "-o", "--output", type=options.PATH, help="Folder of the result [default: as before]."
-)
-@options.force
-@options.quiet
-@options.json_output
+@click.command(epilog=app.example("cellworth resume run1 --deadline 2h"))
+@click.argument("folder", type=app.PATH)
+@app.files_moved
+@app.same_model
+@app.length_options
+@app.executor_options
+@click.option("-o", "--output", type=app.PATH, help="Folder of the result [default: as before].")
+@app.force
+@app.quiet
+@app.json_output
 def resume(**arguments: Any) -> None:
     """Resume the run in the checkpoint FOLDER, or join its partitions.
 
@@ -88,9 +86,9 @@ def resume(**arguments: Any) -> None:
     resume_run(**arguments)
 
 
-@click.command(epilog=options.example('cellworth plan adult.csv.gz --target income --missing "?"'))
-@options.asked_options
-@options.json_output
+@click.command(epilog=app.example('cellworth plan adult.csv.gz --target income --missing "?"'))
+@app.asked_options
+@app.json_output
 def plan(**arguments: Any) -> None:
     """Estimate the cost of cellworth value with the same options.
 
@@ -102,21 +100,21 @@ def plan(**arguments: Any) -> None:
 
 
 @click.command(
-    epilog=options.example(
+    epilog=app.example(
         "cellworth merge part-0 part-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
     )
 )
-@click.argument("folders", nargs=-1, required=True, type=options.PATH)
+@click.argument("folders", nargs=-1, required=True, type=app.PATH)
 @click.option(
     "-o",
     "--into",
     "output",
-    type=options.PATH,
+    type=app.PATH,
     required=True,
     help="Folder of the merged run or result.",
 )
-@options.force
-@options.json_output
+@app.force
+@app.json_output
 def merge(**arguments: Any) -> None:
     """Merge FOLDERS: partitions of one run, or values with different seeds.
 
@@ -127,9 +125,9 @@ def merge(**arguments: Any) -> None:
     merge_folders(**arguments)
 
 
-@click.command(epilog=options.example("cellworth info values"))
-@click.argument("folder", type=options.PATH)
-@options.json_output
+@click.command(epilog=app.example("cellworth info values"))
+@click.argument("folder", type=app.PATH)
+@app.json_output
 def info(**arguments: Any) -> None:
     """Show what FOLDER holds: values, a run that can be resumed, or an audit."""
     from cellworth.cli.inspection import show_folder
@@ -137,8 +135,8 @@ def info(**arguments: Any) -> None:
     show_folder(**arguments)
 
 
-@click.command(epilog=options.example("cellworth suspects values -k 20 -o suspects.csv"))
-@click.argument("folder", type=options.PATH)
+@click.command(epilog=app.example("cellworth suspects values -k 20 -o suspects.csv"))
+@click.argument("folder", type=app.PATH)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
     help="How many cells to list.",
@@ -147,10 +145,10 @@ def info(**arguments: Any) -> None:
     "--by", type=click.Choice(["suspicion", "worth"]), default="suspicion", show_default=True,
     help="Rank by how unlikely a cell is, or by how low its value is.",
 )  # fmt: skip
-@options.files_moved
-@click.option("-o", "--output", type=options.PATH, help="File: .csv, .parquet or .json.")
-@options.force
-@options.json_output
+@app.files_moved
+@click.option("-o", "--output", type=app.PATH, help="File: .csv, .parquet or .json.")
+@app.force
+@app.json_output
 def suspects(**arguments: Any) -> None:
     """List the cells that most deserve a check, for the values in FOLDER.
 
@@ -162,13 +160,13 @@ def suspects(**arguments: Any) -> None:
     list_suspects(**arguments)
 
 
-@click.command(epilog=options.example("cellworth explain values --row 7"))
-@click.argument("folder", type=options.PATH)
+@click.command(epilog=app.example("cellworth explain values --row 7"))
+@click.argument("folder", type=app.PATH)
 @click.option("--row", help="Id of a row, or name of a row group.")
 @click.option("--column", help="Name of a column or column group.")
 @click.option("--similar", type=click.IntRange(min=0), default=3, show_default=True)
-@options.files_moved
-@options.json_output
+@app.files_moved
+@app.json_output
 def explain(**arguments: Any) -> None:
     """Explain the value of one row or column by the values of its cells.
 
@@ -179,8 +177,8 @@ def explain(**arguments: Any) -> None:
     explain_value(**arguments)
 
 
-@click.command(epilog=options.example("cellworth report values -o report.html"))
-@click.argument("folder", type=options.PATH)
+@click.command(epilog=app.example("cellworth report values -o report.html"))
+@click.argument("folder", type=app.PATH)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
     help="How many suspicious cells to list.",
@@ -191,13 +189,13 @@ def explain(**arguments: Any) -> None:
     is_flag=True,
     help="Show nothing about single rows or cells.",
 )
-@options.files_moved
+@app.files_moved
 @click.option(
-    "-o", "--output", type=options.PATH, default=Path("report.html"), show_default=True,
+    "-o", "--output", type=app.PATH, default=Path("report.html"), show_default=True,
     help="The file.",
 )  # fmt: skip
-@options.force
-@options.json_output
+@app.force
+@app.json_output
 def report(**arguments: Any) -> None:
     """Write an HTML report of the values in FOLDER.
 
@@ -208,28 +206,28 @@ def report(**arguments: Any) -> None:
     write_report(**arguments)
 
 
-@click.command(epilog=options.example("cellworth check values --max-harmful 2% --min-total 0.1"))
-@click.argument("folder", type=options.PATH)
+@click.command(epilog=app.example("cellworth check values --max-harmful 2% --min-total 0.1"))
+@click.argument("folder", type=app.PATH)
 @click.option(
-    "--max-harmful", type=options.share, metavar="SHARE",
+    "--max-harmful", type=app.share, metavar="SHARE",
     help="Largest share, as 2% or 0.02, of cells whose value is below 0 by more than 1.96 "
     "standard errors (sampling and validation rows together; sampling alone for a sharded "
     "table), or whose value or error is unknown.",
 )  # fmt: skip
-@click.option("--min-total", type=options.finite, help="Smallest sum of all values.")
+@click.option("--min-total", type=app.finite, help="Smallest sum of all values.")
 @click.option(
     "--max-suspects", type=click.IntRange(min=0), help="Largest number of suspicious cells."
 )
 @click.option(
-    "--suspicion-above", type=options.finite,
+    "--suspicion-above", type=app.finite,
     help="Anomaly score above which a cell is suspicious; it is at most about 2 log(rows).",
 )  # fmt: skip
 @click.option(
     "--allow-interrupted", is_flag=True,
     help="Accept values of an interrupted run; without it they fail.",
 )  # fmt: skip
-@options.files_moved
-@options.json_output
+@app.files_moved
+@app.json_output
 def check(**arguments: Any) -> None:
     """Check the values in FOLDER against limits; exit code 1 if one is exceeded."""
     from cellworth.cli.inspection import check_limits
@@ -238,20 +236,16 @@ def check(**arguments: Any) -> None:
 
 
 @click.command(
-    epilog=options.example(
+    epilog=app.example(
         "cellworth draft adult.csv.gz --target income --owners owners.toml -o deal.toml"
     )
 )
-@options.asked_options
-@click.option(
-    "--owners", type=options.PATH, required=True, help="TOML file of owners and their cells."
-)
-@options.policy_options
-@click.option(
-    "-o", "--output", type=options.PATH, required=True, help="TOML file of the agreement."
-)
-@options.force
-@options.json_output
+@app.asked_options
+@click.option("--owners", type=app.PATH, required=True, help="TOML file of owners and their cells.")
+@app.policy_options
+@click.option("-o", "--output", type=app.PATH, required=True, help="TOML file of the agreement.")
+@app.force
+@app.json_output
 def draft(**arguments: Any) -> None:
     """Write the agreement before TABLE is valued: owners, settings and policy.
 
@@ -263,19 +257,17 @@ def draft(**arguments: Any) -> None:
 
 
 @click.command(
-    epilog=options.example(
-        "cellworth split values --agreement deal.toml --amount 100000.00 -o audit"
-    )
+    epilog=app.example("cellworth split values --agreement deal.toml --amount 100000.00 -o audit")
 )
-@click.argument("folder", type=options.PATH)
+@click.argument("folder", type=app.PATH)
 @click.option("--amount", required=True, help="Amount to share, such as 100000.00.")
-@click.option("--agreement", type=options.PATH, help="Agreement that cellworth draft wrote.")
-@click.option("--owners", type=options.PATH, help="TOML file of owners and their cells.")
-@options.policy_options
+@click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
+@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
+@app.policy_options
 @click.option("--statement", metavar="OWNER", help="Print only what this owner may see.")
-@options.files_moved
-@click.option("-o", "--output", type=options.PATH, help="New folder for the audit of the payout.")
-@options.json_output
+@app.files_moved
+@click.option("-o", "--output", type=app.PATH, help="New folder for the audit of the payout.")
+@app.json_output
 def split(**arguments: Any) -> None:
     """Share an amount among the owners of the cells whose values are in FOLDER.
 
@@ -287,17 +279,17 @@ def split(**arguments: Any) -> None:
     split_amount(**arguments)
 
 
-@click.command(epilog=options.example("cellworth verify audit --seal 5d41402abc --values values"))
-@click.argument("folder", type=options.PATH)
+@click.command(epilog=app.example("cellworth verify audit --seal 5d41402abc --values values"))
+@click.argument("folder", type=app.PATH)
 @click.option("--seal", help="Seal that cellworth split printed.")
-@click.option("--agreement", type=options.PATH, help="Your own copy of the agreement.")
+@click.option("--agreement", type=app.PATH, help="Your own copy of the agreement.")
 @click.option(
-    "--values", "values_folder", type=options.PATH,
+    "--values", "values_folder", type=app.PATH,
     help="Folder of cellworth value: recompute all values from its table.",
 )  # fmt: skip
-@options.same_model
-@options.files_moved
-@options.json_output
+@app.same_model
+@app.files_moved
+@app.json_output
 def verify(**arguments: Any) -> None:
     """Replay the audit in FOLDER and print the verdict; exit code 1 if it does not hold.
 
@@ -308,14 +300,14 @@ def verify(**arguments: Any) -> None:
     verify_payout(**arguments)
 
 
-@click.command(epilog=options.example("cellworth schema value"))
+@click.command(epilog=app.example("cellworth schema value"))
 @click.argument("document", type=click.Choice(sorted(DOCUMENTS)))
 def schema(document: str) -> None:
     """Print the JSON Schema (2020-12) of what a command prints with --json."""
     click.echo(json.dumps(document_schema(document), indent=1))
 
 
-@click.command(epilog=options.example('eval "$(cellworth completion bash)"'))
+@click.command(epilog=app.example('eval "$(cellworth completion bash)"'))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

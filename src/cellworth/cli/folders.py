@@ -11,14 +11,13 @@ from typing import Any
 
 import click
 
-from cellworth import storage
 from cellworth.cli.request import FILE, KNN, LoadedRequest, Request
+from cellworth.data.io import read_json
 from cellworth.diagnostics.cells import drop_group_column
-from cellworth.files import read_json
-from cellworth.loading import load
 from cellworth.payouts import bundle
 from cellworth.runtime import checkpoint
-from cellworth.valuation import Valuation
+from cellworth.valuation import load, storage
+from cellworth.valuation.valuation import Valuation
 
 VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
 
@@ -181,7 +180,7 @@ def check_output_file(path: Path | None, *, force: bool) -> None:
 def check_writable(folder: Path) -> None:
     """Refuse, before anything is computed, a folder that could not be made or written to."""
     at = folder.absolute()
-    there = next(place for place in (at, *at.parents) if place.exists())
+    there = next(position for position in (at, *at.parents) if position.exists())
     if not there.is_dir():
         what = "is a file" if there == at else f"lies under {there}, which is a file"
         raise NotADirectoryError(f"{folder} {what}; give the name of a folder.")

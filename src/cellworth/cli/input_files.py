@@ -15,10 +15,10 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import is_missing, label_array, some
-from cellworth.counts import Labels
-from cellworth.storage import read_parquet
-from cellworth.tables import LARGEST_EXACT, Table, series_array
+from cellworth.data.arguments import Labels
+from cellworth.data.blocks import is_missing, label_array, some
+from cellworth.data.tables import LARGEST_EXACT, Table, series_array
+from cellworth.valuation.storage import read_parquet
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -54,10 +54,10 @@ class InputTable:
         n_all = len(self.y)
         if n_rows > n_all:
             raise ValueError(f"--val-rows is {n_rows}, but the validation file has {n_all} rows.")
-        places = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
-        frame = self.X.take(places, np.arange(len(self.X.names)))
+        positions = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
+        frame = self.X.take(positions, np.arange(len(self.X.names)))
         data = nw.from_native(frame, eager_only=True)
-        return InputTable(Table(data, self.X.names, self.X.row_ids[places]), self.y[places])
+        return InputTable(Table(data, self.X.names, self.X.row_ids[positions]), self.y[positions])
 
 
 def read_input(
@@ -213,7 +213,7 @@ def _check_names(names: list[str], path: Path) -> None:
             f"{path} has no name for column {names.index('') + 1}; give each column a name in the "
             "first line."
         )
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    twice = [name for position, name in enumerate(names) if name in names[:position]]
     if twice:
         raise ValueError(f"{path} has two columns called {twice[0]!r}; rename one of them.")
 
@@ -241,14 +241,14 @@ def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
             continue
         column = table.column(field.name)
         odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)
-        places = np.flatnonzero(odd.to_numpy())
+        positions = np.flatnonzero(odd.to_numpy())
         n_known = len(column) - column.null_count
-        if 0 < len(places) <= max(1, _SHARE_OF_TYPOS * n_known) and n_known > 2 * len(places):
-            entry, more = column[int(places[0])].as_py(), len(places) - 1
+        if 0 < len(positions) <= max(1, _SHARE_OF_TYPOS * n_known) and n_known > 2 * len(positions):
+            entry, more = column[int(positions[0])].as_py(), len(positions) - 1
             warnings.warn(
-                f"column {field.name!r} of {path} is read as text, because row {places[0]} (from "
-                f"0) holds {entry!r}{f' and {more} more are not numbers' if more else ''}; fix it, "
-                f"or if it marks a missing value, give --missing {entry!r}.",
+                f"column {field.name!r} of {path} is read as text, because row {positions[0]} "
+                f"(from 0) holds {entry!r}{f' and {more} more are not numbers' if more else ''}; "
+                f"fix it, or if it marks a missing value, give --missing {entry!r}.",
                 stacklevel=2,
             )
 
@@ -322,13 +322,13 @@ def _typed(table: Any, like: InputTable | None) -> Any:
     if like is None:
         return table
     wanted = like.X.native.schema
-    for place, field in enumerate(table.schema):
+    for position, field in enumerate(table.schema):
         if field.name in wanted.names and field.type != wanted.field(field.name).type:
             try:
-                column = table.column(place).cast(wanted.field(field.name).type)
+                column = table.column(position).cast(wanted.field(field.name).type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 continue
-            table = table.set_column(place, field.name, column)
+            table = table.set_column(position, field.name, column)
     return table
 
 
@@ -402,7 +402,7 @@ def check_roles(target: str, row_id: str | None, drop: Sequence[str]) -> None:
 
 def check_no_missing_labels(y: NDArray[Any], target: str, path: Path) -> None:
     """Refuse rows without a label."""
-    gaps = [place for place, label in enumerate(y.tolist()) if is_missing(label)]
+    gaps = [position for position, label in enumerate(y.tolist()) if is_missing(label)]
     if gaps:
         raise ValueError(
             f"column {target!r} of {path} has no label in {len(gaps)} of {len(y)} rows, the first "

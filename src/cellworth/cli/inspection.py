@@ -14,10 +14,8 @@ from typing import Any, Literal, cast
 import click
 
 from cellworth import report as reports
-from cellworth.blocks import Axis, some
-from cellworth.certainty import SAMPLING_ALONE
-from cellworth.cli.app import CHECK_FAILED
-from cellworth.cli.console import (
+from cellworth.cli.app import (
+    CHECK_FAILED,
     cut_to_terminal,
     escape_formula,
     note,
@@ -53,15 +51,17 @@ from cellworth.cli.schemas import (
     SuspectsDocument,
     ValuesDocument,
 )
-from cellworth.diagnostics import cell_suspicion, explain_column, explain_row, suspect_cells
-from cellworth.files import written_atomically
-from cellworth.listing import table_lines
-from cellworth.loading import load
-from cellworth.packing import jsonable
-from cellworth.report.formatting import text_of
-from cellworth.runtime import merge as merge_partitions
-from cellworth.text import visible_text
-from cellworth.valuation import Valuation, named_score
+from cellworth.data.blocks import Axis, some
+from cellworth.data.io import jsonable, written_atomically
+from cellworth.diagnostics.anomaly import anomaly_scores
+from cellworth.diagnostics.explain import explain_column, explain_row
+from cellworth.diagnostics.suspects import suspect_cells
+from cellworth.report.page import text_of
+from cellworth.runtime.checkpoint import merge as merge_partitions
+from cellworth.sampling.moments import SAMPLING_ALONE
+from cellworth.valuation import load
+from cellworth.valuation.valuation import Valuation, named_score
+from cellworth.valuation.values import table_lines, visible_text
 
 _FORMATS = (".csv", ".parquet", ".json")
 
@@ -164,8 +164,8 @@ def explain_value(
         "side": found.side,
         "label": found.label,
         "value": found.value,
-        "standard_error": found.standard_error,
-        "validation_error": found.validation_error,
+        "sampling_se": found.sampling_se,
+        "validation_se": found.validation_se,
         "parts": [part | {"cell": cell} for part, cell in zip(parts, cells, strict=True)],
         "similar": [{"label": one.label, "value": one.value} for one in found.similar],
     }
@@ -315,7 +315,7 @@ def _label(axis: Axis, given: str, what: str) -> Any:
 
 
 def _cell(line: Mapping[str, Any]) -> SuspectDocument:
-    errors = {name: line.get(name) for name in ("worth", "standard_error", "validation_error")}
+    errors = {name: line.get(name) for name in ("worth", "sampling_se", "validation_se")}
     rest = {name: line[name] for name in line if name not in ("reason", *errors)}
     cell: SuspectDocument = jsonable(rest | errors | {"reason": line["reason"]})
     return cell
@@ -355,10 +355,10 @@ def _without_formulas(found: Any) -> Any:
     """Have no text that a spreadsheet would compute: cells may come from anyone."""
     import pyarrow as pa
 
-    for place, field in enumerate(found.schema):
+    for position, field in enumerate(found.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            harmless = [escape_formula(text) for text in found.column(place).to_pylist()]
-            found = found.set_column(place, field, pa.array(harmless, field.type))
+            harmless = [escape_formula(text) for text in found.column(position).to_pylist()]
+            found = found.set_column(position, field, pa.array(harmless, field.type))
     return found
 
 
@@ -400,7 +400,7 @@ def _told_score(valuation: Valuation) -> str:
 
 def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:
     loaded = result.loaded
-    suspicion = cell_suspicion(loaded.X, loaded.y, kinds=loaded.kinds)
+    suspicion = anomaly_scores(loaded.X, loaded.y, kinds=loaded.kinds)
     count = int((suspicion > above).sum())
     told = f"{count} cells have an anomaly score above {above:g}, the limit is {most}"
     return _limit("max_suspects", count, most, count <= most, told)

@@ -28,20 +28,16 @@ from cellworth.cli.input_files import (
     read_input,
 )
 from cellworth.cli.schemas import Round, Settings, fits_type
-from cellworth.files import read_manifest, written_atomically
-from cellworth.games.knn import checked_scoring
-from cellworth.owners import Owners
-from cellworth.payouts import Agreement
-from cellworth.problem import read_target
-from cellworth.runtime import (
-    AfterSeconds,
-    AfterUtilities,
-    Runtime,
-    StandardErrorBelow,
-    StoppingRule,
-)
-from cellworth.tables import Table
-from cellworth.valuers import ExactValuer, KNNValuer, MonteCarloValuer
+from cellworth.data.io import read_manifest, written_atomically
+from cellworth.data.owners import Owners
+from cellworth.data.problem import read_target
+from cellworth.data.tables import Table
+from cellworth.knn.knn_game import checked_scoring
+from cellworth.payouts.agreement import Agreement
+from cellworth.runtime.executors import Runtime
+from cellworth.runtime.stopping import MaxSeconds, MaxUtilities, StoppingRule, TargetStandardError
+from cellworth.valuers.knn_valuer import KNNValuer
+from cellworth.valuers.model_valuers import ExactValuer, MonteCarloValuer
 
 KNN = "knn"
 # All coalitions are looked at where these are few.
@@ -230,8 +226,8 @@ class LoadedRequest:
         request, n_columns = self.request, len(self.X.names)
         rows = len(self.X.row_ids)
         if request.row_groups is not None and request.row_groups in self.X.names.tolist():
-            place = self.X.names.tolist().index(request.row_groups)
-            rows = len(set(self.X.column(place).tolist()))
+            position = self.X.names.tolist().index(request.row_groups)
+            rows = len(set(self.X.column(position).tolist()))
             n_columns -= 1
         return rows + (len(request.column_groups) if request.column_groups else n_columns)
 
@@ -363,11 +359,11 @@ def _check_scoring(scoring: str | None) -> None:
 def _stop(request: Request) -> StoppingRule | None:
     rules: list[StoppingRule] = []
     if request.budget is not None:
-        rules.append(AfterUtilities(request.budget))
+        rules.append(MaxUtilities(request.budget))
     if request.deadline is not None:
-        rules.append(AfterSeconds(request.deadline))
+        rules.append(MaxSeconds(request.deadline))
     if request.error is not None:
-        rules.append(StandardErrorBelow(request.error))
+        rules.append(TargetStandardError(request.error))
     return functools.reduce(operator.or_, rules) if rules else None
 
 

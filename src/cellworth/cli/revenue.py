@@ -12,16 +12,18 @@ from typing import Any, cast
 
 import click
 
-from cellworth.cli.app import CHECK_FAILED
-from cellworth.cli.console import note, print_result, short_path, shows_progress
+from cellworth.cli.app import CHECK_FAILED, note, print_result, short_path, shows_progress
 from cellworth.cli.folders import AUDIT, Result, check_output_file, check_writable, folder_format
 from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement, parse_toml
 from cellworth.cli.runs import make_request, read_text
 from cellworth.cli.schemas import DraftDocument, FindingDocument, SplitDocument, VerifyDocument
-from cellworth.owners import Owners
-from cellworth.payouts import Agreement, Payout, Policy, Verdict, split_revenue, verify_audit
+from cellworth.data.owners import Owners
+from cellworth.payouts.agreement import Agreement
+from cellworth.payouts.audit import Verdict, verify_audit
 from cellworth.payouts.bundle import AGREEMENT, PAYOUT
-from cellworth.runtime import Runtime
+from cellworth.payouts.payout import Payout, split_revenue
+from cellworth.payouts.policy import Policy
+from cellworth.runtime.executors import Runtime
 
 _POLICY = tuple(vars(Policy()))
 _NOT_FIXED = "cellworth value was not given this agreement, so it was not fixed before the values."
@@ -189,9 +191,9 @@ def _first_change(now: str, then: str) -> str | None:
     if now == then:
         return None
     pairs = zip_longest(now.splitlines(), then.splitlines(), fillvalue="nothing")
-    for place, (one, other) in enumerate(pairs, start=1):
+    for position, (one, other) in enumerate(pairs, start=1):
         if one != other:
-            return f"line {place} is {one or 'empty'}, but was {other or 'empty'}"
+            return f"line {position} is {one or 'empty'}, but was {other or 'empty'}"
     return "its line ends differ"
 
 

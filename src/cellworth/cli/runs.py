@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import click
 
-from cellworth.cli.app import InterruptedRunError
-from cellworth.cli.console import note, print_result, short_path, shows_progress
+from cellworth.cli.app import InterruptedRunError, note, print_result, short_path, shows_progress
 from cellworth.cli.folders import (
     CHECKPOINT,
     VALUATION,
@@ -41,12 +40,14 @@ from cellworth.cli.schemas import (
     ValueDocument,
     ValuesDocument,
 )
-from cellworth.column_info import ColumnTable
-from cellworth.listing import ValueList
-from cellworth.loading import load
-from cellworth.report import round_line
-from cellworth.runtime import Dask, Progress, Runtime
-from cellworth.valuation import Valuation
+from cellworth.report.sections import round_line
+from cellworth.runtime.dask_executor import Dask
+from cellworth.runtime.executors import Runtime
+from cellworth.runtime.stopping import Progress
+from cellworth.valuation import load
+from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.values import ValueList
 
 _SHOWN = 5
 _SECONDS_TO_ANSWER = 20
@@ -308,7 +309,7 @@ def list_values(values: ValueList) -> list[Any]:
     """One dictionary per value; an error that nobody knows is None."""
     return [
         {name: entry[name] for name in entry if name not in ("rank", "count")}
-        | {"validation_error": entry.get("validation_error")}
+        | {"validation_se": entry.get("validation_se")}
         for entry in values
     ]
 

@@ -21,7 +21,7 @@ from typing import (
     is_typeddict,
 )
 
-from cellworth.cli.console import VERSION
+from cellworth.cli.app import VERSION
 
 Schema = dict[str, Any]
 
@@ -95,8 +95,8 @@ class ColumnValue(TypedDict):
 
     column: Label
     value: Number
-    standard_error: Number
-    validation_error: Number
+    sampling_se: Number
+    validation_se: Number
 
 
 class CellValue(ColumnValue):
@@ -208,8 +208,8 @@ class SuspectDocument(TypedDict):
     typical: Label | None
     suspicion: float
     worth: Number
-    standard_error: Number
-    validation_error: Number
+    sampling_se: Number
+    validation_se: Number
     reason: str
 
 
@@ -231,8 +231,8 @@ class CellOfColumn(TypedDict):
 
     row: Label
     value: Number
-    standard_error: Number
-    validation_error: Number
+    sampling_se: Number
+    validation_se: Number
     cell: Label | None
 
 
@@ -249,8 +249,8 @@ class ExplainDocument(TypedDict):
     side: Literal["row", "column"]
     label: Label
     value: Number
-    standard_error: Number
-    validation_error: Number
+    sampling_se: Number
+    validation_se: Number
     parts: list[CellOfRow | CellOfColumn]
     similar: list[SimilarDocument]
 

@@ -1,4 +1,4 @@
-"""cell_suspicion: how unlikely every cell is, given its label and the other cells of its row."""
+"""anomaly_scores: how unlikely every cell is, given its label and the other cells of its row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
 
-from cellworth.counts import Distance, Floats, Kind, Mask
+from cellworth.data.arguments import Distance, Floats, Kind, Mask
+from cellworth.data.problem import read_target, target_groups
+from cellworth.data.tables import Table
 from cellworth.diagnostics.features import (
     FeatureColumn,
     Features,
@@ -19,9 +21,7 @@ from cellworth.diagnostics.features import (
     read_columns,
     read_labels,
 )
-from cellworth.neighbours.columns import quantile_spread
-from cellworth.problem import read_target, target_groups
-from cellworth.tables import Table
+from cellworth.knn.columns import quantile_spread
 
 Counts = NDArray[np.int32]
 # Beyond these, sums that were made in another order differ.
@@ -50,7 +50,7 @@ FARTHEST = 1e12
 _DIGITS = 9
 
 
-def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | None = None) -> Floats:
+def anomaly_scores(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | None = None) -> Floats:
     """Score how unlikely every cell is, given its row's label and the other cells of its row.
 
     Each cell is left out of its own score, which combines two ranks. How common is its content in
@@ -88,7 +88,7 @@ def cell_suspicion(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     --------
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
-    >>> suspicion = cell_suspicion(X, ["small"] * 10 + ["large"] * 10)
+    >>> suspicion = anomaly_scores(X, ["small"] * 10 + ["large"] * 10)
     >>> divmod(int(suspicion.argmax()), 2)
     (4, 1)
     """
@@ -159,12 +159,12 @@ def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats
     """How well each cell fits the other cells of its row; comparable within a column."""
     far, scores = compute_residuals(features, columns), score_levels(features, columns)
     fits = []
-    for place, column in enumerate(columns):
-        fit = scores.get(place, np.ones(features.n_rows))
-        if place in far:
+    for position, column in enumerate(columns):
+        fit = scores.get(position, np.ones(features.n_rows))
+        if position in far:
             # The share of numbers that are as far off, times the score of there being a number.
             known = column.known
-            tail = _count_at_most(-far[place][known]) / known.sum()
+            tail = _count_at_most(-far[position][known]) / known.sum()
             fit[known] = np.maximum(fit[known], _LEAST_SCORE) * tail
         fits.append(fit)
     return fits
@@ -272,7 +272,7 @@ class Response:
 
     Parameters
     ----------
-    place : int
+    position : int
         The column, whose own features stay away.
     levels : array of shape (n_rows,)
         Which of several regressions each row is judged by: that of its own level.
@@ -280,12 +280,12 @@ class Response:
         What that regression should give for the row, where all others are to give 0.
     """
 
-    place: int
+    position: int
     levels: Levels
     heights: Floats
 
     @classmethod
-    def from_levels(cls, place: int, column: FeatureColumn) -> Response:
+    def from_levels(cls, position: int, column: FeatureColumn) -> Response:
         """One regression per level, which should give 1 for its own rows.
 
         A level of one row has no witnesses left without it, and so a score of 0: all of these share
@@ -293,12 +293,12 @@ class Response:
         """
         single = column.counts[column.levels] == 1
         levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
-        return cls(place, levels.reshape(-1), np.where(single, 0.0, 1.0))
+        return cls(position, levels.reshape(-1), np.where(single, 0.0, 1.0))
 
     @classmethod
-    def from_numbers(cls, place: int, scores: Floats) -> Response:
+    def from_numbers(cls, position: int, scores: Floats) -> Response:
         """One regression of scores."""
-        return cls(place, np.zeros(len(scores), dtype=np.intp), scores)
+        return cls(position, np.zeros(len(scores), dtype=np.intp), scores)
 
 
 def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
@@ -309,18 +309,18 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
     get NaN.
     """
     sharing: dict[bytes, list[int]] = {}
-    for place, column in enumerate(columns):
+    for position, column in enumerate(columns):
         if column.numbers is not None and column.known.any():
-            sharing.setdefault(column.known.tobytes(), []).append(place)
+            sharing.setdefault(column.known.tobytes(), []).append(position)
     found = {}
     # Columns with gaps in the same rows share a Gram matrix.
-    for places in sharing.values():
-        known = columns[places[0]].known
-        asked = [Response.from_numbers(j, features.parts[j].numbers[:, 0]) for j in places]
+    for positions in sharing.values():
+        known = columns[positions[0]].known
+        asked = [Response.from_numbers(j, features.parts[j].numbers[:, 0]) for j in positions]
         for response, expected in zip(
             asked, _predict_left_out(features, known, asked), strict=True
         ):
-            found[response.place] = np.abs(response.heights - expected)
+            found[response.position] = np.abs(response.heights - expected)
     return found
 
 
@@ -330,19 +330,19 @@ def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[i
     By column, for categories and for numbers with gaps, whose levels are: a number, a gap.
     """
     asked = [
-        Response.from_levels(place, column)
-        for place, column in enumerate(columns)
+        Response.from_levels(position, column)
+        for position, column in enumerate(columns)
         if column.numbers is None or column.levels.any()
     ]
     everyone = np.ones(features.n_rows, dtype=bool)
     scores = _predict_left_out(features, everyone, asked) if asked else []
-    return {response.place: score for response, score in zip(asked, scores, strict=True)}
+    return {response.position: score for response, score in zip(asked, scores, strict=True)}
 
 
 def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]) -> list[Floats]:
     """What regressions expect of each known row, had they been fitted without it; else NaN."""
     inverse, sums = _accumulate(features, known, asked)
-    fits = [_Fit.of(inverse, features.own[r.place], s) for r, s in zip(asked, sums, strict=True)]
+    fits = [_Fit.of(inverse, features.own[r.position], s) for r, s in zip(asked, sums, strict=True)]
     expected = [np.full(features.n_rows, np.nan) for _ in asked]
     for rows, strip in features.iter_rows():
         projected = strip @ inverse
@@ -376,9 +376,9 @@ def make_penalties(n_features: int) -> Floats:
 
 
 def _sum_by_level(response: Response, rows: slice, strip: Floats, n_levels: int) -> Floats:
-    places = (response.levels[rows], np.arange(len(strip)))
+    positions = (response.levels[rows], np.arange(len(strip)))
     shape = (n_levels, len(strip))
-    return np.asarray(sparse.csr_matrix((response.heights[rows], places), shape=shape) @ strip)
+    return np.asarray(sparse.csr_matrix((response.heights[rows], positions), shape=shape) @ strip)
 
 
 def _invert(matrix: Floats) -> Floats:

@@ -10,10 +10,10 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, is_missing, label_array, some
-from cellworth.counts import Floats, Labels, Mask, Positions
-from cellworth.tables import Table, entries_per_cell, series_array
-from cellworth.valuation import Valuation
+from cellworth.data.arguments import Floats, Labels, Mask, Positions
+from cellworth.data.blocks import LABEL, is_missing, label_array, some
+from cellworth.data.tables import Table, entries_per_cell, series_array
+from cellworth.valuation.valuation import Valuation
 
 # Differences below this part of the largest worth are rounding.
 _ROUNDING = 1e-12
@@ -163,35 +163,35 @@ def _find_positions(
 
 
 def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:
-    places: dict[Any, list[int]] = {}
-    for place, label in enumerate(labels.tolist()):
-        places.setdefault(label, []).append(place)
+    positions: dict[Any, list[int]] = {}
+    for position, label in enumerate(labels.tolist()):
+        positions.setdefault(label, []).append(position)
     keys = label_array(list(named), what=what).tolist() if len(named) else []
     for key in dict.fromkeys(keys):
-        if key not in places:
+        if key not in positions:
             raise ValueError(
                 f"cells names the {what} {key!r}, which X does not have; its {what}s are "
                 f"{some(labels)}."
             )
-        if len(places[key]) > 1:
+        if len(positions[key]) > 1:
             raise ValueError(
-                f"cells names the {what} {key!r}, which X has {len(places[key])} times; give a "
+                f"cells names the {what} {key!r}, which X has {len(positions[key])} times; give a "
                 "boolean mask of X's shape, or ids that differ."
             )
-    return np.array([places[key][0] for key in keys], dtype=np.intp)
+    return np.array([positions[key][0] for key in keys], dtype=np.intp)
 
 
 def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
     """Cells as Python objects, None for gaps."""
     found: list[Any] = [None] * len(rows)
     for column in np.unique(columns):
-        places = np.flatnonzero(columns == column)
-        cells = table.column(int(column))[rows[places]]
+        positions = np.flatnonzero(columns == column)
+        cells = table.column(int(column))[rows[positions]]
         if cells.dtype.kind in "Mm":
             # Finer units would come as whole numbers.
             cells = cells.astype(f"{cells.dtype.kind}8[us]")
-        for place, cell in zip(places, cells.tolist(), strict=True):
-            found[place] = None if is_missing(cell) else cell
+        for position, cell in zip(positions, cells.tolist(), strict=True):
+            found[position] = None if is_missing(cell) else cell
     return found
 
 
@@ -209,7 +209,7 @@ def _list_objects(cells: list[Any]) -> NDArray[Any]:
 
 def _get_caster(table: Table) -> Callable[[list[Any]], list[Any]]:
     """How cells of this table become a column of one type; text where columns differ too much."""
-    kinds = {table.column(place).dtype.kind for place in range(table.shape[1])}
+    kinds = {table.column(position).dtype.kind for position in range(table.shape[1])}
     if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
         return list
     if kinds <= set("iuf"):
@@ -247,9 +247,9 @@ class CellValues:
         for strip in self.valuation.strips():
             inside = (in_row >= strip.rows.start) & (in_row < strip.rows.stop)
             cells = in_row[inside] - strip.rows.start, in_column[inside]
-            figures = {"worth": strip.values, "standard_error": strip.standard_errors}
-            if strip.validation_errors is not None:
-                figures["validation_error"] = strip.validation_errors
+            figures = {"worth": strip.values, "sampling_se": strip.sampling_se}
+            if strip.validation_se is not None:
+                figures["validation_se"] = strip.validation_se
             for name, figure in figures.items():
                 found.setdefault(name, np.empty(len(rows)))[inside] = figure[cells]
         return {name: figure.tolist() for name, figure in found.items()}
@@ -308,7 +308,7 @@ def drop_group_column(table: Table, valuation: Valuation) -> Table:
     """Leave the column out that named the groups of rows: it has no cells that were valued."""
     names, rows = table.names.tolist(), valuation.blocks.rows
     known = set(map(str, valuation.blocks.columns.ids.tolist()))
-    new = [place for place, name in enumerate(names) if str(name) not in known]
+    new = [position for position, name in enumerate(names) if str(name) not in known]
     if not rows.grouped or len(new) != 1 or len(rows.codes) != table.shape[0]:
         return table
     groups = list(map(str, rows.labels[rows.codes].tolist()))
@@ -327,12 +327,12 @@ def standardize_values(worths: Floats, groups: NDArray[Any]) -> Floats:
     noise = _ROUNDING * float(np.abs(worths[~np.isnan(worths)]).max(initial=0.0))
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        for place, column in enumerate(worths[rows].T):
+        for position, column in enumerate(worths[rows].T):
             known = ~np.isnan(column)
             if known.any():
                 above = column[known] - np.median(column[known])
                 spread = float(np.std(column[known]))
-                relative[rows[known], place] = above / spread if spread > noise else 0.0
+                relative[rows[known], position] = above / spread if spread > noise else 0.0
     return relative
 
 

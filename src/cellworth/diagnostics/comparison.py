@@ -1,4 +1,4 @@
-"""before_and_after: did a change help? Asked of models trained anew, on held-out rows."""
+"""compare_models: did a change help? Asked of models trained anew, on held-out rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import is_missing
-from cellworth.counts import Floats, Mask, Positions, checked_count
+from cellworth.data.arguments import Floats, Mask, Positions, checked_count
+from cellworth.data.blocks import is_missing
+from cellworth.data.tables import Table, frame
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
     PredictionRecorder,
@@ -26,12 +27,11 @@ from cellworth.diagnostics.held_out import (
     split_in_halves,
 )
 from cellworth.diagnostics.seeds import generator_of
-from cellworth.games.base import one_line
-from cellworth.games.judging import Recorded
+from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, checked_model, checked_scorer
-from cellworth.listing import frame, table_lines
-from cellworth.runtime import make_progress_bar
-from cellworth.tables import Table
+from cellworth.games.scoring import Recorded
+from cellworth.runtime.stopping import make_progress_bar
+from cellworth.valuation.values import table_lines
 
 Effect = Literal["helped", "hurt", "not distinguishable"]
 # A class with fewer held-out rows tells little of how its rows differ.
@@ -69,7 +69,7 @@ class Comparison:
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test, y_test = [[0.25 + i / 2] for i in range(80)], [0] * 40 + [1] * 40
     >>> slipped = [[1000.0], *X[1:]]
-    >>> comparison = before_and_after(
+    >>> comparison = compare_models(
     ...     LogisticRegression(), slipped, y, X, X_test=X_test, y_test=y_test,
     ...     n_repeats=5, progress=False,
     ... )
@@ -158,7 +158,7 @@ class Comparison:
             yield f"One class has only {rows}: the interval is rough."
 
 
-def before_and_after(
+def compare_models(
     model: Any,
     X: Any,
     y: Any,
@@ -219,7 +219,7 @@ def before_and_after(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test = [[0.25 + i / 2] for i in range(80)]
-    >>> before_and_after(LogisticRegression(), [[1000.0], *X[1:]], y, X, X_test=X_test,
+    >>> compare_models(LogisticRegression(), [[1000.0], *X[1:]], y, X, X_test=X_test,
     ...                  y_test=[0] * 40 + [1] * 40, progress=False)
        accuracy, 80 held-out rows  before   after  difference       95 % interval
     20 trainings on half the rows  0.3631  0.9800     +0.6169  +0.2752 to +0.9585
@@ -334,9 +334,9 @@ def _encode_target(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArra
 def _find_changed_cells(table: Table, repaired: Table) -> Mask:
     """Mark the cells in which two tables differ; gaps are alike."""
     changed = np.zeros(table.shape, dtype=bool)
-    for place in range(table.shape[1]):
-        cells = (side.column(place).tolist() for side in (table, repaired))
-        changed[:, place] = [
+    for position in range(table.shape[1]):
+        cells = (side.column(position).tolist() for side in (table, repaired))
+        changed[:, position] = [
             not (is_missing(one) and is_missing(other)) and one != other
             for one, other in zip(*cells, strict=True)
         ]

@@ -8,19 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.blocks import LABEL
-from cellworth.counts import Floats, Positions, is_whole
-from cellworth.diagnostics.cells import (
-    check_cells,
-    check_rows,
-    check_valuation,
-    read_cells,
-)
+from cellworth.data.arguments import Floats, Positions, is_whole
+from cellworth.data.blocks import LABEL
+from cellworth.data.tables import Table, default_backend
+from cellworth.diagnostics.cells import check_cells, check_rows, check_valuation, read_cells
 from cellworth.diagnostics.suspects import format_cell
-from cellworth.listing import ValueList, default_backend
-from cellworth.neighbours.distances import Distances
-from cellworth.tables import Table
-from cellworth.valuation import Valuation
+from cellworth.knn.distances import Distances
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.values import ValueList
 
 ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
@@ -42,13 +37,13 @@ class Explanation:
         What is explained.
     label : object
         The row's id or the column's name.
-    value, standard_error : float
-    validation_error : float or None
+    value, sampling_se : float
+    validation_se : float or None
         Error that comes from the choice of validation rows, where known.
     parts : ValueList
         Cells of the row by ``column``, or of the column by ``row``, the largest in size first;
         those that were never visited (NaN) stand last.
-    places : array of shape (n_parts,)
+    positions : array of shape (n_parts,)
         Where each part stands in its row or column.
     similar : tuple of Explanation
         Others of like value, the most similar first.
@@ -57,7 +52,8 @@ class Explanation:
 
     Examples
     --------
-    >>> from cellworth import TableGame, value_game
+    >>> from cellworth.games import TableGame
+    >>> from cellworth import value_game
     >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
     >>> explanation = explain_row(value_game(game, (2, 2)), 0, n_similar=1)
     >>> explanation
@@ -73,10 +69,10 @@ class Explanation:
     side: ExplainedAxis
     label: Any
     value: float
-    standard_error: float
-    validation_error: float | None
+    sampling_se: float
+    validation_se: float | None
     parts: ValueList
-    places: Positions
+    positions: Positions
     similar: tuple[Explanation, ...] = ()
     cells: tuple[Any, ...] | None = None
 
@@ -118,7 +114,7 @@ class Explanation:
 
     def _error(self) -> str:
         """Both errors together, and nothing where that is rounding."""
-        error = math.hypot(self.standard_error, self.validation_error or 0.0)
+        error = math.hypot(self.sampling_se, self.validation_se or 0.0)
         largest = np.abs(self.parts.values[~np.isnan(self.parts.values)]).max(initial=0.0)
         return f" +- {error:.2g}" if error > _DUST * max(largest, abs(self.value)) else ""
 
@@ -160,14 +156,14 @@ def explain_row(
     row 1, worth 2, differs most in column 0: 0.5, not 3.
     """
     check_valuation(valuation)
-    place = valuation.blocks.rows.position(row, what="row")
-    alike = _sort_by_value(valuation.rows().values, place)
+    position = valuation.blocks.rows.position(row, what="row")
+    alike = _sort_by_value(valuation.rows().values, position)
     if X is None:
-        return _explain(valuation, "row", place, alike[: _check_number(n_similar)])
+        return _explain(valuation, "row", position, alike[: _check_number(n_similar)])
     table = _check_table(X, valuation)
-    alike = _sort_by_distance(table, place, alike)
-    explained = _explain(valuation, "row", place, alike[: _check_number(n_similar)])
-    return replace(explained, cells=_read_cells(table, place, explained.parts))
+    alike = _sort_by_distance(table, position, alike)
+    explained = _explain(valuation, "row", position, alike[: _check_number(n_similar)])
+    return replace(explained, cells=_read_cells(table, position, explained.parts))
 
 
 def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
@@ -200,42 +196,42 @@ def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> 
         0  -1.000
     """
     check_valuation(valuation)
-    place = valuation.blocks.columns.position(column, what="column")
-    alike = _sort_by_value(valuation.columns().values, place)
-    return _explain(valuation, "column", place, alike[: _check_number(n_similar)])
+    position = valuation.blocks.columns.position(column, what="column")
+    alike = _sort_by_value(valuation.columns().values, position)
+    return _explain(valuation, "column", position, alike[: _check_number(n_similar)])
 
 
 def _explain(
-    valuation: Valuation, side: ExplainedAxis, place: int, similar: Positions
+    valuation: Valuation, side: ExplainedAxis, position: int, similar: Positions
 ) -> Explanation:
     return replace(
-        _decompose(valuation, side, place),
+        _decompose(valuation, side, position),
         similar=tuple(_decompose(valuation, side, int(other)) for other in similar),
     )
 
 
-def _decompose(valuation: Valuation, side: ExplainedAxis, place: int) -> Explanation:
+def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Explanation:
     sums = valuation.rows() if side == "row" else valuation.columns()
-    whole = sums.part(np.array([place]))
-    judged = whole.validation_errors
+    whole = sums.part(np.array([position]))
+    judged = whole.validation_se
     return Explanation(
         side,
         whole.labels[side].tolist()[0],
         float(whole.values[0]),
-        float(whole.standard_errors[0]),
+        float(whole.sampling_se[0]),
         None if judged is None else float(judged[0]),
-        *_sort_parts(valuation, side, place),
+        *_sort_parts(valuation, side, position),
     )
 
 
 def _sort_parts(
-    valuation: Valuation, side: ExplainedAxis, place: int
+    valuation: Valuation, side: ExplainedAxis, position: int
 ) -> tuple[ValueList, Positions]:
     """The parts, and where each of them stands in its line."""
-    parts = valuation.line(side, place)
+    parts = valuation.line(side, position)
     # NaN sorts last; equal sizes stay in the table's order.
-    places = np.argsort(-np.abs(parts.values), kind="stable")
-    return parts.part(places), places
+    positions = np.argsort(-np.abs(parts.values), kind="stable")
+    return parts.part(positions), positions
 
 
 def _read_cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:
@@ -263,16 +259,16 @@ def _cast_to_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(None if cell is None else str(cell) for cell in cells)
 
 
-def _sort_by_value(values: Floats, place: int) -> Positions:
-    order = np.argsort(np.abs(values - values[place]), kind="stable")
-    others: Positions = order[(order != place) & ~np.isnan(values[order])]
+def _sort_by_value(values: Floats, position: int) -> Positions:
+    order = np.argsort(np.abs(values - values[position]), kind="stable")
+    others: Positions = order[(order != position) & ~np.isnan(values[order])]
     return others
 
 
-def _sort_by_distance(table: Table, place: int, order: Positions) -> Positions:
+def _sort_by_distance(table: Table, position: int, order: Positions) -> Positions:
     """Rows of like value, from the most similar one to the least."""
     n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
-    own = Table.of(table.take(np.array([place]), np.arange(table.shape[1])), called="X")
+    own = Table.of(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
     distances = Distances.of(table, [replace(own, names=table.names)])
     like = order[:n_like]
     away = distances.measured(0, 0).sum(axis=0)[like]
@@ -321,8 +317,8 @@ def _describe_difference(own: Explanation, other: Explanation) -> str:
     """Say in which part another differs the most; parts are matched by position, not by name."""
     name = "column" if own.side == "row" else "row"
     theirs = np.empty(len(other.parts))
-    theirs[other.places] = other.parts.values
-    theirs = theirs[own.places]
+    theirs[other.positions] = other.parts.values
+    theirs = theirs[own.positions]
     gains = theirs - own.parts.values
     start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
     if np.isnan(gains).all():

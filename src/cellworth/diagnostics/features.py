@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.blocks import is_missing
-from cellworth.counts import Distance, Floats, Kind, Mask, Positions
-from cellworth.neighbours.columns import NumericColumn, checked_kinds, read_column
-from cellworth.tables import Table
+from cellworth.data.arguments import Distance, Floats, Kind, Mask, Positions
+from cellworth.data.blocks import is_missing
+from cellworth.data.tables import Table
+from cellworth.knn.columns import NumericColumn, checked_kinds, read_column
 
 Levels = NDArray[np.intp]
 # A level with fewer rows teaches nothing that would hold for a row left out.
@@ -67,8 +67,8 @@ def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> l
     """Read all columns of a table."""
     named = checked_kinds(kinds, table.names)
     return [
-        _read_column(table, place, named.get(name))
-        for place, name in enumerate(table.names.tolist())
+        _read_column(table, position, named.get(name))
+        for position, name in enumerate(table.names.tolist())
     ]
 
 
@@ -180,11 +180,11 @@ class ColumnFeatures:
         out[marked, n_numbers + marks[marked]] = 1.0
 
 
-def _read_column(table: Table, place: int, kind: Kind | Distance | None) -> FeatureColumn:
-    column = read_column(place, [table], kind, "robust")
+def _read_column(table: Table, position: int, kind: Kind | Distance | None) -> FeatureColumn:
+    column = read_column(position, [table], kind, "robust")
     if isinstance(column, NumericColumn):
         return FeatureColumn.from_numbers(column.cells[0])
-    return FeatureColumn.from_levels(_order_levels(column.cells[0], table.column(place)))
+    return FeatureColumn.from_levels(_order_levels(column.cells[0], table.column(position)))
 
 
 def _order_levels(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:

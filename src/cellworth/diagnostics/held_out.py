@@ -11,14 +11,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import is_missing
-from cellworth.certainty import student_width
-from cellworth.counts import Floats, Mask, Positions
-from cellworth.games.base import one_line
-from cellworth.games.judging import Recorded
+from cellworth.data.arguments import Floats, Mask, Positions
+from cellworth.data.blocks import is_missing
+from cellworth.data.tables import Table
+from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, scoring_name
-from cellworth.games.row_scores import RowScores, row_scores
-from cellworth.tables import Table
+from cellworth.games.scoring import Recorded, RowScores, row_scores
+from cellworth.sampling.moments import student_width
 
 # Measured by experiments/removal.py; see docs/explanation/removal.md.
 REASON = (
@@ -103,7 +102,7 @@ def check_held_out_rows(X_test: Any, tables: dict[str, Any], label: Any, labels:
 
 
 def _iter_rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:
-    columns = [table.column(place).tolist() for place in range(table.shape[1])]
+    columns = [table.column(position).tolist() for position in range(table.shape[1])]
     for *row, label in zip(*columns, labels.tolist(), strict=True):
         yield (*(None if is_missing(cell) else cell for cell in row), label)
 

@@ -13,13 +13,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import is_missing
-from cellworth.counts import Floats, Mask, Positions, Wholes
+from cellworth.data.arguments import Floats, Mask, Positions, Wholes
+from cellworth.data.blocks import is_missing
+from cellworth.data.tables import Table
 from cellworth.diagnostics.cells import NamedCells
 from cellworth.diagnostics.seeds import generator_of
-from cellworth.neighbours.columns import NumericColumn, read_column
-from cellworth.neighbours.distances import Distances
-from cellworth.tables import Table
+from cellworth.knn.columns import NumericColumn, read_column
+from cellworth.knn.distances import Distances
 
 Way = Literal["missing", "draw", "neighbours", "values"]
 N_NEIGHBORS = 10
@@ -57,7 +57,7 @@ def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_sta
 
     See Also
     --------
-    before_and_after : Did it help? Asked of rows that nobody touched.
+    compare_models : Did it help? Asked of rows that nobody touched.
 
     Examples
     --------
@@ -141,15 +141,17 @@ def clear_cells(table: Table, mask: Mask) -> Table:
         return replace(table, data=array)
     data = table.data
     series = [
-        data.select(nw.when(_make_flags(~mask[:, place], data)).then(data[:, place]))[:, 0]
-        for place in _find_positions(mask.any(axis=0))
+        data.select(nw.when(_make_flags(~mask[:, position], data)).then(data[:, position]))[:, 0]
+        for position in _find_positions(mask.any(axis=0))
     ]
     return replace(table, data=data.with_columns(*series) if series else data)
 
 
 def find_known_cells(table: Table) -> Mask:
     """Tell which cells are no gaps, shape (n_rows, n_columns)."""
-    return np.column_stack([_is_known(table.column(place)) for place in range(table.shape[1])])
+    return np.column_stack(
+        [_is_known(table.column(position)) for position in range(table.shape[1])]
+    )
 
 
 def draw_cells(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
@@ -159,10 +161,10 @@ def draw_cells(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
     tables that differ little.
     """
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
-    for place in np.flatnonzero(mask.any(axis=0)):
-        pool = np.flatnonzero(source[:, place])
-        asked = mask[:, place]
-        origins[asked, place] = pool[(luck[asked, place] * len(pool)).astype(np.intp)]
+    for position in np.flatnonzero(mask.any(axis=0)):
+        pool = np.flatnonzero(source[:, position])
+        asked = mask[:, position]
+        origins[asked, position] = pool[(luck[asked, position] * len(pool)).astype(np.intp)]
     return take_cells(table, origins)
 
 
@@ -177,14 +179,16 @@ def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
     asked = np.flatnonzero(mask.any(axis=1))
     queries = Table.of(doubted.take(asked, np.arange(table.shape[1])), called="X")
     distances = Distances.of(doubted, [replace(queries, names=table.names)])
-    columns = {place: _Middle.of(table, place) for place in _find_positions(mask.any(axis=0))}
+    columns = {
+        position: _Middle.of(table, position) for position in _find_positions(mask.any(axis=0))
+    }
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
     for query, row in enumerate(asked):
         measured = distances.measured(0, query)
         whole = measured.sum(axis=0)
-        for place in _find_positions(mask[row]):
-            origins[row, place] = columns[place].among(
-                np.flatnonzero(source[:, place]), whole - measured[place]
+        for position in _find_positions(mask[row]):
+            origins[row, position] = columns[position].among(
+                np.flatnonzero(source[:, position]), whole - measured[position]
             )
     return take_cells(table, origins)
 
@@ -195,7 +199,7 @@ def take_cells(table: Table, origins: Positions) -> Table:
     if isinstance(data, np.ndarray):
         return replace(table, data=np.take_along_axis(data, origins, axis=0))
     changed = _find_positions((origins != own[:, None]).any(axis=0))
-    series = [data[:, place][origins[:, place]] for place in changed]
+    series = [data[:, position][origins[:, position]] for position in changed]
     return replace(table, data=data.with_columns(*series) if series else data)
 
 
@@ -206,14 +210,14 @@ def set_cells(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
     table = clear_cells(table, empty.mask(table.shape))
     data = table.data
     series = []
-    for place in np.unique(cells.columns[~gaps]).tolist():
-        which = _find_positions((cells.columns == place) & ~gaps)
+    for position in np.unique(cells.columns[~gaps]).tolist():
+        which = _find_positions((cells.columns == position) & ~gaps)
         rows, offered = cells.rows[which], [values[number] for number in which]
-        offered = [_parse_cell(value, _get_cell_type(table, place)) for value in offered]
+        offered = [_parse_cell(value, _get_cell_type(table, position)) for value in offered]
         if isinstance(data, np.ndarray):
-            data = _place_in_array(data, rows, place, offered, table.names[place])
+            data = _place_in_array(data, rows, position, offered, table.names[position])
         else:
-            series.append(_place_in_series(data[:, place], rows, offered))
+            series.append(_place_in_series(data[:, position], rows, offered))
     if not isinstance(data, np.ndarray) and series:
         data = data.with_columns(*series)
     return replace(table, data=data)
@@ -227,8 +231,8 @@ class _Middle:
         self._numeric = numeric
 
     @classmethod
-    def of(cls, table: Table, place: int) -> _Middle:
-        column = read_column(place, [table], None, "robust")
+    def of(cls, table: Table, position: int) -> _Middle:
+        column = read_column(position, [table], None, "robust")
         return cls(column.cells[0], isinstance(column, NumericColumn))
 
     def among(self, rows: Positions, distances: Wholes) -> int:
@@ -274,11 +278,11 @@ def _make_flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
     return nw.new_series("kept", mask, nw.Boolean(), backend=data.implementation)
 
 
-def _get_cell_type(table: Table, place: int) -> type | None:
+def _get_cell_type(table: Table, position: int) -> type | None:
     """What the cells of a column are where text may stand for them; None where text is text."""
-    dtype = table.dtype(place)
+    dtype = table.dtype(position)
     if dtype is None:
-        return float if table.column(place).dtype.kind in "iuf" else None
+        return float if table.column(position).dtype.kind in "iuf" else None
     if dtype.is_numeric():
         return float
     return {nw.Boolean: bool, nw.Datetime: datetime.datetime, nw.Date: datetime.date}.get(
@@ -306,12 +310,12 @@ def _place_in_series(series: nw.Series[Any], rows: Positions, values: list[Any])
     """Put values into a column, as they are or in its own type, if that keeps the type."""
     _check_values_fit(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
     arrow = series.implementation.is_pyarrow()
-    for place in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
+    for position in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
         try:
             with warnings.catch_warnings():
                 # Some versions of pandas warn where others refuse.
                 warnings.simplefilter("error")
-                placed = place(series, rows, values)
+                placed = position(series, rows, values)
         # Libraries raise what they like; the sentence below says it for all of them.
         except Exception:  # noqa: S112
             continue
@@ -358,7 +362,7 @@ def _check_values_fit(values: list[Any], name: Any, dtype: Any, *, numeric: bool
 
 
 def _place_in_array(
-    array: NDArray[Any], rows: Positions, place: int, values: list[Any], name: Any
+    array: NDArray[Any], rows: Positions, position: int, values: list[Any], name: Any
 ) -> NDArray[Any]:
     _check_values_fit(values, name, array.dtype, numeric=array.dtype.kind in "iuf")
     try:
@@ -367,10 +371,10 @@ def _place_in_array(
             # A longer text must not be cut to the width of the array.
             array = array.astype(np.promote_types(array.dtype, made.dtype))
         copy = array.copy()
-        copy[rows, place] = made
+        copy[rows, position] = made
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(_describe_misfit(values, name, array.dtype)) from error
-    if copy.dtype.kind != "f" and copy[rows, place].tolist() != list(values):
+    if copy.dtype.kind != "f" and copy[rows, position].tolist() != list(values):
         raise ValueError(_describe_misfit(values, name, array.dtype))
     return copy
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.counts import is_whole
+from cellworth.data.arguments import is_whole
 
 
 def generator_of(random_state: Any) -> np.random.Generator:

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cellworth.counts import Distance, Floats, Kind, Positions, checked_count
+from cellworth.data.arguments import Distance, Floats, Kind, Positions, checked_count
+from cellworth.data.tables import Table, default_backend, frame
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
     CellValues,
@@ -22,9 +23,7 @@ from cellworth.diagnostics.cells import (
     standardize_values,
 )
 from cellworth.diagnostics.features import FeatureColumn, Features, Levels
-from cellworth.listing import default_backend, frame
-from cellworth.tables import Table
-from cellworth.valuation import Valuation
+from cellworth.valuation.valuation import Valuation
 
 By = Literal["suspicion", "worth"]
 N_NEIGHBORS = 10
@@ -49,7 +48,7 @@ def suspect_cells(
     """List the cells that most deserve a look, worst first, with what one would expect there.
 
     The ranking says how unlikely a cell is, given its label and its row
-    (:func:`cell_suspicion`). Its worth stands beside it and says how much the cell matters to the
+    (:func:`anomaly_scores`). Its worth stands beside it and says how much the cell matters to the
     model. An unlikely cell may still be right: a person decides.
 
     Parameters
@@ -63,7 +62,7 @@ def suspect_cells(
         left out.
     k : int, default=100
         How many cells to list. What is typical takes a look at all rows for each of them; for the
-        suspicion of all cells, call :func:`cell_suspicion`.
+        suspicion of all cells, call :func:`anomaly_scores`.
     by : {"suspicion", "worth"}, default="suspicion"
         What to rank by. ``"worth"`` puts cells first that are worth less than others of their
         column and label, counted in standard deviations from the median.
@@ -75,7 +74,7 @@ def suspect_cells(
     Returns
     -------
     data frame
-        ``rank, row, column, cell, typical, suspicion, worth, standard_error, validation_error,
+        ``rank, row, column, cell, typical, suspicion, worth, sampling_se, validation_se,
         reason``; the three of the valuation only where it was given (and knows them). Equally
         suspicious cells stand in the table's order, row after row. ``typical``
         is what the ten nearest rows with the same label have there: the middle one of their
@@ -193,13 +192,13 @@ def find_typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -
     NOBODY where no other row has the label.
     """
     found = np.full(len(rows), NO_ROW, dtype=np.intp)
-    for place, distances in _iter_distances(evidence, rows, columns):
+    for position, distances in _iter_distances(evidence, rows, columns):
         near = _find_nearest(distances)
         if len(near):
-            column = evidence.columns[columns[place]]
+            column = evidence.columns[columns[position]]
             # Of rows that are equally near, the content decides and not the place in the table.
             order = np.lexsort((column.levels[near], distances[near]))
-            found[place] = _choose_typical(column, near[order])
+            found[position] = _choose_typical(column, near[order])
     return found
 
 
@@ -211,10 +210,10 @@ def _iter_distances(
     for start in range(0, len(rows), at_once):
         cells = slice(start, start + at_once)
         distances = _compute_squares(evidence.features, rows[cells], columns[cells])
-        for place, (row, squares) in enumerate(zip(rows[cells], distances, strict=True), start):
+        for position, (row, squares) in enumerate(zip(rows[cells], distances, strict=True), start):
             squares[evidence.groups != evidence.groups[row]] = np.inf
             squares[row] = np.inf
-            yield place, squares
+            yield position, squares
 
 
 def _compute_squares(features: Features, rows: Positions, columns: Positions) -> Floats:

@@ -1,16 +1,13 @@
-"""Games: what any coalition of rows and columns is worth."""
+"""Games: the utility of a coalition of rows and columns."""
 
-from cellworth.games.base import EmptyPolicy, FailedUtility, Game
-from cellworth.games.knn import KNNGame
+from cellworth.games.game import EmptyPolicy, FailedUtility, Game, TableGame
 from cellworth.games.model import ErrorPolicy, ModelGame
-from cellworth.games.table import TableGame
 
 __all__ = [
     "EmptyPolicy",
     "ErrorPolicy",
     "FailedUtility",
     "Game",
-    "KNNGame",
     "ModelGame",
     "TableGame",
 ]

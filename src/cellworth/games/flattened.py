@@ -1,4 +1,4 @@
-"""FlattenedGame: blocks as players of a one-dimensional game, absent cells filled in."""
+"""FlattenedGame: every cell is a player of its own, as in one-dimensional Shapley values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,101 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Blocks, is_missing
-from cellworth.counts import Floats, Mask, Positions
+from cellworth.data.arguments import Floats, Mask, Positions
+from cellworth.data.blocks import Blocks, is_missing
+from cellworth.data.tables import Table
 from cellworth.games.model import FoldScore, ModelGame
-from cellworth.tables import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A column that is filled with the mean."""
+
+    cells: Floats
+
+    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> Floats:
+        """Fill the column of an array."""
+        return self._filled(present, may_tell)
+
+    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
+        """Fill the column of a data frame; whole numbers become floats, as their mean is one."""
+        return nw.new_series(
+            column.name,
+            self._filled(present, may_tell),
+            nw.Float64(),
+            backend=column.implementation,
+        )
+
+    def _filled(self, present: Mask, may_tell: Mask) -> Floats:
+        known = _who_tell(may_tell & ~np.isnan(self.cells), present)
+        mean = float(self.cells[known].mean()) if known.any() else np.nan
+        return np.where(present, self.cells, mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """A column that is filled with its most frequent cell; of equals the first by name.
+
+    Parameters
+    ----------
+    codes : array of shape (n_rows,)
+        Which choice each cell holds; -1 for gaps.
+    """
+
+    codes: Positions
+
+    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> NDArray[Any]:
+        """Fill the column of an array."""
+        return column[self._places(present, may_tell)]
+
+    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
+        """Fill the column of a data frame; it keeps its type."""
+        return column[self._places(present, may_tell)]
+
+    def _places(self, present: Mask, may_tell: Mask) -> Positions:
+        """Where in the column each cell is taken from."""
+        own = np.arange(len(self.codes))
+        known = _who_tell(may_tell & (self.codes >= 0), present)
+        if not known.any():
+            return own
+        most_frequent = np.argmax(np.bincount(self.codes[known]))
+        source = np.flatnonzero(self.codes == most_frequent)[0]
+        return np.where(present, own, source)
+
+
+@dataclass(frozen=True, eq=False)
+class Fillings:
+    """A table whose cells can be filled in, column by column.
+
+    Parameters
+    ----------
+    table : Table
+    columns : list of Numbers or Choices
+    """
+
+    table: Table
+    columns: list[Numbers | Choices]
+
+    @classmethod
+    def of(cls, table: Table) -> Fillings:
+        """Read every column as numbers or as choices."""
+        return cls(table, [_readable(table.column(position)) for position in range(table.shape[1])])
+
+    def filled(self, present: Mask, may_tell: Mask) -> Table:
+        """Fill cells that are not present; rows that ``may_tell`` decide with what."""
+        data = self.table.data
+        if isinstance(data, np.ndarray):
+            array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
+            for position, column in enumerate(self.columns):
+                array[:, position] = column.of_array(
+                    array[:, position], present[:, position], may_tell
+                )
+            return replace(self.table, data=array)
+        series = [
+            column.of_series(data[:, position], present[:, position], may_tell)
+            for position, column in enumerate(self.columns)
+        ]
+        return replace(self.table, data=data.with_columns(*series))
 
 
 class FlattenedGame:
@@ -97,95 +188,6 @@ class FlattenedGame:
     @cached_property
     def _fillings(self) -> Fillings:
         return Fillings.of(self.problem.table)
-
-
-@dataclass(frozen=True, eq=False)
-class Fillings:
-    """A table whose cells can be filled in, column by column.
-
-    Parameters
-    ----------
-    table : Table
-    columns : list of Numbers or Choices
-    """
-
-    table: Table
-    columns: list[Numbers | Choices]
-
-    @classmethod
-    def of(cls, table: Table) -> Fillings:
-        """Read every column as numbers or as choices."""
-        return cls(table, [_readable(table.column(place)) for place in range(table.shape[1])])
-
-    def filled(self, present: Mask, may_tell: Mask) -> Table:
-        """Fill cells that are not present; rows that ``may_tell`` decide with what."""
-        data = self.table.data
-        if isinstance(data, np.ndarray):
-            array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
-            for place, column in enumerate(self.columns):
-                array[:, place] = column.of_array(array[:, place], present[:, place], may_tell)
-            return replace(self.table, data=array)
-        series = [
-            column.of_series(data[:, place], present[:, place], may_tell)
-            for place, column in enumerate(self.columns)
-        ]
-        return replace(self.table, data=data.with_columns(*series))
-
-
-@dataclass(frozen=True, eq=False)
-class Numbers:
-    """A column that is filled with the mean."""
-
-    cells: Floats
-
-    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> Floats:
-        """Fill the column of an array."""
-        return self._filled(present, may_tell)
-
-    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
-        """Fill the column of a data frame; whole numbers become floats, as their mean is one."""
-        return nw.new_series(
-            column.name,
-            self._filled(present, may_tell),
-            nw.Float64(),
-            backend=column.implementation,
-        )
-
-    def _filled(self, present: Mask, may_tell: Mask) -> Floats:
-        known = _who_tell(may_tell & ~np.isnan(self.cells), present)
-        mean = float(self.cells[known].mean()) if known.any() else np.nan
-        return np.where(present, self.cells, mean)
-
-
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """A column that is filled with its most frequent cell; of equals the first by name.
-
-    Parameters
-    ----------
-    codes : array of shape (n_rows,)
-        Which choice each cell holds; -1 for gaps.
-    """
-
-    codes: Positions
-
-    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> NDArray[Any]:
-        """Fill the column of an array."""
-        return column[self._places(present, may_tell)]
-
-    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
-        """Fill the column of a data frame; it keeps its type."""
-        return column[self._places(present, may_tell)]
-
-    def _places(self, present: Mask, may_tell: Mask) -> Positions:
-        """Where in the column each cell is taken from."""
-        own = np.arange(len(self.codes))
-        known = _who_tell(may_tell & (self.codes >= 0), present)
-        if not known.any():
-            return own
-        most_frequent = np.argmax(np.bincount(self.codes[known]))
-        source = np.flatnonzero(self.codes == most_frequent)[0]
-        return np.where(present, own, source)
 
 
 def _who_tell(known: Mask, present: Mask) -> Mask:

@@ -1,4 +1,4 @@
-"""ModelGame: the score of a scikit-learn model trained on a coalition of blocks."""
+"""ModelGame: the utility of a coalition is the score of a model trained on it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,52 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
-from cellworth.blocks import Groups, some
-from cellworth.counts import Mask, Positions, checked_count
-from cellworth.games.adapting import for_columns
-from cellworth.games.base import (
+from cellworth.data.arguments import Mask, Positions, checked_count
+from cellworth.data.blocks import Groups, some
+from cellworth.data.io import described
+from cellworth.data.problem import Fold, Problem, checked_weights
+from cellworth.data.tables import Table, column_sha256
+from cellworth.games.fitting import (
+    AllClasses,
+    ConstantClassifier,
+    ConstantRegressor,
+    draws_from_torch,
+    estimators_of,
+    for_columns,
+    fresh,
+    seeded,
+    torch_seed,
+    weight_name,
+)
+from cellworth.games.game import (
     EmptyPolicy,
     FailedUtility,
     checked_policy,
     described_model,
     one_line,
 )
-from cellworth.games.copying import fresh
-from cellworth.games.fitting import (
-    draws_from_torch,
-    estimators_of,
-    seeded,
-    torch_seed,
-    weight_name,
-)
-from cellworth.games.judging import Judge
-from cellworth.games.predictors import AllClasses, ConstantClassifier, ConstantRegressor
-from cellworth.moments import JudgedUtility
-from cellworth.problem import Fold, Problem, checked_weights
-from cellworth.provenance import described
-from cellworth.tables import Table, column_sha256
+from cellworth.games.scoring import Judge
+from cellworth.sampling.moments import DetailedUtility
 
 ErrorPolicy = Literal["stand-in", "raise"]
-
 # Validation cells that are kept ready, for all the columns that were asked for lately.
 _MOST_CELLS_AT_HAND = 2**23
+
+
+class FoldScore(NamedTuple):
+    """Score in one fold, what tells of its spread over validation rows, and why it failed."""
+
+    score: float
+    spread: NDArray[np.float64] | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What some columns ask for, whatever the rows: one model per repeat, one table per fold."""
+
+    models: tuple[Any, ...]
+    tables: tuple[Any, ...]
 
 
 class ModelGame:
@@ -210,7 +227,7 @@ class ModelGame:
             return mean if message is None else FailedUtility(mean, message)
         deviations = self._judge.deviations(spreads)
         if message is None:
-            return JudgedUtility(mean, deviations)
+            return DetailedUtility(mean, deviations)
         return FailedUtility(mean, message, deviations)
 
     def no_utility(self, *, judged: bool) -> float:
@@ -240,8 +257,10 @@ class ModelGame:
         # A row without weight teaches nothing, not even that its class exists.
         return np.flatnonzero(train if self._weights is None else train & (self._weights > 0))
 
-    def _score(self, number: int, train: Positions, places: Positions, judged: bool) -> FoldScore:
-        view = self._view(places) if len(train) and len(places) else None
+    def _score(
+        self, number: int, train: Positions, positions: Positions, judged: bool
+    ) -> FoldScore:
+        view = self._view(positions) if len(train) and len(positions) else None
         if view is None or not view.models:
             if self.empty == "zero":
                 return self._no_score(number, judged)
@@ -249,7 +268,7 @@ class ModelGame:
         if self._n_classes(train) == 1:
             return self._constant_score(number, train, judged)
         try:
-            found, failure = self._trained_score(number, train, places, view, judged), None
+            found, failure = self._trained_score(number, train, positions, view, judged), None
             message = f"the score is {found.score}"
         # Any error of the user's model must end in the ledger, not end the run.
         except Exception as error:
@@ -257,7 +276,7 @@ class ModelGame:
         if math.isfinite(found.score):
             return found
         if self.error == "raise":
-            raise RuntimeError(self._told(message, train, places)) from failure
+            raise RuntimeError(self._told(message, train, positions)) from failure
         return self._constant_score(number, train, judged)._replace(message=message)
 
     def _scored(self, fitted: Any, X: Any, number: int, judged: bool) -> FoldScore:
@@ -265,30 +284,31 @@ class ModelGame:
             return FoldScore(*self._judge.score(fitted, X, number))
         return FoldScore(float(self._scorer(fitted, X, self.problem.folds[number].target)))
 
-    def _view(self, places: Positions) -> _View:
-        return self._views.get(places.tobytes(), lambda: self._new_view(places))
+    def _view(self, positions: Positions) -> _View:
+        return self._views.get(positions.tobytes(), lambda: self._new_view(positions))
 
-    def _new_view(self, places: Positions) -> _View:
+    def _new_view(self, positions: Positions) -> _View:
         table = self.problem.table
         kept = np.zeros(len(table.names), dtype=bool)
-        kept[places] = True
+        kept[positions] = True
         models = [
-            for_columns(model, table.names, kept, lambda: table.only(places).native)
+            for_columns(model, table.names, kept, lambda: table.only(positions).native)
             for model in self._models
         ]
         return _View(
             () if models[0] is None else tuple(models),
             tuple(
-                fold.table.take(np.arange(len(fold.target)), places) for fold in self.problem.folds
+                fold.table.take(np.arange(len(fold.target)), positions)
+                for fold in self.problem.folds
             ),
         )
 
     def _trained_score(
-        self, number: int, train: Positions, places: Positions, view: _View, judged: bool
+        self, number: int, train: Positions, positions: Positions, view: _View, judged: bool
     ) -> FoldScore:
         scores = []
         for repeat, model in enumerate(view.models):
-            X = self.problem.table.take(train, places)
+            X = self.problem.table.take(train, positions)
             fitted = self._fitted(model, repeat, X, train)
             with self._drawing(repeat):
                 scores.append(self._scored(fitted, _own(view.tables[number]), number, judged))
@@ -330,8 +350,8 @@ class ModelGame:
     def _n_classes(self, train: Positions) -> int:
         return 0 if self._codes is None else len(np.unique(self._codes[train]))
 
-    def _told(self, message: str, train: Positions, places: Positions) -> str:
-        rows, columns = self.problem.table.row_ids[train], self.problem.table.names[places]
+    def _told(self, message: str, train: Positions, positions: Positions) -> str:
+        rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
         return (
             f"the model failed on {len(rows)} rows ({some(rows)}) and {len(columns)} columns "
             f"({some(columns)}): {message}. Mend it, or give error='stand-in' to go on with a "
@@ -381,26 +401,10 @@ class ModelGame:
         return float(np.average(target[rows], weights=self._weights[rows]))
 
 
-class FoldScore(NamedTuple):
-    """Score in one fold, what tells of its spread over validation rows, and why it failed."""
-
-    score: float
-    spread: NDArray[np.float64] | None = None
-    message: str | None = None
-
-
 def _mean_score(scores: Sequence[FoldScore]) -> FoldScore:
     mean = sum(each.score for each in scores) / len(scores)
     spreads = [each.spread for each in scores if each.spread is not None]
     return FoldScore(mean, np.mean(spreads, axis=0) if spreads else None)
-
-
-@dataclass(frozen=True, eq=False)
-class _View:
-    """What some columns ask for, whatever the rows: one model per repeat, one table per fold."""
-
-    models: tuple[Any, ...]
-    tables: tuple[Any, ...]
 
 
 class _Views:

@@ -3,9 +3,8 @@
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.audit import Verdict, verify_audit
 from cellworth.payouts.fraud_checks import Finding, check_owners
-from cellworth.payouts.payout import Payout
+from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy
-from cellworth.payouts.split import split_revenue
 
 __all__ = [
     "Agreement",

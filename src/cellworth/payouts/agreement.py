@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from typing import Any
 
-from cellworth.absent import is_absent
-from cellworth.counts import is_whole
-from cellworth.files import local_path, written_atomically
-from cellworth.owners import Owners, check_entries, read_toml
-from cellworth.payouts.payout import Payout
+from cellworth.data.arguments import is_whole
+from cellworth.data.io import local_path, written_atomically
+from cellworth.data.owners import Owners, check_entries, read_toml
+from cellworth.data.tables import is_absent
+from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy
-from cellworth.payouts.split import split_revenue
-from cellworth.valuation import Valuation
+from cellworth.valuation.valuation import Valuation
 
 FORMAT = "cellworth agreement"
 VERSION = 1

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.counts import Floats
-from cellworth.holdings import Holdings
-from cellworth.owners import Owners
+from cellworth.data.arguments import Floats
+from cellworth.data.holdings import Holdings
+from cellworth.data.owners import Owners
 from cellworth.payouts.policy import Policy, compute_quotas, compute_weights, round_to_units
-from cellworth.sharded_valuation import ShardedValuation
-from cellworth.valuation import Valuation
+from cellworth.valuation.sharded_valuation import ShardedValuation
+from cellworth.valuation.valuation import Valuation
 
 # Values are rounded to this many binary digits below the largest, once; sums of whole numbers are
 # then exact, so that the order of rows and the way that cells are shared out cannot matter.
@@ -25,6 +25,32 @@ _DIGITS = 52
 _HALF = 26
 # What is as small beside the scores that values are differences of is rounding, and worth nothing.
 _ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class OwnerErrors:
+    """Errors of owners' values.
+
+    Parameters
+    ----------
+    sampling : array of shape (n_owners,)
+        Standard errors from sampled coalitions; 0 for exact values.
+    validation : array of shape (n_owners,) or None
+        Errors from the choice of validation rows, where known.
+    bounded : bool
+        Whether some are upper bounds: the sum of the errors of an owner's blocks.
+    """
+
+    sampling: Floats
+    validation: Floats | None
+    bounded: bool
+
+    @property
+    def together(self) -> Floats:
+        """Both kinds of errors."""
+        validation = 0.0 if self.validation is None else self.validation
+        both: Floats = np.hypot(self.sampling, validation)
+        return both
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,32 +134,6 @@ def _compute_label_quotas(
     return [for_labels * Fraction(labels.get(name, 0), total) for name in names]
 
 
-@dataclass(frozen=True, eq=False)
-class OwnerErrors:
-    """Errors of owners' values.
-
-    Parameters
-    ----------
-    sampling : array of shape (n_owners,)
-        Standard errors from sampled coalitions; 0 for exact values.
-    validation : array of shape (n_owners,) or None
-        Errors from the choice of validation rows, where known.
-    bounded : bool
-        Whether some are upper bounds: the sum of the errors of an owner's blocks.
-    """
-
-    sampling: Floats
-    validation: Floats | None
-    bounded: bool
-
-    @property
-    def together(self) -> Floats:
-        """Both kinds of errors."""
-        validation = 0.0 if self.validation is None else self.validation
-        both: Floats = np.hypot(self.sampling, validation)
-        return both
-
-
 def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
     """Sums over each owner's blocks, exact, and over the blocks that nobody owns.
 
@@ -195,11 +195,11 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
     n_blocks = np.zeros(shares.shape[1])
     for strip in valuation.strips():
         codes = holdings.codes(strip.rows).ravel()
-        sampling += _sum_weighted(codes, strip.standard_errors, shares)
+        sampling += _sum_weighted(codes, strip.sampling_se, shares)
         n_blocks += _sum_weighted(codes, np.ones(len(codes)), holdings.claims)
-        if strip.validation_errors is not None:
-            validation += _sum_weighted(codes, strip.validation_errors, shares)
-    known = valuation.validation_errors is not None
+        if strip.validation_se is not None:
+            validation += _sum_weighted(codes, strip.validation_se, shares)
+    known = valuation.validation_se is not None
     # Errors of one block are its own; those of a sum are at most the sum of errors.
     inexact = bool(known or sampling.any() or np.isnan(sampling).any())
     return OwnerErrors(
@@ -213,13 +213,13 @@ def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
     mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
     if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
         return None
-    places = [valuation.owned.keys.index(key) for key in mine]
+    positions = [valuation.owned.keys.index(key) for key in mine]
     seen = valuation.owners()
     sampling, validation = np.zeros(len(held)), np.zeros(len(held))
-    sampling[held] = seen.standard_errors[places]
-    if seen.validation_errors is None:
+    sampling[held] = seen.sampling_se[positions]
+    if seen.validation_se is None:
         return OwnerErrors(sampling, None, bounded=False)
-    validation[held] = seen.validation_errors[places]
+    validation[held] = seen.validation_se[positions]
     return OwnerErrors(sampling, validation, bounded=False)
 
 
@@ -231,13 +231,13 @@ def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> Owner
     claims = holdings.claims[holdings.lines[used[0]]]
     shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
     columns = valuation.columns()
-    sampling, judged = columns.standard_errors, columns.validation_errors
-    places = np.arange(len(claims))
+    sampling, judged = columns.sampling_se, columns.validation_se
+    positions = np.arange(len(claims))
     # Errors of several columns are at most the sum of errors.
     several = bool((claims.sum(axis=0) > 1).any())
     return OwnerErrors(
-        _sum_weighted(places, sampling, shares),
-        None if judged is None else _sum_weighted(places, judged, shares),
+        _sum_weighted(positions, sampling, shares),
+        None if judged is None else _sum_weighted(positions, judged, shares),
         bounded=several and (valuation.status != "exact" or judged is not None),
     )
 

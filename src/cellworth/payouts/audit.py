@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.absent import AbsentTable, is_absent
-from cellworth.blocks import LABEL
-from cellworth.caches import MemoryCache
-from cellworth.counts import Floats
-from cellworth.files import local_path, read_manifest
-from cellworth.holdings import Holdings
-from cellworth.loading import load
-from cellworth.owners import Owners
+from cellworth.data.arguments import Floats
+from cellworth.data.blocks import LABEL
+from cellworth.data.holdings import Holdings
+from cellworth.data.io import local_path, read_manifest
+from cellworth.data.owners import Owners
+from cellworth.data.problem import Problem
+from cellworth.data.tables import AbsentTable, Table, is_absent
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
@@ -34,11 +33,14 @@ from cellworth.payouts.bundle import (
     VERSION,
     DifferenceError,
     check_equal,
+    compare_sharded_data,
+    compare_sharded_values,
     compute_seal,
     hash_files,
     make_manifest,
     read_holdings,
     read_json,
+    restore_sharded_owners,
     round_trip_json,
     serialize_allocation,
     serialize_provenance,
@@ -46,17 +48,12 @@ from cellworth.payouts.bundle import (
 )
 from cellworth.payouts.fraud_checks import check_owners
 from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money
-from cellworth.payouts.replay import (
-    compare_sharded_data,
-    compare_sharded_values,
-    restore_sharded_owners,
-)
-from cellworth.problem import Problem
-from cellworth.runtime import Runtime
-from cellworth.sharded_valuation import ShardedValuation
-from cellworth.storage import read_parquet
-from cellworth.tables import Table
-from cellworth.valuation import Valuation
+from cellworth.runtime.cache import MemoryCache
+from cellworth.runtime.executors import Runtime
+from cellworth.valuation import load
+from cellworth.valuation.sharded_valuation import ShardedValuation
+from cellworth.valuation.storage import read_parquet
+from cellworth.valuation.valuation import Valuation
 
 # Another processor may add up in another order.
 _CLOSE = 1e-9
@@ -136,7 +133,8 @@ def verify_audit(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth import KNNValuer, split_revenue
+    >>> from cellworth import KNNValuer
+    >>> from cellworth.payouts import split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
@@ -374,8 +372,8 @@ def _restore_owners(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
     rows, columns = valuation.blocks.rows.codes, valuation.blocks.columns.codes
     codes = holdings.codes()[np.ix_(rows, columns)]
     n_columns = owners.shape[1]
-    for place, name in enumerate(holdings.names):
-        held = holdings.claims[:, place][codes]
+    for position, name in enumerate(holdings.names):
+        held = holdings.claims[:, position][codes]
         if held[:, :n_columns].any():
             owners = owners.assign(name, cells=held[:, :n_columns])
         if held[:, n_columns:].any():

@@ -1,23 +1,23 @@
-"""The gate before money: what to look at before anybody is paid."""
+"""Checks before money is paid: copied rows and columns, and owners who harm the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.certainty import WIDTH_95
-from cellworth.counts import GAP, Floats, Mask
+from cellworth.data.arguments import GAP, Floats, Mask, Positions
+from cellworth.data.holdings import Holdings
+from cellworth.data.owners import Owners
+from cellworth.data.tables import Table
 from cellworth.diagnostics.cells import check_valuation
-from cellworth.diagnostics.comparison import Comparison, before_and_after
+from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.repair import repair_cells
-from cellworth.holdings import Holdings
-from cellworth.neighbours.columns import CategoricalColumn, CodedColumn, read_column
-from cellworth.owners import Owners
+from cellworth.knn.columns import CategoricalColumn, CodedColumn, read_column
 from cellworth.payouts.allocation import (
     check_owners_type,
     check_same_table,
@@ -25,10 +25,9 @@ from cellworth.payouts.allocation import (
     estimate_rounding,
     sum_owner_values,
 )
-from cellworth.payouts.copies import OwnerRowsCache, find_copied_columns, find_copied_rows
 from cellworth.payouts.policy import has_joint_rows, join_names
-from cellworth.tables import Table
-from cellworth.valuation import Valuation
+from cellworth.sampling.moments import WIDTH_95
+from cellworth.valuation.valuation import Valuation
 
 # Rows whose area under the curve is no more than this above a half may be one party's.
 _LEAST_TOLD_APART = 0.05
@@ -39,6 +38,16 @@ _FAR = 1e9
 NOT_CHECKED = "not looked for"
 # Splits of the rows into halves; there may be many owners.
 N_SPLITS = 5
+# Rows are twins where every number is within this share of its column's spread, and all else equal.
+_NEAR = 0.02
+# Share of twins, beyond what chance brings, that is worth a word.
+_MOST_TWINS = 0.01
+# How many standard errors chance may bring.
+_WIDE = 4.0
+# Columns that tell as much about each other are copies.
+_MOST_ALIKE = 0.95
+_LEAST_ROWS = 10
+_FEW_LEVELS = 50
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def check_owners(
     a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
     whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
     comes under two names is paid for both there. With a model, owners without whose cells it
-    scores better are named: :func:`before_and_after` compares the table with one in which this
+    scores better are named: :func:`compare_models` compares the table with one in which this
     owner's cells are shuffled within their columns, so that they tell nothing any more. That takes
     22 trainings for each owner, 20 of them on half of the rows.
 
@@ -104,7 +113,7 @@ def check_owners(
     X_val, y_val : table and labels, default=None
         Rows to score the model on; none of the table's own.
     scoring : str or callable, default=None
-        As :func:`before_and_after` takes it; None means accuracy or R squared.
+        As :func:`compare_models` takes it; None means accuracy or R squared.
 
     Returns
     -------
@@ -186,7 +195,9 @@ class _Cells:
     """Columns of a table as numbers: quantities in units of their spread, categories as codes."""
 
     def __init__(self, table: Table) -> None:
-        read = [read_column(place, [table], None, "robust") for place in range(table.shape[1])]
+        read = [
+            read_column(position, [table], None, "robust") for position in range(table.shape[1])
+        ]
         self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
         self.numbers = np.column_stack([_read_numbers(column) for column in read])
         self.known = np.column_stack([_is_known(column) for column in read])
@@ -286,7 +297,7 @@ def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[F
 def _list_holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
     kept = np.array([mine.any(axis=0) for mine in held.values()])
     names = list(held)
-    return [tuple(names[place] for place in np.flatnonzero(column)) for column in kept.T]
+    return [tuple(names[position] for position in np.flatnonzero(column)) for column in kept.T]
 
 
 def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
@@ -297,8 +308,12 @@ def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding
     for names in alike.values():
         columns = np.flatnonzero(held[names[0]].any(axis=0))
         rows = [_thin_out(np.flatnonzero(_find_whole_rows(held[name], columns))) for name in names]
-        enough = [place for place, some in enumerate(rows) if len(some) >= _LEAST_ROWS_TOLD_APART]
-        told = _compute_separability(cells.numbers[:, columns], [rows[place] for place in enough])
+        enough = [
+            position for position, some in enumerate(rows) if len(some) >= _LEAST_ROWS_TOLD_APART
+        ]
+        told = _compute_separability(
+            cells.numbers[:, columns], [rows[position] for position in enough]
+        )
         for (i, one), (j, other) in combinations(enumerate(enough), 2):
             if told[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
                 yield Finding(
@@ -395,7 +410,7 @@ def compare_without_each_owner(
             )
             yield (
                 name,
-                before_and_after(
+                compare_models(
                     model, table.native, y, shuffled, X_test=X_val, y_test=y_val, scoring=scoring,
                     n_repeats=N_SPLITS, progress=False,
                 ),
@@ -407,15 +422,157 @@ def _shuffle_cells(table: Table, mine: Mask) -> list[Any]:
     # The same for the same cells, whoever else holds some.
     rng = np.random.default_rng(0)
     values = np.empty(mine.shape, dtype=object)
-    for place in np.flatnonzero(mine.any(axis=0)).tolist():
-        rows = np.flatnonzero(mine[:, place])
-        cells = _list_cells(table, place)
+    for position in np.flatnonzero(mine.any(axis=0)).tolist():
+        rows = np.flatnonzero(mine[:, position])
+        cells = _list_cells(table, position)
         for row, source in zip(rows.tolist(), rng.permutation(rows).tolist(), strict=True):
-            values[row, place] = cells[source]
+            values[row, position] = cells[source]
     return list(values[mine])
 
 
-def _list_cells(table: Table, place: int) -> list[Any]:
+def _list_cells(table: Table, position: int) -> list[Any]:
     if isinstance(table.data, np.ndarray):
-        return list(table.data[:, place].tolist())
-    return list(table.data[:, place].to_list())
+        return list(table.data[:, position].tolist())
+    return list(table.data[:, position].to_list())
+
+
+@dataclass(frozen=True, eq=False)
+class OwnerRows:
+    """Rows of one owner, those that are alike only once, and which of them have a twin at home."""
+
+    points: Floats
+    counts: Positions
+    tree: Any
+    has_twin: Mask
+
+    @classmethod
+    def of(cls, rows: Floats) -> OwnerRows:
+        """Look for twins among rows."""
+        from scipy.spatial import KDTree
+
+        points, counts = np.unique(rows, axis=0, return_counts=True)
+        tree = KDTree(points)
+        apart = tree.query(points, k=[2], p=np.inf, distance_upper_bound=_NEAR)[0].ravel()
+        return cls(points, counts, tree, np.asarray((counts > 1) | np.isfinite(apart)))
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return int(self.counts.sum())
+
+
+def find_copied_rows(sides: Mapping[str, OwnerRows]) -> tuple[str, str, float, float] | None:
+    """Who has more rows of the other than chance brings, and how many; None if neither has.
+
+    Either may have copied, and who copies every row twice is told by the other's rows alone.
+    """
+    found = []
+    for copier, source in permutations(sides):
+        share, usual = _compute_share_of_twins(sides[copier], sides[source])
+        n_rows = (len(sides[name]) for name in (copier, source))
+        if share > usual + _estimate_chance(usual, *n_rows):
+            found.append((copier, source, share, usual))
+    return max(found, key=lambda one: one[2] - one[3], default=None)
+
+
+class OwnerRowsCache:
+    """Sides of pairs of owners, each made once."""
+
+    def __init__(self, cells: Callable[[Positions, Positions], Floats]) -> None:
+        """Remember how cells of some rows and columns are had, as numbers."""
+        self._cells = cells
+        self._made: dict[tuple[bytes, bytes], OwnerRows] = {}
+
+    def of(self, rows: Positions, columns: Positions) -> OwnerRows:
+        """Rows of one owner, in the columns that are compared."""
+        key = rows.tobytes(), columns.tobytes()
+        if key not in self._made:
+            self._made[key] = OwnerRows.of(self._cells(rows, columns))
+        return self._made[key]
+
+
+def _compute_share_of_twins(copier: OwnerRows, source: OwnerRows) -> tuple[float, float]:
+    """Share of rows that have a twin with the source, and how many would have one by chance.
+
+    Where the source's own rows are crowded, twins come by chance: as often as with these rows
+    themselves, or with those of them that are the copier's twins, if these are more crowded.
+    """
+    apart, nearest = source.tree.query(copier.points, p=np.inf, distance_upper_bound=_NEAR)
+    found = np.isfinite(apart)
+    crowded = np.append(source.has_twin, False)[nearest]
+    nearby = np.average(crowded, weights=copier.counts)
+    at_home = np.average(source.has_twin, weights=source.counts)
+    return float(np.average(found, weights=copier.counts)), float(max(nearby, at_home))
+
+
+def _estimate_chance(usual: float, n_copier: int, n_source: int) -> float:
+    """How much more than usual is still nothing to speak of."""
+    # Of few rows even none may mean that some are usual.
+    likely = (usual * n_source + 1.0) / (n_source + 2.0)
+    # Rows that are alike fare alike: of n rows only about half as many tell of chance.
+    error = np.sqrt(likely * (1.0 - likely) * (2.0 / n_copier + 2.0 / n_source))
+    return max(_MOST_TWINS, _WIDE * float(error))
+
+
+def find_copied_columns(
+    numbers: Floats, known: Mask, categorical: Mask, columns: Positions
+) -> Iterator[tuple[int, int, float]]:
+    """Pairs among some columns that tell the same, with how much they do."""
+    if len(numbers) < _LEAST_ROWS:
+        return
+    by_rank = _correlate_ranks(numbers, known)
+    comparable = _find_comparable(known)
+    codes = [np.unique(column, return_inverse=True)[1].ravel() for column in numbers.T]
+    for one, other in combinations(columns.tolist(), 2):
+        if not comparable[one, other]:
+            continue
+        if categorical[[one, other]].any():
+            both = known[:, one] & known[:, other]
+            alike = _compute_shared_information(codes[one][both], codes[other][both])
+        else:
+            alike = float(by_rank[one, other])
+        if alike >= _MOST_ALIKE:
+            yield one, other, alike
+
+
+def _find_comparable(known: Mask) -> Mask:
+    """Pairs of columns of which enough rows know both: half of those that know the emptier one."""
+    counts = known.astype(np.float64)
+    both = counts.T @ counts
+    fewer = np.minimum.outer(np.diag(both), np.diag(both))
+    return np.asarray((both >= _LEAST_ROWS) & (both >= fewer / 2))
+
+
+def _correlate_ranks(numbers: Floats, known: Mask) -> Floats:
+    """Of each two columns, over the rows in which neither has a gap."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(np.where(known, numbers, np.nan), axis=0, nan_policy="omit")
+    counts = np.maximum(known.sum(axis=0), 1)
+    ranks = np.where(known, ranks - np.nansum(ranks, axis=0) / counts, 0.0)
+    inside = known.astype(np.float64)
+    both = np.maximum(inside.T @ inside, 1.0)
+    # Means and sizes of a column's ranks over the rows in which the other has no gap either.
+    sums = ranks.T @ inside
+    squares = (ranks**2).T @ inside
+    sizes = squares - sums**2 / both
+    products = ranks.T @ ranks - sums * sums.T / both
+    # A constant tells nothing; what rounding leaves of it is not a size.
+    sizes = np.where(sizes > 1e-9 * squares, sizes, np.inf)
+    found: Floats = np.abs(products) / np.sqrt(sizes * sizes.T)
+    return found
+
+
+def _compute_shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
+    """How much two columns of codes tell about each other: 1 where one is the other renamed."""
+    from sklearn.metrics import normalized_mutual_info_score
+
+    one, other = (np.unique(codes, return_inverse=True)[1].ravel() for codes in (one, other))
+    levels = [int(codes.max()) + 1 for codes in (one, other)]
+    # Two constants tell the same, and nothing; so do names that hardly any two rows share.
+    if min(levels) == 1 or max(levels) > len(one) // 2:
+        return 0.0
+    if max(levels) <= _FEW_LEVELS:
+        return float(normalized_mutual_info_score(one, other, average_method="max"))
+    # Many levels share much information by chance; none are renamed one by one by chance.
+    pairs = len(np.unique(one * levels[1] + other))
+    return 1.0 if levels[0] == levels[1] == pairs else 0.0

@@ -1,9 +1,10 @@
-"""Payouts: who gets how much, and how sure that is."""
+"""Payout: amounts, statements and split_revenue, which computes them."""
 
 from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -13,18 +14,34 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.blocks import LABEL
-from cellworth.certainty import WIDTH_95
-from cellworth.counts import Floats
-from cellworth.holdings import Holdings
-from cellworth.listing import frame, table_lines
-from cellworth.owners import Owners
-from cellworth.payouts.allocation import Allocation, OwnerErrors
+from cellworth.data.arguments import Floats
+from cellworth.data.blocks import LABEL
+from cellworth.data.holdings import Holdings
+from cellworth.data.owners import Owners
+from cellworth.data.tables import frame
+from cellworth.diagnostics.cells import check_valuation
+from cellworth.payouts.allocation import (
+    Allocation,
+    OwnerErrors,
+    allocate,
+    check_owners_type,
+    check_same_table,
+)
 from cellworth.payouts.bundle import serialize_allocation, serialize_provenance, write_bundle
-from cellworth.payouts.fraud_checks import Finding
-from cellworth.payouts.policy import PER_HEAD, Policy, join_names
-from cellworth.sharded_valuation import ShardedValuation
-from cellworth.valuation import Valuation, name_of_score, named_score
+from cellworth.payouts.fraud_checks import NOT_CHECKED, Finding, run_checks
+from cellworth.payouts.policy import (
+    PER_HEAD,
+    Policy,
+    add_label_owner,
+    check_carried,
+    check_players,
+    join_names,
+    parse_money,
+)
+from cellworth.sampling.moments import WIDTH_95
+from cellworth.valuation.sharded_valuation import ShardedValuation
+from cellworth.valuation.valuation import Valuation, name_of_score, named_score
+from cellworth.valuation.values import table_lines
 
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
@@ -36,6 +53,75 @@ _IN_SHARDS = (
     "Intervals are bounds, and wide: of a table in shards, errors of sums over its rows are not "
     "known; those of whole columns are, in columns()."
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """What one owner may see of a payout: totals, and its own cells only.
+
+    Nothing else is in it, so that it can be sent to its owner as it is.
+
+    Parameters
+    ----------
+    owner : str
+    amount : Decimal
+        What the owner gets.
+    value : float
+        What its cells are worth together, with what was carried over.
+    totals : mapping
+        The other figures of :meth:`to_dict`.
+    cells : mapping of str to list
+        Row, column, value, standard error and share of each of its cells.
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, Owners
+    >>> from cellworth.payouts import split_revenue
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> statement = split_revenue(valuation, owners, amount="100.00").statement("bob")
+    >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
+    bob 25.00 4
+    >>> statement.to_frame("pyarrow").column_names
+    ['row', 'column', 'value', 'sampling_se', 'share']
+    """
+
+    owner: str
+    amount: Decimal
+    value: float
+    totals: Mapping[str, Any] = field(repr=False)
+    cells: Mapping[str, list[Any]] = field(repr=False)
+    backend: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals, as plain values."""
+        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
+        return mine | dict(self.totals)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return the values of the owner's own cells, one line each.
+
+        ``share`` is the owner's part of a cell that several claim, else 1.
+        """
+        return frame(self.cells, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """Say what the owner gets, and for what."""
+        told = self.to_dict()
+        low, high = told["interval"]
+        held = f"{told['cells']:,} cells"
+        if told["labels"]:
+            held += f" and {told['labels']:,} labels"
+        verb = "pays" if self.amount < 0 else "gets"
+        units = f", in units of {told['score']}" if told["score"] else ""
+        return (
+            f"{self.owner} {verb} {abs(self.amount):,} {told['currency']}, {told['share']:.2%} of "
+            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
+            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g}){units}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +145,8 @@ class Payout:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer, split_revenue
+    >>> from cellworth import KNNValuer
+    >>> from cellworth.payouts import split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
@@ -151,7 +238,8 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer, split_revenue
+        >>> from cellworth import KNNValuer
+        >>> from cellworth.payouts import split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
@@ -165,7 +253,8 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer, split_revenue
+        >>> from cellworth import KNNValuer
+        >>> from cellworth.payouts import split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
@@ -191,7 +280,8 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer, split_revenue
+        >>> from cellworth import KNNValuer
+        >>> from cellworth.payouts import split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
@@ -202,10 +292,10 @@ class Payout:
         """
         if owner not in self.owners:
             raise KeyError(f"no owner is called {owner!r}; owners are {join_names(self.owners)}.")
-        place, held = self.owners.index(owner), self.ownership
+        position, held = self.owners.index(owner), self.ownership
         totals = {
-            "share": float(self.shares[place]),
-            "interval": self.intervals[place].tolist(),
+            "share": float(self.shares[position]),
+            "interval": self.intervals[position].tolist(),
             "carried": self.carried.get(owner, 0.0),
             "cells": held.n_cells_of(owner),
             "labels": held.share_of_labels().get(owner, 0),
@@ -215,8 +305,8 @@ class Payout:
             "owners": len(self.owners),
             "score": name_of_score(self.valuation) or None,
         }
-        cells = list_own_cells(self.valuation, held.on(self.valuation.blocks), place)
-        amount, value = self.amounts[place], float(self.values[place])
+        cells = list_own_cells(self.valuation, held.on(self.valuation.blocks), position)
+        amount, value = self.amounts[position], float(self.values[position])
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
     def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
@@ -328,87 +418,111 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
         yield f"Look at this first: {finding.sentence}"
 
 
-@dataclass(frozen=True, eq=False)
-class Statement:
-    """What one owner may see of a payout: totals, and its own cells only.
-
-    Nothing else is in it, so that it can be sent to its owner as it is.
-
-    Parameters
-    ----------
-    owner : str
-    amount : Decimal
-        What the owner gets.
-    value : float
-        What its cells are worth together, with what was carried over.
-    totals : mapping
-        The other figures of :meth:`to_dict`.
-    cells : mapping of str to list
-        Row, column, value, standard error and share of each of its cells.
-    backend : str or None
-        Data-frame library for :meth:`to_frame`.
-
-    Examples
-    --------
-    >>> from cellworth import KNNValuer, Owners, split_revenue
-    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-    >>> statement = split_revenue(valuation, owners, amount="100.00").statement("bob")
-    >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
-    bob 25.00 4
-    >>> statement.to_frame("pyarrow").column_names
-    ['row', 'column', 'value', 'standard_error', 'share']
-    """
-
-    owner: str
-    amount: Decimal
-    value: float
-    totals: Mapping[str, Any] = field(repr=False)
-    cells: Mapping[str, list[Any]] = field(repr=False)
-    backend: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Totals, as plain values."""
-        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
-        return mine | dict(self.totals)
-
-    def to_frame(self, backend: str | None = None) -> Any:
-        """Return the values of the owner's own cells, one line each.
-
-        ``share`` is the owner's part of a cell that several claim, else 1.
-        """
-        return frame(self.cells, backend or self.backend)
-
-    def __repr__(self) -> str:
-        """Say what the owner gets, and for what."""
-        told = self.to_dict()
-        low, high = told["interval"]
-        held = f"{told['cells']:,} cells"
-        if told["labels"]:
-            held += f" and {told['labels']:,} labels"
-        verb = "pays" if self.amount < 0 else "gets"
-        units = f", in units of {told['score']}" if told["score"] else ""
-        return (
-            f"{self.owner} {verb} {abs(self.amount):,} {told['currency']}, {told['share']:.2%} of "
-            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
-            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g}){units}."
-        )
-
-
-def list_own_cells(valuation: Valuation, holdings: Holdings, place: int) -> dict[str, list[Any]]:
+def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> dict[str, list[Any]]:
     """Values of the cells that one owner has a share in."""
     n_claims, columns_called = holdings.claims.sum(axis=1), valuation.column_labels
     found: dict[str, list[Any]] = {
-        name: [] for name in ("row", "column", "value", "standard_error", "share")
+        name: [] for name in ("row", "column", "value", "sampling_se", "share")
     }
     for strip in valuation.strips():
         codes = holdings.codes(strip.rows)
-        held = holdings.claims[:, place][codes]
+        held = holdings.claims[:, position][codes]
         rows, columns = np.nonzero(held)
         found["row"] += valuation.blocks.rows.some_labels(strip.rows)[rows].tolist()
         found["column"] += columns_called[columns].tolist()
         found["value"] += strip.values[held].tolist()
-        found["standard_error"] += strip.standard_errors[held].tolist()
+        found["sampling_se"] += strip.sampling_se[held].tolist()
         found["share"] += (1.0 / n_claims[codes[held]]).tolist()
     return found
+
+
+def split_revenue(
+    valuation: Valuation,
+    owners: Owners,
+    *,
+    amount: str | int | Decimal,
+    policy: Policy | None = None,
+    carried: Mapping[str, float] | None = None,
+    agreement: str | None = None,
+) -> Payout:
+    """Split an amount of money among the owners of a table, in proportion to their values.
+
+    Parameters
+    ----------
+    valuation : Valuation
+        Values of single cells; or of owners' blocks, with ``Policy(game="blocks")``.
+    owners : Owners
+        Who holds which cells. Pass them to ``fit`` of the valuer as well: the sum of an owner's
+        values then has errors of its own, and not only a bound.
+    amount : str, int or Decimal
+        The amount to split, such as "100000.00".
+    policy : Policy, default=None
+        Currency, rounding, treatment of negative values and of labels, and the checks to run.
+        None means ``Policy()``.
+    carried : mapping of str to float, default=None
+        ``payout.carried`` of the previous payout; only with ``Policy(negative="carry")``.
+    agreement : str, default=None
+        Text of the agreement file, which the payout keeps; :meth:`Agreement.split` passes it.
+
+    Returns
+    -------
+    Payout
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> split_revenue(valuation, owners, amount="100.00")
+    Payout of 100.00 EUR to 2 owners; negative: floor
+    owner   value      95 % interval   share  amount
+      ann  0.3750   0.1453 to 0.6047  75.00%   75.00
+      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00
+    Ranking undecided (intervals overlap): ann and bob.
+    The whole table scores 1 neighbor agreement (K = 1) on 4 validation rows.
+    Accuracy: 1 by majority vote, 0.5 by guessing the most frequent class.
+    The baseline of the score, 0.5000 (empty='prior'), is not allocated to any owner.
+    """
+    policy = Policy() if policy is None else policy
+    if not isinstance(policy, Policy):
+        raise TypeError(
+            f"policy must be a Policy or None, got {type(policy).__name__}; pass Policy(...)."
+        )
+    check_valuation(valuation)
+    check_owners_type(owners)
+    if not owners.names:
+        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
+    money = parse_money(amount, "amount", Decimal(policy.unit))
+    owners = add_label_owner(owners, policy, valuation)
+    holdings = owners.on(valuation.blocks)
+    check_same_table(owners, valuation)
+    check_players(valuation, policy)
+    brought = check_carried(carried, holdings.names, policy.negative)
+    shared = allocate(
+        policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
+    )
+    findings = _run_checks(policy, owners, valuation, holdings)
+    return Payout(shared, money, policy, findings, valuation, owners, brought, agreement)
+
+
+def _run_checks(
+    policy: Policy, owners: Owners, valuation: Valuation, holdings: Holdings
+) -> tuple[Finding, ...]:
+    """What the gate finds; with "refuse" nobody is paid if it finds anything.
+
+    What it could not look for is told as well, but is no reason to refuse.
+    """
+    if policy.gate == "off":
+        return ()
+    findings = tuple(run_checks(owners, valuation, holdings))
+    found = [finding for finding in findings if finding.kind != NOT_CHECKED]
+    if found and policy.gate == "refuse":
+        told = " ".join(finding.sentence for finding in found)
+        raise ValueError(
+            f"nothing is split: {told} Settle this first, or pass gate='warn' to split all the "
+            "same."
+        )
+    for finding in findings:
+        warnings.warn(finding.sentence, UserWarning, stacklevel=3)
+    return findings

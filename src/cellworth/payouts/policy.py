@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cellworth.blocks import LABEL
-from cellworth.owners import Owners
-from cellworth.valuation import Valuation
+from cellworth.data.blocks import LABEL
+from cellworth.data.owners import Owners
+from cellworth.valuation.valuation import Valuation
 
 Players = Literal["cells", "blocks"]
 CheckPolicy = Literal["warn", "refuse", "off"]

@@ -6,17 +6,17 @@ made with ``layout="constrained"``.
 Examples
 --------
 >>> from matplotlib.figure import Figure
->>> from cellworth import RandomValuer, plots
+>>> from cellworth.valuers import RandomValuer
+>>> from cellworth import plots
 >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
 >>> left, right = Figure(layout="constrained").subplots(1, 2)
 >>> plots.heatmap(valuer.valuation_, ax=left) is left
 True
 """
 
-from cellworth.plots.bar_plots import owners, waterfall
-from cellworth.plots.beeswarm_plot import beeswarm
 from cellworth.plots.curve_plots import convergence, detection, removal
 from cellworth.plots.heatmap_plot import heatmap
+from cellworth.plots.value_plots import beeswarm, owners, waterfall
 
 __all__ = [
     "beeswarm",

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.certainty import widening
-from cellworth.diagnostics.removal import Band
+from cellworth.diagnostics.curves import Band
 from cellworth.plots.style import (
     DASHES,
     GREY,
@@ -21,12 +20,13 @@ from cellworth.plots.style import (
     SMALL,
     Axes,
     axes_for,
+    check_same,
     plain_frame,
-    refuse_other,
     text_of,
     with_minus,
 )
-from cellworth.runtime import Progress
+from cellworth.runtime.stopping import Progress
+from cellworth.sampling.moments import widening
 
 _SIZE = (5.6, 3.8)
 _DOTS_UP_TO = 40
@@ -56,7 +56,7 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     --------
     >>> from matplotlib.figure import Figure
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth import removal_curve
+    >>> from cellworth.diagnostics import removal_curve
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
     >>> curve = removal_curve([[2, 1]] * 24, DecisionTreeClassifier(random_state=0), X, y,
     ...                       X_test=[[i + 0.4, 1] for i in range(24)], y_test=y, shares=(0, 0.4))
@@ -65,7 +65,7 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     ['highest first, refill: draw', 'at random']
     """
     wanted = ("shares", "scores", "random_scores", "order", "refill", "scoring")
-    _refuse_other_curves(curves, wanted, "removal")
+    _check_curves(curves, wanted, "removal")
     scoring = _common_scoring(curves)
     names = _checked_labels(labels, [f"{c.order} first, refill: {c.refill}" for c in curves])
     ax = axes_for(ax, _SIZE)
@@ -103,7 +103,7 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from cellworth import detection_curve
+    >>> from cellworth.diagnostics import detection_curve
     >>> wrong = [[True, False], [False, False], [False, True]]
     >>> good = detection_curve([[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]], wrong)
     >>> poor = detection_curve([[0.1, 0.9], [0.2, 0.8], [0.4, 0.3]], wrong)
@@ -111,7 +111,7 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
     >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
     'suspicion (area 0.875, average precision 0.833)'
     """
-    _refuse_other_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
+    _check_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
     numbered = [f"ranking {i + 1}" for i in range(len(curves))] if len(curves) > 1 else ["ranking"]
     names = _checked_labels(labels, numbered)
     ax = axes_for(ax, _SIZE)
@@ -162,9 +162,11 @@ def convergence(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
+    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth import Runtime, value_game
+    >>> from cellworth.games import TableGame
     >>> history, game = [], TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> run = {"stop": AfterTasks(64), "random_state": 0}
+    >>> run = {"stop": MaxTasks(64), "random_state": 0}
     >>> valuation = value_game(game, (3, 3), **run, runtime=Runtime(on_round=history.append))
     >>> convergence(history, ax=Figure().subplots()).get_xlabel()
     'tasks'
@@ -222,16 +224,16 @@ def _errors(progress: Progress) -> tuple[float, float]:
     moments = progress.moments
     errors = np.zeros(0)
     if moments is not None:
-        errors = (moments.standard_errors * widening(moments.count))[:-1, :-1]
+        errors = (moments.sampling_se * widening(moments.count))[:-1, :-1]
     known = errors[~np.isnan(errors)]
     return (float(known.max()), float(np.median(known))) if len(known) else (0.0, 0.0)
 
 
-def _refuse_other_curves(curves: Sequence[Any], wanted: Sequence[str], kind: str) -> None:
+def _check_curves(curves: Sequence[Any], wanted: Sequence[str], kind: str) -> None:
     if not curves:
         raise ValueError(f"no curve was given; give at least one {kind} curve.")
     for curve in curves:
-        refuse_other(curve, "a curve", wanted, f"give {kind} curves, one argument each.")
+        check_same(curve, "a curve", wanted, f"give {kind} curves, one argument each.")
 
 
 def _checked_labels(labels: Any, usual: list[str]) -> list[str]:

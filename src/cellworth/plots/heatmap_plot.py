@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import Axis
-from cellworth.counts import Floats, checked_count
-from cellworth.owners import Owners
+from cellworth.data.arguments import Floats, checked_count
+from cellworth.data.blocks import Axis
+from cellworth.data.owners import Owners
 from cellworth.plots.style import (
     PALE_GREY,
     SCORE_UNITS,
@@ -28,7 +28,7 @@ from cellworth.plots.style import (
     text_width,
     texts_of,
 )
-from cellworth.valuation import Valuation
+from cellworth.valuation.valuation import Valuation
 
 # From this many errors away from zero a value has its full colour, at zero errors this opacity.
 _CERTAIN = 2.0
@@ -81,13 +81,13 @@ def heatmap(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from cellworth import RandomValuer
+    >>> from cellworth.valuers import RandomValuer
     >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
     >>> ax = heatmap(valuer.valuation_, ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_xticklabels()]
     ['x0', 'x1']
     """
-    refuse_what_is_no_valuation(valuation)
+    check_valuation(valuation)
     held = None if owners is None else _held(owners, valuation)
     grid = Grid.of(valuation, checked_count(max_rows, "max_rows"))
     ax = axes_for(ax, _figure_size(grid))
@@ -110,7 +110,7 @@ def heatmap(
     return ax
 
 
-def refuse_what_is_no_valuation(valuation: Any) -> None:
+def check_valuation(valuation: Any) -> None:
     """Refuse anything but a Valuation, with a sentence."""
     if not isinstance(valuation, Valuation):
         raise TypeError(
@@ -126,7 +126,7 @@ def _held(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_
         return list(owners.names), codes
     holdings = owners.on(valuation.blocks)
     names = [
-        " + ".join(holdings.names[place] for place in np.flatnonzero(line))
+        " + ".join(holdings.names[position] for position in np.flatnonzero(line))
         for line in holdings.claims
     ]
     nobody = holdings.claims.sum(axis=1) == 0
@@ -178,8 +178,8 @@ def _painted(grid: Grid, limit: float, *, pales: bool) -> Floats:
     from matplotlib.colors import to_rgba
 
     unvisited = np.isnan(grid.values)
-    places = np.where(unvisited, 0.5, 0.5 + grid.values / (2.0 * limit))
-    colours = np.array(diverging()(places))
+    positions = np.where(unvisited, 0.5, 0.5 + grid.values / (2.0 * limit))
+    colours = np.array(diverging()(positions))
     if pales:
         # Mixed rather than see-through: the hatches of unvisited cells must not shine through.
         opacity = _opacity(grid)[..., np.newaxis]

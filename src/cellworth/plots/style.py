@@ -225,8 +225,8 @@ def _name_places(axis: Axis, names: Sequence[str], size: float, *, room: float) 
 
     from cellworth.plots.style import ThinnedLocator
 
-    def name(place: float, _: Any = None) -> str:
-        return names[round(place)] if 0 <= round(place) < len(names) else ""
+    def name(position: float, _: Any = None) -> str:
+        return names[round(position)] if 0 <= round(position) < len(names) else ""
 
     axis.set_major_locator(ThinnedLocator(len(names), room))
     axis.set_major_formatter(FuncFormatter(name))
@@ -239,7 +239,7 @@ def plain_frame(ax: Axes) -> None:
     ax.grid(False)
 
 
-def refuse_other(given: Any, called: str, attributes: Sequence[str], advice: str) -> None:
+def check_same(given: Any, called: str, attributes: Sequence[str], advice: str) -> None:
     """Refuse what lacks the attributes that are drawn."""
     if not all(hasattr(given, name) for name in attributes):
         raise TypeError(f"{called} is of type {type(given).__name__}; {advice}")
@@ -271,8 +271,8 @@ class ThinnedLocator(Locator):
         pixels = axis.axes.bbox.width if axis.axis_name == "x" else axis.axes.bbox.height
         points = pixels * 72.0 / axis.axes.figure.dpi
         spacing = points / max(vmax - vmin, 1e-9)
-        places = np.arange(0, self.n_cached, _round_step(self.room / max(spacing, 1e-9)))
-        return places[(places >= vmin) & (places <= vmax)]
+        positions = np.arange(0, self.n_cached, _round_step(self.room / max(spacing, 1e-9)))
+        return positions[(positions >= vmin) & (positions <= vmax)]
 
 
 def _round_step(least: float) -> int:

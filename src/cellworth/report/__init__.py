@@ -5,7 +5,8 @@ a page of that. Jinja2 is loaded when the first page is made (``pip install 'cel
 
 Examples
 --------
->>> from cellworth import TableGame, report, value_game
+>>> from cellworth.games import TableGame
+>>> from cellworth import report, value_game
 >>> valuation = value_game(TableGame([[0.0, 0.0], [0.0, 3.0]]), (1, 1))
 >>> report.summarize(valuation, None)["figures"]["total"]
 3.0

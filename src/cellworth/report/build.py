@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.counts import Distance, Kind, checked_count
-from cellworth.files import local_path, written_atomically
-from cellworth.owners import Owners
-from cellworth.payouts import Payout
-from cellworth.provenance import fingerprint
+from cellworth.data.arguments import Distance, Kind, checked_count
+from cellworth.data.io import fingerprint, local_path, written_atomically
+from cellworth.data.owners import Owners
+from cellworth.payouts.payout import Payout
 from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, packed_cells
 from cellworth.report.page import render
 from cellworth.report.sections import (
@@ -29,7 +28,7 @@ from cellworth.report.sections import (
     plain,
     told_origin,
 )
-from cellworth.valuation import Strip, Valuation, name_of_score
+from cellworth.valuation.valuation import Strip, Valuation, name_of_score
 
 # Errors below this part of a large value are rounding.
 _DUST = 1e-12
@@ -91,7 +90,7 @@ def save(
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    place = local_path(path, "path")
+    position = local_path(path, "path")
     summary = summarize(
         valuation,
         X,
@@ -104,7 +103,7 @@ def save(
         title=title,
         cells=cells,
     )
-    with written_atomically(place) as file:
+    with written_atomically(position) as file:
         file.write(render(summary).encode())
 
 
@@ -136,7 +135,8 @@ def summarize(
 
     Examples
     --------
-    >>> from cellworth import TableGame, report, value_game
+    >>> from cellworth.games import TableGame
+    >>> from cellworth import report, value_game
     >>> valuation = value_game(TableGame(np.arange(16.0).reshape(4, 4) ** 2), (2, 2))
     >>> summary = report.summarize(valuation, None)
     >>> summary["shape"], summary["figures"]["total"]

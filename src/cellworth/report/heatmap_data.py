@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.counts import Floats, Positions
-from cellworth.owners import Owners
-from cellworth.report.formatting import cell_text, text_of
+from cellworth.data.arguments import Floats, Positions
+from cellworth.data.owners import Owners
+from cellworth.report.page import cell_text, text_of
 from cellworth.report.sections import Subject
-from cellworth.valuation import Valuation
+from cellworth.valuation.valuation import Valuation
 
 # More cells, or more bytes of text, and a browser is slow to open the file.
 MOST_CELLS = 1_000_000
@@ -101,9 +101,9 @@ def _figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
     worth, error = (np.empty((len(kept), valuation.shape[1])) for _ in range(2))
     for strip in valuation.strips():
         here = (kept >= strip.rows.start) & (kept < strip.rows.stop)
-        places = kept[here] - strip.rows.start
-        worth[here] = strip.values[places]
-        error[here] = strip.errors[places]
+        positions = kept[here] - strip.rows.start
+        worth[here] = strip.values[positions]
+        error[here] = strip.errors[positions]
     return worth, error
 
 
@@ -129,8 +129,8 @@ def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
     if subject.table is None or not subject.of_cells:
         return None
     texts, codes = [], []
-    for place in range(subject.valuation.shape[1]):
-        column = subject.column(place)
+    for position in range(subject.valuation.shape[1]):
+        column = subject.column(position)
         different, code = _dictionary(column, kept)
         texts.append(different)
         codes.append(code)
@@ -146,12 +146,12 @@ def _dictionary(
         return [None], codes
     known: dict[str, int] = {}
     written: dict[str, str] = {}
-    for place, cell in enumerate(column[kept].tolist()):
+    for position, cell in enumerate(column[kept].tolist()):
         # As keys, 1 and True would be one, and so would 0.0 and -0.0.
         key = repr(cell)
         if key not in written:
             written[key] = cell_text(cell)
-        codes[place] = known.setdefault(written[key], len(known))
+        codes[position] = known.setdefault(written[key], len(known))
     return list(known), codes
 
 

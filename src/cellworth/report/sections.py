@@ -13,27 +13,21 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.blocks import LABEL, NumberedAxis
-from cellworth.certainty import both_errors
-from cellworth.counts import Distance, Floats, Kind, Positions
-from cellworth.diagnostics import suspect_cells
-from cellworth.diagnostics.cells import (
-    CellValues,
-    check_cells,
-    check_valuation,
-    drop_group_column,
-)
-from cellworth.listing import ValueList
-from cellworth.moments import Moments
-from cellworth.owners import Owners
-from cellworth.packing import jsonable
-from cellworth.payouts import Payout
-from cellworth.problem import read_target
-from cellworth.provenance import Provenance
-from cellworth.report.formatting import cell_text, text_of
-from cellworth.runtime import Progress
-from cellworth.tables import Table
-from cellworth.valuation import Valuation
+from cellworth.data.arguments import Distance, Floats, Kind, Positions
+from cellworth.data.blocks import LABEL, NumberedAxis
+from cellworth.data.io import jsonable
+from cellworth.data.owners import Owners
+from cellworth.data.problem import read_target
+from cellworth.data.tables import Table
+from cellworth.diagnostics.cells import CellValues, check_cells, check_valuation, drop_group_column
+from cellworth.diagnostics.suspects import suspect_cells
+from cellworth.payouts.payout import Payout
+from cellworth.report.page import cell_text, text_of
+from cellworth.runtime.stopping import Progress
+from cellworth.sampling.moments import Moments, both_errors
+from cellworth.valuation.provenance import Provenance
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.values import ValueList
 
 _ROWS_LISTED = 25
 _KEYS = ("tasks", "seconds", "error", "total")
@@ -120,11 +114,11 @@ class Subject:
             return None
         return np.unique(self.target, return_inverse=True)[1].ravel()
 
-    def column(self, place: int) -> NDArray[Any] | None:
+    def column(self, position: int) -> NDArray[Any] | None:
         """What stands in the cells of one column of the valuation, where it is a single column."""
         if self.table is None or not self.of_cells:
             return None
-        label = self.valuation.column_labels.tolist()[place]
+        label = self.valuation.column_labels.tolist()[position]
         names = self.table.names.tolist()
         if label == LABEL and label not in names:
             return self.target
@@ -140,11 +134,11 @@ def listed_columns(valuation: Valuation) -> list[dict[str, Any]]:
     errors = _errors(columns)
     return [
         {
-            "column": text_of(names[place]),
-            "value": plain(columns.values[place]),
-            "error": plain(errors[place]),
+            "column": text_of(names[position]),
+            "value": plain(columns.values[position]),
+            "error": plain(errors[position]),
         }
-        for place in order
+        for position in order
     ]
 
 
@@ -174,7 +168,7 @@ def _suspects(
             "typical": _content(line["typical"], held_as[line["column"]]),
             "suspicion": plain(line["suspicion"]),
             "worth": plain(line["worth"]),
-            "error": plain(_joint(line["standard_error"], line.get("validation_error"))),
+            "error": plain(_joint(line["sampling_se"], line.get("validation_se"))),
             "reason": line["reason"],
         }
         for line in lines
@@ -183,18 +177,18 @@ def _suspects(
 
 def _by_place(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
     """The same with rows that are called by their places: several rows may share an id."""
-    places = np.arange(table.shape[0])
+    positions = np.arange(table.shape[0])
     rows = valuation.blocks.rows
     if not isinstance(rows, NumberedAxis):
-        rows = replace(rows, ids=places)
+        rows = replace(rows, ids=positions)
     blocks = replace(valuation.blocks, rows=rows)
-    return replace(valuation, blocks=blocks), replace(table, row_ids=places)
+    return replace(valuation, blocks=blocks), replace(table, row_ids=positions)
 
 
 def _held_as(table: Table) -> dict[Any, str]:
     """What NumPy holds each column as."""
     columns = enumerate(table.names.tolist())
-    return {name: table.column(place).dtype.kind for place, name in columns}
+    return {name: table.column(position).dtype.kind for position, name in columns}
 
 
 def _content(cell: Any, kind: str) -> str:
@@ -232,40 +226,40 @@ def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
 def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, Floats, Floats]:
     """Rows, columns, worths and errors of the k lowest blocks, ties in the table's order."""
     n_columns = valuation.shape[1]
-    places, worths, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
+    positions, worths, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
     for strip in valuation.strips():
         start = strip.rows.start * n_columns
-        places = np.concatenate([places, np.arange(start, start + strip.values.size)])
+        positions = np.concatenate([positions, np.arange(start, start + strip.values.size)])
         worths = np.concatenate([worths, strip.values.ravel()])
         errors = np.concatenate([errors, strip.errors.ravel()])
         order = np.argsort(worths, kind="stable")
         order = order[~np.isnan(worths[order])][:k]
-        places, worths, errors = places[order], worths[order], errors[order]
-    rows, columns = np.divmod(places, n_columns)
+        positions, worths, errors = positions[order], worths[order], errors[order]
+    rows, columns = np.divmod(positions, n_columns)
     return rows, columns, worths, errors
 
 
 def listed_rows(subject: Subject) -> list[dict[str, Any]]:
     """Rows of lowest worth, each with the cell that is lowest in it."""
     valuation = subject.valuation
-    places = valuation.rows().lowest_places(_ROWS_LISTED)
-    rows = valuation.rows().part(places)
+    positions = valuation.rows().lowest_places(_ROWS_LISTED)
+    rows = valuation.rows().part(positions)
     ids, names = rows.labels["row"].tolist(), valuation.column_labels.tolist()
-    targets = _targets(subject, places)
+    targets = _targets(subject, positions)
     listed = []
-    for place, row, value, error in zip(places, ids, rows.values, _errors(rows), strict=True):
-        values = valuation.line("row", place).values
+    for position, row, value, error in zip(positions, ids, rows.values, _errors(rows), strict=True):
+        values = valuation.line("row", position).values
         lowest = None if np.isnan(values).all() else int(np.nanargmin(values))
         cells = None if lowest is None else subject.column(lowest)
         listed.append(
             {
                 "row": text_of(row),
-                "place": int(place),
-                "label": targets[place],
+                "place": int(position),
+                "label": targets[position],
                 "value": plain(value),
                 "error": plain(error),
                 "column": None if lowest is None else text_of(names[lowest]),
-                "cell": None if cells is None else cell_text(cells[place]),
+                "cell": None if cells is None else cell_text(cells[position]),
                 "worth": None if lowest is None else plain(values[lowest]),
                 "below_zero": int(np.sum(values < 0)),
             }
@@ -273,14 +267,14 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
     return listed
 
 
-def _targets(subject: Subject, places: Positions) -> dict[int, str | None]:
+def _targets(subject: Subject, positions: Positions) -> dict[int, str | None]:
     """Labels of some rows as text, or their numeric targets; None where they are not known."""
     codes = subject.label_codes()
     if codes is not None:
-        return {place: subject.classes[codes[place]] for place in places}
+        return {position: subject.classes[codes[position]] for position in positions}
     if subject.target is None or subject.classes or not subject.of_cells:
-        return dict.fromkeys(places)
-    return {place: cell_text(subject.target[place]) for place in places}
+        return dict.fromkeys(positions)
+    return {position: cell_text(subject.target[position]) for position in positions}
 
 
 def listed_owners(
@@ -344,7 +338,7 @@ def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
 
 
 def _errors(listed: ValueList) -> Floats:
-    return both_errors(listed.standard_errors, listed.validation_errors)
+    return both_errors(listed.sampling_se, listed.validation_se)
 
 
 def _joint(standard: float, validation: float | None) -> float:
@@ -374,10 +368,12 @@ def round_line(progress: Progress) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from cellworth import AfterTasks, TableGame, report, value_game
+    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth.games import TableGame
+    >>> from cellworth import report, value_game
     >>> rounds = []
     >>> game = TableGame(np.arange(16.0).reshape(4, 4) ** 2)
-    >>> valuation = value_game(game, (2, 2), stop=AfterTasks(64), random_state=0,
+    >>> valuation = value_game(game, (2, 2), stop=MaxTasks(64), random_state=0,
     ...                        on_round=lambda progress: rounds.append(report.round_line(progress)))
     >>> rounds[-1]["tasks"], rounds[-1]["total"]
     (64, 72.0)
@@ -405,7 +401,7 @@ def checked_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str,
 
 
 def _root_mean_square_error(moments: Moments) -> float | None:
-    errors = moments.standard_errors[:-1, :-1]
+    errors = moments.sampling_se[:-1, :-1]
     known = errors[~np.isnan(errors)]
     return math.sqrt(float(np.mean(known**2))) if len(known) else None
 

@@ -1,56 +1,63 @@
 """How tasks are run, stopped and written down; no game is known here."""
 
+from cellworth.runtime.cache import Cache, FileCache, MemoryCache
 from cellworth.runtime.checkpoint import (
     Checkpoint,
-    DirectoryJournal,
+    DirectoryCheckpoint,
     Loader,
-    MemoryJournal,
+    MemoryCheckpoint,
     RunState,
     merge,
 )
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.engine import Outcome, Planner, Ready, TaskPlanner, Work, run, run_partition
-from cellworth.runtime.executors import Executor, Serial, Threads
-from cellworth.runtime.places import (
+from cellworth.runtime.executors import (
+    Executor,
     Runtime,
+    Serial,
+    Threads,
     check_runtime,
     choose_process_executor,
     choose_thread_executor,
 )
 from cellworth.runtime.processes import Processes
-from cellworth.runtime.progress import count_tasks, make_progress_bar
 from cellworth.runtime.stopping import (
-    AfterSeconds,
-    AfterTasks,
-    AfterUtilities,
+    MaxSeconds,
+    MaxTasks,
+    MaxUtilities,
     Progress,
-    RankingStable,
-    StandardErrorBelow,
+    StableRanking,
     StoppingRule,
+    TargetStandardError,
+    count_tasks,
+    make_progress_bar,
 )
 from cellworth.runtime.workers import leave_if_cancelled
 
 __all__ = [
-    "AfterSeconds",
-    "AfterTasks",
-    "AfterUtilities",
+    "Cache",
     "Checkpoint",
     "Dask",
-    "DirectoryJournal",
+    "DirectoryCheckpoint",
     "Executor",
+    "FileCache",
     "Loader",
-    "MemoryJournal",
+    "MaxSeconds",
+    "MaxTasks",
+    "MaxUtilities",
+    "MemoryCache",
+    "MemoryCheckpoint",
     "Outcome",
     "Planner",
     "Processes",
     "Progress",
-    "RankingStable",
     "Ready",
     "RunState",
     "Runtime",
     "Serial",
-    "StandardErrorBelow",
+    "StableRanking",
     "StoppingRule",
+    "TargetStandardError",
     "TaskPlanner",
     "Threads",
     "Work",

@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import uuid4
 
-from cellworth.files import (
+from cellworth.data.io import (
+    Plain,
+    PlainFile,
+    fingerprint,
     local_path,
+    n_bytes,
+    prefixed,
     read_manifest,
+    write_plain,
     written_atomically,
 )
-from cellworth.packing import Plain, PlainFile, n_bytes, prefixed, write_plain
-from cellworth.provenance import fingerprint
-from cellworth.runtime.progress import RateLimiter
+from cellworth.runtime.stopping import RateLimiter
 
 # Loads an answer that is stored elsewhere; returns None if it is lost.
 Loader = Callable[[], Plain | None]
@@ -95,18 +99,20 @@ class AnotherRunError(ValueError):
     """A checkpoint of another run."""
 
 
-class MemoryJournal:
+class MemoryCheckpoint:
     """A checkpoint in memory, for one Python session.
 
     Pass the same checkpoint to a second run with more budget: it computes only the new tasks.
 
     Examples
     --------
-    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
-    >>> game, checkpoint = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryJournal()
+    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth import Runtime, value_game
+    >>> from cellworth.games import TableGame
+    >>> game, checkpoint = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryCheckpoint()
     >>> run = {"random_state": 0, "runtime": Runtime(checkpoint=checkpoint)}
-    >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
-    >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
+    >>> short = value_game(game, (1, 1), stop=MaxTasks(16), **run)
+    >>> value_game(game, (1, 1), stop=MaxTasks(64), **run).provenance.sessions
     (Session(seed=0, tasks=64),)
     """
 
@@ -120,7 +126,7 @@ class MemoryJournal:
     def open(self, identity: Mapping[str, Any]) -> None:
         """Open the checkpoint for the run identified by ``identity``."""
         if self._identity is not None:
-            refuse_another_run(self._identity, identity, "the checkpoint")
+            check_same_run(self._identity, identity, "the checkpoint")
         self._identity = identity
 
     def read(self) -> RunState | None:
@@ -141,12 +147,12 @@ class MemoryJournal:
     def flush(self) -> None:
         """Do nothing: a state is stored at once."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryJournal:
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryCheckpoint:
         """Return itself: a cloned valuer shares it, as it would share a folder."""
         return self
 
 
-def refuse_another_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
+def check_same_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
     """Raise if two runs differ, and name the first difference."""
     for name, (before, now) in _iter_differences(kept, asked, ()):
         raise AnotherRunError(
@@ -171,7 +177,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-class DirectoryJournal:
+class DirectoryCheckpoint:
     """A checkpoint in a folder, which survives the death of a process at any moment.
 
     ``manifest.json`` identifies the run; a different run raises an error. Answers of workers are
@@ -188,13 +194,15 @@ class DirectoryJournal:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth import AfterTasks, Runtime, TableGame, value_game
+    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth import Runtime, value_game
+    >>> from cellworth.games import TableGame
     >>> game, folder = TableGame([[0.0, 0.0], [0.0, 1.0]]), Path(tempfile.mkdtemp())
-    >>> run = {"random_state": 0, "runtime": Runtime(checkpoint=DirectoryJournal(folder))}
-    >>> short = value_game(game, (1, 1), stop=AfterTasks(16), **run)
+    >>> run = {"random_state": 0, "runtime": Runtime(checkpoint=DirectoryCheckpoint(folder))}
+    >>> short = value_game(game, (1, 1), stop=MaxTasks(16), **run)
     >>> (folder / "state.npz").is_file()
     True
-    >>> value_game(game, (1, 1), stop=AfterTasks(64), **run).provenance.sessions
+    >>> value_game(game, (1, 1), stop=MaxTasks(64), **run).provenance.sessions
     (Session(seed=0, tasks=64),)
     """
 
@@ -216,7 +224,7 @@ class DirectoryJournal:
             if kept is None:
                 _begin(self.folder, asked)
                 kept = _read_identity(self.folder) or asked
-        refuse_another_run(kept, asked, str(self.folder))
+        check_same_run(kept, asked, str(self.folder))
         self._run, self._files = fingerprint(asked), None
 
     def read(self) -> RunState | None:
@@ -259,11 +267,11 @@ class DirectoryJournal:
 
     def __repr__(self) -> str:
         """Return the call that creates it."""
-        return f"DirectoryJournal({str(self.folder)!r})"
+        return f"DirectoryCheckpoint({str(self.folder)!r})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryJournal:
+    def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryCheckpoint:
         """Return another checkpoint of the same folder."""
-        return DirectoryJournal(self.folder)
+        return DirectoryCheckpoint(self.folder)
 
 
 def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> None:
@@ -305,9 +313,9 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     # Check all before anything is written.
     runs = [_run_in(source) for source in sources]
     for source, kept in zip(sources, runs, strict=True):
-        refuse_another_run(kept, runs[0], str(source))
+        check_same_run(kept, runs[0], str(source))
     for source in sources:
-        checkpoint = DirectoryJournal(whole)
+        checkpoint = DirectoryCheckpoint(whole)
         checkpoint.open(runs[0])
         if not source.samefile(checkpoint.folder):
             _copy(source, checkpoint, runs[0])
@@ -320,7 +328,7 @@ def _run_in(folder: Path) -> dict[str, Any]:
     return kept
 
 
-def _copy(source: Path, into: DirectoryJournal, run: Mapping[str, Any]) -> None:
+def _copy(source: Path, into: DirectoryCheckpoint, run: Mapping[str, Any]) -> None:
     # The source is left unchanged, even if it is damaged.
     state = _read_state(source / _STATE, fingerprint(run))
     if state is not None:

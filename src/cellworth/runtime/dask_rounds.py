@@ -17,19 +17,19 @@ from weakref import WeakSet
 
 from threadpoolctl import threadpool_limits
 
-from cellworth.packing import Plain
+from cellworth.data.io import Plain
 from cellworth.runtime.dask_executor import (
     WorkerMemory,
     explain_lost_cluster,
     fetch_answer,
     send_object,
 )
-from cellworth.runtime.run_context import RunContext
 from cellworth.runtime.shard_algorithm import (
     MOST_IN_FLIGHT,
     RecoverableError,
     RoundResult,
     RoundUpdate,
+    RunContext,
     ShardAlgorithm,
     ShardCache,
     ShardCheckpoint,

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar, Protocol, Self
 
-from cellworth.moments import Addition
-from cellworth.packing import Plain, n_bytes, packed, unpacked
+from cellworth.data.io import Plain, n_bytes, packed, unpacked
 from cellworth.runtime.checkpoint import Checkpoint, Loader, RunState
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.progress import Bar, RateLimiter, count_tasks
-from cellworth.runtime.stopping import Progress, StoppingRule
+from cellworth.runtime.stopping import Bar, Progress, RateLimiter, StoppingRule, count_tasks
 from cellworth.runtime.workers import (
     REQUESTS_PER_WORKER,
     Failure,
@@ -27,6 +25,7 @@ from cellworth.runtime.workers import (
     WorkerPool,
     unwrap,
 )
+from cellworth.sampling.moments import Addition
 
 _SECONDS_BETWEEN_STATES = 10.0
 _SHARE_OF_TIME = 0.05

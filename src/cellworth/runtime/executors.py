@@ -1,19 +1,30 @@
-"""Executor: the interface of all executors; Serial and Threads, which stay in this process."""
+"""Executors: where tasks run, the default choice, and Runtime, which bundles all of it."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
+import joblib
+from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from cellworth.counts import checked_count
+from cellworth.data.arguments import checked_count, is_whole
+from cellworth.runtime.cache import Cache
+from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint
+from cellworth.runtime.processes import Processes, pickle_object
+from cellworth.runtime.stopping import Progress
 from cellworth.runtime.workers import FuturePool, SerialPool, WorkerPool, attempt, cancel_thread_on
+
+# Starting processes takes a second or two; shorter work is done by the time they are there.
+_SECONDS_WORTH_PROCESSES = 10.0
 
 
 @runtime_checkable
@@ -93,3 +104,172 @@ def _begin_thread(cancelled: threading.Event) -> None:
     cancel_thread_on(cancelled)
     # BLAS is limited per process, OpenMP per thread.
     ThreadpoolController().limit(limits=1, user_api="openmp")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where and how a run is executed. The values do not depend on it, to the bit.
+
+    Parameters
+    ----------
+    executor : Executor, default=None
+        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. None
+        means what ``joblib.parallel_config`` says. Without such a configuration, KNN valuers use
+        threads on all cores, and valuers that train models use processes if the run takes more
+        than some seconds.
+    checkpoint : path or Checkpoint, default=None
+        Folder in which the run is recorded. The next ``fit`` resumes a run that was killed or
+        stopped by its budget. For a :class:`ShardedTable` it is a folder that all workers share,
+        and it also holds the prepared rows and the result.
+    partition : tuple of int, default=None
+        ``(i, n)``: do part i (0 to n - 1) of the run's tasks and leave it in the checkpoint.
+    cache : Cache, default=None
+        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. Utilities in the cache
+        are not computed again, and new ones are added. KNN and out-of-bag valuers do not use it.
+    progress : bool, default=True
+        Whether runs longer than two seconds show a progress bar.
+    on_round : callable, default=None
+        Called with a :class:`Progress` after every round, for trackers.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> from cellworth.runtime import Threads
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> quiet = Runtime(executor=Threads(2), progress=False)
+    >>> KNNValuer(1, runtime=quiet).fit(X, y, X_val=X, y_val=y).valuation_.shape
+    (4, 2)
+    """
+
+    executor: Executor | None = None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+    partition: tuple[int, int] | None = None
+    cache: Cache | None = None
+    progress: bool = True
+    on_round: Callable[[Progress], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Check all fields."""
+        _check_is_a(
+            self.executor,
+            Executor,
+            "executor",
+            "Serial(), Threads(2), Processes(2) or Dask(client)",
+        )
+        if not isinstance(self.checkpoint, str | os.PathLike):
+            _check_is_a(self.checkpoint, Checkpoint, "checkpoint", 'a folder such as "run1/"')
+        _check_is_a(self.cache, Cache, "cache", "MemoryCache() or FileCache(path)")
+        if not isinstance(self.progress, bool):
+            raise TypeError(f"progress must be True or False, got {self.progress!r}.")
+        if self.on_round is not None and not callable(self.on_round):
+            raise TypeError(f"on_round must be a function of a Progress, got {self.on_round!r}.")
+        if self.partition is not None:
+            self._check_partition(self.partition)
+
+    def _check_partition(self, partition: Any) -> None:
+        is_pair = isinstance(partition, tuple | list) and len(partition) == 2
+        if not is_pair or not all(map(is_whole, partition)):
+            raise TypeError(
+                f"partition must be (i, n), got {partition!r}; give (0, 10) for the first of ten."
+            )
+        index, n_parts = partition
+        if not 0 <= index < n_parts:
+            raise ValueError(
+                f"partition must be (i, n) with i from 0 to n - 1, got {(index, n_parts)}; give "
+                "(0, 10) for the first of ten."
+            )
+        if not isinstance(self.checkpoint, str | os.PathLike | DirectoryCheckpoint):
+            raise ValueError("partition needs a folder for its results; give one as checkpoint.")
+        if self.cache is not None:
+            raise ValueError(
+                "cache must be None with partition; utilities go to the checkpoint, where the "
+                "other parts find them."
+            )
+
+    def open_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint as an object; a path stands for a DirectoryCheckpoint."""
+        if isinstance(self.checkpoint, str | os.PathLike):
+            return DirectoryCheckpoint(self.checkpoint)
+        return self.checkpoint
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return itself: copies of a valuer, as by scikit-learn's clone, run in the same place."""
+        return self
+
+
+def _check_is_a(given: Any, protocol: type, name: str, examples: str) -> None:
+    if given is not None and (isinstance(given, type) or not isinstance(given, protocol)):
+        raise TypeError(f"{name} must be {examples}, got {given!r}.")
+
+
+def check_runtime(runtime: Any, n_jobs: Any = None) -> Runtime:
+    """Return the runtime, or the default one; check that n_jobs goes with it."""
+    if runtime is not None and not isinstance(runtime, Runtime):
+        raise TypeError(f"runtime must be Runtime(...) or None, got {runtime!r}.")
+    if n_jobs is not None and (not is_whole(n_jobs) or n_jobs == 0):
+        raise ValueError(
+            f"n_jobs must be a number of workers, -1 for all cores, or None, got {n_jobs!r}."
+        )
+    if n_jobs is not None and runtime is not None and runtime.executor is not None:
+        raise ValueError(
+            f"n_jobs={n_jobs} and runtime.executor={runtime.executor!r} both say how many workers "
+            "there are; give one of them."
+        )
+    return runtime or Runtime()
+
+
+def choose_thread_executor(n_jobs: int | None = None) -> Executor:
+    """Return the executor for work that releases the interpreter's lock: by default, threads."""
+    return _configured(n_jobs) or _workers(Threads, n_jobs)
+
+
+def choose_process_executor(
+    work: Callable[[Any], Any], seconds: float, n_jobs: int | None = None
+) -> Executor:
+    """Return the executor for training models: by default, processes if the run is long enough."""
+    configured = _configured(n_jobs)
+    if configured is not None:
+        return configured
+    if n_jobs is not None:
+        return _workers(Processes, n_jobs)
+    alone = joblib.cpu_count() == 1 or multiprocessing.current_process().name != "MainProcess"
+    if alone or seconds < _SECONDS_WORTH_PROCESSES or not _can_pickle(work):
+        return Serial()
+    return Processes(joblib.cpu_count())
+
+
+def _workers(executor: Callable[[int], Executor], n_jobs: int | None) -> Executor:
+    n_workers = joblib.cpu_count() if n_jobs is None else joblib.effective_n_jobs(n_jobs)
+    return Serial() if n_jobs is not None and n_workers == 1 else executor(n_workers)
+
+
+def _configured(n_jobs: int | None) -> Executor | None:
+    """Return what ``joblib.parallel_config`` asks for, or None if it asks for nothing."""
+    backend, n_configured = get_active_backend()
+    kind = type(backend).__name__
+    if kind == "LokyBackend" and n_configured is None:
+        return None
+    n_jobs = n_configured if n_jobs is None else n_jobs
+    if kind == "SequentialBackend":
+        return Serial()
+    executors: dict[str, Callable[[int], Executor]] = {
+        "ThreadingBackend": Threads,
+        "LokyBackend": Processes,
+    }
+    if kind not in executors:
+        raise ValueError(
+            f"joblib is configured for {kind}, which can neither send the tasks of a dead worker "
+            "to another one nor bound what is in flight; use the threading or loky backend, or "
+            "give runtime=Runtime(executor=Dask(client))."
+        )
+    n_workers = joblib.cpu_count() if n_jobs is None else backend.effective_n_jobs(n_jobs)
+    return Serial() if n_workers == 1 else executors[kind](n_workers)
+
+
+def _can_pickle(work: Callable[[Any], Any]) -> bool:
+    try:
+        pickle_object(work)
+    # Anything can go wrong where a user's object is asked for all that it holds.
+    except Exception:
+        return False
+    return True

@@ -26,7 +26,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import ShutdownExecutorError
 from threadpoolctl import threadpool_limits
 
-from cellworth.counts import checked_count
+from cellworth.data.arguments import checked_count
 from cellworth.runtime.workers import (
     Failure,
     FuturePool,
@@ -60,8 +60,9 @@ class Processes:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth import AfterUtilities, MonteCarloValuer, Runtime
-    >>> model, budget = DecisionTreeClassifier(random_state=0), AfterUtilities(2000)
+    >>> from cellworth.runtime import MaxUtilities
+    >>> from cellworth import MonteCarloValuer, Runtime
+    >>> model, budget = DecisionTreeClassifier(random_state=0), MaxUtilities(2000)
     >>> MonteCarloValuer(model, stop=budget, runtime=Runtime(Processes(2))).runtime.executor
     Processes(n_workers=2)
     """

@@ -16,19 +16,21 @@ from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.dask_rounds import DaskRounds
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.processes import Processes
-from cellworth.runtime.progress import make_progress_bar
-from cellworth.runtime.run_context import Enough, RoundsCheckpoint, RunContext
 from cellworth.runtime.shard_algorithm import (
     DamagedStateError,
+    Enough,
     RecoverableError,
     RoundResult,
+    RoundsCheckpoint,
     RoundUpdate,
+    RunContext,
     ShardAlgorithm,
     ShardCache,
     ShardCheckpoint,
     ShardRunResult,
     set_aside,
 )
+from cellworth.runtime.stopping import make_progress_bar
 from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered, release_memory
 
 # Attempts without a finished round before the run gives up.

@@ -1,14 +1,15 @@
-"""ShardAlgorithm: what a run does with the shards of a table, and where shards are kept."""
+"""ShardAlgorithm: what a round over shards computes, its state and its run context."""
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,16 +19,22 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.files import written_atomically
-from cellworth.packing import Plain, PlainFile, prefixed, write_plain
-from cellworth.runtime.checkpoint import explain_disk_errors
+from cellworth.data.io import (
+    Plain,
+    PlainFile,
+    fingerprint,
+    prefixed,
+    unprefixed,
+    write_plain,
+    written_atomically,
+)
+from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors
+from cellworth.runtime.workers import Interrupts
 
 # Arrays by name that belong to one shard; together about as large as its values.
 ShardState = dict[str, NDArray[Any]]
-
 # Rounds that may be in flight at a time, and so how far one shard may be ahead of another.
 MOST_IN_FLIGHT = 3
-
 _SECONDS_TO_KEEP = 60.0
 _NAME = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
 _CONTENT = "state"
@@ -107,26 +114,104 @@ class ShardAlgorithm(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class ShardRunResult:
-    """How a run over shards ended.
+@dataclass(frozen=True)
+class ShardCheckpoint:
+    """States of the shards of one run in a folder; many processes may read and write them.
+
+    The state after n rounds is written once, under its own name, and never changed. A process
+    that finds it does not compute it again, so a round counts once even if workers are killed.
 
     Parameters
     ----------
-    reports : tuple of dict
-        The report of each round in order, earlier sessions included.
-    entries : tuple of dict
-        What :meth:`ShardAlgorithm.write` returned for each shard.
-    interrupted : bool
-        Whether the user interrupted the run; the results then cover the reported rounds.
-    seconds : float
-        Time spent, earlier sessions included.
+    folder : Path
+    run : str
+        Hash of the run's identity, stored in every file.
+    durable : bool
+        Whether states must survive a crash of the machine, and not only killed processes.
     """
 
-    reports: tuple[Plain, ...]
-    entries: tuple[dict[str, Any], ...]
-    interrupted: bool
-    seconds: float
+    folder: Path
+    run: str
+    durable: bool
+
+    def holds(self, shard: int, rounds: int) -> bool:
+        """Return whether the state of a shard after so many rounds is stored."""
+        path = self._path(shard, rounds)
+        try:
+            return self._read_head(path) == (self.run, shard, rounds)
+        except (FileNotFoundError, DamagedStateError):
+            return False
+
+    def read(self, shard: int, rounds: int) -> ShardState:
+        """Read the state after so many rounds and verify its checksums."""
+        path = self._path(shard, rounds)
+        try:
+            if self._read_head(path) != (self.run, shard, rounds):
+                raise DamagedStateError(path, "it belongs to another run, shard or round")
+            (state,) = PlainFile(path).read(_CONTENT)
+        except FileNotFoundError as error:
+            raise MissingStateError(f"{path} is missing; was it deleted?") from error
+        except ValueError as error:
+            raise DamagedStateError(path, str(error)) from error
+        return state
+
+    def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
+        """Write a state; delete states older than the rounds that all shards have."""
+        head = {"run": self.run, "shard": shard, "rounds": rounds}
+        with (
+            explain_disk_errors(self.folder),
+            written_atomically(self._path(shard, rounds), durable=self.durable) as file,
+        ):
+            write_plain(file, head | prefixed(_CONTENT, check_arrays(state)))
+        # Keep the previous state: if this one is damaged, one round is lost and not the run.
+        before = min(complete, rounds - 1)
+        for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
+            self._path(shard, old).unlink(missing_ok=True)
+
+    def find(self, n_shards: int) -> list[range]:
+        """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
+
+        A shard without any state has accumulated 0 rounds.
+        """
+        kept: list[list[int]] = [[] for _ in range(n_shards)]
+        for path in sorted(self.folder.iterdir()):
+            match = _NAME.fullmatch(path.name)
+            if match is None:
+                continue
+            shard, rounds = int(match["shard"]), int(match["rounds"])
+            if self._is_valid(path, shard, rounds):
+                kept[shard].append(rounds)
+        found = [_latest_consecutive(rounds) for rounds in kept]
+        for shard, there in enumerate(kept):
+            for old in set(there).difference(found[shard]):
+                # Left by a process that was believed to be dead.
+                self._path(shard, old).unlink(missing_ok=True)
+        return found
+
+    def _is_valid(self, path: Path, shard: int, rounds: int) -> bool:
+        try:
+            head = self._read_head(path)
+        except FileNotFoundError:
+            return False
+        except DamagedStateError as damaged:
+            set_aside(damaged)
+            return False
+        if head != (self.run, shard, rounds):
+            raise ValueError(
+                f"{path} belongs to another run than manifest.json beside it; remove it from the "
+                "folder."
+            )
+        return True
+
+    def _read_head(self, path: Path) -> tuple[str, int, int]:
+        try:
+            head = PlainFile(path).rest
+            return head["run"], int(head["shard"]), int(head["rounds"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedStateError(path, str(error)) from error
+
+    def _path(self, shard: int, rounds: int) -> Path:
+        return self.folder / f"shard-{shard:06d}-{rounds:08d}.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +234,18 @@ class RoundUpdate:
     shared: Any
     own: Any
     complete: int
+
+
+@dataclass(eq=False)
+class _CachedShard:
+    """Rows of a shard, and its latest state with the number of rounds in it."""
+
+    rows: Any = None
+    is_open: bool = False
+    state: tuple[int, ShardState] | None = None
+    n_users: int = 0
+    opening: threading.Lock = field(default_factory=threading.Lock)
+    updating: threading.Lock = field(default_factory=threading.Lock)
 
 
 class ShardCache:
@@ -274,6 +371,32 @@ class ShardCache:
 # So this module holds the latest one for a while.
 _held: dict[str, ShardCache] = {}
 _holding = threading.Lock()
+# Called with the reports of all rounds so far; True ends the run after these rounds.
+Enough = Callable[[Sequence[Plain]], bool]
+_REPORT = "report"
+_SECONDS = "seconds"
+
+
+@dataclass(frozen=True, eq=False)
+class ShardRunResult:
+    """How a run over shards ended.
+
+    Parameters
+    ----------
+    reports : tuple of dict
+        The report of each round in order, earlier sessions included.
+    entries : tuple of dict
+        What :meth:`ShardAlgorithm.write` returned for each shard.
+    interrupted : bool
+        Whether the user interrupted the run; the results then cover the reported rounds.
+    seconds : float
+        Time spent, earlier sessions included.
+    """
+
+    reports: tuple[Plain, ...]
+    entries: tuple[dict[str, Any], ...]
+    interrupted: bool
+    seconds: float
 
 
 def _unpickle_cache(
@@ -303,18 +426,6 @@ def _release_if_idle(cache: ShardCache) -> None:
     _release_later(cache)
 
 
-@dataclass(eq=False)
-class _CachedShard:
-    """Rows of a shard, and its latest state with the number of rounds in it."""
-
-    rows: Any = None
-    is_open: bool = False
-    state: tuple[int, ShardState] | None = None
-    n_users: int = 0
-    opening: threading.Lock = field(default_factory=threading.Lock)
-    updating: threading.Lock = field(default_factory=threading.Lock)
-
-
 class RecoverableError(Exception):
     """Something was lost that can be computed again: read the checkpoint and resume."""
 
@@ -330,106 +441,6 @@ class DamagedStateError(RecoverableError):
 
 class MissingStateError(RecoverableError):
     """A state that was found earlier is gone."""
-
-
-@dataclass(frozen=True)
-class ShardCheckpoint:
-    """States of the shards of one run in a folder; many processes may read and write them.
-
-    The state after n rounds is written once, under its own name, and never changed. A process
-    that finds it does not compute it again, so a round counts once even if workers are killed.
-
-    Parameters
-    ----------
-    folder : Path
-    run : str
-        Hash of the run's identity, stored in every file.
-    durable : bool
-        Whether states must survive a crash of the machine, and not only killed processes.
-    """
-
-    folder: Path
-    run: str
-    durable: bool
-
-    def holds(self, shard: int, rounds: int) -> bool:
-        """Return whether the state of a shard after so many rounds is stored."""
-        path = self._path(shard, rounds)
-        try:
-            return self._read_head(path) == (self.run, shard, rounds)
-        except (FileNotFoundError, DamagedStateError):
-            return False
-
-    def read(self, shard: int, rounds: int) -> ShardState:
-        """Read the state after so many rounds and verify its checksums."""
-        path = self._path(shard, rounds)
-        try:
-            if self._read_head(path) != (self.run, shard, rounds):
-                raise DamagedStateError(path, "it belongs to another run, shard or round")
-            (state,) = PlainFile(path).read(_CONTENT)
-        except FileNotFoundError as error:
-            raise MissingStateError(f"{path} is missing; was it deleted?") from error
-        except ValueError as error:
-            raise DamagedStateError(path, str(error)) from error
-        return state
-
-    def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
-        """Write a state; delete states older than the rounds that all shards have."""
-        head = {"run": self.run, "shard": shard, "rounds": rounds}
-        with (
-            explain_disk_errors(self.folder),
-            written_atomically(self._path(shard, rounds), durable=self.durable) as file,
-        ):
-            write_plain(file, head | prefixed(_CONTENT, check_arrays(state)))
-        # Keep the previous state: if this one is damaged, one round is lost and not the run.
-        before = min(complete, rounds - 1)
-        for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
-            self._path(shard, old).unlink(missing_ok=True)
-
-    def find(self, n_shards: int) -> list[range]:
-        """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
-
-        A shard without any state has accumulated 0 rounds.
-        """
-        kept: list[list[int]] = [[] for _ in range(n_shards)]
-        for path in sorted(self.folder.iterdir()):
-            match = _NAME.fullmatch(path.name)
-            if match is None:
-                continue
-            shard, rounds = int(match["shard"]), int(match["rounds"])
-            if self._is_valid(path, shard, rounds):
-                kept[shard].append(rounds)
-        found = [_latest_consecutive(rounds) for rounds in kept]
-        for shard, there in enumerate(kept):
-            for old in set(there).difference(found[shard]):
-                # Left by a process that was believed to be dead.
-                self._path(shard, old).unlink(missing_ok=True)
-        return found
-
-    def _is_valid(self, path: Path, shard: int, rounds: int) -> bool:
-        try:
-            head = self._read_head(path)
-        except FileNotFoundError:
-            return False
-        except DamagedStateError as damaged:
-            set_aside(damaged)
-            return False
-        if head != (self.run, shard, rounds):
-            raise ValueError(
-                f"{path} belongs to another run than manifest.json beside it; remove it from the "
-                "folder."
-            )
-        return True
-
-    def _read_head(self, path: Path) -> tuple[str, int, int]:
-        try:
-            head = PlainFile(path).rest
-            return head["run"], int(head["shard"]), int(head["rounds"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedStateError(path, str(error)) from error
-
-    def _path(self, shard: int, rounds: int) -> Path:
-        return self.folder / f"shard-{shard:06d}-{rounds:08d}.npz"
 
 
 def check_folder(folder: Path) -> None:
@@ -472,3 +483,151 @@ def set_aside(damaged: DamagedStateError) -> bool:
         stacklevel=2,
     )
     return True
+
+
+class ShardProgress:
+    """How many rounds each shard has accumulated during a run.
+
+    Parameters
+    ----------
+    found : list of range
+        By shard, the numbers of rounds after which there is a state.
+    reports : mapping
+        Reports of rounds, by number.
+    """
+
+    def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
+        """Begin with what was found."""
+        self._accumulated = [rounds[-1] for rounds in found]
+        unknown = next(number for number in range(len(reports) + 1) if number not in reports)
+        # Rounds that all shards have accumulated and that have a report.
+        self.complete = min(*self._accumulated, unknown)
+        # Before that, the state of some shard has been deleted.
+        self.earliest = max(rounds[0] for rounds in found)
+
+    def count_accumulated(self, shard: int) -> int:
+        """Return the number of rounds that a shard has accumulated."""
+        return self._accumulated[shard]
+
+    def find_pending(self, number: int) -> list[int]:
+        """Return the shards that have not accumulated a round."""
+        return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]
+
+    def record(self, shard: int, number: int) -> None:
+        """Record that a shard has accumulated a round."""
+        self._accumulated[shard] = max(self._accumulated[shard], number + 1)
+
+    def finish(self, number: int) -> None:
+        """Record that a round is done."""
+        self.complete = max(self.complete, number + 1)
+
+
+class RoundsCheckpoint:
+    """Checkpoint of a run over shards: reports of rounds, states of shards.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if missing; the checkpoint of another run raises an error.
+    identity : mapping
+        Everything that determines what rounds compute and report, as JSON.
+    n_shards : int
+    durable : bool
+        Whether the folder must outlive the run.
+    """
+
+    def __init__(
+        self, folder: Path, identity: Mapping[str, Any], n_shards: int, *, durable: bool
+    ) -> None:
+        """Read what earlier sessions wrote."""
+        self._journal = DirectoryCheckpoint(folder)
+        self._journal.open(identity)
+        self._began, self._seconds_before = time.perf_counter(), 0.0
+        self._reports: dict[int, Plain] = {}
+        # Hash the identity as it will be read back from JSON.
+        run = fingerprint(json.loads(json.dumps(identity)))
+        self.states = ShardCheckpoint(folder.absolute(), run, durable)
+        self._n_shards = n_shards
+        self._read()
+
+    def _read(self) -> None:
+        for number, load in self._journal.answers():
+            record = load()
+            if record is not None:
+                self._reports[number] = unprefixed(_REPORT, record)
+                self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent so far, earlier sessions included."""
+        return self._seconds_before + time.perf_counter() - self._began
+
+    def record(self, number: int, report: Plain) -> None:
+        """Write the report of a round, before any shard accumulates the round."""
+        if number not in self._reports:
+            self._journal.keep(number, prefixed(_REPORT, report) | {_SECONDS: self.seconds})
+            self._journal.flush()
+            self._reports[number] = report
+
+    def reports(self, n_rounds: int) -> tuple[Plain, ...]:
+        """Return the reports of the first rounds."""
+        return tuple(self._reports[number] for number in range(n_rounds))
+
+    def read_progress(self) -> ShardProgress:
+        """Find out how far the shards are, from their states in the folder."""
+        return ShardProgress(self.states.find(self._n_shards), self._reports)
+
+
+@dataclass(frozen=True, eq=False)
+class RunContext:
+    """One attempt at a run, until it is done, is interrupted, or finds something lost.
+
+    Parameters
+    ----------
+    algorithm : ShardAlgorithm
+    n_rounds : int
+    enough : callable or None
+    checkpoint : RoundsCheckpoint
+    progress : ShardProgress
+        How many rounds the shards have accumulated.
+    bar : tqdm
+        Counts phases of shards.
+    interrupts : Interrupts
+        Signals are allowed while workers are busy.
+    title : str
+    """
+
+    algorithm: ShardAlgorithm
+    n_rounds: int
+    enough: Enough | None
+    checkpoint: RoundsCheckpoint
+    progress: ShardProgress
+    bar: Any
+    interrupts: Interrupts
+    title: str
+
+    def needs_round(self, number: int) -> bool:
+        """Return whether a round is to be done, given the reports of all rounds before it."""
+        if number < self.progress.earliest:
+            return True
+        if number >= self.n_rounds:
+            return False
+        return not (number and self.enough and self.enough(self.checkpoint.reports(number)))
+
+    def may_need_round(self, number: int) -> bool:
+        """Return whether a round may be needed, as long as earlier reports are missing."""
+        return number < max(self.progress.earliest, self.n_rounds)
+
+    def begin(self) -> None:
+        """Set the length of the progress bar."""
+        n_rounds = max(self.n_rounds, self.progress.earliest) - self.progress.complete
+        self.bar.total = self.bar.n + 2 * max(n_rounds, 0) * self.algorithm.n_shards
+
+    def record_count(self) -> None:
+        """Record that a shard has been counted."""
+        self.bar.update(1)
+
+    def record_accumulated(self, shard: int, number: int) -> None:
+        """Record that a shard has accumulated a round."""
+        self.progress.record(shard, number)
+        self.bar.update(1)

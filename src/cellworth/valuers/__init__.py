@@ -1,15 +1,14 @@
-"""Valuers: the public way in, from a table or a game to a Valuation."""
+"""Valuers: fit(X, y) computes the value of every block."""
 
-from cellworth.valuers.baselines import LeaveOneOutValuer, RandomValuer
-from cellworth.valuers.exact import ExactValuer
-from cellworth.valuers.flattened import FlattenedValuer
-from cellworth.valuers.game import value_game
-from cellworth.valuers.knn import KNNValuer
-from cellworth.valuers.monte_carlo import MonteCarloValuer
+from cellworth.valuers.baselines import FlattenedValuer, LeaveOneOutValuer, RandomValuer
+from cellworth.valuers.data_checks import DataWarning
+from cellworth.valuers.knn_valuer import KNNValuer
+from cellworth.valuers.model_valuers import ExactValuer, MonteCarloValuer, value_game
 from cellworth.valuers.out_of_bag import OutOfBagValuer
-from cellworth.valuers.plans import Plan, ShardPlan
+from cellworth.valuers.plan import Plan
 
 __all__ = [
+    "DataWarning",
     "ExactValuer",
     "FlattenedValuer",
     "KNNValuer",
@@ -18,6 +17,5 @@ __all__ = [
     "OutOfBagValuer",
     "Plan",
     "RandomValuer",
-    "ShardPlan",
     "value_game",
 ]

@@ -1,4 +1,4 @@
-"""Settings: how to value a game, checked once; every mistake in them gets its one sentence."""
+"""Settings of a run, checked once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.counts import is_whole
-from cellworth.games import Game
-from cellworth.provenance import content_hash, described
-from cellworth.runtime import (
-    Checkpoint,
-    Executor,
-    Outcome,
-    Planner,
-    Runtime,
-    StoppingRule,
-    check_runtime,
-    run,
-    run_partition,
-)
-from cellworth.semivalues import Semivalue, Shapley
+from cellworth.data.arguments import is_whole
+from cellworth.data.io import content_hash, described
+from cellworth.games.game import Game
+from cellworth.runtime.checkpoint import Checkpoint
+from cellworth.runtime.engine import Outcome, Planner, run, run_partition
+from cellworth.runtime.executors import Executor, Runtime, check_runtime
+from cellworth.runtime.stopping import StoppingRule
+from cellworth.sampling.semivalues import Semivalue, Shapley
 
 
 @dataclass(frozen=True)
@@ -99,9 +92,9 @@ class Settings:
 
 
 def _check_partition_ends(stop: StoppingRule, planner: Planner) -> None:
-    limits, rules = [stop.most_tasks], "AfterTasks(n)"
+    limits, rules = [stop.most_tasks], "MaxTasks(n)"
     if planner.counts_utilities:
-        limits, rules = [*limits, stop.most_utilities], f"{rules} or AfterUtilities(n)"
+        limits, rules = [*limits, stop.most_utilities], f"{rules} or MaxUtilities(n)"
     if math.isinf(min(limits)):
         raise ValueError(
             f"stop must limit the number of tasks of a partition, got {stop!r}; join it with "
@@ -113,7 +106,7 @@ def checked_stop(stop: Any) -> StoppingRule:
     """Refuse what is no stopping rule."""
     if not isinstance(stop, StoppingRule):
         raise TypeError(
-            f"stop is {stop!r}; give a rule such as AfterTasks(200) or AfterSeconds(60), "
+            f"stop is {stop!r}; give a rule such as MaxTasks(200) or MaxSeconds(60), "
             "joined with | or &."
         )
     return stop
@@ -126,7 +119,7 @@ def checked_seed(random_state: Any, runtime: Runtime | None) -> int:
             "a checkpoint needs random_state to be a whole number, so that a later session draws "
             "the same tasks."
         )
-    refuse_other_seed(random_state)
+    check_same_seed(random_state)
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     if isinstance(random_state, np.random.RandomState):
@@ -134,7 +127,7 @@ def checked_seed(random_state: Any, runtime: Runtime | None) -> int:
     return int(random_state)
 
 
-def refuse_other_seed(random_state: Any) -> None:
+def check_same_seed(random_state: Any) -> None:
     """Refuse what no seed can be had from, also where nothing is drawn."""
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return

@@ -1,0 +1,352 @@
+"""Blocks: how rows and columns are grouped, and how groups are labeled."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Labels, Mask, Positions
+
+Groups: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[Any, Iterable[Any]] | None
+# What the column of labels is called where labels play.
+LABEL = "(label)"
+_NAMED_IN_ERRORS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """The players along one side of the table, and the ids of what each of them holds.
+
+    Parameters
+    ----------
+    labels : array of shape (n_players,)
+        What each player is called.
+    ids : array of shape (n,)
+        The user's own row ids or column names, in the table's order.
+    codes : array of shape (n,)
+        Which player holds each of the ids.
+    """
+
+    labels: Labels
+    ids: Labels
+    codes: Positions
+
+    @classmethod
+    def of_singles(cls, ids: Iterable[Any], *, what: str) -> Axis:
+        """Every id is a player of its own."""
+        array = label_array(ids, what=what)
+        return cls(array, array, np.arange(len(array)))
+
+    @classmethod
+    def of_groups(cls, ids: Iterable[Any], groups: Groups, *, what: str) -> Axis:
+        """Players are groups: one label per id, or a mapping from group to its ids.
+
+        Groups keep the order in which they first appear.
+        """
+        if groups is None:
+            return cls.of_singles(ids, what=what)
+        array = label_array(ids, what=what)
+        if isinstance(groups, Mapping):
+            return _from_mapping(array, groups, what)
+        return _from_labels(array, groups, what)
+
+    def __len__(self) -> int:
+        """Count the players."""
+        return len(self.labels)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both sides have the same players holding the same ids."""
+        if not isinstance(other, Axis):
+            return NotImplemented
+        return (
+            np.array_equal(self.labels, other.labels)
+            and np.array_equal(self.ids, other.ids)
+            and np.array_equal(self.codes, other.codes)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether players are groups that the user named, rather than single ids."""
+        return self.labels is not self.ids
+
+    def position(self, label: Any, *, what: str) -> int:
+        """Where the player with this label stands."""
+        found = np.flatnonzero(_equal(self.labels, label_array([label], what=what)))
+        if len(found) == 1:
+            return int(found[0])
+        if len(found) == 0:
+            raise KeyError(
+                f"no {what} is called {label!r}; labels are {some(self.labels)}. "
+                "Use iloc to look up by position."
+            )
+        raise KeyError(
+            f"{len(found)} {what}s are called {label!r}; use iloc with a position: {some(found)}."
+        )
+
+    def positions(self, coalition: Mask) -> Positions:
+        """Where in the table the ids stand that a coalition of players holds."""
+        return np.flatnonzero(coalition[self.codes])
+
+    def some_labels(self, players: slice | Positions) -> Labels:
+        """What the players at some positions are called."""
+        labels: Labels = self.labels[players]
+        return labels
+
+    def members(self, position: int) -> Labels:
+        """Ids that the player at this position holds."""
+        ids: Labels = self.ids[self.codes == position]
+        return ids
+
+
+class NumberedAxis(Axis):
+    """Players labeled 0, 1, 2, ...; arrays of the length of the axis are made on access only."""
+
+    n_players: int
+
+    def __init__(self, n_players: int) -> None:
+        """Number the players."""
+        object.__setattr__(self, "n_players", n_players)
+
+    @property
+    def labels(self) -> Labels:
+        """Label of each player: its position."""
+        return np.arange(self.n_players)
+
+    @property
+    def ids(self) -> Labels:
+        """The same, because every player holds one row."""
+        return self.labels
+
+    @property
+    def codes(self) -> Positions:
+        """The same once more."""
+        return self.labels
+
+    @property
+    def grouped(self) -> bool:
+        """Players are single ids."""
+        return False
+
+    def __len__(self) -> int:
+        """Count the players."""
+        return self.n_players
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the numbers of players, and the arrays of another kind of axis."""
+        if isinstance(other, NumberedAxis):
+            return self.n_players == other.n_players
+        return super().__eq__(other)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        """Return the constructor's call."""
+        return f"NumberedAxis({self.n_players})"
+
+    def position(self, label: Any, *, what: str) -> int:
+        """Return the position of the player with this label."""
+        key = label_array([label], what=what)
+        if key.dtype.kind in "iuf" and 0 <= key[0] < self.n_players and key[0] % 1 == 0:
+            return int(key[0])
+        raise KeyError(
+            f"no {what} is called {label!r}; labels are integers from 0 to {self.n_players - 1}. "
+            "Use iloc to look up by position."
+        )
+
+    def some_labels(self, players: slice | Positions) -> Labels:
+        """Return the labels of the players at some positions."""
+        return np.asarray(range(self.n_players)[players] if isinstance(players, slice) else players)
+
+    def members(self, position: int) -> Labels:
+        """Return the ids that the player at this position holds."""
+        return np.array([position])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What is valued: the players among the rows times the players among the columns.
+
+    Examples
+    --------
+    >>> blocks = Blocks.cut(["ann", "bob", "eve"], ["age", "sex", "pay"],
+    ...                     column_groups={"person": ["age", "sex"], "money": ["pay"]})
+    >>> blocks.shape
+    (3, 2)
+    >>> list(blocks.columns.members(0))
+    ['age', 'sex']
+    """
+
+    rows: Axis
+    columns: Axis
+
+    @classmethod
+    def cut(
+        cls,
+        row_ids: Iterable[Any],
+        column_names: Iterable[Any],
+        *,
+        row_groups: Groups = None,
+        column_groups: Groups = None,
+    ) -> Blocks:
+        """Cut a table into blocks; without groups every row and every column plays for itself."""
+        rows = Axis.of_groups(row_ids, row_groups, what="row")
+        columns = Axis.of_groups(column_names, column_groups, what="column")
+        return cls(rows, columns)
+
+    @classmethod
+    def of_shape(cls, shape: Any) -> Blocks:
+        """Blocks of a game without a table, named by position."""
+        n_rows, n_columns = _checked_shape(shape)
+        return cls.cut(np.arange(n_rows), np.arange(n_columns))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of players among the rows and among the columns."""
+        return len(self.rows), len(self.columns)
+
+
+def label_array(labels: Iterable[Any], *, what: str) -> Labels:
+    """Labels as an array of one kind (whole numbers, numbers, text, dates), kept as given.
+
+    Text is held as Python strings, so that reading a saved result gives back the same.
+    """
+    labels = labels if hasattr(labels, "__array__") else list(labels)
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(
+            f"{what} labels have {max(array.ndim, 2)} levels; give one label per {what}, "
+            "such as a number, a text or a date."
+        )
+    if array.dtype.kind == "M":
+        return _microseconds(array, what)
+    # An array of text may have been numbers and text before NumPy made it one kind.
+    return array if array.dtype.kind in "iufb" else _text_or_dates(list(labels), what)
+
+
+def _microseconds(dates: Labels, what: str) -> Labels:
+    # Finer units turn into bare integers where they become Python objects.
+    array = dates.astype("datetime64[us]")
+    if np.array_equal(array, dates, equal_nan=True):
+        return array
+    raise TypeError(
+        f"{what} labels are dates finer than a microsecond; round them or use whole numbers."
+    )
+
+
+def _text_or_dates(labels: list[Any], what: str) -> Labels:
+    if all(isinstance(label, str) for label in labels):
+        text = np.empty(len(labels), dtype=object)
+        text[:] = [str(label) for label in labels]
+        return text
+    if all(isinstance(label, date) and getattr(label, "tzinfo", None) is None for label in labels):
+        return np.array(labels, dtype="datetime64[us]")
+    kinds = sorted({type(label).__name__ for label in labels})
+    raise TypeError(
+        f"{what} labels are of kind {' and '.join(kinds)}; "
+        "use whole numbers, numbers, text or dates without a time zone, and one kind only."
+    )
+
+
+def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        raise TypeError(
+            f"{what}_groups is {groups!r}; give one label per {what} or a mapping "
+            f"{{group: [{what} ids]}}."
+        )
+    labels = np.asarray(groups).tolist() if hasattr(groups, "__array__") else list(groups)
+    odd = next((label for label in labels if not isinstance(label, Hashable)), None)
+    if odd is not None:
+        raise TypeError(
+            f"{what}_groups holds {odd!r} for one {what}; give one number, text or date per group."
+        )
+    if len(labels) != len(ids):
+        raise ValueError(
+            f"{what}_groups has {len(labels)} entries but X has {len(ids)} {what}s; "
+            f"give one group per {what}."
+        )
+    gaps = [position for position, label in enumerate(labels) if is_missing(label)]
+    if gaps:
+        raise ValueError(
+            f"{what}_groups has no label at position {gaps[0]} ({len(gaps)} missing in all); "
+            f"give every {what} a group."
+        )
+    order = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    codes = np.fromiter((order[label] for label in labels), dtype=np.intp, count=len(labels))
+    return Axis(label_array(list(order), what=f"{what} group"), ids, codes)
+
+
+def _from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -> Axis:
+    positions: dict[Any, list[int]] = {}
+    for position, label in enumerate(ids.tolist()):
+        positions.setdefault(label, []).append(position)
+    codes = np.full(len(ids), -1, dtype=np.intp)
+    for code, (group, members) in enumerate(groups.items()):
+        if isinstance(members, str) or not isinstance(members, Iterable):
+            raise TypeError(
+                f"{what}_groups[{group!r}] is {members!r}; give a list of {what} ids, "
+                f"such as [{members!r}]."
+            )
+        for key in label_array(members, what=what).tolist():
+            if key not in positions:
+                raise ValueError(
+                    f"{what}_groups[{group!r}] names {key!r}, which X does not have; "
+                    f"its {what}s are {some(ids)}."
+                )
+            if codes[positions[key][0]] >= 0:
+                raise ValueError(
+                    f"{what}_groups names {key!r} twice; each {what} belongs to one group."
+                )
+            codes[positions[key]] = code
+        if not (codes == code).any():
+            raise ValueError(
+                f"{what}_groups[{group!r}] is empty; give it a {what} or leave it out."
+            )
+    _check_grouped(ids[codes < 0], what)
+    return Axis(label_array(list(groups), what=f"{what} group"), ids, codes)
+
+
+def _check_grouped(left: Labels, what: str) -> None:
+    if len(left):
+        raise ValueError(
+            f"{what}_groups leaves out {len(left)} {what}s: {some(left)}; "
+            f"put every {what} of X into a group."
+        )
+
+
+def _checked_shape(shape: Any) -> tuple[int, int]:
+    sides = tuple(shape) if isinstance(shape, Iterable) else ()
+    if len(sides) == 2 and all(isinstance(n, int | np.integer) and n >= 1 for n in sides):
+        return int(sides[0]), int(sides[1])
+    raise ValueError(
+        f"shape is {shape!r}; give two whole numbers of at least 1: "
+        "how many rows and how many columns play."
+    )
+
+
+def _equal(labels: Labels, key: Labels) -> Mask:
+    numeric = labels.dtype.kind in "iuf" and key.dtype.kind in "iuf"
+    if not numeric and labels.dtype.kind != key.dtype.kind:
+        return np.zeros(len(labels), dtype=bool)
+    return np.asarray(labels == key[0])
+
+
+def is_missing(cell: Any) -> bool:
+    """Tell whether a label or cell is a gap: None, NaN, NaT or pandas' NA."""
+    if cell is None:
+        return True
+    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves, NA does not know)
+    return bool(differs) if isinstance(differs, bool | np.bool_) else True
+
+
+def some(labels: Iterable[Any]) -> str:
+    """Name the first few of many, for a sentence."""
+    items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    shown = ", ".join(repr(item) for item in items[:_NAMED_IN_ERRORS])
+    return shown + (", ..." if len(items) > _NAMED_IN_ERRORS else "")

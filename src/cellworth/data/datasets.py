@@ -1,0 +1,172 @@
+"""Small public tables for examples and tutorials."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+from urllib.request import urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.io import local_path, written_atomically
+from cellworth.data.tables import frame
+
+Part = Literal["train", "test"]
+_HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+
+
+class _File(NamedTuple):
+    """A file at its home, and sha256 of it and of the CSV that we make of it."""
+
+    name: str
+    sha256: str
+    csv_sha256: str
+
+
+_FILES = {
+    "train": _File(
+        "adult.data",
+        "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        "3b8a6abd697a6623ef2ccbffc3e2802e167e7fdaa853003d3bd557b0ce7f5d2a",
+    ),
+    "test": _File(
+        "adult.test",
+        "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        "eb6e9f02496bed4137b1a069b8af64b90eb534ba46143948667034dddef9abd9",
+    ),
+}
+_COLUMNS = (
+    "age,workclass,fnlwgt,education,education_num,marital_status,occupation,relationship,race,sex,"
+    "capital_gain,capital_loss,hours_per_week,native_country,income"
+)
+_TARGET = "income"
+_SECONDS_TO_WAIT = 30.0
+
+
+def load_adult(
+    part: Part = "train",
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+) -> tuple[Any, NDArray[Any]]:
+    """Census table "Adult": who earns more than 50,000 dollars a year (Becker and Kohavi, 1996).
+
+    32,561 rows to train on and 16,281 to test, 14 columns of numbers and text. What is not known
+    is the text "?", as in the original. Licence: CC BY 4.0, UCI Machine Learning Repository.
+
+    Parameters
+    ----------
+    part : {"train", "test"}, default="train"
+    folder : path, default=None
+        Where the file is, or is put once it was fetched. None means the environment variable
+        ``CELLWORTH_DATA``, or else a folder in the user's cache.
+    backend : {"pandas", "polars", "pyarrow"}, default=None
+        Data-frame library of X; None means the first that is installed.
+
+    Returns
+    -------
+    X : data frame of shape (n_rows, 14)
+    y : array of shape (n_rows,)
+        "<=50K" or ">50K".
+
+    Examples
+    --------
+    >>> X, y = load_adult("test")
+    >>> X.shape, y[0]
+    ((16281, 14), '<=50K')
+    """
+    import pyarrow.csv
+
+    content = gzip.decompress(fetch_adult(part, folder=folder).read_bytes())
+    # Nothing stands for a gap here: "?" is a category.
+    options = pyarrow.csv.ConvertOptions(null_values=[], strings_can_be_null=False)
+    columns = pyarrow.csv.read_csv(io.BytesIO(content), convert_options=options).to_pydict()
+    y = np.array(columns.pop(_TARGET), dtype=object)
+    return frame(columns, backend), y
+
+
+def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None = None) -> Path:
+    """Path of the census table as a CSV file; it is downloaded only if it is not there.
+
+    Parameters
+    ----------
+    part : {"train", "test"}, default="train"
+    folder : path, default=None
+        As in :func:`load_adult`.
+
+    Returns
+    -------
+    pathlib.Path
+        Of ``adult_train.csv.gz`` or ``adult_test.csv.gz``, whose content was checked (sha256).
+
+    Examples
+    --------
+    >>> fetch_adult("test").name
+    'adult_test.csv.gz'
+    """
+    if part not in get_args(Part):
+        raise ValueError(f"part is {part!r}; give one of {', '.join(get_args(Part))}.")
+    file = _FILES[part]
+    path = _folder(folder) / f"adult_{part}.csv.gz"
+    if path.is_file():
+        _check_same(_unpacked(path), file.csv_sha256, path, "delete it, to fetch it anew")
+        return path
+    content = _as_csv(_downloaded(file, path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_atomically(path) as sink:
+        sink.write(gzip.compress(content, mtime=0))
+    return path
+
+
+def _folder(folder: str | os.PathLike[str] | None) -> Path:
+    if folder is not None:
+        return local_path(folder, "folder")
+    if os.environ.get("CELLWORTH_DATA"):
+        return local_path(os.environ["CELLWORTH_DATA"], "CELLWORTH_DATA")
+    cache = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "cellworth"
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error):
+        # Torn or something else: its sha256 will not be the one that is expected.
+        return b""
+
+
+def _downloaded(file: _File, path: Path) -> bytes:
+    address = _HOME + file.name
+    try:
+        # The scheme is fixed above; nothing that a user gives gets into the address.
+        with urlopen(address, timeout=_SECONDS_TO_WAIT) as answer:  # noqa: S310
+            content: bytes = answer.read()
+    except OSError as error:
+        raise OSError(
+            f"{address} could not be fetched ({error}); put {path.name} into {path.parent}, or "
+            "name the folder that has it."
+        ) from error
+    _check_same(content, file.sha256, address, "try again, or get the file elsewhere")
+    return content
+
+
+def _check_same(content: bytes, sha256: str, source: object, advice: str) -> None:
+    came = hashlib.sha256(content).hexdigest()
+    if came != sha256:
+        raise ValueError(
+            f"{source} is not the file that was expected: its sha256 is {came[:12]}... instead of "
+            f"{sha256[:12]}...; {advice}."
+        )
+
+
+def _as_csv(original: bytes) -> bytes:
+    """With a header, without blanks after commas, comment lines and full stops after labels."""
+    lines = [line for line in original.decode("ascii").splitlines() if line and line[0] != "|"]
+    rows = [line.replace(", ", ",").rstrip(".") for line in lines]
+    return "".join(f"{row}\n" for row in [_COLUMNS, *rows]).encode("ascii")

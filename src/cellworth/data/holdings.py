@@ -1,0 +1,321 @@
+"""Holdings: the owners of every block, also as intervals of rows where a table is in shards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Codes, Mask
+from cellworth.data.blocks import LABEL, Axis, Blocks
+
+_ROWS_AT_ONCE = 65_536
+Ends = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Stretches:
+    """A set of rows, as intervals; it is indexed like a mask.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows of the whole table.
+    ends : array of shape (n_stretches, 2)
+        First row of each interval, and the first row behind it; sorted, and not adjacent.
+    """
+
+    n_rows: int
+    ends: Ends
+
+    @classmethod
+    def from_range(cls, start: int, end: int, n_rows: int) -> Stretches:
+        """Return one interval, or none if it is empty."""
+        return cls(n_rows, np.array([(start, end)] if start < end else []).reshape(-1, 2))
+
+    @classmethod
+    def from_positions(cls, positions: Iterable[int], n_rows: int) -> Stretches:
+        """Return the rows at these positions, in any order."""
+        rows = np.unique(np.fromiter(positions, dtype=np.int64))
+        begins = np.flatnonzero(np.diff(rows, prepend=-2) > 1)
+        ends = np.flatnonzero(np.diff(rows, append=n_rows + 1) > 1)
+        return cls(n_rows, np.column_stack([rows[begins], rows[ends] + 1]))
+
+    def __getitem__(self, key: Any) -> Mask:
+        """Return whether each of some rows is in the set; the key is what a mask would take."""
+        rows, *more = key if isinstance(key, tuple) else (key,)
+        before = np.searchsorted(self.ends.ravel(), rows, side="right")
+        return np.asarray(before % 2 == 1)[(..., *more)]
+
+    def all(self) -> bool:
+        """Return whether the set holds all rows."""
+        return np.array_equal(self.ends, [[0, self.n_rows]])
+
+    def any(self) -> bool:
+        """Return whether the set holds a row."""
+        return len(self.ends) > 0
+
+    def first_common(self, other: Stretches) -> int | None:
+        """Return the first row that both sets hold; None if there is none."""
+        begins = np.concatenate([self.ends[:, 0], other.ends[:, 0]])
+        both = begins[self[begins] & other[begins]]
+        return int(both.min()) if len(both) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Cells that one owner claims: a rectangle, or where ``cells`` is given, what it marks."""
+
+    owner: str
+    rows: Mask | Stretches
+    columns: Mask
+    cells: Mask | None = None
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Mask:
+        """Cells that are claimed in some rows, shape (n, n_columns + 1)."""
+        if self.cells is not None:
+            return self.cells[rows]
+        return np.asarray(self.rows[rows, np.newaxis] & self.columns)
+
+    def meets(self, other: Claim) -> tuple[int, int] | None:
+        """One cell that both claim, or None."""
+        rows = self._common_rows(other)
+        columns = np.flatnonzero(self.columns & other.columns)
+        if len(rows) == 0 or len(columns) == 0:
+            return None
+        both = np.ones((len(rows), len(columns)), dtype=bool)
+        for claim in (self, other):
+            if claim.cells is not None:
+                both &= claim.cells[np.ix_(rows, columns)]
+        found = np.argwhere(both)
+        return (int(rows[found[0, 0]]), int(columns[found[0, 1]])) if len(found) else None
+
+    def _common_rows(self, other: Claim) -> NDArray[np.intp]:
+        """Rows in which both claim something; of stretches, the first is enough."""
+        if isinstance(self.rows, Stretches) and isinstance(other.rows, Stretches):
+            first = self.rows.first_common(other.rows)
+            return np.array([] if first is None else [first], dtype=np.intp)
+        return np.flatnonzero(np.asarray(self.rows) & np.asarray(other.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """One code per row, stored once for each run of equal codes.
+
+    Parameters
+    ----------
+    ends : array of shape (n_runs,)
+        First row behind each run.
+    codes : array of shape (n_runs,)
+    """
+
+    ends: Ends
+    codes: Codes
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return int(self.ends[-1])
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Codes:
+        """Return the codes of a range of rows, or of single rows."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            ends: Ends = np.clip(self.ends, start, stop)
+            return np.repeat(self.codes, np.diff(ends, prepend=start))
+        return self.codes[np.searchsorted(self.ends, rows, side="right")]
+
+    @property
+    def lengths(self) -> Ends:
+        """Number of rows of each run."""
+        return np.diff(self.ends, prepend=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """Owners of each block; rows that are held alike share one line.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The owners.
+    row_lines : array of shape (n_rows,), or Runs
+        Which line of ``lines`` tells who holds the blocks of each row.
+    lines : array of shape (n_lines, n_columns)
+        Which line of ``claims`` tells who holds a block.
+    claims : array of shape (n_kinds, n_owners)
+        Whether each owner has a claim; those who have one share alike.
+    """
+
+    names: tuple[str, ...]
+    row_lines: Codes | Runs
+    lines: Codes
+    claims: Mask
+
+    @classmethod
+    def from_claims(
+        cls,
+        names: tuple[str, ...],
+        claims: Sequence[Claim],
+        shape: tuple[int, int],
+        *,
+        first_wins: bool,
+        in_runs: bool,
+    ) -> Holdings:
+        """Resolve claims on the cells of a table; where ``first_wins``, later ones yield.
+
+        ``in_runs`` is for tables in shards, whose rows are stretches of positions.
+        """
+        first, kinds = (_find_runs if in_runs else _find_kinds)(claims, shape[0])
+        claimed = _mark_claimed(names, claims, first, shape[1], first_wins=first_wins)
+        # Not -1: without owners, NumPy cannot infer the size.
+        n_blocks = claimed.shape[0] * claimed.shape[1]
+        distinct, codes = _find_distinct(claimed.reshape(n_blocks, claimed.shape[2]))
+        # Rows that are claimed in different ways may still be held alike.
+        lines, positions = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
+        of_kinds: Codes = positions.ravel().astype(np.int32)
+        row_lines = Runs(kinds.ends, of_kinds) if isinstance(kinds, Runs) else of_kinds[kinds]
+        return cls(names, row_lines, lines.astype(np.int32), distinct)
+
+    def on(self, blocks: Blocks) -> Holdings:
+        """Return who holds the blocks of a table; a block must be held as a whole."""
+        columns = blocks.columns
+        lines = self.lines if LABEL in columns.ids.tolist() else self.lines[:, :-1]
+        first = _find_first(columns)
+        split = np.flatnonzero((lines != lines[:, first[columns.codes]]).any(axis=0))
+        if len(split):
+            raise _make_split_error("column", columns.labels[columns.codes[split[0]]])
+        rows = blocks.rows
+        if not rows.grouped:
+            return replace(self, lines=lines[:, first])
+        of_players = self.row_lines[_find_first(rows)]
+        split = np.flatnonzero(np.asarray(self.row_lines[:]) != of_players[rows.codes])
+        if len(split):
+            raise _make_split_error("row", rows.labels[rows.codes[split[0]]])
+        return replace(self, row_lines=of_players, lines=lines[:, first])
+
+    def codes(self, rows: slice = slice(None)) -> Codes:
+        """Line of ``claims`` for each block of some rows."""
+        found: Codes = self.lines[self.row_lines[rows]]
+        return found
+
+    @cached_property
+    def hold_blocks(self) -> Mask:
+        """Whether each owner holds any block; one who holds labels that do not play has none."""
+        kinds = np.unique(self.lines[self.rows_of_lines > 0])
+        return np.asarray(self.claims[kinds].any(axis=0))
+
+    @cached_property
+    def rows_of_lines(self) -> NDArray[np.int64]:
+        """How many rows are held as each line says."""
+        found = np.zeros(len(self.lines), dtype=np.int64)
+        if isinstance(self.row_lines, Runs):
+            np.add.at(found, self.row_lines.codes, self.row_lines.lengths)
+            return found
+        return found + np.bincount(self.row_lines, minlength=len(found))
+
+    def cells_of_claims(self, columns: slice) -> NDArray[np.int64]:
+        """How many blocks of some columns each line of ``claims`` tells of."""
+        lines = self.lines[:, columns]
+        found = np.zeros(len(self.claims), dtype=np.int64)
+        np.add.at(found, lines, self.rows_of_lines[:, np.newaxis])
+        return found
+
+    def of_nobody(self) -> Mask:
+        """Columns in which some block is nobody's."""
+        free = self.claims.sum(axis=1) == 0
+        return np.asarray(free[self.lines[self.rows_of_lines > 0]].any(axis=0))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Fingerprint of what each owner holds, whatever its name is."""
+        return tuple(self._key(owner) for owner in range(len(self.names)))
+
+    def _key(self, owner: int) -> str:
+        # Cell by cell: how lines are numbered depends on what others own.
+        held = (self.claims[:, owner] * self.claims.sum(axis=1)).astype("<u2")[self.lines]
+        digest = hashlib.sha256(repr((len(self.row_lines), held.shape[1])).encode())
+        for start in range(0, len(self.row_lines), _ROWS_AT_ONCE):
+            rows = self.row_lines[start : start + _ROWS_AT_ONCE]
+            digest.update(held[rows].tobytes())
+        return digest.hexdigest()
+
+
+def _find_kinds(
+    claims: Sequence[Claim], n_rows: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
+    """Find one row of each kind that is claimed in its own way, and the kind of every row."""
+    kinds = np.zeros(n_rows, dtype=np.int64)
+    for claim in claims:
+        kinds = _refine(kinds, np.asarray(claim.rows) if claim.cells is None else claim.cells)
+    _, first, row_kinds = np.unique(kinds, return_index=True, return_inverse=True)
+    return first, row_kinds.ravel()
+
+
+def _find_runs(
+    claims: Sequence[Claim], n_rows: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
+    """Find the same for stretches of rows: the first row and the end of each run."""
+    ends = [claim.rows.ends.ravel() for claim in claims if isinstance(claim.rows, Stretches)]
+    cuts = np.unique(np.concatenate([np.array([0, n_rows]), *ends]))
+    return cuts[:-1], Runs(cuts[1:], np.arange(len(cuts) - 1, dtype=np.int32))
+
+
+def _mark_claimed(
+    names: tuple[str, ...],
+    claims: Sequence[Claim],
+    rows: NDArray[np.intp],
+    n_columns: int,
+    *,
+    first_wins: bool,
+) -> Mask:
+    """Mark who claims each cell of some rows, labels last; shape (n, n_columns + 1, n_owners)."""
+    claimed = np.zeros((len(rows), n_columns + 1, len(names)), dtype=bool)
+    taken = np.full(claimed.shape[:2], -1)
+    for claim in claims:
+        position = names.index(claim.owner)
+        mine = claim.of_rows(rows)
+        if first_wins:
+            mine = mine & ((taken == -1) | (taken == position))
+            taken[mine] = position
+        claimed[:, :, position] |= mine
+    return claimed
+
+
+def _find_distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
+    """Return nobody, each owner alone and each group that shares; and which holds each cell."""
+    n_owners = claimed.shape[1]
+    if n_owners == 0:
+        return np.zeros((1, 0), dtype=bool), np.zeros(len(claimed), dtype=np.intp)
+    n_claims = claimed.sum(axis=1)
+    codes = np.where(n_claims == 1, claimed.argmax(axis=1) + 1, 0)
+    shared = n_claims > 1
+    together, positions = np.unique(claimed[shared], axis=0, return_inverse=True)
+    codes[shared] = n_owners + 1 + positions.ravel()
+    alone = np.eye(n_owners + 1, n_owners, k=-1, dtype=bool)
+    return np.concatenate([alone, together.reshape(-1, n_owners)]), codes
+
+
+def _refine(kinds: NDArray[np.int64], claimed: Mask) -> NDArray[np.int64]:
+    """Split kinds of rows by who claims them: rows of one number were so before."""
+    if claimed.ndim == 1:
+        number = claimed.astype(np.int64)
+    else:
+        number = np.unique(np.packbits(claimed, axis=1), axis=0, return_inverse=True)[1].ravel()
+    pairs = kinds * (int(number.max()) + 1) + number
+    return np.asarray(np.unique(pairs, return_inverse=True)[1]).ravel()
+
+
+def _find_first(axis: Axis) -> NDArray[np.intp]:
+    return np.unique(axis.codes, return_index=True)[1]
+
+
+def _make_split_error(what: str, label: Any) -> ValueError:
+    return ValueError(
+        f"the {what} group {label!r} of the valuation belongs to several owners in parts; cut the "
+        f"table along its owners, or value single {what}s."
+    )

@@ -1,0 +1,492 @@
+"""Owners: which owner holds which cells of a table."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Codes, Labels, Mask, is_whole
+from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array, some
+from cellworth.data.holdings import Claim, Holdings, Stretches
+from cellworth.data.io import local_path
+from cellworth.data.tables import AbsentTable, Table, entries_per_cell, is_absent
+
+Overlaps = Literal["refuse", "equal", "first"]
+
+
+class Owners:
+    """Who holds which cells of a table.
+
+    Parameters
+    ----------
+    X : pandas, polars or Arrow table, array, or table in shards
+        The table that was, or will be, valued. Of one in shards, rows are named by position, and
+        what stands in cells is not looked at.
+    overlaps : {"refuse", "equal", "first"}, default="refuse"
+        What happens where two owners claim a cell: an error, equal shares of its value, or all of
+        it to the one who was assigned first.
+
+    Examples
+    --------
+    >>> owners = Owners([[1, 2, 3], [4, 5, 6]])
+    >>> owners = owners.assign("bank", columns=["x0", "x1"])
+    >>> owners.assign("shop", rows=[0], columns="x2")
+    Owners of 2 x 3 cells
+      bank  4 cells
+      shop  1 cell
+      nobody  1 cell
+    """
+
+    def __init__(self, X: Any, *, overlaps: Overlaps = "refuse") -> None:
+        """Begin with cells that nobody holds."""
+        if overlaps not in get_args(Overlaps):
+            raise ValueError(f"overlaps is {overlaps!r}; give 'refuse', 'equal' or 'first'.")
+        self.table = AbsentTable(X) if is_absent(X) else Table.of(X, called="X")
+        if LABEL in self.table.names.tolist():
+            raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
+        self.overlaps = overlaps
+        self._claims: tuple[Claim, ...] = ()
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str], X: Any) -> Owners:
+        """Read owners from a TOML file: a list ``[[owners]]`` with name, rows and columns.
+
+        ``rows`` is a list of row ids, ``{from = 0, to = 500}`` (positions, the end not included)
+        or ``{column = "region", is = "north"}``; all rows where it is left out. ``columns`` is a
+        list of names; all columns where it is left out.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "owners.toml"
+        >>> holding = "{name = 'bank', rows = {from = 0, to = 1}, columns = ['x0', 'x1']}"
+        >>> _ = file.write_text(f"owners = [{holding}]")
+        >>> Owners.from_toml(file, [[1, 2, 3], [4, 5, 6]])
+        Owners of 2 x 3 cells
+          bank  2 cells
+          nobody  4 cells
+        """
+        return cls.from_plain(read_toml(path), X, called=str(path))
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], X: Any, *, called: str) -> Owners:
+        """Read owners from what a TOML file holds."""
+        owners = cls(X, overlaps=plain.get("overlaps", "refuse"))
+        for entry in check_entries(plain.get("owners"), called):
+            owners = owners.assign(
+                entry["name"],
+                rows=owners._read_rule(entry["name"], entry.get("rows")),
+                columns=entry.get("columns"),
+            )
+        return owners
+
+    def assign(
+        self, name: str, *, rows: Any = None, columns: Any = None, cells: Any = None
+    ) -> Owners:
+        """Give cells to an owner, besides those that it has already; returns new Owners.
+
+        Parameters
+        ----------
+        name : str
+        rows : default=None
+            Row ids, a boolean mask such as ``X["region"] == "north"``, or a slice of positions;
+            None means all rows. The row ids of a table in shards are positions.
+        columns : default=None
+            A name or names of columns, ``"(label)"`` for the labels; None means all columns of the
+            table, without the labels.
+        cells : boolean array of shape (n_rows, n_columns), default=None
+            Any shape, in place of rows and columns.
+
+        Examples
+        --------
+        >>> people = Owners([[30, 1200], [41, 900], [25, 1100]]).assign("town", columns="x0")
+        >>> people = people.assign("bank", rows=slice(0, 2), columns="x1")
+        >>> people.assign("shop", rows=[2], columns="x1").codes.tolist()
+        [[0, 1], [0, 1], [0, 2]]
+        """
+        _check_name(name)
+        if cells is not None:
+            if rows is not None or columns is not None:
+                raise ValueError(
+                    f"owner {name!r} came with cells and with rows or columns; give one of them."
+                )
+            claim = self._read_cells(name, cells)
+        else:
+            claim = Claim(name, self._read_rows(name, rows), self._read_columns(name, columns))
+        self._check_overlap(claim)
+        more = Owners(self.table, overlaps=self.overlaps)
+        more._claims = (*self._claims, claim)
+        return more
+
+    @property
+    def names(self) -> list[str]:
+        """Owners, in the order in which they were first assigned something."""
+        return list(dict.fromkeys(claim.owner for claim in self._claims))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the table."""
+        return self.table.shape
+
+    @property
+    def sees_cells(self) -> bool:
+        """Whether the table is at hand; one in shards is not."""
+        return not isinstance(self.table, AbsentTable)
+
+    @property
+    def codes(self) -> Codes:
+        """Place of each cell's owner in ``names``; -1 for nobody, -2 where several share."""
+        holdings = self._holdings
+        n_claims = holdings.claims.sum(axis=1)
+        positions = np.where(n_claims == 1, holdings.claims.argmax(axis=1), -2)
+        positions[n_claims == 0] = -1
+        return positions.astype(np.int32)[holdings.codes()[:, : self.shape[1]]]
+
+    @property
+    def unowned(self) -> int:
+        """How many cells of the table nobody holds; labels are not counted."""
+        counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
+        return int(counts[self._holdings.claims.sum(axis=1) == 0].sum())
+
+    def n_cells_of(self, name: str) -> int:
+        """How many cells of the table an owner has a share in; labels are not counted."""
+        counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
+        return int(counts[self._holdings.claims[:, self._get_position(name)]].sum())
+
+    def cells_of(self, name: str) -> Mask:
+        """Cells in which an owner has a share, shape (n_rows, n_columns).
+
+        Examples
+        --------
+        >>> owners = Owners([[1, 2, 3], [4, 5, 6]]).assign("bank", rows=[0], columns=["x0", "x2"])
+        >>> owners.cells_of("bank").tolist()
+        [[True, False, True], [False, False, False]]
+        """
+        position = self._get_position(name)
+        holdings = self._holdings
+        return holdings.claims[:, position][holdings.codes()[:, : self.shape[1]]]
+
+    def share_of_labels(self) -> dict[str, int]:
+        """How many labels each owner has a share in."""
+        holdings = self._holdings
+        held = (holdings.cells_of_claims(slice(-1, None)) @ holdings.claims).tolist()
+        return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
+
+    def on(self, blocks: Blocks) -> Holdings:
+        """Who holds the blocks of a table that is cut; a block must be held as a whole."""
+        self._check_table(blocks)
+        return self._holdings.on(blocks)
+
+    def check_cells(self, sha256: str | None) -> None:
+        """Refuse a table with other cells than that of a fingerprint, where there is one."""
+        # Of a table in shards it may not be known.
+        if sha256 is not None and self.table.sha256() not in (sha256, ""):
+            raise ValueError(
+                "owners are of a table with other cells than the one that is valued (its sha256 "
+                "differs); give Owners the very table that fit gets."
+            )
+
+    def to_plain(self) -> list[dict[str, Any]]:
+        """Every holding as name, rows and columns, as :meth:`from_toml` reads them."""
+        return [entry for claim in self._claims for entry in self._plain(claim)]
+
+    def __repr__(self) -> str:
+        """Say how many cells each owner has."""
+        n_rows, n_columns = self.shape
+        counts = [(name, self.n_cells_of(name)) for name in self.names]
+        if self.unowned:
+            counts.append(("nobody", self.unowned))
+        lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
+        labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
+        return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *lines, *labels])
+
+    @cached_property
+    def _holdings(self) -> Holdings:
+        return Holdings.from_claims(
+            tuple(self.names),
+            self._claims,
+            self.shape,
+            first_wins=self.overlaps == "first",
+            in_runs=not self.sees_cells,
+        )
+
+    def _plain(self, claim: Claim) -> Iterator[dict[str, Any]]:
+        names = np.append(self.table.names.astype(object), LABEL)
+        if claim.cells is None:
+            rectangles = [(claim.rows, claim.columns)]
+        else:
+            columns = np.eye(len(names), dtype=bool)
+            rectangles = [(claim.cells[:, j], columns[j]) for j in np.flatnonzero(claim.columns)]
+        for rows, columns in rectangles:
+            entry: dict[str, Any] = {"name": claim.owner, "columns": names[columns].tolist()}
+            if rows.all():
+                yield entry
+            else:
+                yield from (entry | {"rows": some} for some in self._plain_rows(rows))
+
+    def _plain_rows(self, rows: Mask | Stretches) -> Iterator[dict[str, int] | list[Any]]:
+        """Rows as one stretch of positions, or as ids; as stretches where ids do not tell."""
+        if isinstance(rows, Stretches):
+            yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())
+            return
+        ends = np.flatnonzero(np.diff(np.pad(rows, 1).astype(np.int8))).reshape(-1, 2).tolist()
+        ids = self.table.row_ids.tolist()
+        mine = [ids[position] for position in np.flatnonzero(rows)]
+        if len(ends) == 1 or not set(mine).isdisjoint(
+            ids[position] for position in np.flatnonzero(~rows)
+        ):
+            yield from ({"from": start, "to": end} for start, end in ends)
+        else:
+            yield mine
+
+    def _get_position(self, name: str) -> int:
+        if name not in self.names:
+            raise KeyError(f"no owner is called {name!r}; owners are {some(self.names)}.")
+        return self.names.index(name)
+
+    def _read_cells(self, name: str, cells: Any) -> Claim:
+        called = f"cells of owner {name!r}"
+        if not self.sees_cells:
+            raise ValueError(
+                f"{called} came for a table in shards; give rows by position, and columns."
+            )
+        marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
+        if marked.dtype.kind != "b" or marked.shape != self.shape:
+            raise ValueError(
+                f"cells of owner {name!r} is an array of {marked.dtype} of shape {marked.shape}; "
+                f"give True or False for each cell, shape {self.shape}."
+            )
+        marked = np.pad(marked, ((0, 0), (0, 1)))
+        if not marked.any():
+            raise ValueError(f"cells of owner {name!r} marks no cell; leave the owner out.")
+        rows, columns = (np.asarray(marked.any(axis=axis)) for axis in (1, 0))
+        return Claim(name, rows, columns, marked)
+
+    def _read_rows(self, name: str, rows: Any) -> Mask | Stretches:
+        """Read rows in any form; a table in shards gets stretches of positions."""
+        n_rows, what = self.shape[0], f"rows of owner {name!r}"
+        found: Mask | Stretches
+        if rows is None or isinstance(rows, slice):
+            found = self._read_slice(what, slice(None) if rows is None else rows)
+        else:
+            listed = np.asarray([rows] if _is_single(rows) else rows)
+            # A polars expression, say, which knows no table.
+            if isinstance(rows, Mapping) or (listed.ndim == 0 and not isinstance(rows, Iterable)):
+                raise TypeError(
+                    f"{what} must be row ids, a boolean mask or a slice, got "
+                    f"{type(rows).__name__}; make a mask from the table, such as X['sex'] == "
+                    "'Male'."
+                )
+            if listed.dtype.kind == "b":
+                if listed.shape != (n_rows,):
+                    raise ValueError(
+                        f"{what} is a mask of shape {listed.shape}; give one entry per row, "
+                        f"{n_rows} in all."
+                    )
+                self._check_order(what, rows)
+                found = listed
+                if not self.sees_cells:
+                    found = Stretches.from_positions(np.flatnonzero(listed), n_rows)
+            elif self.sees_cells:
+                wanted = [rows] if _is_single(rows) else rows
+                found = _find_named(self.table.row_ids, wanted, what, "row")
+            else:
+                found = Stretches.from_positions(_check_positions(what, listed, n_rows), n_rows)
+        if not found.any():
+            raise ValueError(f"{what} holds no row of X; leave the owner out.")
+        return found
+
+    def _read_slice(self, what: str, rows: slice) -> Mask | Stretches:
+        n_rows = self.shape[0]
+        ends = [end for end in (rows.start, rows.stop) if end is not None]
+        if any(not is_whole(end) or not -n_rows <= end <= n_rows for end in ends):
+            raise ValueError(
+                f"{what} go from {rows.start!r} to {rows.stop!r}; give positions up to {n_rows}, "
+                "the number of rows."
+            )
+        if not self.sees_cells and rows.step in (None, 1):
+            return Stretches.from_range(*rows.indices(n_rows)[:2], n_rows)
+        if not self.sees_cells:
+            return Stretches.from_positions(range(*rows.indices(n_rows)), n_rows)
+        mask = np.zeros(n_rows, dtype=bool)
+        mask[rows] = True
+        return mask
+
+    def _read_rule(self, name: str, rows: Any) -> Any:
+        """Turn rows as a TOML file says them into what :meth:`assign` takes."""
+        if not isinstance(rows, Mapping):
+            return rows
+        what, names, n_rows = f"rows of owner {name!r}", self.table.names.tolist(), self.shape[0]
+        if set(rows) == {"from", "to"}:
+            start, end = rows["from"], rows["to"]
+            if not (is_whole(start) and is_whole(end) and 0 <= start < end <= n_rows):
+                raise ValueError(
+                    f"{what} go from {start!r} to {end!r}; give positions with "
+                    f"0 <= from < to <= {n_rows}, the number of rows."
+                )
+            return slice(start, end)
+        if set(rows) != {"column", "is"} or rows["column"] not in names:
+            raise ValueError(
+                f"{what} is {dict(rows)!r}; give {{column = ..., is = ...}} with a "
+                f"column of X ({some(names)}) or {{from = ..., to = ...}}."
+            )
+        if not self.sees_cells:
+            raise ValueError(
+                f"{what} is {dict(rows)!r}, but the table is in shards; give positions, as in "
+                "{from = ..., to = ...}."
+            )
+        return self._find_rows(what, rows["column"], rows["is"])
+
+    def _find_rows(self, what: str, name: Any, values: Any) -> Mask:
+        """Find the rows in which a column holds one of some values."""
+        wanted = list(values) if isinstance(values, list | tuple) else [values]
+        column = self.table.column(self.table.names.tolist().index(name))
+        if column.dtype.kind == "M":
+            # Finer units turn into bare integers where they become Python objects.
+            column, wanted = column.astype("M8[us]"), label_array(wanted, what="row").tolist()
+        cells = [None if is_missing(cell) else cell for cell in column.tolist()]
+        unseen = [value for value in wanted if value not in cells or value is None]
+        if unseen:
+            raise ValueError(
+                f"{what} are those where {name!r} is {unseen[0]!r}, but it is that nowhere; give "
+                "values that the column holds."
+            )
+        return np.array([cell in wanted for cell in cells])
+
+    def _check_order(self, what: str, rows: Any) -> None:
+        """A mask that carries row ids of its own must have them in the table's order."""
+        index = getattr(rows, "index", None)
+        if index is None or callable(index):
+            return
+        if not np.array_equal(label_array(index, what="row"), self.table.row_ids):
+            raise ValueError(
+                f"{what} is a mask whose row ids are not those of X in the same "
+                "order; give a mask made from X itself, or row ids."
+            )
+
+    def _read_columns(self, name: str, columns: Any) -> Mask:
+        names = self.table.names
+        if columns is None:
+            return np.append(np.ones(len(names), dtype=bool), False)
+        listed = [columns] if _is_single(columns) else list(columns)
+        if not listed:
+            raise ValueError(f"columns of owner {name!r} is empty; leave the owner out.")
+        # True is 1 to Python, and might be taken for the second column.
+        if any(isinstance(column, bool | np.bool_) for column in listed):
+            raise TypeError(f"columns of owner {name!r} is a mask; give names of columns.")
+        labels = [column for column in listed if isinstance(column, str) and column == LABEL]
+        others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
+        known = _find_named(names, others, f"columns of owner {name!r}", "column")
+        return np.append(known, bool(labels))
+
+    def _check_overlap(self, claim: Claim) -> None:
+        if self.overlaps != "refuse":
+            return
+        for other in self._claims:
+            cell = claim.meets(other) if other.owner != claim.owner else None
+            if cell is not None:
+                row = self.table.row_ids.tolist()[cell[0]] if self.sees_cells else cell[0]
+                column = [*self.table.names.tolist(), LABEL][cell[1]]
+                raise ValueError(
+                    f"{claim.owner!r} and {other.owner!r} both claim the cell ({row!r}, "
+                    f"{column!r}); fix it, or pass Owners(X, overlaps='equal') to share such cells."
+                )
+
+    def _check_table(self, blocks: Blocks) -> None:
+        columns = [name for name in blocks.columns.ids.tolist() if name != LABEL]
+        own = self.table.names.tolist()
+        if columns != own and columns != [str(name) for name in own]:
+            raise ValueError(
+                f"owners are of a table with the columns {some(own)}, but the valuation has "
+                f"{some(columns)}; give Owners the table that was valued."
+            )
+        if not self._has_rows_of(blocks.rows):
+            mine, others = self.table.row_ids, blocks.rows.ids
+            raise ValueError(
+                f"owners are of a table with {len(mine)} rows ({some(mine[:4])}), but the "
+                f"valuation has {len(others)} ({some(others[:4])}); give Owners the table that was "
+                "valued."
+            )
+
+    def _has_rows_of(self, rows: Axis) -> bool:
+        if isinstance(rows, NumberedAxis) and not self.sees_cells:
+            return len(rows) == self.shape[0]
+        return np.array_equal(rows.ids, self.table.row_ids)
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a TOML file, or say in one sentence why not."""
+    file = local_path(path, "path")
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {path}; give the path of a TOML file.")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML ({error}); fix it.") from error
+
+
+def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
+    """Owners as a TOML file lists them: name, rows and columns of each holding."""
+    if not isinstance(listed, list) or not listed:
+        raise ValueError(f"{called} names no owners; give at least one [[owners]].")
+    for entry in listed:
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{called} has {entry!r} among its owners; write [[owners]] tables.")
+        if "name" not in entry or set(entry) - {"name", "rows", "columns"}:
+            raise ValueError(
+                f"an owner in {called} has {', '.join(sorted(entry)) or 'nothing'}; give name, "
+                "rows and columns."
+            )
+    return listed
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"the owner's name is {name!r}; give some text.")
+    if name == "nobody":
+        raise ValueError(
+            "the owner's name is 'nobody', which stands for cells that no one holds; give another."
+        )
+    # A line break would let a name write lines of its own into a payout.
+    if not name.isprintable() or name != name.strip():
+        raise ValueError(
+            f"the owner's name is {name!r}; give text without line breaks or blanks at its ends."
+        )
+
+
+def _check_positions(what: str, rows: NDArray[Any], n_rows: int) -> NDArray[np.int64]:
+    """Check rows of a table in shards, which are named by position."""
+    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+        raise ValueError(
+            f"{what} is {rows!r}, but the table is in shards; give positions: a slice, integers or "
+            "a mask."
+        )
+    if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
+        raise ValueError(f"{what} names {outside[0]}; give positions from 0 to {n_rows - 1}.")
+    return rows.astype(np.int64)
+
+
+def _is_single(given: Any) -> bool:
+    """Whether this is one id or name, not several."""
+    return isinstance(given, str | date | np.generic) or np.isscalar(given)
+
+
+def _find_named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
+    keys = label_array(wanted, what=what).tolist()
+    known = ids.tolist()
+    missing = set(keys) - set(known)
+    if missing:
+        raise ValueError(
+            f"{called} names {some(sorted(missing, key=str))}, which X does not have; its {what}s "
+            f"are {some(known)}."
+        )
+    kept = set(keys)
+    return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))

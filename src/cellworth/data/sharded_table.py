@@ -1,0 +1,617 @@
+"""ShardedTable: a table in Parquet files, described by their footers and read in batches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+
+from cellworth.data.arguments import Labels, checked_count, is_whole
+from cellworth.data.arrow import check_has_labels
+from cellworth.data.blocks import label_array, some
+from cellworth.data.io import is_address
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows from which a file is cut into several shards, where its row groups allow it.
+_MOST_ROWS = 2**20
+# Rows are counted in 32 bits.
+_TOO_MANY_ROWS = 2**32
+Address = str | os.PathLike[str]
+Options = Mapping[str, Any]
+_SUFFIX = ".parquet"
+# Rows that are decoded together: enough to be fast, few enough to be small.
+_BATCH = 2**16
+_TAIL = 8
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """One file, as its footer describes it.
+
+    Parameters
+    ----------
+    address : str
+    group_rows : tuple of int
+        Rows of each row group.
+    footer : str
+        Fingerprint of the footer, which tells where everything in the file is, and of its size.
+    """
+
+    address: str
+    group_rows: tuple[int, ...]
+    footer: str
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return sum(self.group_rows)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedTable:
+    """A table in Parquet files, cut into shards of rows; made by ``from_parquet``.
+
+    ``KNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes. It
+    knows where its cells are and holds none of them, so that it is small and can be sent to other
+    machines, which read their shards themselves. Rows are numbered from 0 in the order of files and
+    of rows in them. However it is cut into shards, its values are the same.
+
+    Parameters
+    ----------
+    files : tuple of ParquetFile
+    schema : pyarrow.Schema
+        Names and types of the columns, the target last.
+    shards : tuple
+        For each shard, the row groups that it has in each of its files: pairs of the position of a
+        file and a range.
+    storage_options : dict
+        What is handed to fsspec, such as keys.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for part in range(3):
+    ...     rows = pa.table({"age": [20 + part, 30], "town": ["Ulm", None], "rich": [True, False]})
+    ...     pq.write_table(rows, folder / f"{part}.parquet")
+    >>> table = ShardedTable.from_parquet(folder, target="rich")
+    >>> table
+    <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
+    >>> table.names.tolist()
+    ['age', 'town']
+    >>> from cellworth import KNNValuer
+    >>> judges = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
+    >>> KNNValuer(n_neighbors=1).fit(table, **judges).valuation_.shape
+    (6, 2)
+    """
+
+    files: tuple[ParquetFile, ...]
+    schema: pa.Schema
+    shards: tuple[tuple[tuple[int, range], ...], ...]
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        address: Address | Sequence[Address],
+        *,
+        target: str,
+        columns: Sequence[str] | None = None,
+        shards: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> ShardedTable:
+        """Find files and read their footers, none of their cells.
+
+        Parameters
+        ----------
+        address : path, or list of paths
+            A file, or a folder with all ``*.parquet`` files in it and below it, sorted by path. An
+            address such as ``s3://...`` is read with fsspec (``pip install 'cellworth[remote]'``).
+        target : str
+            The column that holds the class labels.
+        columns : list of str, default=None
+            Columns that play, in this order; all but the target where it is None.
+        shards : int, default=None
+            Into how many shards the row groups of all files are dealt, in order, each of about the
+            same number of rows. None makes a shard of every file; a file of more than 1,048,576
+            rows is cut into as few shards of at most so many rows as its row groups allow.
+        storage_options : mapping, default=None
+            What fsspec needs to open the address, such as keys.
+        """
+        options = dict(storage_options or {})
+        read = [read_footer(found, options) for found in find_files(address, options)]
+        files = tuple(file for file, _ in read)
+        schema = _common_schema(read, target, columns)
+        n_rows = sum(file.n_rows for file in files)
+        if n_rows >= _TOO_MANY_ROWS:
+            raise ValueError(
+                f"the files hold {n_rows} rows, but fewer than {_TOO_MANY_ROWS} can be valued at a "
+                "time; give some of the files."
+            )
+        if not n_rows:
+            raise ValueError(f"{files[0].address} and all other files hold no row; give others.")
+        dealt = (
+            _by_file(files) if shards is None else _dealt(files, checked_count(shards, "shards"))
+        )
+        return cls(files, schema, dealt, options)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns, without the target."""
+        return int(self._starts[-1]), len(self.schema) - 1
+
+    @cached_property
+    def names(self) -> Labels:
+        """Names of the columns, without the target."""
+        return label_array(self.schema.names[:-1], what="column")
+
+    @property
+    def target(self) -> str:
+        """Name of the column that holds the labels."""
+        return str(self.schema.names[-1])
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return len(self.shards)
+
+    def rows(self, shard: int) -> range:
+        """Numbers of a shard's rows in the whole table."""
+        if not is_whole(shard) or not 0 <= shard < self.n_shards:
+            raise IndexError(
+                f"shard is {shard!r}; give one of the {self.n_shards} shards, from 0 to "
+                f"{self.n_shards - 1}."
+            )
+        return range(int(self._starts[shard]), int(self._starts[shard + 1]))
+
+    def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Columns of a shard as Arrow arrays, a batch of some 65,536 rows after the other."""
+        from pyarrow import types
+
+        kinds = {name: self.schema.field(name).type for name in names}
+        coded = [n for n, t in kinds.items() if types.is_string(t) or types.is_large_string(t)]
+        for position, groups in self.shards[shard]:
+            file = self.files[position]
+            yield from batches(file, groups, list(names), self.storage_options, coded)
+
+    def where(self, row: int) -> str:
+        """File and position in it of a row, for a sentence."""
+        _checked_places([row], self.shape[0])
+        for file in self.files:
+            if row < file.n_rows:
+                break
+            row -= file.n_rows
+        return f"row {row} of {file.address}"
+
+    def take(self, rows: Any) -> Any:
+        """Read some rows, in the order in which they are named, with the target as last column.
+
+        Only the row groups that hold them are read, one after the other.
+
+        Parameters
+        ----------
+        rows : list or array of whole numbers
+            Positions in the whole table, from 0; such as those that a Valuation's lists name.
+
+        Returns
+        -------
+        pyarrow.Table
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for part in range(3):
+        ...     rows = pa.table({"age": [20 + part, 30], "rich": [True, False]})
+        ...     pq.write_table(rows, folder / f"{part}.parquet")
+        >>> table = ShardedTable.from_parquet(folder, target="rich")
+        >>> table.take([4, 1]).to_pydict()
+        {'age': [22, 30], 'rich': [True, False]}
+
+        Rows of the lowest cells of a valuation:
+
+        >>> from cellworth import KNNValuer
+        >>> judges = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
+        >>> valuation = KNNValuer(n_neighbors=1).fit(table, **judges).valuation_
+        >>> table.take(valuation.lowest(2).labels["row"]).num_rows
+        2
+        """
+        import pyarrow as pa
+
+        positions = _checked_places(rows, self.shape[0])
+        order = np.argsort(positions, kind="stable")
+        parts = [_decoded(self.schema).empty_table(), *self._taken(positions[order])]
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(parts).take(back)
+
+    def _taken(self, positions: Labels) -> Iterator[pa.Table]:
+        """Rows at sorted positions, row group by row group."""
+        first = 0
+        for file in self.files:
+            for group, n_rows in enumerate(file.group_rows):
+                begin, end = np.searchsorted(positions, [first, first + n_rows])
+                if begin < end:
+                    yield from self._of_group(file, group, positions[begin:end] - first)
+                first += n_rows
+
+    def _of_group(self, file: ParquetFile, group: int, positions: Labels) -> Iterator[pa.Table]:
+        """Rows at sorted positions of one row group, batch by batch."""
+        import pyarrow as pa
+
+        schema, first = _decoded(self.schema), 0
+        groups = range(group, group + 1)
+        for part in batches(file, groups, schema.names, self.storage_options, []):
+            begin, end = np.searchsorted(positions, [first, first + len(part[0])])
+            if begin < end:
+                here = pa.table(part, names=schema.names).take(positions[begin:end] - first)
+                yield here.cast(schema)
+            first += len(part[0])
+
+    def footers_sha256(self) -> str:
+        """Fingerprint of all footers and of how rows are cut; other files have another one."""
+        digest = hashlib.sha256(repr(self.shards).encode())
+        for name, type_ in zip(self.schema.names, self.schema.types, strict=True):
+            digest.update(f"{name}\0{type_}\0".encode())
+        for file in self.files:
+            digest.update(file.footer.encode())
+        return digest.hexdigest()
+
+    def check_files_unchanged(self) -> None:
+        """Read all footers anew, and refuse files that are not those of before."""
+        for file in self.files:
+            check_unchanged(file, self.storage_options)
+
+    @cached_property
+    def _starts(self) -> Labels:
+        lengths = [
+            sum(self.files[position].group_rows[i] for position, groups in shard for i in groups)
+            for shard in self.shards
+        ]
+        return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+    def __repr__(self) -> str:
+        n_rows, n_columns = self.shape
+        return (
+            f"<ShardedTable: {n_rows} rows x {n_columns} columns and the target {self.target!r}, "
+            f"in {len(self.files)} files, {self.n_shards} shards>"
+        )
+
+
+def _checked_places(rows: Any, n_rows: int) -> Labels:
+    """Positions of rows; others than those of the table are refused."""
+    positions = np.asarray(rows)
+    if positions.shape == (0,):
+        return positions.astype(np.int64)
+    if positions.ndim != 1 or positions.dtype.kind not in "iu":
+        raise TypeError(f"rows is {rows!r}; give a list of whole numbers, the positions of rows.")
+    outside = positions[(positions < 0) | (positions >= n_rows)]
+    if len(outside):
+        raise IndexError(
+            f"row {outside[0]} is none of the table's {n_rows:,} rows; give positions from 0 to "
+            f"{n_rows - 1}."
+        )
+    return positions.astype(np.int64)
+
+
+def _decoded(schema: pa.Schema) -> pa.Schema:
+    """The same with plain columns in place of dictionaries, which differ from file to file."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    return pa.schema(
+        [
+            (name, type_.value_type if types.is_dictionary(type_) else type_)
+            for name, type_ in zip(schema.names, schema.types, strict=True)
+        ]
+    )
+
+
+def _common_schema(
+    read: list[tuple[ParquetFile, pa.Schema]], target: str, columns: Sequence[str] | None
+) -> pa.Schema:
+    import pyarrow as pa
+
+    (first, schema), *others = read
+    wanted = _wanted(schema.names, first.address, target, columns)
+    types = {name: schema.field(name).type for name in wanted}
+    for file, other in others:
+        for name in wanted:
+            if name not in other.names:
+                raise ValueError(
+                    f"{file.address} lacks the column {name!r} that {first.address} has; give all "
+                    "files the same columns, or choose some with columns=."
+                )
+            types[name] = _agreed(types[name], other.field(name).type, name, file.address)
+        extra = set(other.names) - set(schema.names)
+        if columns is None and extra:
+            raise ValueError(
+                f"{file.address} has the column {min(extra)!r} that {first.address} lacks; give "
+                "all files the same columns, or choose some with columns=."
+            )
+    check_has_labels(types[target], target)
+    return pa.schema([(name, types[name]) for name in wanted])
+
+
+def _wanted(
+    names: list[str], address: str, target: str, columns: Sequence[str] | None
+) -> list[str]:
+    if isinstance(columns, str):
+        raise TypeError(f"columns is the text {columns!r}; give a list of names.")
+    chosen = [name for name in names if name != target] if columns is None else list(columns)
+    for called, name in [("target", target), *(("columns", name) for name in chosen)]:
+        if name not in names:
+            raise ValueError(
+                f"{called} names {name!r}, which is no column of {address}; its columns are "
+                f"{some(names)}."
+            )
+    wanted = [*chosen, target]
+    for name in wanted:
+        if names.count(name) > 1 or wanted.count(name) > 1:
+            raise ValueError(
+                f"the column {name!r} is there, or asked for, twice; each column must have a name "
+                "of its own, and the target is none of the columns."
+            )
+    if not chosen:
+        raise ValueError(f"{address} has no column besides the target {target!r}; give others.")
+    return wanted
+
+
+def _agreed(one: pa.DataType, other: pa.DataType, name: str, address: str) -> pa.DataType:
+    """Type of a column in all files; one that holds gaps alone goes with any."""
+    from pyarrow import types
+
+    if types.is_null(one) or types.is_null(other):
+        return other if types.is_null(one) else one
+    both_coded = types.is_dictionary(one) and types.is_dictionary(other)
+    if one != other and not (both_coded and one.value_type == other.value_type):
+        raise ValueError(
+            f"{address} holds {other} in column {name!r}, but files before it hold {one}; write "
+            "all files with the same types."
+        )
+    return one
+
+
+def _by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
+    """Make a shard of every file that has rows, and several of a long one."""
+    shards = []
+    for position, file in enumerate(files):
+        start, length = 0, 0
+        for group, n_rows in enumerate(file.group_rows):
+            if length and length + n_rows > _MOST_ROWS:
+                shards.append(((position, range(start, group)),))
+                start, length = group, 0
+            length += n_rows
+        if length:
+            shards.append(((position, range(start, len(file.group_rows))),))
+    return tuple(shards)
+
+
+def _dealt(
+    files: Sequence[ParquetFile], n_shards: int
+) -> tuple[tuple[tuple[int, range], ...], ...]:
+    """Deal row groups, in order, into shards of about the same number of rows."""
+    groups = [
+        (position, group, n_rows)
+        for position, file in enumerate(files)
+        for group, n_rows in enumerate(file.group_rows)
+        if n_rows
+    ]
+    if len(groups) < n_shards:
+        raise ValueError(
+            f"shards is {n_shards}, but the files have {len(groups)} row groups, which are not "
+            "cut; ask for fewer shards, or write smaller row groups."
+        )
+    # A group goes where its middle is, but no shard may be left without one.
+    ends = np.cumsum([n_rows for *_, n_rows in groups])
+    middles = ends - np.array([n_rows for *_, n_rows in groups]) / 2
+    dealt = np.floor(middles / ends[-1] * n_shards).astype(int).tolist()
+    shards: list[list[tuple[int, int]]] = [[] for _ in range(n_shards)]
+    shard = 0
+    for left, (wish, (position, group, _)) in enumerate(zip(dealt, groups, strict=True)):
+        most = shard + 1 if shards[shard] else shard
+        least = n_shards - (len(groups) - left)
+        shard = max(min(wish, most), least, shard)
+        shards[shard].append((position, group))
+    return tuple(_ranges(shard) for shard in shards)
+
+
+def _ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
+    """Row groups of one shard, file by file."""
+    positions = dict.fromkeys(position for position, _ in groups)
+    return tuple(
+        (position, range(own[0], own[-1] + 1))
+        for position in positions
+        for own in [[group for other, group in groups if other == position]]
+    )
+
+
+def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
+    """Addresses of all Parquet files that are meant, in order."""
+    found = [file for each in _listed(address) for file in _found(os.fspath(each), options)]
+    if not found:
+        raise ValueError("address is an empty list; give at least one Parquet file or folder.")
+    if len(set(found)) < len(found):
+        twice = next(file for file in found if found.count(file) > 1)
+        raise ValueError(f"{twice} is named twice; give every file once.")
+    return found
+
+
+def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]:
+    """Read what a file says of itself, and none of its cells."""
+    with _bytes_of(address, options) as file, _parquet(file, address) as parquet:
+        metadata = parquet.metadata
+        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        return ParquetFile(address, rows, _footer_sha256(file)), parquet.schema_arrow
+
+
+def batches(
+    file: ParquetFile, groups: range, names: list[str], options: Options, coded: list[str]
+) -> Iterator[list[pa.Array]]:
+    """Columns of some row groups, a batch of rows after the other.
+
+    Text of the columns ``coded`` comes as a dictionary, which spares making text of each cell.
+    """
+    with ExitStack() as stack:
+        seen = stack.enter_context(_bytes_of(file.address, options))
+        _check_footer(file, seen)
+        # Arrow reads local files itself, without holding up the interpreter.
+        source: Any = seen if is_address(file.address) else file.address
+        parquet = stack.enter_context(_parquet(source, file.address, coded))
+        parts = parquet.iter_batches(
+            batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
+        )
+        for part in _sound(parts, file.address):
+            yield [part.column(name) for name in names]
+
+
+def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
+    """Batches as they come; a damaged page is refused with the name of its file."""
+    import pyarrow as pa
+
+    while True:
+        try:
+            part = next(parts, None)
+        except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None) is not None:
+                # It is the disk or the network that failed.
+                raise
+            raise ValueError(
+                f"{address} is damaged ({' '.join(str(error).split())}); write it again, or leave "
+                "it out."
+            ) from error
+        if part is None:
+            return
+        yield part
+
+
+def check_unchanged(file: ParquetFile, options: Options) -> None:
+    """Refuse a file whose footer is not the one it had."""
+    with _bytes_of(file.address, options) as seen:
+        _check_footer(file, seen)
+
+
+def _check_footer(file: ParquetFile, seen: BinaryIO) -> None:
+    if _footer_sha256(seen) != file.footer:
+        raise ValueError(f"{file.address} was changed since this table was made; make it anew.")
+
+
+def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"{address} cannot be read as Parquet ({error}); write it again, or leave it out."
+        ) from error
+
+
+@contextmanager
+def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
+    if is_address(address):
+        system, path = _remote(address, options)
+        with system.open(path, "rb") as file:
+            yield file
+    else:
+        with Path(address).open("rb") as file:
+            yield file
+
+
+def _footer_sha256(file: BinaryIO) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - _TAIL, 0))
+    length = int.from_bytes(file.read(4), "little")
+    # A file that was cut off tells no length.
+    file.seek(max(size - _TAIL - length, 0))
+    return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
+
+
+def _remote(address: str, options: Options) -> tuple[Any, str]:
+    if "://" not in address:
+        raise ValueError(
+            f"{address} has one slash of two, as pathlib leaves an address; give it as text."
+        )
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise ImportError(
+            f"{address} is read with fsspec, which is not installed; pip install "
+            "'cellworth[remote]'."
+        ) from error
+    try:
+        return cast("tuple[Any, str]", url_to_fs(address, **options))
+    except ValueError as error:
+        raise ValueError(
+            f"{address} cannot be opened with fsspec ({error}); give another address."
+        ) from error
+
+
+def _listed(address: Any) -> list[Address]:
+    if isinstance(address, str | os.PathLike):
+        return [address]
+    # A table would be read as the list of its columns.
+    if isinstance(address, Mapping) or hasattr(address, "columns"):
+        listed: list[Any] = [None]
+    else:
+        listed = list(address) if isinstance(address, Iterable) else [address]
+    for each in listed:
+        if not isinstance(each, str | os.PathLike):
+            raise TypeError(
+                f"address is of type {type(address).__name__}; give the path of a Parquet file or "
+                "of a folder, or a flat list of such paths."
+            )
+    return listed
+
+
+def _found(address: str, options: Options) -> list[str]:
+    if not is_address(address):
+        # Whoever reads it may stand in another folder.
+        return _found_here(Path(address).absolute())
+    system, path = _remote(address, options)
+    if system.isdir(path):
+        below = [found[len(path) :] for found in system.find(path)]
+        return [system.unstrip_protocol(path + name) for name in _chosen(below, address)]
+    if not system.exists(path):
+        raise FileNotFoundError(f"there is no file or folder {address}; give another address.")
+    return [address]
+
+
+def _found_here(path: Path) -> list[str]:
+    if path.is_dir():
+        below = [found.relative_to(path).as_posix() for found in path.rglob(f"*{_SUFFIX}")]
+        return [str(path / name) for name in _chosen(below, str(path))]
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {path}; give another address.")
+    return [str(path)]
+
+
+def _chosen(below: list[str], folder: str) -> list[str]:
+    """Parquet files of a folder, sorted by path; hidden ones are left out."""
+    files = [
+        name
+        for name in below
+        if name.endswith(_SUFFIX)
+        and not any(part.startswith(".") for part in PurePosixPath(name).parts)
+    ]
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no *{_SUFFIX} file; give another folder.")
+    for name in files:
+        if any("=" in part for part in PurePosixPath(name).parts[:-1]):
+            raise ValueError(
+                f"{folder} is cut by the values of columns ({name}), which are not in its files; "
+                "write these columns into the files, or give a list of files to do without."
+            )
+    return sorted(files, key=lambda name: PurePosixPath(name).parts)

@@ -1,0 +1,379 @@
+"""Tables: one reader for pandas, polars, pyarrow and NumPy tables."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cellworth.data.arguments import Labels, Positions
+from cellworth.data.blocks import is_missing, label_array, some
+
+# Whole numbers up to here are exact in float64, so that 1 and 1.0 get one fingerprint.
+LARGEST_EXACT = 2**53
+
+
+def default_backend() -> str:
+    """Name of the first data-frame library that is installed."""
+    known = (lib for lib in ("pandas", "polars") if importlib.util.find_spec(lib))
+    return next(known, "pyarrow")
+
+
+def frame(columns: Mapping[str, Any], backend: str | None) -> Any:
+    """Make a native data frame of columns, which are lists or arrays."""
+    name = backend or default_backend()
+    try:
+        return nw.from_dict(dict(columns), backend=name).to_native()  # type: ignore[arg-type]
+    except (ValueError, TypeError, ModuleNotFoundError, AssertionError) as error:
+        raise ValueError(
+            f"no data frame could be made with backend {name!r}; "
+            "use 'pandas', 'polars' or 'pyarrow', and install it."
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that knows its column names and row ids and can be cut by position.
+
+    Parameters
+    ----------
+    data : narwhals DataFrame or array of shape (n_rows, n_columns)
+    names : array of shape (n_columns,)
+        The user's column names; ``x0, x1, ...`` for arrays.
+    row_ids : array of shape (n_rows,)
+        The index of a pandas table, else 0, 1, 2, ...
+    """
+
+    data: nw.DataFrame[Any] | NDArray[Any]
+    names: Labels
+    row_ids: Labels
+
+    @classmethod
+    def of(cls, X: Any, *, called: str) -> Table:
+        """Read a pandas, polars or Arrow table, a NumPy array or a list of rows."""
+        if isinstance(X, cls):
+            return X
+        _check_table(X, called)
+        frame = _as_frame(X, called)
+        if frame is None:
+            array = _as_array(X, called)
+            names = label_array([f"x{j}" for j in range(array.shape[1])], what="column")
+            table = cls(array, names, np.arange(len(array)))
+        else:
+            names = label_array(frame.columns, what="column")
+            table = cls(frame, names, _row_ids(frame))
+        _check_not_empty(table, called)
+        return table
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self.row_ids), len(self.names)
+
+    @property
+    def backend(self) -> str | None:
+        """Name of the user's data-frame library; None for arrays."""
+        if isinstance(self.data, np.ndarray):
+            return None
+        return str(self.data.implementation.value)
+
+    @property
+    def native(self) -> Any:
+        """The whole table in the user's own type."""
+        return self.data if isinstance(self.data, np.ndarray) else self.data.to_native()
+
+    def take(self, rows: Positions, columns: Positions) -> Any:
+        """Cut a part, in the user's own type, as a model of theirs expects it."""
+        if isinstance(self.data, np.ndarray):
+            return self.data[np.ix_(rows, columns)]
+        return self.data[rows, columns].to_native()
+
+    def column(self, position: int) -> NDArray[Any]:
+        """One column by position, as an array in which gaps are NaN, NaT or None."""
+        if isinstance(self.data, np.ndarray):
+            return self.data[:, position]
+        return series_array(self.data[:, position])
+
+    def dtype(self, position: int) -> nw.dtypes.DType | None:
+        """Type of one column by position, as narwhals knows it; None for arrays."""
+        return None if isinstance(self.data, np.ndarray) else self._dtypes[position]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Types of all columns by name: a model may look at more than the numbers."""
+        if isinstance(self.data, np.ndarray):
+            return dict.fromkeys(map(str, self.names.tolist()), str(self.data.dtype))
+        return dict(zip(map(str, self.names.tolist()), map(str, self._dtypes), strict=True))
+
+    @cached_property
+    def _dtypes(self) -> list[nw.dtypes.DType]:
+        return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())
+
+    def only(self, columns: Positions) -> Table:
+        """Keep these columns, in this order."""
+        return Table(self.data[:, columns], self.names[columns], self.row_ids)
+
+    def aligned_to(self, other: Table, *, called: str) -> Table:
+        """Bring columns into the order of another table, by name where both have names."""
+        if self.backend is None or other.backend is None:
+            if self.shape[1] != other.shape[1]:
+                raise ValueError(
+                    f"{called} has {self.shape[1]} columns but X has {other.shape[1]}; "
+                    "give both the same columns."
+                )
+            return Table(self.data, other.names, self.row_ids)
+        own, wanted = self.names.tolist(), other.names.tolist()
+        _check_no_difference(set(wanted) - set(own), f"{called} lacks", "that X has")
+        _check_no_difference(set(own) - set(wanted), f"{called} has", "that X lacks")
+        return self.only(np.array([own.index(name) for name in wanted]))
+
+    def numbers(self, *, called: str) -> NDArray[np.float64]:
+        """All cells as float64."""
+        try:
+            array: NDArray[np.float64] = np.asarray(
+                self.data if isinstance(self.data, np.ndarray) else self.data.to_numpy(),
+                dtype=np.float64,
+            )
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{called} has cells that are no numbers ({error}); encode them as numbers first."
+            ) from error
+        return array
+
+    def sha256(self) -> str:
+        """Fingerprint of names and cells; the same for the same table in another library."""
+        digest = hashlib.sha256()
+        for position, name in enumerate(self.names.tolist()):
+            digest.update(_framed(str(name).encode()))
+            digest.update(column_sha256(self.column(position)))
+        return digest.hexdigest()
+
+
+def array_as_given(data: Any) -> NDArray[Any]:
+    """An array of anything that NumPy reads, in which numbers among text stay numbers."""
+    array = np.asarray(data)
+    # NumPy turns the 1 of ["no", 1] into "1" without a word.
+    mixed_up = array.dtype.kind == "U" and not isinstance(data, np.ndarray)
+    return np.asarray(data, dtype=object) if mixed_up else array
+
+
+def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str) -> NDArray[Any]:
+    """One entry per cell of a table: an array as it is, a data frame only if it is labelled alike.
+
+    Entries in another order of rows or columns would be taken for those of other cells.
+    """
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return np.asarray(given)
+    wanted = [str(name) for name in names.tolist()]
+    if [str(name) for name in frame.columns] != wanted:
+        raise ValueError(
+            f"{called} has the columns {some(frame.columns)}, but the table has {some(wanted)}; "
+            "give both the same columns in the same order, or an array."
+        )
+    index = nw.maybe_get_index(frame)
+    if index is not None and not np.array_equal(label_array(index, what="row"), row_ids):
+        raise ValueError(
+            f"{called} has the row ids {some(index)}, but the table has {some(row_ids)}; give both "
+            "the same rows in the same order, or an array."
+        )
+    return frame.to_numpy()
+
+
+def series_array(series: nw.Series[Any]) -> NDArray[Any]:
+    """A column of a data frame as an array in which gaps are NaN, NaT or None."""
+    array = series.to_numpy()
+    if array.dtype.kind != "O":
+        return array
+    # Libraries differ in what a gap is; here it is always None.
+    array = array.copy()
+    array[series.is_null().to_numpy()] = None
+    return array
+
+
+def column_sha256(column: NDArray[Any]) -> bytes:
+    """Fingerprint of one column, whatever type its numbers or its text are held in."""
+    digest = hashlib.sha256()
+    numbers = _as_exact_floats(column)
+    if numbers is not None:
+        # Adding 0.0 turns -0.0 into 0.0; every NaN becomes the same one.
+        clean = np.where(np.isnan(numbers), np.nan, numbers + 0.0).astype("<f8")
+        digest.update(b"numbers")
+        digest.update(clean.tobytes())
+    else:
+        digest.update(b"text")
+        if column.dtype.kind == "M":
+            column = column.astype("datetime64[us]")
+        for cell in column.tolist():
+            digest.update(b"-" if is_missing(cell) else _framed(str(cell).encode()))
+    return digest.digest()
+
+
+def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
+    if column.dtype.kind == "O":
+        if not all(_is_number_or_gap(cell) for cell in column.tolist()):
+            return None
+        column = np.array([np.nan if cell is None else cell for cell in column.tolist()])
+    if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > LARGEST_EXACT:
+        return None
+    return column.astype(np.float64) if column.dtype.kind in "iufb" else None
+
+
+def _is_number_or_gap(cell: Any) -> bool:
+    return cell is None or isinstance(cell, bool | int | float)
+
+
+def _framed(content: bytes) -> bytes:
+    # The length in front keeps ("ab", "c") apart from ("a", "bc").
+    return len(content).to_bytes(8, "little") + content
+
+
+def _check_table(X: Any, called: str) -> None:
+    if sparse.issparse(X):
+        raise TypeError(
+            f"{called} is a sparse matrix, which is not supported; "
+            f"pass {called}.toarray() or a data frame."
+        )
+    if np.ma.isMaskedArray(X):
+        raise TypeError(
+            f"{called} is a masked array, whose mask would be lost; pass {called}.filled(np.nan)."
+        )
+    # Known by what it has, as tables in shards are made of these tables.
+    if hasattr(X, "n_shards") and hasattr(X, "footers_sha256"):
+        raise TypeError(
+            f"{called} is a ShardedTable, which is for the X of KNNValuer; give a table that is "
+            "held in memory."
+        )
+    if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
+        raise TypeError(
+            f"{called} is of type {type(X).__name__}; "
+            "give a pandas, polars or Arrow table or a two-dimensional array."
+        )
+
+
+def _as_frame(X: Any, called: str) -> nw.DataFrame[Any] | None:
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(
+            f"{called} has columns of the same name ({' '.join(str(error).split())}); "
+            "rename them, so that each column can be told apart."
+        ) from error
+    if isinstance(frame, nw.DataFrame):
+        return frame
+    if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+        raise TypeError(f"{called} is a lazy table; call collect() on it first.")
+    return None
+
+
+def _as_array(X: Any, called: str) -> NDArray[Any]:
+    try:
+        array = array_as_given(X)
+    except ValueError as error:
+        raise ValueError(
+            f"{called} has rows of different lengths; give every row the same number of cells."
+        ) from error
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead: {called} must have rows and "
+            "columns. Reshape your data with reshape(-1, 1) if it is a single column."
+        )
+    if np.iscomplexobj(array):
+        raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
+    if array.dtype.kind == "O":
+        _check_not_nested(array, called)
+    return array
+
+
+def _check_not_nested(array: NDArray[Any], called: str) -> None:
+    nested = next((cell for cell in array.flat if isinstance(cell, dict | list | set)), None)
+    if nested is not None:
+        raise TypeError(
+            f"{called} holds the cell {nested!r}; every cell argument must be a string, "
+            "a number or missing."
+        )
+
+
+def _check_not_empty(table: Table, called: str) -> None:
+    for size, thing in zip(table.shape, ("sample", "feature"), strict=True):
+        if size == 0:
+            raise ValueError(
+                f"Found {called} with 0 {thing}(s) (shape={table.shape}) while a minimum of 1 "
+                f"is required; give at least one row and one column."
+            )
+
+
+def _row_ids(frame: nw.DataFrame[Any]) -> Labels:
+    index = nw.maybe_get_index(frame)
+    if index is None:
+        return np.arange(len(frame))
+    if getattr(index, "nlevels", 1) > 1:
+        raise ValueError(
+            f"X has a row index of {index.nlevels} levels; "
+            "call reset_index() so that every row has one id."
+        )
+    return label_array(index, what="row")
+
+
+def _check_no_difference(names: set[Any], before: str, after: str) -> None:
+    if names:
+        listed = ", ".join(sorted(map(repr, names)))
+        raise ValueError(f"{before} the columns {listed} {after}; give both the same columns.")
+
+
+class AbsentTable(Table):
+    """A table whose row ids are positions and whose cells cannot be read.
+
+    Parameters
+    ----------
+    source : object with ``shape`` and ``names``
+        And ``sha256()``, if it knows the hash of its cells.
+    """
+
+    _source: Any
+
+    def __init__(self, source: Any) -> None:
+        """Read the names."""
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "names", label_array(source.names, what="column"))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return int(self._source.shape[0]), len(self.names)
+
+    @property
+    def row_ids(self) -> Labels:
+        """Positions, made on access."""
+        return np.arange(self.shape[0])
+
+    @property
+    def data(self) -> NoReturn:
+        """Raise an error: there are no cells."""
+        raise ValueError(
+            "the table is in shards, and its cells are not at hand here; give a table in memory, "
+            "or leave out what reads cells."
+        )
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
+
+    def sha256(self) -> str:
+        """Return the hash of names and cells from the source; empty if it has none."""
+        return str(self._source.sha256()) if hasattr(self._source, "sha256") else ""
+
+
+def is_absent(X: Any) -> bool:
+    """Return whether X is a sharded table: it has names and a shape, but no cells."""
+    if isinstance(X, Table) or any(hasattr(X, cells) for cells in ("__array__", "columns")):
+        return False
+    return hasattr(X, "names") and hasattr(X, "shape")

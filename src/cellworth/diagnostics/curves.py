@@ -1,0 +1,587 @@
+"""Curves: the score as cells are removed, and wrong cells found as cells are inspected."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from cellworth.data.arguments import Floats, Labels, Mask, checked_count, is_whole
+from cellworth.data.blocks import LABEL
+from cellworth.data.tables import Table, entries_per_cell, frame
+from cellworth.diagnostics.cells import check_mask, check_scores, read_cell_scores
+from cellworth.diagnostics.held_out import (
+    check_held_out_rows,
+    describe_cause,
+    make_held_out_game,
+    name_scoring,
+)
+from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cells
+from cellworth.diagnostics.seeds import checked_seed
+from cellworth.games.fitting import seeded
+from cellworth.games.flattened import Fillings
+from cellworth.games.model import ModelGame, checked_model
+from cellworth.runtime.stopping import make_progress_bar
+from cellworth.sampling.moments import student_width
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.values import table_lines
+
+Order = Literal["highest", "lowest"]
+Fill = Literal["draw", "mean", "missing"]
+Filler = Callable[[Mask], Table]
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+First = Literal["lowest", "highest"]
+_POINTS_BY_CHANCE = 200
+_SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+class Band(NamedTuple):
+    """A mean with its 95 % interval; numbers, or arrays of one entry per point of a curve."""
+
+    mean: Any
+    low: Any
+    high: Any
+
+    @classmethod
+    def over_seeds(cls, runs: NDArray[np.float64]) -> Band:
+        """Mean over the first axis with Student's interval; NaN for the ends of a single run."""
+        mean, n_runs = runs.mean(axis=0), len(runs)
+        if n_runs < 2:
+            return cls(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
+        half = student_width(n_runs - 1) * runs.std(axis=0, ddof=1) / np.sqrt(n_runs)
+        return cls(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True, eq=False)
+class RemovalCurve:
+    """Scores on held-out rows of models that were trained with fewer and fewer true cells.
+
+    Parameters
+    ----------
+    shares : array of shape (n_shares,)
+        Shares of cells that were removed.
+    scores, random_scores : arrays of shape (n_seeds, n_shares)
+        Removed in the order of the ranking, and in random order.
+    order : {"highest", "lowest"}
+        Which cells of the ranking went first.
+    refill : {"draw", "mean", "missing"}
+        What came in the place of removed cells.
+    scoring : str
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
+    >>> X_test, y_test = [[i + 0.4, 1] for i in range(24)], y
+    >>> curve = removal_curve([[2, 1]] * 24, DecisionTreeClassifier(random_state=0), X, y,
+    ...                       X_test=X_test, y_test=y_test, shares=(0, 0.4), n_seeds=5)
+    >>> curve
+    accuracy on held-out rows, 5 seeds
+    removed     highest first            random  difference
+         0%  1.0000 +- 0.0000  1.0000 +- 0.0000     +0.0000
+        40%  0.4250 +- 0.1692  0.7667 +- 0.1246     -0.3417
+    >>> curve.difference().mean < 0
+    True
+    """
+
+    shares: Floats
+    scores: Floats
+    random_scores: Floats
+    order: Order
+    refill: Fill
+    scoring: str
+    backend: str | None = None
+
+    @property
+    def band(self) -> Band:
+        """Mean score at each share, with a 95 % interval over seeds."""
+        return Band.over_seeds(self.scores)
+
+    @property
+    def random_band(self) -> Band:
+        """The same for random order."""
+        return Band.over_seeds(self.random_scores)
+
+    def difference(self, shares: Iterable[float] | None = None) -> Band:
+        """Score minus that of random order, seed by seed, in the mean over some shares.
+
+        Parameters
+        ----------
+        shares : iterable of float, default=None
+            None means all shares of the curve above 0.
+        """
+        wanted = self.shares[self.shares > 0] if shares is None else np.array([*shares], float)
+        positions = [int(np.argmin(np.abs(self.shares - share))) for share in wanted]
+        if not positions or not np.allclose(self.shares[positions], wanted):
+            raise ValueError(
+                f"shares is {wanted.tolist()}, but the curve has {self.shares.tolist()}; "
+                "name some of these."
+            )
+        gained = (self.scores - self.random_scores)[:, positions].mean(axis=1)
+        return Band(*map(float, Band.over_seeds(gained)))
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame with one line per seed and share."""
+        n_seeds, n_shares = self.scores.shape
+        columns = {
+            "seed": np.repeat(np.arange(n_seeds), n_shares).tolist(),
+            "share": np.tile(self.shares, n_seeds).tolist(),
+            "score": self.scores.ravel().tolist(),
+            "random_score": self.random_scores.ravel().tolist(),
+        }
+        return frame(columns, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """A table for the terminal, and what it comes to."""
+        ranked, random = self.band, self.random_band
+        columns = {
+            "removed": [f"{share:.0%}" for share in self.shares],
+            f"{self.order} first": _format_with_error(ranked),
+            "random": _format_with_error(random),
+            "difference": [f"{gain:+.4f}" for gain in ranked.mean - random.mean],
+        }
+        seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
+        lines = [f"{self.scoring} on held-out rows, {seeds}", *table_lines(columns)]
+        if self.refill != "draw":
+            lines.append(_describe_leak(self.refill))
+        return "\n".join(lines)
+
+
+def removal_curve(
+    ranking: Any,
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    X_test: Any,
+    y_test: Any,
+    order: Order = "highest",
+    shares: Sequence[float] = SHARES,
+    refill: Fill = "draw",
+    scoring: Any = None,
+    n_seeds: int = 5,
+    random_state: int = 0,
+    progress: bool = True,
+) -> RemovalCurve:
+    """Take cells away in the order of a ranking, and as many at random, and train on the rest.
+
+    Parameters
+    ----------
+    ranking : Valuation or array of shape (n_rows, n_columns)
+        Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
+        put in random order, anew for each seed; cells without a score (NaN) go last.
+    model : classifier or regressor
+        Cloned for every fit. In run r (0, 1, ...), its whole-number seeds are r higher and its open
+        ones are r, whatever ``random_state`` is.
+    X, y : table and labels that are trained on, the table that the ranking is about
+    X_test, y_test : table and labels to score on
+        Rows that neither the model nor the ranking has seen. The rows of X are refused; a warning
+        comes where some are among them, or where these are the validation rows of the Valuation.
+    order : {"highest", "lowest"}, default="highest"
+        Which scores go first.
+    shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
+        Shares of all cells to remove, increasing.
+    refill : {"draw", "mean", "missing"}, default="draw"
+        A removed cell becomes a random draw from the cells of its column that are kept (from all of
+        them where none is kept); the mean (the most frequent) of these; or a gap.
+    scoring : str or callable, default=None
+        A scikit-learn scoring name or scorer; None means accuracy or R squared.
+    n_seeds : int, default=5
+        Repetitions, each with its own draws, random order and seed of the model.
+    random_state : int, default=0
+        Seed of draws and random orders; run r draws from (random_state, r).
+    progress : bool, default=True
+        Whether runs longer than two seconds show a bar.
+
+    Returns
+    -------
+    RemovalCurve
+
+    Notes
+    -----
+    Values are low where a cell lies on the other class's side of its column, so that *which* cells
+    are low tells the label. With ``refill="mean"`` or ``"missing"`` a model can see which cells
+    were removed, learns that, and fails on rows from which nothing was removed. A warning says so.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> curve = removal_curve([[2, 1], [2, 1], [2, 1], [2, 1]], DecisionTreeClassifier(), X, y,
+    ...                       X_test=[[0.5, 5.0], [2.5, 5.0]], y_test=[0, 1], order="lowest",
+    ...                       shares=(0, 0.5), n_seeds=3)
+    >>> curve.scores
+    array([[1., 1.],
+           [1., 1.],
+           [1., 1.]])
+    """
+    table = Table.of(X, called="X")
+    checked_model(model)
+    scores = read_cell_scores(ranking, table)
+    _check_choice(order, Order, "order")
+    _check_choice(refill, Fill, "refill")
+    wanted = _check_shares(shares)
+    if refill != "draw":
+        warnings.warn(_describe_leak(refill), stacklevel=2)
+    runs = []
+    random_state = checked_seed(random_state)
+    n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
+    with make_progress_bar("removal curve", n_fits, shown=progress) as bar:
+        for seed in range(n_seeds):
+            rng = np.random.default_rng([random_state, seed])
+            game = make_held_out_game(
+                seeded(model, seed), table, y, X_test, y_test, scoring=scoring
+            )
+            if seed == 0:
+                judges, problem = game.problem.folds[0], game.problem
+                check_held_out_rows(X_test, {"X": X}, judges.target, problem.target)
+                _warn_of_validation_rows(ranking, game)
+            run = _Run(game, _make_filler(refill, game.problem.table, rng), wanted, bar.update)
+            first = -scores if order == "highest" else scores
+            runs.append(
+                [run.scores(_sort_cells(first, rng)), run.scores(rng.permutation(scores.size))]
+            )
+    ranked, random = np.moveaxis(np.array(runs), 1, 0)
+    named = name_scoring(scoring, game)
+    return RemovalCurve(wanted, ranked, random, order, refill, named, table.backend)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One seed: the same draws and the same model for every order of removal."""
+
+    game: ModelGame
+    refiller: Filler
+    shares: Floats
+    tick: Callable[[], Any]
+
+    def scores(self, order: NDArray[np.intp]) -> list[float]:
+        """Scores after more and more cells are removed, in this order of all cells."""
+        return [self._score(order, share) for share in self.shares]
+
+    def _score(self, order: NDArray[np.intp], share: float) -> float:
+        shape = self.game.problem.table.shape
+        mask = np.zeros(shape, dtype=bool)
+        mask.ravel()[order[: round(share * len(order))]] = True
+        game = self.game.on(self.refiller(mask))
+        everything = (np.ones(n, dtype=bool) for n in shape)
+        try:
+            score = float(game.value(*everything))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"the model failed with {share:.0%} of the cells removed ({describe_cause(error)});"
+                " give a model that can be trained on such a table, or another refill."
+            ) from error
+        self.tick()
+        return score
+
+
+def _warn_of_validation_rows(ranking: Any, game: ModelGame) -> None:
+    """Warn where the rows that score are the rows that the values came from."""
+    if not isinstance(ranking, Valuation):
+        return
+    asked = ranking.provenance.question.get("data_sha256", {}).get("validation")
+    if asked == game.problem.question()["data_sha256"]["validation"]:
+        warnings.warn(
+            "X_test and y_test are the rows that the cells were valued by: they praise the values "
+            "for what is luck of these rows; score on rows that were set aside.",
+            stacklevel=3,
+        )
+
+
+def _make_filler(refill: Fill, table: Table, rng: np.random.Generator) -> Filler:
+    """Make a function from the mask of removed cells to a table."""
+    if refill == "missing":
+        return lambda mask: clear_cells(table, mask)
+    if refill == "mean":
+        return _make_mean_filler(table)
+    known, luck = find_known_cells(table), rng.random(table.shape)
+    return lambda mask: draw_cells(table, mask & known.any(axis=0), _find_donors(known, mask), luck)
+
+
+def _make_mean_filler(table: Table) -> Filler:
+    """Fill removed cells with means; columns that keep all cells, and gaps, stay as they are."""
+    fillings, known = Fillings.of(table), find_known_cells(table)
+    everyone = np.ones(table.shape[0], dtype=bool)
+
+    def averaged(mask: Mask) -> Table:
+        if not mask.any():
+            return table
+        gaps = ~known & (~mask | ~known.any(axis=0))
+        filled = clear_cells(fillings.filled(~mask, everyone), gaps).data
+        if isinstance(table.data, np.ndarray) or isinstance(filled, np.ndarray):
+            return replace(table, data=filled)
+        changed = [filled[:, position] for position in np.flatnonzero(mask.any(axis=0)).tolist()]
+        return replace(table, data=table.data.with_columns(*changed))
+
+    return averaged
+
+
+def _find_donors(known: Mask, mask: Mask) -> Mask:
+    """Cells to draw from: known and kept, and all known ones of columns that keep none."""
+    kept = known & ~mask
+    return np.where(kept.any(axis=0), kept, known)
+
+
+def _sort_cells(scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Cells from the lowest score to the highest, equal ones at random, NaN last."""
+    return np.lexsort((rng.random(scores.size), scores.ravel()))
+
+
+def _check_choice(choice: Any, choices: Any, called: str) -> None:
+    if choice not in get_args(choices):
+        names = ", ".join(map(repr, get_args(choices)))
+        raise ValueError(f"{called} is {choice!r}; give one of {names}.")
+
+
+def _check_shares(shares: Any) -> Floats:
+    try:
+        wanted = np.array([*shares], dtype=np.float64)
+    except (TypeError, ValueError):
+        wanted = np.array([])
+    inside = len(wanted) and (wanted >= 0).all() and (wanted <= 1).all()
+    if not inside or (np.diff(wanted) <= 0).any():
+        raise ValueError(
+            f"shares is {shares!r}; give increasing numbers between 0 and 1, such as (0, 0.1, 0.2)."
+        )
+    return wanted
+
+
+def _describe_leak(refill: Fill) -> str:
+    trace = "the same number" if refill == "mean" else "a gap"
+    return (
+        f"refill={refill!r} leaves {trace} where a cell was removed: a model can see which cells "
+        "were, and where the ranking knows of the labels, that tells the label on these rows and "
+        "nowhere else; refill='draw' hides them among the cells of their column."
+    )
+
+
+def _format_with_error(band: Band) -> list[str]:
+    halves = band.high - band.mean
+    return [
+        f"{mean:.4f}" if np.isnan(half) else f"{mean:.4f} +- {half:.4f}"
+        for mean, half in zip(band.mean, halves, strict=True)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class DetectionCurve:
+    """Share of wrong cells found, against the share of cells looked at.
+
+    Parameters
+    ----------
+    inspected, found : arrays of shape (n_points,)
+        Shares between 0 and 1, one point for every distinct score. Cells of equal score stand on
+        the straight line between two points: that is the mean over all their orders.
+    random_found : Band
+        What a random order finds at these points: mean and 95 % interval, from the hypergeometric
+        distribution. Of more than 200 points the others lie on straight lines.
+    area : float
+        Area under the receiver operating curve; a tie counts one half.
+    average_precision : float
+        As scikit-learn computes it: cells of equal score are looked at together.
+    n_cells, n_wrong : int
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> suspicion = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]
+    >>> curve = detection_curve(suspicion, [[True, False], [False, False], [False, True]])
+    >>> curve
+    2 wrong among 6 cells: area 0.875, average precision 0.833
+    inspected   found
+           1%    3.0%
+           2%    6.0%
+           5%   15.0%
+          10%   30.0%
+          20%   50.0%
+          50%  100.0%
+    cells to look at until half of them are found: 1
+    >>> curve.cells_to_find(2)
+    3
+    """
+
+    inspected: Floats
+    found: Floats
+    random_found: Band
+    area: float
+    average_precision: float
+    n_cells: int
+    n_wrong: int
+    backend: str | None = None
+
+    def cells_to_find(self, n: int) -> int:
+        """Cells to look at until n wrong ones are found; among ties, in the mean over orders."""
+        if not is_whole(n) or not 1 <= n <= self.n_wrong:
+            raise ValueError(
+                f"n is {n!r}; {self.n_wrong} cells are wrong, so give a whole number from 1 to "
+                f"{self.n_wrong}."
+            )
+        found, looked = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
+        end = int(np.searchsorted(found, n))
+        tied, wrong = looked[end] - looked[end - 1], found[end] - found[end - 1]
+        # Of w wrong ones among t tied cells the i-th stands, in the mean over orders, here:
+        position = (n - found[end - 1]) * (tied + 1) / (wrong + 1)
+        # A third of three cells is one cell, whatever rounding says.
+        return math.ceil(float(looked[end - 1] + position) - 1e-9)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame with one line per point."""
+        columns = {
+            "inspected": self.inspected,
+            "found": self.found,
+            "random_found": self.random_found.mean,
+            "random_low": self.random_found.low,
+            "random_high": self.random_found.high,
+        }
+        listed = {name: array.tolist() for name, array in columns.items()}
+        return frame(listed, backend or self.backend)
+
+    def __repr__(self) -> str:
+        """A table for the terminal."""
+        found = np.interp(_SHARES_PRINTED, self.inspected, self.found)
+        columns = {
+            "inspected": [f"{share:.0%}" for share in _SHARES_PRINTED],
+            "found": [f"{share:.1%}" for share in found],
+        }
+        half = math.ceil(self.n_wrong / 2)
+        return "\n".join(
+            [
+                f"{self.n_wrong:,} wrong among {self.n_cells:,} cells: area {self.area:.3f}, "
+                f"average precision {self.average_precision:.3f}",
+                *table_lines(columns),
+                f"cells to look at until half of them are found: {self.cells_to_find(half):,}",
+            ]
+        )
+
+
+def detection_curve(
+    ranking: Any, wrong: Any, *, most_suspicious: First | None = None
+) -> DetectionCurve:
+    """Compare a ranking with the cells that are known to be wrong.
+
+    Parameters
+    ----------
+    ranking : Valuation or array of shape (n_rows, n_columns)
+        Values or scores of all cells. Cells of a group take the value of their block; cells without
+        a score (NaN) are looked at last.
+    wrong : array or data frame of bool, shape (n_rows, n_columns)
+        True where a cell is wrong. Data frames must have the columns and row ids of the table that
+        was valued, or of the ranking, in the same order. Where labels were valued too, they are
+        left out if ``wrong`` has the shape of X.
+    most_suspicious : {"lowest", "highest"}, default=None
+        Which scores are looked at first. None: the lowest values of a Valuation, the highest scores
+        of an array.
+
+    Returns
+    -------
+    DetectionCurve
+
+    Examples
+    --------
+    >>> suspicion = [[0.9, 0.1], [0.8, 0.2]]
+    >>> curve = detection_curve(suspicion, [[True, False], [False, False]])
+    >>> curve.area, curve.cells_to_find(1)
+    (1.0, 1)
+    """
+    scores, mask = _align(ranking, wrong)
+    first = most_suspicious or ("lowest" if isinstance(ranking, Valuation) else "highest")
+    if first not in get_args(First):
+        raise ValueError(f"most_suspicious is {first!r}; give 'lowest' or 'highest'.")
+    suspicion = _rank(scores if first == "highest" else -scores).ravel()
+    backend = ranking.backend if isinstance(ranking, Valuation) else None
+    inspected, found = _compute_points(suspicion, mask.ravel())
+    return DetectionCurve(
+        inspected / mask.size,
+        found / mask.sum(),
+        _compute_random_band(inspected, mask.size, int(mask.sum())),
+        float(roc_auc_score(mask.ravel(), suspicion)),
+        float(average_precision_score(mask.ravel(), suspicion)),
+        int(mask.size),
+        int(mask.sum()),
+        backend,
+    )
+
+
+def _align(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
+    """Scores and which cells are wrong, of the same cells."""
+    scores, labels = _read_scores(ranking)
+    if (
+        labels is not None
+        and labels[0].tolist()[-1] == LABEL
+        and _count_columns(wrong) == len(labels[0]) - 1
+    ):
+        # Labels that were valued have scores, but a mask of X does not speak of them.
+        scores, labels = scores[:, :-1], (labels[0][:-1], labels[1])
+    if labels is not None and not _has_made_up_names(ranking):
+        wrong = entries_per_cell(wrong, *labels, called="wrong")
+    return scores, _check_wrong(wrong, scores.shape)
+
+
+def _read_scores(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
+    """Scores of all cells, with names of columns and row ids where these are known."""
+    if isinstance(ranking, Valuation):
+        blocks = ranking.blocks
+        scores = check_scores(ranking.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
+        return scores, (blocks.columns.ids, blocks.rows.ids)
+    scores = check_scores(ranking)
+    if not isinstance(nw.from_native(ranking, eager_only=True, pass_through=True), nw.DataFrame):
+        return scores, None
+    table = Table.of(ranking, called="ranking")
+    return scores, (table.names, table.row_ids)
+
+
+def _has_made_up_names(ranking: Any) -> bool:
+    # Arrays have no names: those of their valuation are made up.
+    return isinstance(ranking, Valuation) and ranking.backend is None
+
+
+def _count_columns(wrong: Any) -> int:
+    columns = getattr(wrong, "columns", None)
+    return len(columns) if columns is not None else int(np.shape(wrong)[-1])
+
+
+def _check_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
+    table = nw.from_native(wrong, eager_only=True, pass_through=True)
+    cells = table.to_numpy() if isinstance(table, nw.DataFrame) else wrong
+    mask = check_mask(cells, (shape[0], shape[1]), called="wrong")
+    if mask.all() or not mask.any():
+        raise ValueError(
+            f"wrong is {bool(mask.all())} for every cell, so that there is nothing to tell apart; "
+            "mark some cells."
+        )
+    return mask
+
+
+def _rank(suspicion: Floats) -> Floats:
+    """Put cells without a score below all others, by ranks: scores may be infinite."""
+    ranks = stats.rankdata(suspicion, nan_policy="omit").reshape(suspicion.shape)
+    return np.where(np.isnan(suspicion), 0.0, ranks)
+
+
+def _compute_points(suspicion: Floats, wrong: Mask) -> tuple[Floats, Floats]:
+    """Cells looked at and wrong cells found after each distinct score, from none to all."""
+    _, codes, sizes = np.unique(-suspicion, return_inverse=True, return_counts=True)
+    hits = np.bincount(codes, weights=wrong)
+    start = np.zeros(1)
+    return np.append(start, np.cumsum(sizes)), np.append(start, np.cumsum(hits))
+
+
+def _compute_random_band(inspected: Floats, n_cells: int, n_wrong: int) -> Band:
+    few = np.linspace(0, len(inspected) - 1, min(len(inspected), _POINTS_BY_CHANCE)).astype(np.intp)
+    law = stats.hypergeom(n_cells, n_wrong, inspected[few].astype(np.int64))
+    low, high = (
+        np.interp(inspected, inspected[few], law.ppf(chance) / n_wrong) for chance in (0.025, 0.975)
+    )
+    return Band(inspected / n_cells, low, high)

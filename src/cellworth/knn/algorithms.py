@@ -1,0 +1,517 @@
+"""How tasks are computed: in memory, and as an algorithm over shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats, Mask
+from cellworth.data.holdings import Holdings
+from cellworth.knn.binned import (
+    BinnedRanks,
+    Near,
+    Prepared,
+    Ranker,
+    Shard,
+    Summary,
+    sample_places,
+    votes_of_rows,
+    votes_of_summary,
+)
+from cellworth.knn.exact import (
+    CoalitionBatches,
+    Query,
+    RankChances,
+    SortedRows,
+    Training,
+    coalitions_at_once,
+)
+from cellworth.knn.knn_game import KNNGame
+from cellworth.knn.shard_data import PreparedShards
+from cellworth.knn.tasks import Judged, Judges, Owned, Piece, Questions, Task, Watch, judged, kept
+from cellworth.runtime.shard_algorithm import RoundResult, ShardState
+from cellworth.runtime.workers import leave_if_cancelled
+from cellworth.sampling.column_samplers import ColumnSampler
+from cellworth.sampling.moments import Moments, Tally, with_margins
+from cellworth.sampling.passes import UNITS, Sweeps, as_floats
+from cellworth.sampling.semivalues import Semivalue, inside_chances
+from cellworth.valuation.storage import GROUP_ROWS, write_groups
+
+
+class QueryTasks:
+    """Values all cells for the queries of a task.
+
+    Parameters
+    ----------
+    game : KNNGame
+    design : ColumnSampler
+        Coalitions of columns for each query.
+    row_semivalue, column_semivalue : Semivalue
+    with_label : bool
+        Whether the label column plays.
+    ranking : BinnedRanks or None
+        How far rows are ranked; None: exactly.
+    seed : int or None
+        None where nothing is drawn.
+    holdings : Holdings or None
+        Whose sums are watched.
+    """
+
+    def __init__(
+        self,
+        *,
+        game: KNNGame,
+        design: ColumnSampler,
+        row_semivalue: Semivalue,
+        column_semivalue: Semivalue,
+        with_label: bool,
+        ranking: BinnedRanks | None,
+        seed: int | None,
+        holdings: Holdings | None = None,
+    ) -> None:
+        self.game = game
+        self.questions = Questions(
+            Judges.of(game.distances.queries, game.query_labels, game.scoring),
+            (len(game.labels), game.shape[1]),
+            design=design,
+            column_semivalue=column_semivalue,
+            with_label=with_label,
+            empty=game.empty,
+            seed=seed,
+        )
+        self.row_semivalue = row_semivalue
+        self.ranking = ranking
+        self.holdings = holdings
+        self._plans: dict[int, list[tuple[CoalitionBatches, Floats]]] = {}
+        self._trainings: dict[int, Training] = {}
+        self._rankers: dict[int, tuple[Ranker, Shard]] = {}
+        self._owned: dict[int, Owned] = {}
+
+    def __call__(self, number: int) -> Task:
+        """Name task number t."""
+        return self.questions(number)
+
+    def contribution(self, task: Task) -> Sweeps:
+        """Value all cells for the queries of a task."""
+        questions, watch = self.questions, None
+        n_owners = 0 if self.holdings is None else len(self.holdings.names)
+        if task.part.observed and task.sweep == 0:
+            n_strata = questions.judges.n_strata
+            watch = Watch(questions.n_results, self.game.shape[0], n_strata, n_owners)
+        # Bins count in units, which are whole numbers.
+        dtype: type[Any] = float if self.ranking is None else np.int64
+        sums = np.zeros((self.game.shape[0], questions.n_results), dtype=dtype)
+        owned_sums, added = np.zeros(n_owners), []
+        orders = questions.orders(task)
+        for piece in task.part.pieces:
+            cells, of_piece = self._valued(piece, task.sweep, orders, watch)
+            self._add_by_player(cells, piece.fold, sums)
+            if self.holdings is not None:
+                owned_sums += self._owned_in(piece.fold).sums(as_floats(cells))
+            added.append(of_piece)
+        n_ranked = questions.n_ranked(task)
+        seen = Sweeps(
+            parts_per_sweep=len(questions.parts),
+            parts=1,
+            n_queries=task.part.n_queries,
+            sums=with_margins(sums),
+            **Judged.of_all(added)._asdict(),
+            spread=None if watch is None else watch.spread(),
+            tally=Tally(utilities=n_ranked, new=n_ranked),
+        )
+        if self.holdings is None:
+            return seen
+        spread = None if watch is None else watch.owned_spread()
+        return replace(seen, owned=replace(seen, sums=owned_sums, spread=spread))
+
+    def never_valued(self, n_tasks: int) -> Mask:
+        """Row players that no query of the first tasks could value, but others can."""
+        folds = self.game.problem.folds
+        done = self.questions.parts[:n_tasks]
+        asked = {piece.fold for part in done for piece in part.pieces}
+        everyone = self._players_in(range(len(folds)))
+        return everyone & ~self._players_in(asked)
+
+    def _players_in(self, folds: Iterable[int]) -> Mask:
+        """Row players of which some row may be learned from in one of these folds."""
+        there = np.zeros(self.game.shape[0], dtype=bool)
+        for fold in folds:
+            there[self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]] = True
+        return there
+
+    def _valued(
+        self,
+        piece: Piece,
+        sweep: int,
+        orders: Iterator[NDArray[np.int64]],
+        watch: Watch | None,
+    ) -> tuple[NDArray[Any], Judged]:
+        """Values of the cells that may be learned from in a fold, for queries of that fold."""
+        if watch is not None:
+            rows = np.flatnonzero(self.game.problem.folds[piece.fold].may_train)
+            owned = None if self.holdings is None else self._owned_in(piece.fold)
+            watch.turn_to(self.game.blocks.rows.codes[rows], owned)
+        if self.ranking is None:
+            return self._sorted(piece, sweep, orders, watch)
+        return self._binned(piece, sweep, orders, self.ranking, watch)
+
+    def _sorted(
+        self,
+        piece: Piece,
+        sweep: int,
+        orders: Iterator[NDArray[np.int64]],
+        watch: Watch | None,
+    ) -> tuple[NDArray[Any], Judged]:
+        """Rank rows by sorting them."""
+        questions, judges = self.questions, self.questions.judges
+        training = kept(self._trainings, piece.fold, self._training)
+        plans = kept(self._plans, sweep, self._planned)
+        ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
+        without_columns = self._without_columns(training)
+        cells = np.zeros((questions.n_results, training.n_rows))
+        counted, wholes, bases, votes = [], [], [], []
+        # Queries come first: an order that is taken must not be lost for the next piece.
+        for position, order in zip(piece.queries.tolist(), orders, strict=False):
+            leave_if_cancelled()
+            counts = float(judges.weights[piece.fold][position])
+            query = judges.query(training.rulers, piece.fold, position)
+            plan, weights = plans[position % len(plans)]
+            if questions.draws:
+                weights = weights[:, np.argsort(order)]
+            nothing, base = without_columns(query)
+            into = cells if watch is None else watch.cleared()
+            whole, vote = ranked.add(
+                query,
+                plan,
+                order=order,
+                weights=weights,
+                count=counts if watch is None else 1.0,
+                nothing=nothing,
+                into=into,
+            )
+            if watch is not None:
+                cells += counts * into
+                squared = (counts * judges.n_queries) ** 2
+                watch.note(squared, int(judges.strata[piece.fold][position]))
+            counted.append(counts)
+            wholes.append(whole)
+            bases.append(base)
+            votes.append(vote)
+        return cells, judged(counted, wholes, bases, votes)
+
+    def _binned(
+        self,
+        piece: Piece,
+        sweep: int,
+        orders: Iterator[NDArray[np.int64]],
+        bins: BinnedRanks,
+        watch: Watch | None,
+    ) -> tuple[NDArray[Any], Judged]:
+        """Rank rows by bins: one shard, which holds them all."""
+        questions, judges = self.questions, self.questions.judges
+        ranker, shard = kept(self._rankers, piece.fold, partial(self._ranker, bins))
+        prepared = questions.prepared(piece, sweep, orders, ranker)
+        asked = prepared.asked
+        leave_if_cancelled()
+        summary = ranker.look(0, shard, prepared)
+        worths = ranker.resolve(summary)
+        grouped = np.zeros((questions.n_results, shard.n_rows), dtype=np.int64)
+        n_queries = len(asked.labels)
+        steps = [(0, n_queries)] if watch is None else [(q, q + 1) for q in range(n_queries)]
+        for some in steps:
+            leave_if_cancelled()
+            into = grouped if watch is None else np.zeros_like(grouped)
+            ranker.settle(shard, prepared, worths.far, worths.near[0], into=into, queries=some)
+            if watch is not None:
+                grouped += into
+                count = float(asked.counts[some[0]])
+                watch.cleared()[:, shard.positions] = into / (count * UNITS)
+                stratum = judges.strata[piece.fold][piece.queries[some[0]]]
+                watch.note((count * judges.n_queries) ** 2, int(stratum))
+        cells = np.empty_like(grouped)
+        cells[:, shard.positions] = grouped
+        votes = votes_of_summary(ranker, asked, summary)
+        if votes is None:
+            votes = votes_of_rows(ranker, asked, shard)
+        return cells, judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
+
+    def _planned(self, sweep: int) -> list[tuple[CoalitionBatches, Floats]]:
+        """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
+        at_once = coalitions_at_once(len(self.game.labels))
+        return [
+            (CoalitionBatches.of(coalitions, at_once), weights)
+            for coalitions, weights in self.questions.drawn(sweep)
+        ]
+
+    def _training(self, fold: int) -> Training:
+        game = self.game
+        may_train = game.problem.folds[fold].may_train
+        rows = np.flatnonzero(may_train)
+        rulers = game.distances.rulers
+        return Training(
+            game.distances.rows if may_train.all() else game.distances.rows.take(rows),
+            rulers,
+            game.blocks.columns.codes[rulers.positions].astype(np.int64),
+            game.labels_in(fold),
+            game.is_class,
+            game.n_neighbors,
+            RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
+        )
+
+    def _ranker(self, bins: BinnedRanks, fold: int) -> tuple[Ranker, Shard]:
+        game = self.game
+        positions = np.flatnonzero(game.problem.folds[fold].may_train)
+        rows, labels = game.distances.rows.take(positions), game.labels_in(fold)
+        rulers = game.distances.fine
+        shard = Shard.of(rows, labels, int(game.labels.max()) + 1)
+        ranker = Ranker.of(
+            rulers,
+            game.blocks.columns.codes[rulers.positions].astype(np.int64),
+            rows.take(sample_places(len(positions))),
+            np.diff(shard.starts),
+            bins=bins,
+            n_neighbors=game.n_neighbors,
+            semivalue=self.row_semivalue,
+            n_players=len(game.labels),
+        )
+        return ranker, shard
+
+    def _owned_in(self, fold: int) -> Owned:
+        return kept(self._owned, fold, self._held)
+
+    def _held(self, fold: int) -> Owned:
+        assert self.holdings is not None  # noqa: S101 (only asked for where there are owners)
+        rows = np.flatnonzero(self.game.problem.folds[fold].may_train)
+        return Owned.of(self.holdings, self.game.blocks.rows.codes[rows])
+
+    def _without_columns(self, training: Training) -> Callable[[Query], tuple[Floats, float]]:
+        """Values of rows that the last line of weights counts, and what the total leaves out."""
+        if self.game.empty == "prior":
+            known: dict[float, tuple[Floats, float]] = {}
+
+            def prior(query: Query) -> tuple[Floats, float]:
+                values, utility = kept(
+                    known, query.label, lambda _: training.without_columns(query)
+                )
+                if not self.questions.with_label:
+                    return values, utility
+                return values, 0.0 if training.is_class else -(query.label**2)
+
+            return prior
+        nobody = float(
+            inside_chances(self.row_semivalue, len(self.game.labels), training.n_rows - 1, 0)
+        )
+
+        def zero(query: Query) -> tuple[Floats, float]:
+            # The closed form has a numeric target met by the mean where there are no rows.
+            level = 0.0 if training.is_class else -nobody * query.label**2
+            return np.full(training.n_rows, level), 0.0
+
+        return zero
+
+    def _add_by_player(self, cells: NDArray[Any], fold: int, into: NDArray[Any]) -> None:
+        axis = self.game.blocks.rows
+        players = axis.codes[self.game.problem.folds[fold].may_train]
+        if axis.grouped:
+            np.add.at(into, players, cells.T)
+        else:
+            into[players] += cells.T
+
+
+class NumberedShard(NamedTuple):
+    """Rows of one shard, and which it is."""
+
+    number: int
+    shard: Shard
+
+
+class NumberedRound(NamedTuple):
+    """What shards must know of a round, and which it is."""
+
+    number: int
+    prepared: Prepared
+
+
+@dataclass(frozen=True, eq=False)
+class KNNShardAlgorithm:
+    """What a run over shards does; see :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`.
+
+    A shard's state holds whole-number sums of the sweep that goes on; of finished sweeps means and
+    spreads of its cells and rows, and the sums of its columns.
+
+    Parameters
+    ----------
+    shards : PreparedShards
+    ranker : Ranker
+    questions : Questions
+    """
+
+    shards: PreparedShards
+    ranker: Ranker
+    questions: Questions
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards the table has."""
+        return self.shards.table.n_shards
+
+    def open(self, shard: int) -> NumberedShard:
+        """Rows of a shard, memory-mapped."""
+        return NumberedShard(shard, self.shards.open(shard))
+
+    def prepare(self, number: int) -> NumberedRound:
+        """Queries of a round, and where bins begin."""
+        task = self.questions(number)
+        # Validation rows are one fold.
+        (piece,) = task.part.pieces
+        orders = self.questions.orders(task)
+        return NumberedRound(
+            number, self.questions.prepared(piece, task.sweep, orders, self.ranker)
+        )
+
+    def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
+        """Counts of a shard's rows by bin, and its nearest rows."""
+        return self.ranker.look(rows.number, rows.shard, prepared.prepared)
+
+    def merge(self, one: Summary, other: Summary) -> Summary:
+        """Summary of both."""
+        return one.merge(other)
+
+    def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
+        """What rows are worth, and what the round tells of sums."""
+        worths = self.ranker.resolve(summary)
+        votes = votes_of_summary(self.ranker, prepared.prepared.asked, summary)
+        told = self._told(self.questions(prepared.number), prepared.prepared, worths, votes)
+        return RoundResult(worths.far, worths.near, told)
+
+    def initial_state(self, rows: NumberedShard) -> ShardState:
+        """Nothing is added yet."""
+        return {"rounds": np.array([0])}
+
+    def accumulate(
+        self,
+        rows: NumberedShard,
+        prepared: NumberedRound,
+        shared: Floats,
+        part: Near,
+        state: ShardState,
+    ) -> ShardState:
+        """Add a round to the sums of a shard; the last of a sweep makes an observation of them."""
+        if "sums" not in state:
+            shape = self.questions.n_results, rows.shard.n_rows
+            state["sums"] = np.zeros(shape, dtype=np.int64)
+        self.ranker.settle(rows.shard, prepared.prepared, shared, part, into=state["sums"])
+        state["rounds"] = state["rounds"] + 1
+        if int(state["rounds"][0]) % len(self.questions.parts) == 0:
+            self._close_sweep(state)
+        return state
+
+    def write(
+        self, rows: NumberedShard, state: ShardState, shard: int, folder: Path
+    ) -> dict[str, Any]:
+        """Write means and spreads in the order of rows; tell the sums of columns, in units."""
+        if "mean" not in state:
+            # Broken off in the first sweep: values are of the queries so far.
+            self._close_sweep(state)
+        elif "sums" in state:
+            # What a later sweep has begun does not count.
+            del state["sums"]
+        entry = write_groups(
+            folder,
+            shard,
+            self.shards.table.rows(shard).start,
+            _groups(rows.shard, state),
+            durable=self.shards.durable,
+        )
+        return {**entry, "column_sums": state["column_sums"].tolist()}
+
+    def weight(self, n_rounds: int) -> float:
+        """What the queries of the last sweep count together, after so many rounds."""
+        n_parts = len(self.questions.parts)
+        first = (n_rounds - 1) // n_parts * n_parts
+        return reduce(add, (self._weight(self.questions(n)) for n in range(first, n_rounds)))
+
+    def _weight(self, task: Task) -> float:
+        (piece,) = task.part.pieces
+        counts = self.questions.judges.weights[piece.fold]
+        return reduce(add, (float(counts[position]) for position in piece.queries), 0.0)
+
+    def _close_sweep(self, state: ShardState) -> None:
+        sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
+        of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
+        before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
+        state["column_sums"] = np.vstack([before, of_columns])
+        # In place, line by line: a shard's values are the largest thing there is.
+        seen = sums.view(np.float64)
+        for line, whole in zip(seen, sums, strict=True):
+            line[:] = as_floats(whole) / weight
+        if "mean" not in state:
+            state |= {"mean": seen, "row_mean": of_rows}
+            return
+        if "spread" not in state:
+            state |= {"spread": np.zeros_like(seen), "row_spread": np.zeros_like(of_rows)}
+        count = len(before)
+        for mean, spread, line in zip(state["mean"], state["spread"], seen, strict=True):
+            _observe(count, mean, spread, line)
+        _observe(count, state["row_mean"], state["row_spread"], of_rows)
+
+    def _told(
+        self, task: Task, prepared: Prepared, worths: Any, votes: Floats | None
+    ) -> dict[str, Any]:
+        """What a round adds to totals, and how sums of columns differ from query to query."""
+        asked = prepared.asked
+        if votes is None:
+            votes = np.full(len(asked.labels), np.nan)
+        added = judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
+        sums = _column_sums(prepared, worths.sums, self.ranker.class_counts)
+        judges, (piece,) = self.questions.judges, task.part.pieces
+        strata = judges.strata[piece.fold][piece.queries]
+        # One line for each stratum, with what its queries count.
+        member = (np.arange(judges.n_strata)[:, None] == strata).astype(np.float64)
+        squared = member * (asked.counts * judges.n_queries) ** 2
+        return {
+            **added._asdict(),
+            "n_queries": member.sum(axis=1).astype(np.int64),
+            "n_ranked": self.questions.n_ranked(task),
+            "counts": squared.sum(axis=1),
+            "first": squared @ sums,
+            "second": squared @ sums**2,
+        }
+
+
+def _observe(count: int, mean: Floats, spread: Floats, seen: Floats) -> None:
+    """Add one observation to the Moments of others, in place."""
+    before = Moments(np.full(len(mean), count, dtype=np.int64), mean, spread)
+    after = before.merge(Moments.of(seen))
+    mean[:], spread[:] = after.mean, after.spread
+
+
+def _column_sums(prepared: Prepared, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
+    """Sums of each column and of all of them, query by query; what the query counts left out."""
+    asked, designs = prepared.asked, prepared.designs
+    found = np.empty((len(asked.labels), designs.weights.shape[1] + 1))
+    for query, (label, draw) in enumerate(zip(asked.labels, asked.draws, strict=True)):
+        pairs = slice(*asked.pair_starts[query : query + 2])
+        coalitions = slice(*designs.steps.starts[draw : draw + 2])
+        matches = class_counts[label] if label < len(class_counts) else 0
+        alone = prepared.nothing[query] @ [class_counts.sum() - matches, matches]
+        by_name = sums[pairs] @ designs.weights[coalitions] + alone * designs.nothing[draw]
+        found[query, asked.orders[query]] = by_name
+        found[query, -1] = by_name.sum()
+    return found
+
+
+def _groups(shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
+    """Figures of a shard's rows in the order of the table, some rows at a time."""
+    order = np.argsort(shard.positions, kind="stable")
+    for start in range(0, shard.n_rows, GROUP_ROWS):
+        some = order[start : start + GROUP_ROWS]
+        figures = [n for n in ("mean", "spread", "row_mean", "row_spread") if n in state]
+        yield {name: state[name][..., some].T for name in figures}

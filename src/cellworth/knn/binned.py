@@ -1,0 +1,599 @@
+"""Binned values: ranks counted in bins, which merge over shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Codes, Floats, Positions, Wholes, checked_count
+from cellworth.knn.distances import Columns, Rulers
+from cellworth.knn.exact import Chances, Query, chances_at_ranks, coalition_steps, right_vote
+from cellworth.sampling.column_samplers import Coalitions
+from cellworth.sampling.passes import LARGEST, UNITS
+from cellworth.sampling.semivalues import Semivalue
+
+# Room for more of the nearest than a shard should hold; should it not do, there is a second pass.
+_ROOM = 3
+_LEAST_ROOM = 64
+_SAMPLE_SHARE = 16
+_LEAST_SAMPLE, _MOST_SAMPLE = 1024, 32768
+# Of more than 32 million rows, one in this many: else ever more rows would count as nearest.
+_LARGE_SHARE = 1024
+# So many rows of the sample must be among the nearest, to tell where these end.
+_LEAST_NEAREST_IN_SAMPLE = 8
+_MARGIN = 50
+
+
+class Steps(NamedTuple):
+    """Ways from coalition to coalition, of all designs one after the other.
+
+    Parameters
+    ----------
+    starts : array of shape (n_designs + 1,)
+        First coalition of each design.
+    bases, firsts, toggles : arrays
+        As in kernels.fill_keys.
+    """
+
+    starts: Wholes
+    bases: Wholes
+    firsts: Wholes
+    toggles: Wholes
+
+
+@dataclass(frozen=True, eq=False)
+class Designs:
+    """Coalitions of all designs of a sweep, one after the other, and what they count.
+
+    Parameters
+    ----------
+    steps : Steps
+    weights : array of shape (n_coalitions of all, n_results)
+    nothing : array of shape (n_designs, n_results)
+        What the values without any column count.
+    """
+
+    steps: Steps
+    weights: Floats
+    nothing: Floats
+
+    @classmethod
+    def of(cls, drawn: Sequence[tuple[Coalitions, Floats]]) -> Designs:
+        """Put designs together; their weights have a last line for what no column is worth."""
+        members = [coalitions.members for coalitions, _ in drawn]
+        parts = [coalition_steps(each) for each in members]
+        bases, toggles = (np.concatenate([part[k] for part in parts]) for k in (0, 2))
+        lengths = np.concatenate([np.diff(part[1]) for part in parts])
+        starts = np.cumsum([0] + [len(each) for each in members])
+        firsts = np.concatenate([[0], np.cumsum(lengths)])
+        weights = np.vstack([weights[:-1] for _, weights in drawn])
+        nothing = np.array([weights[-1] for _, weights in drawn])
+        return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
+
+
+class Asked(NamedTuple):
+    """Queries of a round; a pair is one of them with one of its coalitions.
+
+    Parameters
+    ----------
+    numbers, categories, lines : arrays of shape (n_queries, n_columns of the kind)
+        Cells of the queries, and where distances to them begin in tables; as in Query.
+    labels : array of shape (n_queries,)
+        Codes of classes.
+    orders : array of shape (n_queries, n_results)
+        Player that stands for each name in a design.
+    draws : array of shape (n_queries,)
+        Which of the designs each query is ranked on.
+    pair_starts : array of shape (n_queries + 1,)
+        First pair of each query.
+    counts : array of shape (n_queries,)
+        What each query counts.
+    """
+
+    numbers: Floats
+    categories: Codes
+    lines: Wholes
+    labels: Wholes
+    orders: Wholes
+    draws: Wholes
+    pair_starts: Wholes
+    counts: Floats
+
+    @classmethod
+    def of(
+        cls,
+        queries: Sequence[Query],
+        orders: Sequence[Wholes],
+        draws: Sequence[int],
+        counts: Sequence[float],
+        designs: Designs,
+    ) -> Asked:
+        """Put queries together."""
+        lengths = np.diff(designs.steps.starts)[list(draws)]
+        return cls(
+            np.array([query.numbers for query in queries]),
+            np.array([query.categories for query in queries]),
+            np.array([query.lines for query in queries]),
+            np.array([query.label for query in queries]).astype(np.int64),
+            np.array(orders, dtype=np.int64),
+            np.array(draws, dtype=np.int64),
+            np.concatenate([[0], np.cumsum(lengths)]),
+            np.array(counts, dtype=np.float64),
+        )
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of all queries."""
+        return int(self.pair_starts[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Rows of a table, or all of them, grouped by class.
+
+    Parameters
+    ----------
+    rows : Columns
+    starts : array of shape (n_classes + 1,)
+        Where the rows of each class begin.
+    positions : array of shape (n_rows,)
+        Where each row stands in the whole table.
+    """
+
+    rows: Columns
+    starts: Wholes
+    positions: Wholes
+
+    @classmethod
+    def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
+        """Group all rows of a table by the codes of their classes."""
+        positions = np.argsort(labels, kind="stable").astype(np.int64)
+        starts = np.searchsorted(labels[positions], np.arange(n_classes + 1))
+        return cls(rows.take(positions), starts.astype(np.int64), positions)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.positions)
+
+
+@dataclass(frozen=True)
+class BinnedRanks:
+    """Rank the nearest rows exactly and count the others in bins of like rank.
+
+    Time grows with the number of rows, not faster; worth it above some 50,000 rows. The total and
+    the sums of columns stay exact; single values are off by up to a percent of their spread. For
+    class labels.
+
+    Parameters
+    ----------
+    nearest : int, default=1000
+        Rows that are ranked exactly, about.
+    width : float, default=0.02
+        How far ranks in one bin are apart, relative to the rank.
+
+    Examples
+    --------
+    >>> BinnedRanks().n_bins(1_000_000)
+    349
+    """
+
+    nearest: int = 1000
+    width: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        checked_count(self.nearest, "nearest of BinnedRanks")
+        number = isinstance(self.width, int | float | np.number)
+        if not number or not 1e-3 <= self.width <= 1:
+            raise ValueError(
+                f"width of BinnedRanks is {self.width!r}; give a number between 0.001 and 1."
+            )
+
+    def n_bins(self, n_rows: int) -> int:
+        """How many bins the far ones of so many rows fall into."""
+        ratio = max(n_rows / self.nearest, 1.0)
+        return max(math.ceil(math.log(ratio) / math.log1p(self.width)), 1)
+
+
+def edge_places(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> Wholes:
+    """Places in the sorted sample at which bins begin; the nearest rows end at the first."""
+    n_sample = _sample_size(n_rows)
+    nearest = n_nearest(bins, n_rows, n_neighbors)
+    ranks = nearest * (1.0 + bins.width) ** np.arange(bins.n_bins(n_rows) + 1)
+    # Of a small table all rows but the farthest are among the nearest.
+    ranks = ranks[ranks < n_rows] if nearest < n_rows else np.array([n_rows])
+    positions = (ranks / n_rows * n_sample).astype(np.int64)
+    distinct: NDArray[np.int64] = np.unique(np.clip(positions, 0, n_sample - 1))
+    return distinct
+
+
+def n_nearest(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> int:
+    """How many rows are to be ranked exactly: as asked, but enough to find where they end.
+
+    Where these are most rows, all are: bins for the few others would save little.
+    """
+    in_sample = math.ceil(_LEAST_NEAREST_IN_SAMPLE * n_rows / _sample_size(n_rows))
+    nearest = max(bins.nearest, in_sample, 2 * n_neighbors + _MARGIN)
+    return max(nearest, n_rows) if 2 * nearest > n_rows else nearest
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What shards must know of a round.
+
+    Parameters
+    ----------
+    asked : Asked
+    designs : Designs
+    ends : array of shape (n_pairs, n_edges)
+        Distances, as ordered by 32 bits, at which the nearest rows end and bins begin.
+    origins : array of shape (n_pairs,)
+        Distance of the nearest row of the sample, from which these are counted.
+    nothing : array of shape (n_queries, 2)
+        What other rows and matches are worth where no column plays.
+    bases : array of shape (n_queries,)
+        What the total leaves out.
+    """
+
+    asked: Asked
+    designs: Designs
+    ends: NDArray[np.int32]
+    origins: Floats
+    nothing: Floats
+    bases: Floats
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        return self.ends.nbytes + self.designs.weights.nbytes
+
+
+class Near(NamedTuple):
+    """The nearest rows of one shard, pair by pair in the order of its rows.
+
+    Parameters
+    ----------
+    rows : array
+        Of each: twice the distance plus 1 for a match, or what it is worth.
+    starts : array of shape (n_pairs + 1,)
+        Where each pair begins.
+    """
+
+    rows: NDArray[Any]
+    starts: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What some shards tell about ranks; the summary of all of them tells what rows are worth.
+
+    Parameters
+    ----------
+    counts : array of shape (n_pairs, 2, n_bins)
+        Other rows and matches, by bin; the nearest are not counted.
+    near : dict
+        The nearest rows by number of the shard.
+    """
+
+    counts: NDArray[np.uint32]
+    near: dict[int, Near]
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        return self.counts.nbytes + sum(rows.nbytes for rows, _ in self.near.values())
+
+    def merge(self, other: Summary) -> Summary:
+        """Summary of the shards of both: counts add up, lists stand side by side."""
+        return Summary(self.counts + other.counts, self.near | other.near)
+
+
+@dataclass(frozen=True, eq=False)
+class Worths:
+    """What rows are worth for every pair.
+
+    Parameters
+    ----------
+    far : array of shape (n_pairs, 2, n_bins)
+        Of other rows and of matches, by bin.
+    near : dict
+        Of the nearest rows, by number of the shard.
+    sums : array of shape (n_pairs,)
+        Of all rows together.
+    wholes : array of shape (n_pairs,)
+        Utility of all rows.
+    """
+
+    far: Floats
+    near: dict[int, Near]
+    sums: Floats
+    wholes: Floats
+
+    def of_everyone(self, asked: Asked) -> Floats:
+        """Utility of the whole table for each query: the last coalition is everyone."""
+        return self.wholes[asked.pair_starts[1:] - 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """What does not change from round to round: the whole table, as far as ranks go.
+
+    Parameters
+    ----------
+    rulers : Rulers
+    players : array of shape (n_columns,)
+        Player that each column belongs to, in the order of the rulers.
+    sample : Columns
+        Rows whose distances tell where bins begin.
+    edge_places : array
+        Places in the sorted sample at which bins begin.
+    class_counts : array of shape (n_classes,)
+        Rows of each class.
+    n_nearest, n_neighbors : int
+    chances : Chances
+    """
+
+    rulers: Rulers
+    players: Wholes
+    sample: Columns
+    edge_places: Wholes
+    class_counts: Wholes
+    n_nearest: int
+    n_neighbors: int
+    chances: Chances
+
+    @classmethod
+    def of(
+        cls,
+        rulers: Rulers,
+        players: Wholes,
+        sample: Columns,
+        class_counts: Wholes,
+        *,
+        bins: BinnedRanks,
+        n_neighbors: int,
+        semivalue: Semivalue,
+        n_players: int,
+    ) -> Ranker:
+        """Rank the rows of a table by bins, from the rows at its sample_places.
+
+        Of ``n_players`` rows under ``semivalue``, those of the table may train.
+        """
+        n_rows = int(class_counts.sum())
+        return cls(
+            rulers,
+            players,
+            sample._replace(numbers=sample.numbers.astype(np.float64, copy=False)),
+            edge_places(bins, n_rows, n_neighbors),
+            class_counts,
+            n_nearest(bins, n_rows, n_neighbors),
+            n_neighbors,
+            chances_at_ranks(semivalue, n_players, n_rows, n_neighbors),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the whole table."""
+        return int(self.class_counts.sum())
+
+    def prepare(self, asked: Asked, designs: Designs, *, empty: str, with_label: bool) -> Prepared:
+        """Find where bins begin: an edge per place of the sample, for every pair."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        n_sample = self.sample.numbers.shape[1]
+        ends = np.empty((asked.n_pairs, len(self.edge_places)), dtype=np.int32)
+        origins = np.empty(asked.n_pairs)
+        for query in range(len(asked.labels)):
+            pairs = slice(*asked.pair_starts[query : query + 2])
+            ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
+            bin_kernels.sample_distances(
+                self.sample, self.rulers, self.players, asked, designs.steps, query,
+                origins[pairs], ordinals,
+            )  # fmt: skip
+            ordered = np.sort(ordinals.view(np.int32), axis=1)
+            ends[pairs] = ordered[:, self.edge_places]
+        alone = np.array([self.without_columns(label) for label in asked.labels.tolist()])
+        if empty == "zero":
+            alone = np.zeros_like(alone)
+        bases = np.where(with_label, 0.0, alone[:, 2])
+        # Kernels are compiled for arrays without gaps, however many queries there are.
+        nothing = np.ascontiguousarray(alone[:, :2])
+        return Prepared(asked, designs, ends, origins, nothing, bases)
+
+    def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
+        """Count the rows of a shard by bin, and list the nearest of them."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        asked, designs, ends = prepared.asked, prepared.designs, prepared.ends
+        expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
+        room = min(_ROOM * expected + _LEAST_ROOM, shard.n_rows)
+        while True:
+            # A bin from each edge on, and one for the distance of the first edge alone.
+            counts = np.zeros((len(ends), 2, ends.shape[1] + 1), dtype=np.uint32)
+            near = np.empty((len(ends), room), dtype=np.int64)
+            n_near = np.zeros(len(ends), dtype=np.int64)
+            bin_kernels.look(
+                shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
+                (ends, prepared.origins), counts, near, n_near,
+            )  # fmt: skip
+            if n_near.max() <= room:
+                listed = [line[:n] for line, n in zip(near, n_near, strict=True)]
+                return Summary(counts, {number: Near(np.concatenate(listed), _starts(n_near))})
+            room = int(n_near.max())
+
+    def resolve(self, summary: Summary) -> Worths:
+        """Tell what rows are worth, from the summary of all of them."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        n_pairs = len(summary.counts)
+        far, sums, wholes = np.empty(summary.counts.shape), np.empty(n_pairs), np.empty(n_pairs)
+        positions, starts = _pair_by_pair(summary.near)
+        near = np.empty(starts[-1], dtype=np.int64)
+        for number, each in summary.near.items():
+            near[positions(number)] = each.rows
+        worth = np.empty(len(near))
+        head = self.chances.at(np.arange(np.diff(starts).max() + 1))
+        all_counts = summary.counts.astype(np.int64)
+        begins = np.cumsum(all_counts.sum(axis=1), axis=1) + np.diff(starts)[:, None]
+        ranks = np.column_stack([np.diff(starts), begins])
+        single, running = (each.reshape(ranks.shape) for each in self.chances.at(ranks.ravel()))
+        for pair in range(n_pairs):
+            counts = all_counts[pair]
+            mine = slice(*starts[pair : pair + 2])
+            # Rows that tie match alike or not at all: it does not matter which comes first.
+            order = np.argsort(near[mine])
+            ordered, sorted_worth = near[mine][order], np.empty(len(order))
+            bin_kernels.binned_values(
+                counts, ordered, head, (single[pair], running[pair]), far[pair], sorted_worth
+            )
+            sums[pair] = (counts * far[pair]).sum() + sorted_worth.sum()
+            wholes[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
+            worth[mine][order] = sorted_worth
+        split = {n: Near(worth[positions(n)], each.starts) for n, each in summary.near.items()}
+        return Worths(far, split, sums, wholes / self.n_neighbors)
+
+    def without_columns(self, label: int) -> tuple[float, float, float]:
+        """Values of other rows and of matches where all rows tie, and the utility of all rows."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        n_rows = self.n_rows
+        matches = int(self.class_counts[label]) if 0 <= label < len(self.class_counts) else 0
+        single, running = self.chances.at(np.array([0, n_rows]))
+        chances = float(single[0]), float(single[1]), float(running[0]), float(running[1])
+        of_other, of_match, _ = bin_kernels.tied_values(0, n_rows, matches, chances, 0.0)
+        utility = min(self.n_neighbors, n_rows) * matches / n_rows / self.n_neighbors
+        return of_other, of_match, utility
+
+    def settle(
+        self,
+        shard: Shard,
+        prepared: Prepared,
+        far: Floats,
+        near: Near,
+        *,
+        into: NDArray[np.int64],
+        queries: tuple[int, int] | None = None,
+    ) -> None:
+        """Add what rows are worth to the cells of a shard, in units.
+
+        Parameters
+        ----------
+        shard, prepared
+            As in look.
+        far : array of shape (n_pairs, 2, n_bins)
+            What other rows and matches are worth, by bin.
+        near : Near
+            What the nearest rows of this shard are worth.
+        into : array of shape (n_results, n_rows of the shard)
+            Added to.
+        queries : tuple of int or None
+            First and one after the last; None: all.
+        """
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        asked, designs = prepared.asked, prepared.designs
+        # No row is worth more than the vote of one neighbour.
+        largest = np.abs(designs.weights).max() * asked.counts.max() / self.n_neighbors
+        if largest >= LARGEST / 2:
+            raise ValueError(
+                f"coalitions count up to {largest:.3g} votes in this design, more than sums in "
+                "whole numbers hold; use another design, or rank exactly."
+            )
+        some = queries or (0, len(asked.labels))
+        counted = designs.weights, designs.nothing, asked.counts * UNITS
+        bin_kernels.settle(
+            shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
+            (prepared.ends, prepared.origins), some, counted, (far, *near, prepared.nothing), into,
+        )  # fmt: skip
+
+
+def _starts(lengths: Wholes) -> NDArray[np.uint32]:
+    # They travel: half the bytes are enough.
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
+
+
+def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Wholes], Wholes]:
+    """Where each shard's lists stand when all lists of a pair stand together, shard by shard.
+
+    Returns where the rows of a shard go, and where each pair begins.
+    """
+    lengths: dict[int, Wholes] = {
+        n: np.diff(each.starts).astype(np.int64) for n, each in near.items()
+    }
+    starts = np.concatenate([[0], np.cumsum(sum(lengths.values()))])
+    begins, begin = {}, starts[:-1]
+    for number, length in lengths.items():
+        begins[number] = begin
+        begin = begin + length
+
+    def positions(number: int) -> Wholes:
+        first, length = near[number].starts[:-1].astype(np.int64), lengths[number]
+        return np.repeat(begins[number] - first, length) + np.arange(length.sum())
+
+    return positions, starts
+
+
+def sample_places(n_rows: int) -> Positions:
+    """Rows whose distances tell where bins begin: one from each of equal parts of the table.
+
+    They depend on the number of rows alone, however the table is cut into shards.
+    """
+    n_sample = _sample_size(n_rows)
+    within = np.random.Generator(np.random.Philox(1)).random(n_sample)
+    begins = np.arange(n_sample + 1) * n_rows // n_sample
+    return begins[:-1] + (within * np.diff(begins)).astype(np.int64)
+
+
+def _sample_size(n_rows: int) -> int:
+    most = max(_MOST_SAMPLE, n_rows // _LARGE_SHARE)
+    return min(n_rows, max(min(n_rows // _SAMPLE_SHARE, most), _LEAST_SAMPLE))
+
+
+def votes_of_summary(ranker: Ranker, asked: Asked, summary: Summary) -> Floats | None:
+    """Chance for each query that the vote of all rows is right, from what shards have counted.
+
+    Shards count matches and other rows, which tells the vote of two classes; of more it is None.
+    """
+    from cellworth.knn import kernels as vote_kernels
+
+    if len(ranker.class_counts) > 2:
+        return None
+    chances = np.empty(len(asked.labels))
+    for query, pair in enumerate((asked.pair_starts[1:] - 1).tolist()):
+        lists = (each.rows[slice(*each.starts[pair : pair + 2])] for each in summary.near.values())
+        near = np.sort(np.concatenate(list(lists)))
+        surely, tied = np.zeros((2, 2), dtype=np.int64)
+        positions = vote_kernels.binned_votes(
+            summary.counts[pair].astype(np.int64), near, ranker.n_neighbors, surely, tied
+        )
+        chances[query] = right_vote(surely, tied, positions, 1)
+    return chances
+
+
+def votes_of_rows(ranker: Ranker, asked: Asked, shard: Shard) -> Floats:
+    """Chance for each query that the vote of all rows is right, where one shard holds them all."""
+    from cellworth.knn import kernels
+
+    rulers, n_rows = ranker.rulers, shard.n_rows
+    one_player = np.zeros(len(rulers.positions), dtype=np.int64)
+    no_payload = np.zeros(n_rows, dtype=np.int64)
+    n_nearest = min(ranker.n_neighbors, n_rows)
+    steps = coalition_steps(np.ones((1, 1), dtype=bool))
+    distances = np.empty((1, n_rows), dtype=np.int64)
+    chances = np.empty(len(asked.labels))
+    for query, label in enumerate(asked.labels.tolist()):
+        cells = asked.numbers[query], asked.categories[query], asked.lines[query]
+        kernels.fill_keys(
+            shard.rows, cells, rulers, one_player, one_player[:1], steps, no_payload, 0, distances
+        )
+        farthest = np.partition(distances[0], n_nearest - 1)[n_nearest - 1]
+        surely, tied = (
+            np.diff(np.append(0, np.cumsum(among))[shard.starts])
+            for among in (distances[0] < farthest, distances[0] == farthest)
+        )
+        chances[query] = right_vote(surely, tied, n_nearest - int(surely.sum()), label)
+    return chances

@@ -1,0 +1,531 @@
+# mypy: ignore-errors
+"""Compiled kernels for ranks in bins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cellworth.knn.kernels import EVERYTHING, NOTHING, kernel
+
+# Distances are told apart in this many steps beyond the nearest rows.
+N_STEPS = 4096
+# Rows that are measured together.
+_ROWS_AT_ONCE = 2048
+_LANES = 4
+# Rows that are searched for the nearest one by one, if there is any among them.
+_SEARCHED = 32
+# Four places of 16 bits are read as one word.
+_PLACE = np.uint64(0xFFFF)
+_SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
+
+
+@kernel
+def sample_distances(rows, rulers, players, asked, steps, query, origins, ordinals):
+    """Distances of all rows to one query as ordered by 32 bits, one line per coalition.
+
+    They are counted from that of the nearest: where one column is far from all rows, the distances
+    in the others would be lost in the digits of 32 bits.
+
+    Parameters
+    ----------
+    rows : Columns
+    rulers : Rulers
+    players : (n_columns,) int64
+        Player that each column of ``rows`` belongs to.
+    asked : Asked
+    steps : Steps
+    query : int
+    origins : (n_coalitions,) float64
+        Filled: the distance of the nearest row.
+    ordinals : (n_coalitions, n_rows) float32
+        Filled; the bits of a float that is not negative grow with it.
+    """
+    n_rows, draw = ordinals.shape[1], asked.draws[query]
+    block, line = _room(asked)
+    origins[:] = np.inf
+    for is_second in range(2):
+        for first in range(0, n_rows, _ROWS_AT_ONCE):
+            width = min(_ROWS_AT_ONCE, n_rows - first)
+            _measure(rows, rulers, players, asked, query, first, width, block)
+            _add_everything(steps, draw, width, block)
+            for s in range(ordinals.shape[0]):
+                _go_on(block, asked.orders[query], steps, steps.starts[draw] + s, line[:width])
+                if is_second:
+                    _as_ordinals(line[:width], origins[s], ordinals[s, first : first + width])
+                else:
+                    origins[s] = min(origins[s], _smallest(line[:width]))
+
+
+@kernel
+def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near):
+    """Count rows by bin and list the nearest, for all coalitions of all queries.
+
+    Parameters
+    ----------
+    rows, rulers, players, asked, steps
+        As in sample_distances.
+    starts : (n_classes + 1,) int64
+        Where the rows of each class begin.
+    ends : tuple
+        Where the nearest rows end and where bins begin, (n_pairs, n_edges) int32, counted from
+        where, (n_pairs,) float64.
+    counts : (n_pairs, 2, n_bins) uint32
+        Added to: other rows, and rows whose label matches.
+    near : (n_pairs, n_most) int64
+        Filled: twice the distance of each of the nearest, plus 1 for a match.
+    n_near : (n_pairs,) int64
+        Number of nearest rows, even where ``near`` has not room for all of them.
+    """
+    n_bins = counts.shape[2]
+    block, line = _room(asked)
+    ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
+    reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
+    positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
+    lanes = np.zeros((_LANES, n_bins), dtype=np.int32)
+    edges, origins = ends
+    nearest_end, bits, bins = _all_edges(edges)
+    for group in range(starts.shape[0] - 1):
+        for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
+            width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
+            for query in range(asked.labels.shape[0]):
+                match = np.int64(asked.labels[query] == group)
+                _measure(rows, rulers, players, asked, query, first, width, block)
+                draw = asked.draws[query]
+                _add_everything(steps, draw, width, block)
+                for pair in range(asked.pair_starts[query], asked.pair_starts[query + 1]):
+                    s = steps.starts[draw] + pair - asked.pair_starts[query]
+                    _go_on(block, asked.orders[query], steps, s, line[:width])
+                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
+                    ordinal = ordinals[:width].view(np.int32)
+                    _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
+                    _find_bins(reached[:width], bins[pair], positions[:width])
+                    _count(positions[:width], lanes, counts[pair, match])
+                    if _smallest(ordinal) < nearest_end[pair]:
+                        n_near[pair] = _list_nearest(
+                            ordinal, nearest_end[pair], line[:width], match, near[pair],
+                            n_near[pair], counts[pair, match],
+                        )  # fmt: skip
+
+
+@kernel
+def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, worths, into):
+    """Add what rows are worth to their cells, for all coalitions of some queries.
+
+    Parameters
+    ----------
+    rows, starts, rulers, players, asked, steps, ends
+        As in look.
+    queries : tuple of int
+        The first of the queries, and the one after the last.
+    counted : tuple of arrays
+        What each coalition of each design counts, shape (n_coalitions, n_results), and what no
+        columns count, shape (n_designs, n_results), by the names of players; and what each query
+        counts, in units.
+    worths : tuple of arrays
+        What rows are worth by bin, shape (n_pairs, 2, n_bins): others, and those whose label
+        matches; what the nearest are, pair by pair in the order in which look met them; where each
+        pair begins; and what rows are worth without columns, shape (n_queries, 2).
+    into : (n_results, n_rows) int64
+        Added to.
+    """
+    weights, without, counts = counted
+    far, near, cursor, nothing = worths
+    cursor = cursor.copy()
+    block, line = _room(asked)
+    ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
+    reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
+    positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
+    worth, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
+    sums, dense = np.empty((into.shape[0], _ROWS_AT_ONCE)), _dense(steps, weights)
+    before = asked.pair_starts[queries[0]]
+    edges, origins = ends
+    nearest_end, bits, bins = _all_edges(edges[before : asked.pair_starts[queries[1]]])
+    for group in range(starts.shape[0] - 1):
+        for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
+            width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
+            for query in range(queries[0], queries[1]):
+                match = np.int64(asked.labels[query] == group)
+                order, draw, count = asked.orders[query], asked.draws[query], counts[query]
+                _measure(rows, rulers, players, asked, query, first, width, block)
+                _add_everything(steps, draw, width, block)
+                alone = nothing[query, match] * count
+                _begin(sums, without[draw], alone, dense[draw], order, into, first, width)
+                for pair in range(asked.pair_starts[query], asked.pair_starts[query + 1]):
+                    s = steps.starts[draw] + pair - asked.pair_starts[query]
+                    _go_on(block, order, steps, s, line[:width])
+                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
+                    ordinal = ordinals[:width].view(np.int32)
+                    end = nearest_end[pair - before]
+                    _find_steps(ordinal, end, bits[pair - before], reached[:width])
+                    _find_bins(reached[:width], bins[pair - before], positions[:width])
+                    _look_up(positions[:width], far[pair, match], worth[:width])
+                    if _smallest(ordinal) < end:
+                        cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], worth)
+                    if dense[draw]:
+                        _add_many(worth[:width], weights[s], count, sums)
+                    else:
+                        _add_few(
+                            worth[:width], weights[s], count, order, units[:width], into, first
+                        )
+                if dense[draw]:
+                    for name in range(into.shape[0]):
+                        _to_units(sums[name, :width], 1.0, units[:width])
+                        _add(units[:width], into[order[name], first : first + width])
+
+
+@kernel
+def _room(asked):
+    """Room for the distances of a block: a line per player, one for all of them, one to add in."""
+    block = np.empty((asked.orders.shape[1] + 1, _ROWS_AT_ONCE))
+    return block, np.empty(_ROWS_AT_ONCE)
+
+
+@kernel
+def _all_edges(ends):
+    """Where the nearest end, how wide steps are, and bins by step, for every pair."""
+    n_pairs = ends.shape[0]
+    nearest_end, bits = np.empty(n_pairs, dtype=np.int32), np.empty(n_pairs, dtype=np.int32)
+    bins = np.empty((n_pairs, N_STEPS), dtype=np.uint16)
+    for pair in range(n_pairs):
+        nearest_end[pair], bits[pair] = _place_edges(ends[pair], bins[pair])
+    return nearest_end, bits, bins
+
+
+@kernel
+def _place_edges(ends, bins):
+    low, high = np.int64(ends[0]), np.int64(ends[-1])
+    bits = 0
+    while _step(high - low, bits) >= N_STEPS - 1:
+        bits += 1
+    bins[:] = 0
+    # The first step is the distance at which the nearest end and no other: many rows may tie there,
+    # and the K nearest may be among them.
+    bins[1] = 1
+    for end in ends[1:]:
+        bins[_step(np.int64(end) - low, bits)] = 1
+    bins[0] = 0
+    n_bins = 0
+    for step in range(N_STEPS):
+        n_bins += bins[step]
+        bins[step] = n_bins
+    return low, bits
+
+
+@kernel
+def _step(beyond, bits):
+    """Step that a distance is in, so far beyond the nearest; rounded up."""
+    return (beyond + (1 << bits) - 1) >> bits
+
+
+@kernel
+def _measure(rows, rulers, players, asked, query, first, width, block):
+    """Distances of ``width`` rows from row ``first`` on to one query: a line per player."""
+    block[:-1, :width] = 0.0
+    # Slices of single lines: only these are known to be contiguous, and so use vector units.
+    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
+    for j in range(n_numbers):
+        _measure_numbers(
+            rows.numbers[j, first : first + width], asked.numbers[query, j],
+            rulers.number_weights[j], rulers.number_gaps[j], rulers.farthest,
+            block[players[j], :width],
+        )  # fmt: skip
+    for j in range(n_categories):
+        _measure_categories(
+            rows.categories[j, first : first + width], asked.categories[query, j],
+            np.float64(rulers.category_weights[j]), np.float64(rulers.category_gaps[j]),
+            block[players[n_numbers + j], :width],
+        )  # fmt: skip
+    for j in range(rows.coded.shape[0]):
+        line = block[players[n_numbers + n_categories + j], :width]
+        table, cells = rulers.tables[asked.lines[query, j] :], rows.coded[j, first : first + width]
+        for i in range(width):
+            line[i] += table[cells[i]]
+
+
+@kernel
+def _measure_numbers(cells, here, weight, gap, farthest, line):
+    # Written so that it fits the vector units: one plain choice after the other.
+    for i in range(cells.shape[0]):
+        difference = np.float64(cells[i]) - here
+        distance = np.floor(difference * difference * weight + 0.5)
+        distance = farthest if distance > farthest else distance
+        line[i] += gap if difference != difference else distance  # noqa: PLR0124 (NaN)
+
+
+@kernel
+def _measure_categories(cells, here, mismatch, gap, line):
+    if here < 0:
+        for i in range(cells.shape[0]):
+            line[i] += gap
+        return
+    for i in range(cells.shape[0]):
+        distance = mismatch if cells[i] != here else 0.0
+        line[i] += gap if cells[i] < 0 else distance
+
+
+@kernel
+def _add_everything(steps, draw, width, block):
+    """Distances over all players, in the last line, where some coalition begins from there."""
+    needed = False
+    for s in range(steps.starts[draw], steps.starts[draw + 1]):
+        needed = needed or steps.bases[s] == EVERYTHING
+    if needed:
+        last = block.shape[0] - 1
+        everything = block[last, :width]
+        everything[:] = 0.0
+        for player in range(last):
+            _add(block[player, :width], everything)
+
+
+@kernel
+def _go_on(block, order, steps, s, line):
+    """Turn the distances of the coalition before into those of coalition s."""
+    width = line.shape[0]
+    if steps.bases[s] == NOTHING:
+        for i in range(width):
+            line[i] = 0.0
+    elif steps.bases[s] == EVERYTHING:
+        everything = block[block.shape[0] - 1, :width]
+        for i in range(width):
+            line[i] = everything[i]
+    for t in range(steps.firsts[s], steps.firsts[s + 1]):
+        toggle = steps.toggles[t]
+        if toggle >= 0:
+            _add(block[order[toggle], :width], line)
+        else:
+            _subtract(block[order[~toggle], :width], line)
+
+
+@kernel
+def _add(numbers, line):
+    for i in range(line.shape[0]):
+        line[i] += numbers[i]
+
+
+@kernel
+def _subtract(numbers, line):
+    for i in range(line.shape[0]):
+        line[i] -= numbers[i]
+
+
+@kernel
+def _as_ordinals(line, origin, ordinals):
+    for i in range(line.shape[0]):
+        # Rows nearer than all of the sample come before it; which of them is first, keys tell.
+        ordinals[i] = np.float32(max(line[i] - origin + 1.0, 0.0))
+
+
+@kernel
+def _find_steps(ordinal, low, bits, reached):
+    bits = np.int32(bits)
+    # Rounded up, as in _step.
+    low = np.int32(low - (1 << bits) + 1)
+    none, last = np.int32(0), np.int32(N_STEPS - 1)
+    for i in range(reached.shape[0]):
+        step = np.int32(max(np.int32(ordinal[i] - low), none) >> bits)
+        reached[i] = np.uint16(min(step, last))
+
+
+@kernel
+def _find_bins(reached, bins, positions):
+    for i in range(positions.shape[0]):
+        positions[i] = bins[reached[i]]
+
+
+@kernel
+def _look_up(positions, far, worth):
+    for i in range(positions.shape[0]):
+        worth[i] = far[positions[i]]
+
+
+@kernel
+def _smallest(ordinal):
+    smallest = ordinal[0]
+    for i in range(ordinal.shape[0]):
+        smallest = min(smallest, ordinal[i])
+    return smallest
+
+
+@kernel
+def _list_nearest(ordinal, end, line, match, near, n_near, counts):
+    for first in range(0, ordinal.shape[0], _SEARCHED):
+        some = ordinal[first : first + _SEARCHED]
+        if _smallest(some) >= end:
+            continue
+        for i in range(some.shape[0]):
+            if some[i] < end:
+                # They were counted in the first bin with all others.
+                counts[0] -= 1
+                if n_near < near.shape[0]:
+                    near[n_near] = 2 * np.int64(line[first + i]) + match
+                n_near += 1
+    return n_near
+
+
+@kernel
+def _count(position, lanes, counts):
+    # Several lanes: the same bin often comes twice in a row, and would wait for itself.
+    lanes[:] = 0
+    n_words = position.shape[0] // _LANES
+    words = position[: n_words * _LANES].view(np.uint64)
+    for i in range(n_words):
+        word = words[i]
+        lanes[0, word & _PLACE] += 1
+        lanes[1, (word >> _SECOND) & _PLACE] += 1
+        lanes[2, (word >> _THIRD) & _PLACE] += 1
+        lanes[3, word >> _FOURTH] += 1
+    for i in range(n_words * _LANES, position.shape[0]):
+        lanes[0, position[i]] += 1
+    for k in range(counts.shape[0]):
+        counts[k] += lanes[0, k] + lanes[1, k] + lanes[2, k] + lanes[3, k]
+
+
+@kernel
+def _dense(steps, weights):
+    """Whether coalitions of each design count for more than two results."""
+    dense = np.zeros(steps.starts.shape[0] - 1, dtype=np.bool_)
+    for draw in range(dense.shape[0]):
+        for s in range(steps.starts[draw], steps.starts[draw + 1]):
+            dense[draw] |= np.count_nonzero(weights[s]) > 2
+    return dense
+
+
+@kernel
+def _begin(sums, without, alone, dense, order, into, first, width):
+    """Begin with what rows are worth without columns."""
+    for name in range(without.shape[0]):
+        start = without[name] * alone
+        if dense:
+            sums[name, :width] = start
+        elif start != 0.0:
+            constant, cells = np.int64(np.rint(start)), into[order[name], first : first + width]
+            for i in range(width):
+                cells[i] += constant
+
+
+@kernel
+def _fill_nearest(ordinal, end, near, cursor, worth):
+    for first in range(0, ordinal.shape[0], _SEARCHED):
+        some = ordinal[first : first + _SEARCHED]
+        if _smallest(some) >= end:
+            continue
+        for i in range(some.shape[0]):
+            if some[i] < end:
+                worth[first + i] = near[cursor]
+                cursor += 1
+    return cursor
+
+
+@kernel
+def _add_many(worth, weights, count, sums):
+    for name in range(weights.shape[0]):
+        weight, line = weights[name] * count, sums[name, : worth.shape[0]]
+        for i in range(line.shape[0]):
+            line[i] += weight * worth[i]
+
+
+@kernel
+def _add_few(worth, weights, count, order, units, into, first):
+    """Add a coalition that counts for few columns: in prefixes two, once more and once less.
+
+    Rounded to units before it is added, it cancels from the sum of the columns to the bit.
+    """
+    last, end = 0.0, first + worth.shape[0]
+    for name in range(weights.shape[0]):
+        weight = weights[name]
+        if weight == 0.0:
+            continue
+        if weight != -last:
+            _to_units(worth, weight * count, units)
+            _add(units, into[order[name], first:end])
+            last = weight
+        else:
+            _subtract(units, into[order[name], first:end])
+
+
+@kernel
+def _to_units(worth, weight, units):
+    for i in range(worth.shape[0]):
+        units[i] = np.int64(np.rint(weight * worth[i]))
+
+
+@kernel
+def binned_values(counts, near, head, at_bins, far, near_worth):
+    """Worth by bin of far rows, and of each of the nearest, for one pair.
+
+    Parameters
+    ----------
+    counts : (2, n_bins) int64
+        Other rows and matches, by bin.
+    near : (n_near,) int64
+        Twice the distances of the nearest rows plus matches, sorted.
+    head : tuple of (n_near + 1,) arrays
+        Chances at ranks 0..n_near: single and running.
+    at_bins : tuple of (n_bins + 1,) arrays
+        The same at the ranks where bins begin, and at the last rank.
+    far : (2, n_bins) float64
+        Filled.
+    near_worth : (n_near,) float64
+        Filled, in the order of ``near``.
+    """
+    far[:] = 0.0
+    farther = 0.0
+    single, running = at_bins
+    end = near.shape[0] + counts.sum()
+    for b in range(counts.shape[1] - 1, -1, -1):
+        matches, tied = counts[1, b], counts[0, b] + counts[1, b]
+        if tied == 0:
+            continue
+        chances = single[b], single[b + 1], running[b], running[b + 1]
+        far[0, b], far[1, b], farther = tied_values(end - tied, end, matches, chances, farther)
+        end -= tied
+    single, running = head
+    while end > 0:
+        begin = end - 1
+        distance = near[begin] >> 1
+        matches = near[begin] & 1
+        while begin > 0 and near[begin - 1] >> 1 == distance:
+            begin -= 1
+            matches += near[begin] & 1
+        chances = single[begin], single[end], running[begin], running[end]
+        of_other, of_match, farther = tied_values(begin, end, matches, chances, farther)
+        for i in range(begin, end):
+            near_worth[i] = of_match if near[i] & 1 else of_other
+        end = begin
+
+
+@kernel
+def tied_values(begin, end, matches, chances, farther):
+    """Values of rows tied at ranks begin + 1 to end, and what they do to those in front."""
+    single_begin, single_end, running_begin, running_end = chances
+    tied = end - begin
+    mean = (running_end - running_begin) / tied
+    pushed = (mean - single_end) / (tied - 1) if tied > 1 else 0.0
+    of_other = -matches * pushed - farther
+    of_match = mean + pushed + of_other
+    if begin > 0:
+        farther += matches * (single_begin - single_end) / tied
+    return of_other, of_match, farther
+
+
+@kernel
+def nearest_matches(counts, near, n_neighbors):
+    """Matches among the K nearest rows; rows of a bin share its places."""
+    left, found = n_neighbors, 0.0
+    begin = 0
+    while begin < near.shape[0] and left > 0:
+        end, matches = begin, 0
+        while end < near.shape[0] and near[end] >> 1 == near[begin] >> 1:
+            matches += near[end] & 1
+            end += 1
+        taken = min(left, end - begin)
+        found += taken * matches / (end - begin)
+        left -= taken
+        begin = end
+    for b in range(counts.shape[1]):
+        tied = counts[0, b] + counts[1, b]
+        taken = min(left, tied)
+        if taken > 0:
+            found += taken * counts[1, b] / tied
+            left -= taken
+    return found

@@ -1,0 +1,526 @@
+# mypy: ignore-errors
+"""Compiled kernels for sorted rows: distances, values, votes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+# Rows measured together: their distances in all columns stay in the fastest cache.
+_ROWS_AT_ONCE = 256
+# What a coalition's distances are made from before columns are added or taken away.
+NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
+
+
+def kernel(function: Any) -> Any:
+    """Compile on first use, and keep the result on disk where there is a place for it."""
+    settings = {"nogil": True, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **settings)(function)
+    except RuntimeError:
+        # Neither the package nor the user's cache folder can be written, as in some containers.
+        return njit(**settings)(function)
+
+
+@kernel
+def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
+    """Write the sort keys of all rows for one query, one line per coalition.
+
+    A key is a whole-number distance, shifted left by ``shift``, plus the row's payload.
+
+    Parameters
+    ----------
+    rows : Columns
+    query : tuple
+        Numbers, categories and starts of table lines of the query.
+    rulers : Rulers
+    players : (n_columns,) int64
+        Player that each column of ``rows`` belongs to.
+    order : (n_players,) int64
+        Player that stands for each name in ``steps``.
+    steps : tuple
+        Base of each coalition, first entry of each in toggles, toggles: player p joins (p) or
+        leaves (~p).
+    payload : (n_rows,) int64
+        What the low bits of a key carry.
+    keys : (n_coalitions, n_rows) int64
+        Filled.
+    """
+    n_rows = payload.shape[0]
+    block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
+    for first in range(0, n_rows, _ROWS_AT_ONCE):
+        width = min(_ROWS_AT_ONCE, n_rows - first)
+        measure(rows, query, rulers, players, shift, first, width, block)
+        fill_block(block, order, steps, payload[first : first + width], keys, first)
+
+
+@kernel
+def fill_block(block, order, steps, payload, keys, first):
+    """Write the keys of a block of rows, from their distances by player, at ``first`` in each line.
+
+    The last line of ``block`` is overwritten.
+    """
+    bases, firsts, toggles = steps
+    n_players, width = order.shape[0], payload.shape[0]
+    everything = block[n_players, :width]
+    needed = False
+    for s in range(bases.shape[0]):
+        needed = needed or bases[s] == EVERYTHING
+    if needed:
+        _copy(payload, everything)
+        for player in range(n_players):
+            _add(block[player, :width], everything, everything)
+    for s in range(bases.shape[0]):
+        line = keys[s, first : first + width]
+        source = payload
+        if bases[s] == PREVIOUS:
+            source = keys[s - 1, first : first + width]
+        elif bases[s] == EVERYTHING:
+            source = everything
+        for t in range(firsts[s], firsts[s + 1]):
+            if toggles[t] >= 0:
+                _add(block[order[toggles[t]], :width], source, line)
+            else:
+                _subtract(block[order[~toggles[t]], :width], source, line)
+            source = line
+        if firsts[s] == firsts[s + 1]:
+            _copy(source, line)
+
+
+@kernel
+def measure(rows, query, rulers, players, shift, first, width, block):
+    """Distances of ``width`` rows from row ``first`` on to one query: a line per player.
+
+    The last line of ``block`` is left alone.
+    """
+    block[:-1] = 0
+    # Slices of single lines: only these are known to be contiguous, and so use vector units.
+    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
+    for j in range(n_numbers):
+        _measure_numbers(
+            rows.numbers[j, first : first + width], query[0][j], rulers.number_weights[j],
+            rulers.number_gaps[j], rulers.farthest, shift, block[players[j], :width],
+        )  # fmt: skip
+    for j in range(n_categories):
+        _measure_categories(
+            rows.categories[j, first : first + width], query[1][j],
+            rulers.category_weights[j] << shift, rulers.category_gaps[j] << shift,
+            block[players[n_numbers + j], :width],
+        )  # fmt: skip
+    for j in range(rows.coded.shape[0]):
+        _look_up(
+            rows.coded[j, first : first + width], rulers.tables[query[2][j] :], shift,
+            block[players[n_numbers + n_categories + j], :width],
+        )  # fmt: skip
+
+
+@kernel
+def _measure_numbers(cells, here, weight, gap, farthest, shift, line):
+    # Written so that it fits the vector units: one plain choice after the other.
+    for i in range(cells.shape[0]):
+        difference = cells[i] - here
+        distance = difference * difference * weight + 0.5
+        distance = farthest if distance > farthest else distance
+        distance = gap if difference != difference else distance  # noqa: PLR0124 (NaN)
+        # Casting cuts off, which rounds to the nearest: distances are not negative.
+        line[i] += np.int64(distance) << shift
+
+
+@kernel
+def _measure_categories(cells, here, mismatch, gap, line):
+    if here < 0:
+        for i in range(cells.shape[0]):
+            line[i] += gap
+        return
+    for i in range(cells.shape[0]):
+        distance = mismatch if cells[i] != here else np.int64(0)
+        line[i] += gap if cells[i] < 0 else distance
+
+
+@kernel
+def _look_up(cells, table, shift, line):
+    for i in range(cells.shape[0]):
+        line[i] += table[cells[i]] << shift
+
+
+@kernel
+def _copy(source, line):
+    # A loop: assigning to a slice takes seconds to compile, for its error messages.
+    for i in range(line.shape[0]):
+        line[i] = source[i]
+
+
+@kernel
+def _add(distances, source, line):
+    for i in range(line.shape[0]):
+        line[i] = source[i] + distances[i]
+
+
+@kernel
+def _subtract(distances, source, line):
+    for i in range(line.shape[0]):
+        line[i] = source[i] - distances[i]
+
+
+@kernel
+def class_values(keys, shift, single, running, values):
+    """Value of every row for one query with a class label, one line per coalition.
+
+    Rows at the same distance share the mean over all orders of them.
+
+    Parameters
+    ----------
+    keys : (n_coalitions, n_rows) int64
+        Sorted; the payload is twice the row's position, plus 1 where its label matches.
+    single, running : (n_rows + 1,) float64
+        As in RankChances.
+    values : (n_coalitions, n_rows) float64
+        Filled, by position.
+    """
+    n_rows = keys.shape[1]
+    low_bits = (np.int64(1) << shift) - 1
+    for s in range(keys.shape[0]):
+        line, out = keys[s], values[s]
+        farther = 0.0
+        end = n_rows
+        distance = line[n_rows - 1] >> shift
+        while end > 0:
+            begin = end - 1
+            key = line[begin]
+            next_distance = line[begin - 1] >> shift if begin > 0 else np.int64(-1)
+            if next_distance != distance:
+                match = key & 1
+                out[(key & low_bits) >> 1] = match * single[end] - farther
+                if begin > 0:
+                    farther += match * (single[begin] - single[end])
+            else:
+                matches = key & 1
+                while next_distance == distance:
+                    begin -= 1
+                    matches += line[begin] & 1
+                    next_distance = line[begin - 1] >> shift if begin > 0 else np.int64(-1)
+                # As in bin_kernels.tied_values; calling it here takes a quarter more time.
+                tied = end - begin
+                mean = (running[end] - running[begin]) / tied
+                pushed = (mean - single[end]) / (tied - 1)
+                of_other = -matches * pushed - farther
+                of_match = mean + pushed + of_other
+                for i in range(begin, end):
+                    key = line[i]
+                    out[(key & low_bits) >> 1] = of_match if key & 1 else of_other
+                if begin > 0:
+                    farther += matches * (single[begin] - single[end]) / tied
+            end = begin
+            distance = next_distance
+
+
+@kernel
+def nearest_matches(keys, shift, n_neighbors):
+    """Matches among the nearest rows of one coalition, in the mean over all orders of ties."""
+    n_rows = keys.shape[0]
+    n_nearest = min(n_neighbors, n_rows)
+    farthest = keys[n_nearest - 1] >> shift
+    nearer, tied, matches, tied_matches = 0, 0, 0, 0
+    for i in range(n_rows):
+        distance = keys[i] >> shift
+        if distance > farthest:
+            break
+        if distance < farthest:
+            nearer += 1
+            matches += keys[i] & 1
+        else:
+            tied += 1
+            tied_matches += keys[i] & 1
+    return matches + tied_matches * (n_nearest - nearer) / tied
+
+
+@kernel
+def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
+    """Value of every row for one query with a numeric target, one line per coalition.
+
+    The utility of a coalition is minus the square of (sum of its nearest targets / K - asked). It
+    is a sum over rows, which is valued like matches of labels, and over pairs of rows.
+
+    Parameters
+    ----------
+    keys : (n_coalitions, n_rows) int64
+        Sorted; the payload is the row's position.
+    targets : (n_rows,) float64
+    asked : float
+        The query's own target.
+    chances : tuple
+        single, running, pair, pushed, as in RankChances.
+    values : (n_coalitions, n_rows) float64
+        Filled, by position.
+    """
+    single, running, pair, pushed = chances
+    n_rows = keys.shape[1]
+    low_bits = (np.int64(1) << shift) - 1
+    nearer = np.empty(n_rows + 1)
+    for s in range(keys.shape[0]):
+        line, out = keys[s], values[s]
+        nearer[0] = 0.0
+        for i in range(n_rows):
+            nearer[i + 1] = nearer[i] + targets[line[i] & low_bits]
+        # What farther rows do to nearer ones: alone, as partners, and as pairs pushed out.
+        farther, partners, pairs_out = 0.0, 0.0, 0.0
+        end = n_rows
+        while end > 0:
+            begin = end - 1
+            distance = line[begin] >> shift
+            while begin > 0 and line[begin - 1] >> shift == distance:
+                begin -= 1
+            tied = end - begin
+            total, squares = 0.0, 0.0
+            for i in range(begin, end):
+                target = targets[line[i] & low_bits]
+                total += target
+                squares += target * target
+            alone = 2.0 * asked * total - squares / n_neighbors
+            mean = (running[end] - running[begin]) / tied
+            # Sums over the ranks of the group, weighed by how many of the group stand in front.
+            pair_0, pair_1, pushed_0, pushed_1, pushed_2 = 0.0, 0.0, 0.0, 0.0, 0.0
+            for rank in range(begin + 1, end + 1):
+                front = rank - begin - 1
+                pair_0 += pair[rank]
+                pair_1 += front * pair[rank]
+                pushed_0 += pushed[rank]
+                pushed_1 += front * pushed[rank]
+                pushed_2 += front * (front - 1) * pushed[rank]
+            others = max(tied - 1, 1)
+            ways = tied * others
+            for i in range(begin, end):
+                row = line[i] & low_bits
+                target = targets[row]
+                own = 2.0 * asked * target - target * target / n_neighbors
+                rest = total - target
+                rest_pairs = rest * rest - (squares - target * target)
+                singly = own * mean - (alone - own) * (mean - single[end]) / others - farther
+                as_partner = (
+                    target * nearer[begin] * pair_0 / tied
+                    + target * rest * (2.0 * pair_1 + pushed_1) / ways
+                    + target * partners
+                )
+                pushing = (
+                    rest * (nearer[begin] + target) * pushed_1 / ways
+                    + rest_pairs * pushed_2 / (ways * max(tied - 2, 1))
+                    + pairs_out
+                )
+                out[row] = singly - 2.0 * (as_partner - pushing)
+            if begin > 0:
+                farther += alone * (single[begin] - single[end]) / tied
+            partners += (pair_0 + pushed_0) * total / tied
+            pairs_out += total * nearer[begin] * pushed_0 / tied
+            pairs_out += (total * total - squares) * pushed_1 / ways
+            end = begin
+
+
+@kernel
+def nearest_error(keys, shift, targets, asked, n_neighbors):
+    """Squared error of one coalition's nearest rows, in the mean over all orders of ties."""
+    n_rows = keys.shape[0]
+    low_bits = (np.int64(1) << shift) - 1
+    n_nearest = min(n_neighbors, n_rows)
+    farthest = keys[n_nearest - 1] >> shift
+    nearer, tied = 0, 0
+    sure, total, squares = 0.0, 0.0, 0.0
+    for i in range(n_rows):
+        distance = keys[i] >> shift
+        if distance > farthest:
+            break
+        target = targets[keys[i] & low_bits]
+        if distance < farthest:
+            nearer += 1
+            sure += target
+        else:
+            tied += 1
+            total += target
+            squares += target * target
+    positions = n_nearest - nearer
+    mean = sure + positions * total / tied
+    # A sum of some of the tied, drawn without replacement.
+    spread = positions * (tied - positions) * (squares - total * total / tied)
+    variance = spread / (tied * (tied - 1)) if tied > 1 else 0.0
+    gap = mean / n_neighbors - asked
+    return gap * gap + variance / n_neighbors**2
+
+
+@kernel
+def observe(values, players, squared_count, seen, first, second):
+    """Add the cell values of one query, with their margins, to sums over queries.
+
+    Parameters
+    ----------
+    values : (n_results, n_rows) float64
+    players : (n_rows,) int64
+        Row player that each row belongs to.
+    squared_count : float
+    seen : (n_results + 1, n_players + 1) float64
+        Room for the values by player.
+    first, second : (n_results + 1, n_players + 1) float64
+        Added to: squared count times value, and times squared value.
+    """
+    n_results, n_rows = values.shape
+    n_players = seen.shape[1] - 1
+    seen[:] = 0.0
+    for j in range(n_results):
+        line, cells = seen[j], values[j]
+        for i in range(n_rows):
+            line[players[i]] += cells[i]
+        total = 0.0
+        for i in range(n_players):
+            total += line[i]
+            seen[n_results, i] += line[i]
+        line[n_players] = total
+        seen[n_results, n_players] += total
+    for j in range(n_results + 1):
+        for i in range(n_players + 1):
+            value = seen[j, i]
+            first[j, i] += squared_count * value
+            second[j, i] += squared_count * value * value
+
+
+@kernel
+def sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
+    """Count the labels of the nearest rows, from sorted keys; return the places left for ties.
+
+    Parameters
+    ----------
+    keys : (n_rows,) int64
+        Distance, row and whether its label matches, as Training makes them.
+    shift : int
+        Bits below the distance.
+    labels : (n_rows,) float64
+        Codes of classes.
+    surely, tied : (n_classes,) int64
+        Added to: rows that are surely among the nearest, and those that compete for the rest.
+    """
+    n_nearest = min(n_neighbors, keys.shape[0])
+    farthest = keys[n_nearest - 1] >> shift
+    below = (np.int64(1) << shift) - 1
+    positions = n_nearest
+    for i in range(keys.shape[0]):
+        distance = keys[i] >> shift
+        if distance > farthest:
+            break
+        label = np.int64(labels[(keys[i] & below) >> 1])
+        if distance < farthest:
+            surely[label] += 1
+            positions -= 1
+        else:
+            tied[label] += 1
+    return positions
+
+
+@kernel
+def binned_votes(counts, near, n_neighbors, surely, tied):
+    """Count other rows and matches among the nearest; return the places left for ties.
+
+    Parameters
+    ----------
+    counts : (2, n_bins) int64
+        Other rows and matches, by bin; rows of a bin tie.
+    near : (n_near,) int64
+        Twice the distances of the nearest rows plus matches, sorted.
+    surely, tied : (2,) int64
+        Added to.
+    """
+    left, begin = n_neighbors, 0
+    while begin < near.shape[0] and left > 0:
+        end, matches = begin, 0
+        while end < near.shape[0] and near[end] >> 1 == near[begin] >> 1:
+            matches += near[end] & 1
+            end += 1
+        into = surely if end - begin <= left else tied
+        into[0] += end - begin - matches
+        into[1] += matches
+        if end - begin > left:
+            return left
+        left -= end - begin
+        begin = end
+    for b in range(counts.shape[1]):
+        rows = counts[0, b] + counts[1, b]
+        into = surely if rows <= left else tied
+        if left > 0:
+            into[0] += counts[0, b]
+            into[1] += counts[1, b]
+            if rows > left:
+                return left
+            left -= rows
+    return 0
+
+
+@kernel
+def right_chance(surely, tied, positions, right):
+    """Chance that a class gets more votes than every other one.
+
+    Parameters
+    ----------
+    surely : (n_classes,) int64
+        Votes that each class has in any case.
+    tied : (n_classes,) int64
+        Rows of each class, of which any ``positions`` are drawn to vote as well.
+    positions : int
+    right : int
+        The class.
+    """
+    n_classes = surely.shape[0]
+    drawn = np.empty(positions + 1)
+    mine = np.empty(positions + 1)
+    # By places that are left, and by other classes that have as many votes.
+    chances = np.zeros((positions + 1, n_classes + 1))
+    later = np.zeros((positions + 1, n_classes + 1))
+    rows = tied.sum()
+    _draw(tied[right], rows, positions, mine)
+    found = 0.0
+    for votes in range(positions + 1):
+        most = surely[right] + votes
+        if mine[votes] == 0.0 or most == 0:
+            continue
+        chances[:] = 0.0
+        chances[positions - votes, 0] = mine[votes]
+        left = rows - tied[right]
+        for other in range(n_classes):
+            if other == right or surely[other] + tied[other] == 0:
+                continue
+            later[:] = 0.0
+            for open_places in range(positions - votes + 1):
+                if chances[open_places].sum() == 0.0:
+                    continue
+                _draw(tied[other], left, open_places, drawn)
+                for more in range(min(open_places, tied[other]) + 1):
+                    if surely[other] + more > most:
+                        break
+                    equal = 1 if surely[other] + more == most else 0
+                    for shared in range(n_classes):
+                        later[open_places - more, shared + equal] += (
+                            chances[open_places, shared] * drawn[more]
+                        )
+            chances, later = later, chances
+            left -= tied[other]
+        for shared in range(n_classes):
+            found += chances[0, shared] / (shared + 1)
+    return found
+
+
+@kernel
+def _draw(marked, rows, n_drawn, chances):
+    """Chances that 0, 1, ... of ``n_drawn`` among ``rows`` are marked ones."""
+    chances[:] = 0.0
+    first, last = max(0, n_drawn - (rows - marked)), min(n_drawn, marked)
+    # From the likeliest number outwards: nothing overflows, and what underflows does not matter.
+    top = min(max((n_drawn + 1) * (marked + 1) // (rows + 2), first), last)
+    chances[top] = 1.0
+    total = 1.0
+    for k in range(top, last):
+        ratio = (marked - k) * (n_drawn - k) / ((k + 1) * (rows - marked - n_drawn + k + 1))
+        chances[k + 1] = chances[k] * ratio
+        total += chances[k + 1]
+    for k in range(top, first, -1):
+        ratio = k * (rows - marked - n_drawn + k) / ((marked - k + 1) * (n_drawn - k + 1))
+        chances[k - 1] = chances[k] * ratio
+        total += chances[k - 1]
+    for k in range(first, last + 1):
+        chances[k] /= total

@@ -1,1 +1,0 @@
-"""The K-nearest-neighbour game in closed form: distances, chances by rank, rankings, kernels."""

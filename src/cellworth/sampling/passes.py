@@ -1,0 +1,249 @@
+"""Passes over all validation rows, summed in fixed point so that any order gives the same bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats
+from cellworth.sampling.moments import Moments, Tally, widening
+
+# Values of a table add up to a few at most; 64 bits hold up to 8, and what overflows on the way
+# comes back.
+UNITS = 2.0**60
+LARGEST = 2.0**63 / UNITS
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How values differ between queries: sums over some of them, stratum by stratum.
+
+    Queries belong to strata where each stratum has a share of its own in the mean, as every class
+    has in balanced scores; elsewhere there is one stratum.
+
+    Parameters
+    ----------
+    n_queries : array of shape (n_strata,)
+        Queries that were looked at one by one.
+    counts : array of shape (n_strata,)
+        Sum of squared counts, where a query counts 1 in the mean of all.
+    first, second : arrays of shape (n_strata, ...)
+        Sums of squared count times value, and times squared value.
+    """
+
+    n_queries: NDArray[np.int64]
+    counts: Floats
+    first: Floats
+    second: Floats
+
+    def merge(self, other: Spread) -> Spread:
+        """Sums over both."""
+        return Spread(
+            self.n_queries + other.n_queries,
+            self.counts + other.counts,
+            self.first + other.first,
+            self.second + other.second,
+        )
+
+    def variance(self, values: Floats, n_queries: int) -> tuple[Floats, NDArray[np.int64]]:
+        """Variance of the values, which are means over n_queries, if those were drawn anew.
+
+        Deviations are from the mean of the stratum, with n - 1 for n, as a mean that was estimated
+        is nearer to its own queries than the true one. A stratum of one query has no such mean:
+        there the deviation is from the values, which is rather too wide.
+
+        Returns
+        -------
+        variance : array
+        n_seen : array
+            How many queries would tell a variance as well as these do, which is fewer than there
+            are where a small stratum has most of it (Satterthwaite's degrees of freedom, plus 1).
+        """
+        total, uncertain = np.zeros_like(values), np.zeros_like(values)
+        for n_seen, counts, first, second in zip(
+            self.n_queries.tolist(), self.counts.tolist(), self.first, self.second, strict=True
+        ):
+            if n_seen == 0:
+                continue
+            if n_seen > 1:
+                squares = np.maximum(second - first * first / counts, 0.0)
+                squares *= n_seen / (n_seen - 1)
+            else:
+                squares = counts * (first / counts - values) ** 2
+            total += squares
+            uncertain += squares**2 / max(n_seen - 1, 1)
+        n_all = int(self.n_queries.sum())
+        variance = total / (n_all * n_queries)
+        if np.count_nonzero(self.n_queries) == 1:
+            return variance, np.asarray(n_all)
+        degrees = np.full(values.shape, n_all - 1.0)
+        np.divide(total**2, uncertain, out=degrees, where=uncertain > 0)
+        # Rounding must not take a whole number down to the one below.
+        return variance, np.floor(degrees + 1e-9).astype(np.int64) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Sweeps:
+    """Weighted sums of values over queries, part by part; one observation per finished sweep.
+
+    Parameters
+    ----------
+    parts_per_sweep : int
+    parts : int
+        Parts that are in the sums: fewer than a sweep has.
+    n_queries : int
+        Queries that are in the sums.
+    sums : array
+        Sums over the queries of the unfinished sweep, of weight times value; whole numbers are
+        counted in units (see :mod:`cellworth.fixed`).
+    weight : float
+        Sum of their weights.
+    total : float
+        What the sums should add up to.
+    whole : float
+        Utility of the whole table, of which the total is the part that cells earn.
+    right : float
+        Queries for which the majority vote of the whole table is right; NaN where not known.
+    finished : Moments or None
+        One observation per finished sweep.
+    finished_queries : int
+        Queries of a finished sweep.
+    finished_total, finished_whole, finished_right : float
+        What the values of a finished sweep should add up to, the utility of the whole table, and
+        how often its vote is right.
+    spread : Spread or None
+        How values differ between queries, from the first sweep.
+    tally : Tally
+    owned : Sweeps or None
+        The same for sums over the cells of owners, where there are any.
+    """
+
+    parts_per_sweep: int
+    parts: int
+    n_queries: int
+    sums: NDArray[Any]
+    weight: float
+    total: float
+    whole: float = 0.0
+    right: float = math.nan
+    finished: Moments | None = None
+    finished_queries: int = 0
+    finished_total: float = math.nan
+    finished_whole: float = math.nan
+    finished_right: float = math.nan
+    spread: Spread | None = None
+    tally: Tally = field(default_factory=Tally)
+    owned: Sweeps | None = None
+
+    def merge(self, other: Sweeps) -> Sweeps:
+        """Fold in the next part; parts must come in the order of tasks."""
+        ended = self.closed()
+        spread = ended.spread
+        if other.spread is not None:
+            spread = other.spread if spread is None else spread.merge(other.spread)
+        return replace(
+            ended,
+            parts=ended.parts + other.parts,
+            n_queries=ended.n_queries + other.n_queries,
+            sums=ended.sums + other.sums,
+            weight=ended.weight + other.weight,
+            total=ended.total + other.total,
+            whole=ended.whole + other.whole,
+            right=ended.right + other.right,
+            spread=spread,
+            tally=ended.tally.merge(other.tally),
+            owned=ended.owned and other.owned and ended.owned.merge(other.owned),
+        ).closed()
+
+    def closed(self) -> Sweeps:
+        """Turn a sweep whose last part has come into an observation."""
+        if self.parts < self.parts_per_sweep:
+            return self
+        seen = Moments.of(as_floats(self.sums) / self.weight)
+        return replace(
+            self,
+            parts=0,
+            n_queries=0,
+            sums=np.zeros_like(self.sums),
+            weight=0.0,
+            total=0.0,
+            whole=0.0,
+            right=0.0,
+            finished=seen if self.finished is None else self.finished.merge(seen),
+            finished_queries=self.n_queries,
+            finished_total=self.total / self.weight,
+            finished_whole=self.whole / self.weight,
+            finished_right=self.right / self.weight,
+        )
+
+    @property
+    def moments(self) -> Moments:
+        """Of the finished sweeps; before the first is finished, of the queries seen so far."""
+        ended = self.closed()
+        return (
+            Moments.of(as_floats(self.sums) / self.weight)
+            if ended.finished is None
+            else ended.finished
+        )
+
+    @property
+    def expected_total(self) -> float:
+        """What the values should add up to."""
+        ended = self.closed()
+        return self.total / self.weight if ended.finished is None else ended.finished_total
+
+    @property
+    def unearned(self) -> float:
+        """Part of the whole table's utility that is there without rows or columns."""
+        ended = self.closed()
+        if ended.finished is None:
+            return (self.whole - self.total) / self.weight
+        return ended.finished_whole - ended.finished_total
+
+    @property
+    def score(self) -> float:
+        """Utility of the whole table."""
+        return self.expected_total + self.unearned
+
+    @property
+    def accuracy(self) -> float:
+        """How often the majority vote of the whole table is right; NaN where not known."""
+        ended = self.closed()
+        return self.right / self.weight if ended.finished is None else ended.finished_right
+
+    @property
+    def n_estimated(self) -> int:
+        """Queries that the values are means over: those so far, until the first sweep is finished.
+
+        Later sweeps ask the same queries again.
+        """
+        ended = self.closed()
+        return self.n_queries if ended.finished is None else ended.finished_queries
+
+    def validation_se(self) -> Floats | None:
+        """Errors that come from the choice of queries, without those of sampled coalitions.
+
+        What sampling adds is only known from how sweeps differ, and of few sweeps that may come out
+        as large as all there is. No more than three quarters of the variance are taken off, so that
+        an error is never told as 0 because of it: rather too wide than none. Errors from few
+        queries are widened, so that 1.96 of them to either side make a 95 % interval.
+        """
+        if self.spread is None or self.spread.n_queries.sum() < 2:
+            return None
+        moments = self.moments
+        variance, n_seen = self.spread.variance(moments.values, self.n_estimated)
+        if moments.count.max() > 1:
+            # A query's values from one sweep differ for both reasons; take off the second.
+            between_sweeps = moments.spread / np.maximum(moments.count - 1, 1)
+            variance = np.maximum(variance - between_sweeps, variance / 4)
+        return np.sqrt(variance) * widening(n_seen)
+
+
+def as_floats(sums: NDArray[Any]) -> NDArray[np.float64]:
+    """Sums as floats, be they counted in units or floats already."""
+    floats: NDArray[np.float64] = sums / UNITS if sums.dtype.kind == "i" else sums
+    return floats

@@ -1,1 +1,0 @@
-"""Tables that no machine holds: their rows lie in shards, valued shard by shard."""

@@ -1,0 +1,48 @@
+"""The result of a valuer: values, errors, sums, provenance, and how they are stored."""
+
+from __future__ import annotations
+
+import os
+
+from cellworth.data.io import local_path
+from cellworth.valuation.sharded_valuation import ShardedValuation
+from cellworth.valuation.storage import read_folder, read_whole_manifest
+from cellworth.valuation.valuation import Valuation, read_plain
+
+__all__ = [
+    "ShardedValuation",
+    "Valuation",
+    "load",
+]
+
+
+def load(folder: str | os.PathLike[str]) -> Valuation:
+    """Read a saved valuation; nothing in the folder is executed.
+
+    Parameters
+    ----------
+    folder : path
+        Folder that :meth:`Valuation.save` or ``cellworth value`` wrote.
+
+    Returns
+    -------
+    Valuation
+        Values of a sharded table stay in their files and are read on demand.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cellworth import KNNValuer, load
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> folder = Path(tempfile.mkdtemp()) / "values"
+    >>> valuation.save(folder)
+    >>> bool((load(folder).values == valuation.values).all())
+    True
+    """
+    if read_whole_manifest(local_path(folder, "folder")).get("sharded"):
+        return ShardedValuation.from_folder(folder)
+    manifest, blocks, moments, validation = read_folder(folder)
+    described = read_plain(manifest, blocks.shape, folder)
+    return Valuation(blocks, moments, validation=validation, **described)

@@ -1,0 +1,379 @@
+"""ColumnInfo: how each column was read, and what is unusual about it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.blocks import is_missing
+from cellworth.data.tables import frame
+from cellworth.valuation.values import table, table_lines, view
+
+# Fewer values than this are different by chance.
+_FEWEST_IDS = 20
+_SHARE_OF_IDS = 0.9
+_SHARE_OF_NUMBERS = 0.9
+# Whole numbers of so few different values, or of one length, are codes rather than quantities.
+_MOST_CODES = 10
+_SHORTEST_CODE = 5
+_MOST_UNITS = 4
+_FIRST_LOOK = 1000
+_DAY = 86_400e6
+# What people write where a value is missing; none of it tells anything of a cell.
+_GAP_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
+_DIGITS = (
+    r"\d{1,3}(?:[,'\u00a0\u202f ]\d{3})+(?:\.\d*)?"  # 1,234,567.8
+    r"|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234,5
+    r"|\d+,\d+"  # 12,5
+    r"|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
+)
+_NUMBER = re.compile(
+    rf"\s*[$€£]?\s*[+-]?\s*[$€£]?(?P<digits>{_DIGITS})\s*(?P<unit>[%€$£]|[^\W\d_]{{1,12}}\.?)?\s*"
+)
+_DATE = re.compile(
+    r"\s*(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))"
+    r"(?:[T ]+\d{1,2}:\d{2}.*)?\s*"
+)
+TakenFor = Literal["number", "category", "date", "duration", "own distance", "not known"]
+# Notes for which the summary lists columns, in this order.
+CONSTANT, ALL_MISSING, ID_LIKE = "constant", "all missing", "id-like"
+NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED = "numbers as text", "dates as text", "mixed"
+_NAMED = (ID_LIKE, NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED, CONSTANT, ALL_MISSING)
+_PLURALS = {
+    "number": "numbers",
+    "category": "categories",
+    "date": "dates",
+    "duration": "durations",
+    "own distance": "with a distance of their own",
+    "not known": "of other types",
+}
+_NAMES_SHOWN = 3
+_LEFT = ("column", "taken for", "distance", "note")
+_LINES_SHOWN = 60
+
+
+def distance_in_words(spread: float, taken_for: TakenFor) -> str:
+    """What two numbers, dates or durations count, whose column has this spread."""
+    if not spread:
+        return "0"
+    if taken_for == "number":
+        return "difference²" if spread == 1 else f"(difference / {spread:.3g})²"
+    return f"(difference / {spread / _DAY:.3g} days)²"
+
+
+def quantity_of(cells: NDArray[Any]) -> TakenFor:
+    """Whether numbers are numbers, dates or durations."""
+    if cells.dtype.kind in "Mm":
+        return "date" if cells.dtype.kind == "M" else "duration"
+    if cells.dtype.kind == "O":
+        known = next((cell for cell in cells.tolist() if not is_missing(cell)), None)
+        if isinstance(known, datetime.date):
+            return "date"
+        if isinstance(known, datetime.timedelta):
+            return "duration"
+    return "number"
+
+
+def notes_on_size(
+    distinct: int, known: int, missing: int, *, whole: bool, at_least: bool = False
+) -> tuple[str, ...]:
+    """What the number of different values tells; ``whole`` for text and for whole numbers."""
+    if known == 0:
+        return (ALL_MISSING,)
+    if distinct == 1:
+        return (CONSTANT if missing == 0 else f"{CONSTANT} (but for gaps)",)
+    many = known >= _FEWEST_IDS and distinct >= _SHARE_OF_IDS * known
+    return (ID_LIKE,) if whole and many and not at_least else ()
+
+
+def notes_on_values(
+    values: Sequence[Any], counts: Sequence[int], *, named: bool = False
+) -> tuple[str, ...]:
+    """What different cells of a column of text or objects have in common.
+
+    Where its type has ``named`` them categories, text that reads as numbers is meant so.
+    """
+    look = TextLook.of(values, counts)
+    notes = []
+    if look.n_texts and not named and look.is_numbers:
+        notes.append(f"{NUMBERS_AS_TEXT} ({look.numbers:,} of {look.known:,})")
+    elif look.n_texts and not named and look.is_dates:
+        notes.append(f"{DATES_AS_TEXT} ({look.dates:,} of {look.known:,})")
+    if look.n_types > 1:
+        notes.append(MIXED)
+    notes += [f"{mark!r} {count:,} times" for mark, count in look.marks]
+    return tuple(notes)
+
+
+@dataclass(frozen=True)
+class TextLook:
+    """What cells of text look like.
+
+    Parameters
+    ----------
+    known : int
+        Cells that are not missing.
+    numbers, dates : int
+        How many of them are numbers, or read as such; how many read as dates.
+    marks : tuple of (str, int)
+        What stands for a gap, and how often.
+    n_texts : int
+        Different cells that are text.
+    n_types : int
+        How many of text, numbers, truth values and other objects there are.
+    are_codes : bool
+        Whether the numbers are names: zeros in front, few of them, or all of one length.
+    """
+
+    known: int
+    numbers: int
+    dates: int
+    marks: tuple[tuple[str, int], ...]
+    n_texts: int
+    n_types: int
+    are_codes: bool
+
+    @property
+    def is_numbers(self) -> bool:
+        """Whether the column was meant to hold numbers."""
+        told = self.known - sum(count for _, count in self.marks)
+        return 0 < _SHARE_OF_NUMBERS * told <= self.numbers and not self.are_codes
+
+    @property
+    def is_dates(self) -> bool:
+        """Whether the column was meant to hold dates."""
+        told = self.known - sum(count for _, count in self.marks)
+        return 0 < _SHARE_OF_NUMBERS * told <= self.dates
+
+    @classmethod
+    def of(cls, values: Sequence[Any], counts: Sequence[int]) -> TextLook:
+        """Look at different cells; ``counts`` tells how often each came."""
+        pairs = list(zip(values, counts, strict=True))
+        types = {_type_of(value) for value in values}
+        texts = [(value, count) for value, count in pairs if isinstance(value, str)]
+        marks = tuple(pair for pair in texts if pair[0].strip().lower() in _GAP_MARKS)
+        told = [pair for pair in texts if pair[0].strip().lower() not in _GAP_MARKS]
+        numeric = sum(count for value, count in pairs if _type_of(value) == "number")
+        known = sum(counts)
+        dates = _matching(_DATE.fullmatch, told)
+        found = [] if dates else _matching(_NUMBER.fullmatch, told)
+        read = [(match, count) for match, count in found if match is not None]
+        return cls(
+            known,
+            numeric + sum(count for _, count in read),
+            sum(count for match, count in dates if match is not None),
+            marks,
+            len(texts),
+            len(types),
+            _are_codes(read, known) and numeric == 0,
+        )
+
+
+def reads_as_number(cell: Any) -> bool:
+    """Tell whether a cell is a number, or text that reads as one."""
+    return _type_of(cell) == "number" or (isinstance(cell, str) and bool(_NUMBER.fullmatch(cell)))
+
+
+def is_gap_mark(cell: Any) -> bool:
+    """Tell whether a cell is text that people write where a value is missing."""
+    return isinstance(cell, str) and cell.strip().lower() in _GAP_MARKS
+
+
+def _matching(
+    match: Callable[[str], re.Match[str] | None], texts: list[tuple[str, int]]
+) -> list[tuple[re.Match[str] | None, int]]:
+    """Matches of all texts; none at all where the first ones show that few would match."""
+    first = [(match(text), count) for text, count in texts[:_FIRST_LOOK]]
+    if 2 * sum(found is not None for found, _ in first) < len(first):
+        return []
+    return first + [(match(text), count) for text, count in texts[_FIRST_LOOK:]]
+
+
+def _are_codes(read: list[tuple[re.Match[str], int]], known: int) -> bool:
+    """Tell whether numbers are names: zeros in front, few, of one length or all different."""
+    digits = [match["digits"] for match, _ in read]
+    units = {(match["unit"] or "").lower().rstrip(".") for match, _ in read} - {""}
+    if len(units) > _MOST_UNITS or any(_has_zero_in_front(text) for text in digits):
+        return True
+    if units or not all(text.isdigit() for text in digits):
+        return False
+    lengths = {len(text) for text in digits}
+    of_one_length = len(lengths) == 1 and min(lengths) >= _SHORTEST_CODE
+    all_differ = known >= _FEWEST_IDS and len(digits) >= _SHARE_OF_IDS * known
+    return len(digits) <= _MOST_CODES or of_one_length or all_differ
+
+
+def _has_zero_in_front(digits: str) -> bool:
+    return len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+
+
+def _type_of(cell: Any) -> str:
+    if isinstance(cell, str):
+        return "text"
+    if isinstance(cell, bool | np.bool_):
+        return "truth"
+    # Whatever float() takes that is no text: whole numbers, floats, decimals, fractions.
+    return "number" if hasattr(cell, "__float__") else "other"
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """The detected type of one raw column, with counts and notes.
+
+    Parameters
+    ----------
+    name : str
+    taken_for : {"number", "category", "date", "duration", "own distance", "not known"}
+    missing : int
+        Training rows without a value.
+    distinct : int
+        Distinct values in the training rows, without missing ones.
+    at_least : bool
+        Whether ``distinct`` is a lower bound, as for a table in shards.
+    distance : str
+        Squared distance of two cells of this column; empty if a model is valued.
+    notes : tuple of str
+        What to check: "constant", "all missing", "id-like", "numbers as text", "dates as
+        text", "mixed"; some with a count behind them.
+    """
+
+    name: str
+    taken_for: TakenFor
+    missing: int
+    distinct: int
+    at_least: bool = False
+    distance: str = ""
+    notes: tuple[str, ...] = ()
+
+    def has(self, note: str) -> bool:
+        """Return whether the column has a note, with or without a count."""
+        return any(own.partition(" (")[0] == note for own in self.notes)
+
+
+@dataclass(frozen=True)
+class ColumnTable:
+    """The detected types of all raw columns: prints as a table, indexed by column name.
+
+    Parameters
+    ----------
+    columns : tuple of ColumnInfo
+        In the order of the user's table.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X = [[0.0, "red"], [1.0, "red"], [9.0, "blue"], [8.0, None]]
+    >>> valuer = KNNValuer(1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
+    >>> valuer.columns_
+    column  taken for  missing  distinct  distance
+    x0      number           0         4  (difference / 5.56)²
+    x1      category         1         2  0 or 4.5
+    >>> valuer.columns_["x1"].missing
+    1
+    """
+
+    columns: tuple[ColumnInfo, ...]
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[ColumnInfo]:
+        """Iterate over the columns in the order of the table."""
+        return iter(self.columns)
+
+    def __getitem__(self, name: Any) -> ColumnInfo:
+        """Return the information on a column by name."""
+        for column in self.columns:
+            if column.name == str(name):
+                return column
+        raise KeyError(f"there is no column {name!r}; columns are {', '.join(self.names[:5])} ...")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [column.name for column in self.columns]
+
+    def noted(self, note: str) -> list[str]:
+        """Return the names of the columns that have a note."""
+        return [column.name for column in self.columns if column.has(note)]
+
+    @property
+    def summary(self) -> str:
+        """One line: the number of columns of each type, and the names of those with notes."""
+        counts = Counter(column.taken_for for column in self.columns)
+        parts = [_counted(counts[kind], kind) for kind in get_args(TakenFor) if counts[kind]]
+        named = [
+            f"{len(names)} {note}: {_some(names)}" for note in _NAMED if (names := self.noted(note))
+        ]
+        return "; ".join([", ".join(parts), *named])
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame of ``"pandas"``, ``"polars"`` or ``"pyarrow"``."""
+        plain = [{**asdict(column), "notes": "; ".join(column.notes)} for column in self.columns]
+        return frame({name: [line[name] for line in plain] for name in plain[0]}, backend)
+
+    def to_plain(self) -> list[dict[str, Any]]:
+        """Return lists, numbers and strings, ready for JSON."""
+        return [{**asdict(column), "notes": list(column.notes)} for column in self.columns]
+
+    @classmethod
+    def from_plain(cls, plain: list[Mapping[str, Any]]) -> ColumnTable:
+        """Create a ColumnTable from the output of :meth:`to_plain`."""
+        read = []
+        for entry in plain:
+            if entry["taken_for"] not in get_args(TakenFor):
+                raise ValueError(f"a column is taken for {entry['taken_for']!r}")
+            read.append(
+                ColumnInfo(
+                    str(entry["name"]),
+                    entry["taken_for"],
+                    int(entry["missing"]),
+                    int(entry["distinct"]),
+                    bool(entry["at_least"]),
+                    str(entry["distance"]),
+                    tuple(map(str, entry["notes"])),
+                )
+            )
+        return cls(tuple(read))
+
+    def __repr__(self) -> str:
+        """Return a table for the terminal."""
+        shown = self._shown()
+        left = len(self) - _LINES_SHOWN
+        more = [f"... and {left:,} more"] if left > 0 else []
+        return "\n".join([*table_lines(shown, _LEFT), *more])
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        return view(table(self._shown()))
+
+    def _shown(self) -> dict[str, list[str]]:
+        """Return the printed columns; empty ones are left out."""
+        shown = self.columns[:_LINES_SHOWN]
+        parts: dict[str, list[str]] = {
+            "column": [column.name for column in shown],
+            "taken for": [str(column.taken_for) for column in shown],
+            "missing": [f"{column.missing:,}" for column in shown],
+            "distinct": [f"{column.distinct:,}{'+' * column.at_least}" for column in shown],
+            "distance": [column.distance for column in shown],
+            "note": ["; ".join(column.notes) for column in shown],
+        }
+        return {name: texts for name, texts in parts.items() if any(texts)}
+
+
+def _counted(count: int, kind: TakenFor) -> str:
+    single = count == 1 and kind in ("number", "category", "date", "duration")
+    return f"{count:,} {kind if single else _PLURALS[kind]}"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

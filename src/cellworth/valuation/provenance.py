@@ -1,0 +1,302 @@
+"""Provenance: what decided the values, and the scores that were valued."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Self
+
+from cellworth.data.io import content_hash
+from cellworth.sampling.moments import Tally
+
+# Part of the identity of every run. Raise it by 1 whenever a change alters the bits of a task's
+# result or the list of tasks: coalitions drawn, semivalue weights, distances, kernels, binning,
+# estimators, the order of sums, the layout of what a checkpoint stores. Checkpoints and caches of
+# another version are then rejected. Do not raise it for docs, names, messages or speed.
+# tests/test_algorithm_version.py fails if bits change and this number does not; its docstring has
+# the command that records new ones.
+ALGORITHM_VERSION = 1
+_PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "numba", "joblib")
+
+
+@dataclass(frozen=True)
+class Session:
+    """Tasks 0..tasks - 1 of one seed. Exact runs have no seed."""
+
+    seed: int | None
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a Valuation comes from; all of it is JSON-serializable.
+
+    Parameters
+    ----------
+    question : mapping
+        What determines the true values: model, scoring, semivalues, empty policy, data hashes.
+    method : mapping
+        How they were computed: valuer, design, stopping rule.
+    sessions : tuple of Session
+        Seeds and numbers of tasks; several after a merge.
+    tally : Tally
+        Number of utilities evaluated and failed, and the first messages.
+    seconds : float
+        Time spent on the tasks.
+    created : str
+        Timestamp in UTC.
+    versions : mapping
+        Python, cellworth and the packages that affect the results.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> came = valuation.provenance
+    >>> came.question["game"], came.method["name"], came.tally.utilities, came.failed_utilities
+    ('KNNGame', 'KNNValuer', 12, 0)
+    """
+
+    question: Mapping[str, Any]
+    method: Mapping[str, Any]
+    sessions: tuple[Session, ...]
+    tally: Tally
+    seconds: float
+    created: str
+    versions: Mapping[str, str]
+
+    @classmethod
+    def now(
+        cls,
+        question: Mapping[str, Any],
+        method: Mapping[str, Any],
+        session: Session,
+        tally: Tally,
+        seconds: float,
+    ) -> Provenance:
+        """Return the provenance of a run that has just ended, in this environment."""
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(question, method, (session,), tally, seconds, created, dict(_versions()))
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the run, or of the first of several; None for exact values."""
+        return self.sessions[0].seed
+
+    @property
+    def failed_utilities(self) -> int:
+        """Number of utilities that failed and were replaced by a fallback."""
+        return self.tally.failed
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether values add up to the expected total: Shapley rows and columns only."""
+        asked = {self.question.get(f"{side}_semivalue") for side in ("row", "column")}
+        return asked == {"Shapley()"}
+
+    def merge(self, other: Provenance) -> Provenance:
+        """Return the provenance of both runs combined."""
+        return replace(
+            self,
+            sessions=self.sessions + other.sessions,
+            tally=self.tally.merge(other.tally),
+            seconds=self.seconds + other.seconds,
+            created=max(self.created, other.created),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return dictionaries, lists, numbers and strings."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Provenance:
+        """Create a Provenance from the output of :meth:`to_dict`."""
+        tally = plain["tally"]
+        return cls(
+            question=plain["question"],
+            method=plain["method"],
+            sessions=tuple(Session(**session) for session in plain["sessions"]),
+            tally=Tally(**{**tally, "messages": tuple(tally["messages"])}),
+            seconds=float(plain["seconds"]),
+            created=plain["created"],
+            versions=plain["versions"],
+        )
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    packages = ((package, version(package)) for package in _PACKAGES)
+    return (("python", platform.python_version()), *packages)
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions that the bits of a result may depend on, for the identity of a run.
+
+    The algorithm version takes the place of the package version: a release that computes the same
+    bits resumes the checkpoints of the one before.
+    """
+    others = {package: number for package, number in _versions() if package != "cellworth"}
+    return {"algorithm_version": ALGORITHM_VERSION, "versions": others}
+
+
+def code_sha256(thing: Any) -> str:
+    """Hash the code of an object: that of a function, or of its class and base classes."""
+    digest = hashlib.sha256()
+    if hasattr(thing, "__code__"):
+        _add_code(digest, thing)
+        return digest.hexdigest()
+    for base in type(thing).__mro__[:-1]:
+        package = base.__module__.partition(".")[0]
+        if package == "cellworth":
+            # Its classes may move between modules; ALGORITHM_VERSION identifies their code.
+            digest.update(f"{package}.{base.__qualname__}".encode())
+            continue
+        digest.update(f"{base.__module__}.{base.__qualname__}".encode())
+        # A package's version identifies its code; a user's code changes without one.
+        released = getattr(sys.modules.get(package), "__version__", None)
+        digest.update(str(released).encode())
+        if released is None:
+            for name, member in sorted(vars(base).items()):
+                # Pickling adds this to a class; the hash must not depend on it.
+                if name != "__slotnames__":
+                    digest.update(name.encode())
+                    _add_code(digest, member)
+    return digest.hexdigest()
+
+
+def _add_code(digest: Any, function: Any) -> None:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    digest.update(code.co_code)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            digest.update(constant.co_code + repr(constant.co_names).encode())
+        else:
+            # The order of a set of strings differs between processes.
+            plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
+            digest.update(repr(plain).encode())
+    digest.update(repr(code.co_names).encode())
+    closure = getattr(function, "__closure__", None) or ()
+    digest.update(repr([content_hash(cell.cell_contents) for cell in closure]).encode())
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How the whole table was scored on the validation rows, and figures to compare that with.
+
+    The score itself is ``Valuation.score``, the part of it that is there without any column
+    ``Valuation.unearned``. What is not known is NaN.
+
+    Parameters
+    ----------
+    scoring : str
+        Name of the score.
+    n_classes : int or None
+        Classes of the training rows; None for a numeric target.
+    n_validation_rows : int
+        Rows that the table was scored on.
+    n_planned_rows : int
+        Rows that it should have been scored on: more where a run was interrupted.
+    n_folds : int
+        Folds of the cross-validation; 1 where validation rows were held out.
+    accuracy : float
+        How often the majority vote of the K nearest rows is right, with all rows and all columns.
+        Ties between distances are averaged over all orders, and classes with equally many votes
+        win equally often. Every class counts the same where it does in the score.
+    majority : float
+        The same for always guessing the most frequent class of the training rows.
+    r2, rmse : float
+        Coefficient of determination, and root mean squared error in units of the target.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(3).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> valuation.scores.name, round(valuation.score, 3), round(valuation.unearned, 3)
+    ('neighbor agreement', 0.667, 0.5)
+    >>> valuation.scores.accuracy, valuation.scores.majority
+    (1.0, 0.5)
+    """
+
+    scoring: str
+    n_classes: int | None
+    n_validation_rows: int
+    n_planned_rows: int
+    n_folds: int
+    accuracy: float = math.nan
+    majority: float = math.nan
+    r2: float = math.nan
+    rmse: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """The score by name, in words."""
+        return self.scoring.replace("neg_", "negative ").replace("_", " ")
+
+    @property
+    def task(self) -> str:
+        """What is predicted."""
+        if self.n_classes is None:
+            return "regression"
+        return f"classification with {self.n_classes} class{'es' * (self.n_classes != 1)}"
+
+    @property
+    def judged_on(self) -> str:
+        """Which rows the table is scored on."""
+        n_rows = f"{self.n_validation_rows:,}"
+        if self.n_validation_rows < self.n_planned_rows:
+            n_rows += f" of {self.n_planned_rows:,}"
+        if self.n_folds > 1:
+            return f"{self.n_folds}-fold cross-validation over {n_rows} rows"
+        return f"{n_rows} validation row{'s' * (self.n_planned_rows != 1)}"
+
+    @property
+    def beside(self) -> tuple[str, str] | None:
+        """What to compare the score with, by name and in words; None where that adds nothing."""
+        if self.n_classes is None and not math.isnan(self.rmse):
+            error = f"root mean squared error {self.rmse:.4g} (in units of the target)"
+            return "fit", f"R2 {self.r2:.4g}, {error}"
+        if not self.scoring.endswith("neighbor_agreement"):
+            return None
+        vote = "not known" if math.isnan(self.accuracy) else f"{self.accuracy:.4g}"
+        balanced = " (balanced)" if self.scoring.startswith("balanced") else ""
+        guess = f"{self.majority:.4g} by guessing the most frequent class"
+        return "accuracy", f"{vote} by majority vote, {guess}{balanced}"
+
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence; empty where there is nothing to say."""
+        if self.beside is None:
+            return ""
+        name, told = self.beside
+        return f"{name.capitalize()}: {told}."
+
+    def to_plain(self) -> dict[str, Any]:
+        """Names and figures, with None for what is not known."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        # JSON knows no NaN.
+        return {
+            name: None if isinstance(figure, float) and math.isnan(figure) else figure
+            for name, figure in told.items()
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_plain` gave."""
+        figures = ("accuracy", "majority", "r2", "rmse")
+        told = {field.name: plain[field.name] for field in fields(cls)}
+        return cls(**told | {name: _figure(told[name]) for name in figures})
+
+
+def _figure(plain: Any) -> float:
+    return math.nan if plain is None else float(plain)

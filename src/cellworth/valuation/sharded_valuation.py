@@ -1,0 +1,683 @@
+"""ShardedValuation: values in Parquet files, read by row groups as they are needed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Literal, NoReturn, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats, Labels, Positions, checked_count
+from cellworth.data.blocks import Blocks, NumberedAxis
+from cellworth.data.io import local_path
+from cellworth.sampling.moments import Counts, Moments, Signs, widening
+from cellworth.valuation.storage import (
+    GROUP_ROWS,
+    ValueFile,
+    column_tables,
+    files_to_replace,
+    made_folder,
+    read_column_tables,
+    read_whole_manifest,
+    replace_manifest,
+    to_array,
+    write_groups,
+    write_tables,
+)
+from cellworth.valuation.valuation import Strip, Valuation, check_mergeable, read_plain
+from cellworth.valuation.values import Lookup, ValueList, check_number, narrowed
+
+_TABLES = ("columns", "total", "column_groups")
+Statistics = dict[str, Floats]
+# About a gigabyte of each statistic.
+MOST_HELD = 2**27
+_GROUPS_PER_FILE = 16
+
+
+class StoredMoments(Moments):
+    """Moments of a table's cells and of their sums by row, column and in total, kept in files.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the files.
+    files : sequence of ValueFile
+        In any order; together they hold each row once.
+    sums : Moments of shape (n_columns + 1,)
+        Moments of the column sums and of the total.
+    """
+
+    folder: Path
+    files: tuple[ValueFile, ...]
+    sums: Moments
+
+    def __init__(self, folder: Path, files: Sequence[ValueFile], sums: Moments) -> None:
+        """Check the manifest entries; the files are not opened."""
+        self.folder = folder
+        self.files = tuple(sorted(files, key=lambda file: file.first_row))
+        self.sums = sums
+        self._checked: dict[str, tuple[int, int]] = {}
+        self._temporary: _TemporaryFolder | None = None
+        self._check_rows()
+        self._groups = [
+            (file, number) for file in self.files for number in range(len(file.groups["n_rows"]))
+        ]
+        ends = np.cumsum(self._statistic("n_rows")).astype(np.intp)
+        self._starts, self.shape = np.append(0, ends[:-1]), (int(ends[-1]), len(sums.mean) - 1)
+
+    def __repr__(self) -> str:
+        """Name the folder."""
+        return f"StoredMoments in {len(self.files)} files in {self.folder}"
+
+    @property
+    def n_observations(self) -> int:
+        """Number of observations of each cell."""
+        return int(self.sums.count[-1])
+
+    @property
+    def count(self) -> Counts:
+        """Number of observations of each cell and sum."""
+        n_rows, n_columns = self.shape
+        return np.broadcast_to(np.int64(self.n_observations), (n_rows + 1, n_columns + 1))
+
+    @property
+    def mean(self) -> Floats:
+        """Means of all cells and sums; read on every access."""
+        return self._read_with_sums("mean")
+
+    @property
+    def spread(self) -> Floats:
+        """Spreads of all cells and sums; read on every access."""
+        return self._read_with_sums("spread")
+
+    def add_up(self, name: str) -> float:
+        """Return the sum over all cells of their ``"squares"`` or ``"spreads"``."""
+        return math.fsum(self._statistic(name))
+
+    def largest_spread(self, part: str) -> float:
+        """Return the largest spread, of ``"mean"`` of cells or of ``"row_mean"``."""
+        return float(self._statistic(f"largest_{part.replace('mean', 'spread')}").max())
+
+    def largest(self, part: str) -> float:
+        """Return the largest absolute value, of ``"mean"`` of cells or of ``"row_mean"``."""
+        return float(max(-self._bounds(part, lowest=end).min() for end in (True, False)))
+
+    def check_fits(self, what: str, n_numbers: int | None = None) -> None:
+        """Refuse to hold more numbers at once than fit into the memory of most machines."""
+        n_rows, n_columns = self.shape
+        n_numbers = n_rows * n_columns if n_numbers is None else n_numbers
+        if n_numbers > MOST_HELD:
+            raise MemoryError(
+                f"{what} of {n_rows:,} x {n_columns:,} blocks are {n_numbers:,} numbers, and at "
+                f"most {MOST_HELD:,} are held at once; use strips(), loc or lowest()."
+            )
+
+    def strips(
+        self, n_rows: int = GROUP_ROWS, parts: Sequence[str] = ("mean", "spread")
+    ) -> Iterator[tuple[slice, Statistics]]:
+        """Yield ``n_rows`` rows at a time, in order; check the hash of each file once."""
+        import pyarrow as pa
+
+        known, columns = self._known(parts), range(self.shape[1])
+        start, held = 0, None
+        for file, group in self._groups:
+            self._check(file)
+            table = file.read(self.folder, group, known, columns)
+            held = table if held is None else pa.concat_tables([held, table])
+            del table
+            ends = start + held.num_rows == self.shape[0]
+            while held.num_rows >= n_rows or (ends and held.num_rows):
+                some, held = held.slice(0, n_rows), held.slice(n_rows)
+                rows = slice(start, start + some.num_rows)
+                statistics = {part: to_array(some, part, columns) for part in known}
+                del some
+                yield rows, statistics
+                start = rows.stop
+            # An empty slice would keep the row group in memory.
+            held = held if held.num_rows else None
+
+    def read_all(self, part: str) -> Floats:
+        """Return one statistic of all cells, or of all rows."""
+        n_rows, n_columns = self.shape
+        of_rows = part.startswith("row")
+        self.check_fits("row sums" if of_rows else "values", n_rows if of_rows else None)
+        found = np.zeros(n_rows if of_rows else (n_rows, n_columns))
+        if self._known([part]):
+            for rows, statistics in self.strips(GROUP_ROWS, [part]):
+                found[rows] = statistics[part]
+        return found
+
+    def read_at(self, rows: Positions, columns: Positions, parts: Sequence[str]) -> list[Floats]:
+        """Return statistics of single cells, or of rows, in any order; read their groups alone."""
+        found = {part: np.zeros(len(rows)) for part in parts}
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(groups, kind="stable")
+        ends = np.flatnonzero(np.diff(groups[order], append=-1)) + 1
+        for start, end in itertools.pairwise([0, *ends.tolist()]):
+            here = order[start:end]
+            file, number = self._groups[groups[here[0]]]
+            some, near = np.unique(columns[here], return_inverse=True)
+            table = file.read(self.folder, number, self._known(parts), some.tolist())
+            within = rows[here] - self._starts[groups[here[0]]]
+            for part in self._known(parts):
+                numbers = to_array(table, part, some.tolist())
+                found[part][here] = numbers[within] if numbers.ndim == 1 else numbers[within, near]
+        return [found[part] for part in parts]
+
+    def rank(self, part: str, k: int, *, lowest: bool) -> Positions:
+        """Return positions of the k lowest or highest cells or row sums; ties in table order.
+
+        Read only row groups that may hold one of them, by the bounds in the manifest.
+        """
+        width = 1 if part.startswith("row") else self.shape[1]
+        k = min(k, self.shape[0] * width)
+        self.check_fits("the ranked values", k)
+        bounds = self._bounds(part, lowest=lowest)
+        positions, values = np.empty(0, dtype=np.intp), np.empty(0)
+        for group in np.argsort(bounds, kind="stable").tolist():
+            first, full = self._starts[group] * width, len(values) == k
+            if full and (bounds[group], first) > (values[-1], positions[-1]):
+                break
+            file, number = self._groups[group]
+            table = file.read(self.folder, number, [part], range(width))
+            entries = to_array(table, part, range(width)).ravel()
+            entries = entries if lowest else -entries
+            last = min(k, len(entries)) - 1
+            bound = values[-1] if full else np.partition(entries, last)[last]
+            near = np.flatnonzero(entries <= bound)
+            positions = np.concatenate([positions, near + first])
+            values = np.concatenate([values, entries[near]])
+            kept = np.lexsort((positions, values))[:k]
+            positions, values = positions[kept], values[kept]
+        return positions
+
+    def merge(self, other: Moments, folder: str | os.PathLike[str] | None = None) -> StoredMoments:
+        """Return the moments of both sets of observations, in files of their own.
+
+        Without a folder the files are temporary and are deleted with the result.
+        """
+        if not isinstance(other, StoredMoments):
+            raise TypeError("other must be StoredMoments, got Moments; save them in shards first.")
+        into = local_path(mkdtemp(prefix="cellworth-") if folder is None else folder, "folder")
+        groups, entries = self._merge_groups(other), []
+        n_rows = GROUP_ROWS * _GROUPS_PER_FILE
+        for number, first in enumerate(range(0, self.shape[0], n_rows)):
+            some = itertools.islice(groups, _GROUPS_PER_FILE)
+            entries.append(write_groups(into, number, first, some))
+        files = [ValueFile.from_plain(entry) for entry in entries]
+        merged = StoredMoments(into, files, self.sums.merge(other.sums))
+        if folder is None:
+            merged.delete_with_last_copy(into)
+        return merged
+
+    def delete_with_last_copy(self, folder: Path) -> None:
+        """Delete a folder when the last copy of these moments is garbage collected."""
+        self._temporary = _TemporaryFolder(folder)
+
+    def check_sizes(self) -> None:
+        """Refuse files that are missing or have another size, without reading them."""
+        for file in self.files:
+            file.check_size(self.folder)
+
+    def _check(self, file: ValueFile) -> None:
+        """Check the hash of a file, unless that was done since its last change."""
+        file.check_size(self.folder)
+        seen = (self.folder / file.file).stat()
+        state = seen.st_mtime_ns, seen.st_size
+        if self._checked.get(file.file) != state:
+            file.check(self.folder)
+            self._checked[file.file] = state
+
+    def _check_rows(self) -> None:
+        if not self.files:
+            raise ValueError("there are no shards of values; give those of all rows.")
+        end, n_columns = 0, len(self.sums.mean) - 1
+        for file in self.files:
+            if file.first_row != end:
+                what = "more than once" if file.first_row < end else "by no file"
+                first, last = sorted((file.first_row, end))
+                raise ValueError(
+                    f"rows {first} to {last - 1} are held {what}; give shards that hold each row "
+                    "once."
+                )
+            if file.n_columns != n_columns:
+                raise ValueError(
+                    f"{file.file} must have values of {n_columns} columns, got {file.n_columns}."
+                )
+            if self.n_observations > 1 and not file.with_spread:
+                raise ValueError(
+                    f"{file.file} has no spreads of its {self.n_observations} observations; give "
+                    "spreads."
+                )
+            end += file.n_rows
+
+    def _statistic(self, name: str) -> Floats:
+        """One number of each row group, from the manifest."""
+        return np.array([file.groups[name][number] for file, number in self._groups], dtype=float)
+
+    def _bounds(self, part: str, *, lowest: bool) -> Floats:
+        """Lower bound of each row group, of values or of values with the sign changed."""
+        of = part.removesuffix("mean")
+        return self._statistic(f"{of}lowest") if lowest else -self._statistic(f"{of}highest")
+
+    def _known(self, parts: Sequence[str]) -> list[str]:
+        """Leave out spreads that files do not have, as after one observation."""
+        spread = all(file.with_spread for file in self.files)
+        return [part for part in parts if spread or not part.endswith("spread")]
+
+    def _read_with_sums(self, part: str) -> Floats:
+        rows = np.column_stack([self.read_all(part), self.read_all(f"row_{part}")])
+        return np.vstack([rows, getattr(self.sums, part)])
+
+    def _merge_groups(self, other: StoredMoments) -> Iterator[Mapping[str, Floats]]:
+        parts = ("mean", "spread", "row_mean", "row_spread")
+        both = (moments.strips(GROUP_ROWS, parts) for moments in (self, other))
+        for (_, mine), (_, others) in zip(*both, strict=True):
+            merged: dict[str, Floats] = {}
+            for side in ("", "row_"):
+                one = _select(self.n_observations, mine, side)
+                joint = one.merge(_select(other.n_observations, others, side))
+                merged |= {f"{side}mean": joint.mean, f"{side}spread": joint.spread}
+            yield merged
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedValuation(Valuation):
+    """A Valuation whose values stay in files; :func:`cellworth.load` reads it.
+
+    It has all methods of a Valuation. Sums, signs, the lowest and highest values, single cells and
+    :meth:`strips` need little memory. ``values`` and other arrays of all cells are refused beyond
+    2**27 cells. Row labels are 0, 1, 2, ...
+
+    ``load`` checks the manifest, the small tables, and that every file exists and has its size.
+    :meth:`strips` and all that reads every row check the SHA-256 of each file, once. Reading single
+    row groups checks their schema and page checksums.
+
+    Parameters
+    ----------
+    sums_validation : array of shape (n_columns + 1,) or None
+        Errors of the column sums and of the total from the choice of validation rows. Those of
+        single cells and rows are not known.
+    """
+
+    moments: StoredMoments
+    sums_validation: Floats | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the files hold the values of all blocks."""
+        if self.moments.shape != self.shape:
+            raise ValueError(
+                f"the shards hold values of {self.moments.shape[0]} x {self.moments.shape[1]} "
+                f"blocks, but the table has {self.shape[0]} x {self.shape[1]}; give those of all "
+                "rows."
+            )
+
+    @classmethod
+    def from_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
+        """Read the manifest and the small tables; the files of values are not opened."""
+        path = local_path(folder, "folder")
+        manifest = read_whole_manifest(path)
+        columns, sums, validation = read_column_tables(path, manifest, _TABLES)
+        moments = StoredMoments(path, _list_files(path, manifest), sums)
+        moments.check_sizes()
+        plain = read_plain(manifest, (moments.shape[0], len(columns)), folder)
+        blocks = Blocks(NumberedAxis(moments.shape[0]), columns)
+        return cls(blocks, moments, sums_validation=validation, **plain)
+
+    @cached_property
+    def values(self) -> Floats:
+        """Value of each block, shape (n_rows, n_columns); read on first access."""
+        return _read_only(self.moments.read_all("mean"))
+
+    @cached_property
+    def sampling_se(self) -> Floats:
+        """Sampling error of each value; 0 for exact values, NaN where it is not known."""
+        self.moments.check_fits("standard errors")
+        nothing = np.broadcast_to(0.0, self.shape)
+        spread = self.moments.read_all("spread") if self._reads_spread else nothing
+        return _read_only(self._errors_of(spread))
+
+    @property
+    def total(self) -> float:
+        """Sum of all values."""
+        return float(self.moments.sums.mean[-1])
+
+    @property
+    def total_error(self) -> float:
+        """Error of the total, from sampling and from the choice of validation rows."""
+        validation = 0.0 if self.sums_validation is None else float(self.sums_validation[-1])
+        return math.hypot(float(self._errors_of(self.moments.sums.spread)[-1]), validation)
+
+    @property
+    def largest_error(self) -> float:
+        """Largest of the standard errors that are known; NaN where none is."""
+        return float(self._errors_of(np.array([self.moments.largest_spread("mean")]))[0])
+
+    @property
+    def loc(self) -> Lookup:
+        """Values by label; only their row groups are read."""
+        return Lookup(self.blocks, _Indexer(self.moments), by_label=True)
+
+    @property
+    def iloc(self) -> Lookup:
+        """Values by position; only their row groups are read."""
+        return Lookup(self.blocks, _Indexer(self.moments), by_label=False)
+
+    def rows(self) -> ValueList:
+        """Return the value of each row; ranking does not read all of them."""
+        return StoredList(self.moments, None, self._errors_of, self.backend)
+
+    def columns(self) -> ValueList:
+        """Return the value of each column: the sum of its blocks, with its own errors."""
+        sums, validation = self.moments.sums, self.sums_validation
+        return ValueList(
+            {"column": self.column_labels},
+            sums.values[:-1],
+            self._errors_of(sums.spread)[:-1],
+            sums.count[:-1],
+            self.backend,
+            None if validation is None else validation[:-1],
+        )
+
+    def owners(self) -> ValueList:
+        """Refuse: errors of sums over rows of a sharded table are not known."""
+        if self.owned is None:
+            raise ValueError(
+                "this valuation is of a sharded table, where errors of sums over rows are not "
+                "known; use split, whose intervals are wide bounds, or columns(), where errors are "
+                "known."
+            )
+        return super().owners()
+
+    def line(self, side: Literal["row", "column"], position: int) -> ValueList:
+        """Return the values of the blocks of one row or one column, and read only these."""
+        n_rows, n_columns = self.shape
+        if side == "row":
+            positions, other = range(n_rows)[position] * n_columns + np.arange(n_columns), "column"
+        else:
+            self.moments.check_fits("the chosen values", n_rows)
+            positions, other = np.arange(n_rows) * n_columns + range(n_columns)[position], "row"
+        found = self._all_blocks().part(positions)
+        return replace(found, labels={other: found.labels[other]})
+
+    def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
+        """Yield the values in order, ``n_rows`` rows at a time.
+
+        The files are read one after the other; the hash of each is checked before.
+        """
+        parts = ("mean", "spread") if self._reads_spread else ("mean",)
+        for rows, found in self.moments.strips(checked_count(n_rows, "n_rows"), parts):
+            spread = found.get("spread", np.broadcast_to(0.0, found["mean"].shape))
+            yield Strip(rows, _read_only(found["mean"]), _read_only(self._errors_of(spread)), None)
+
+    @property
+    def lacks_validation_errors(self) -> bool:
+        """Whether validation errors are known of sums; those of single cells never are."""
+        return self.sums_validation is not None
+
+    def signs(self) -> Signs:
+        """Count the blocks that are surely negative, surely positive, or neither.
+
+        Only sampling errors count: validation errors of single cells are not known, so that fewer
+        blocks than this may differ from zero.
+        """
+        if self.status != "exact" and not self._reads_spread:
+            return Signs(0, 0, 0, math.prod(self.shape))
+        return super().signs()
+
+    def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
+        """Return a data frame in the caller's library, if all blocks may be held at once."""
+        self.moments.check_fits("values")
+        return super().to_frame(wide=wide, backend=backend)
+
+    def merge(
+        self, other: Valuation, folder: str | os.PathLike[str] | None = None
+    ) -> ShardedValuation:
+        """Merge two independent estimates of the same values into a better one.
+
+        Parameters
+        ----------
+        other : Valuation
+            Also of a sharded table; its files may hold other rows.
+        folder : path, default=None
+            Where the merged values are saved; None means a temporary folder that is deleted with
+            the last use of the result. ``save`` copies it elsewhere.
+        """
+        path = None if folder is None else local_path(folder, "folder")
+        check_mergeable(self, other)
+        other = cast("ShardedValuation", other)
+        if path and any(_same_folder(path, one.moments.folder) for one in (self, other)):
+            raise ValueError(
+                f"folder must not hold one of the two valuations, got {path}; give another folder."
+            )
+        merged = self._merged(other, self.moments.merge(other.moments, path))
+        merged = replace(merged, sums_validation=_merge_validation(self, other))
+        if path is not None:
+            merged.save(path)
+        return merged
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the files, then write the manifest; an earlier result in the folder is replaced.
+
+        In the folder that holds the files already, write only the manifest.
+        """
+        path = made_folder(folder)
+        before = files_to_replace(path)
+        self.moments.check_sizes()
+        if not _same_folder(path, self.moments.folder):
+            for file in self.moments.files:
+                file.copy(self.moments.folder, path)
+        sums = {name: getattr(self.moments.sums, name) for name in ("count", "mean", "spread")}
+        if self.sums_validation is not None:
+            sums |= {"validation_se": self.sums_validation}
+        files = write_tables(path, column_tables(self.blocks.columns, sums))
+        shards = {f"values-{n:05d}": asdict(file) for n, file in enumerate(self.moments.files)}
+        replace_manifest(path, self._plain() | {"sharded": True}, files | shards, before)
+
+    @property
+    def _reads_spread(self) -> bool:
+        """Whether standard errors depend on the files at all."""
+        least = max(self.provenance.method.get("errors_from", 0), 2)
+        return self.status != "exact" and self.moments.n_observations >= least
+
+    def _errors_of(self, spread: Floats) -> Floats:
+        if self.status == "exact":
+            return np.zeros(spread.shape)
+        if not self._reads_spread:
+            return np.full(spread.shape, np.nan)
+        count = self.moments.n_observations
+        errors: Floats = np.sqrt(spread / (count * (count - 1.0))) * widening(count)
+        return errors
+
+    def _told_validation(self) -> str | None:
+        if self.sums_validation is None:
+            return super()._told_validation()
+        largest = f"up to {self.sums_validation.max():.2g}"
+        return f"{largest} from the choice of validation rows (of columns; of cells not known)"
+
+    def _noise_and_signal(self) -> tuple[float, float]:
+        count = self.moments.n_observations
+        spreads = self.moments.add_up("spreads") if self._reads_spread else 0.0
+        return spreads / max(count * (count - 1.0), 1.0), self.moments.add_up("squares")
+
+    def _all_blocks(self) -> ValueList:
+        return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)
+
+
+@dataclass(frozen=True, eq=False)
+class _Indexer:
+    """Values that are indexed like an array; only their row groups are read."""
+
+    moments: StoredMoments
+
+    def __getitem__(self, key: tuple[Any, Any]) -> Any:
+        (rows, row_key), (columns, column_key) = (
+            narrowed(one, length) for one, length in zip(key, self.moments.shape, strict=True)
+        )
+        shape = len(rows), len(columns)
+        self.moments.check_fits("the chosen values", math.prod(shape))
+        pairs = np.repeat(rows, shape[1]), np.tile(columns, shape[0])
+        (found,) = self.moments.read_at(*pairs, ("mean",))
+        return found.reshape(shape)[row_key, column_key]
+
+
+def _list_files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
+    try:
+        shards = [entry for name, entry in manifest["files"].items() if name not in _TABLES]
+        return [ValueFile.from_plain(entry) for entry in shards]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the manifest of {path} is incomplete or was changed ({error}); restore it from a "
+            "copy."
+        ) from error
+
+
+def _merge_validation(one: ShardedValuation, other: ShardedValuation) -> Floats | None:
+    """Average the variances, weighted by the numbers of observations: both estimate one error."""
+    if one.sums_validation is None or other.sums_validation is None:
+        return None
+    counts = one.moments.n_observations, other.moments.n_observations
+    squares = counts[0] * one.sums_validation**2 + counts[1] * other.sums_validation**2
+    merged: Floats = np.sqrt(squares / sum(counts))
+    return merged
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+class StoredList(ValueList):
+    """Values of all cells, or of all rows, of a sharded table.
+
+    Ranking and :meth:`part` read a few row groups; ``values`` and the other arrays are read on
+    access, up to a limit.
+
+    Parameters
+    ----------
+    moments : StoredMoments
+    column_labels : array or None
+        Labels of the columns, for a list of cells; None for a list of rows.
+    errors : function
+        From spreads to standard errors.
+    backend : str or None
+        Data-frame library for ``to_frame``.
+    """
+
+    _moments: StoredMoments
+    _column_labels: Labels | None
+    _errors: Callable[[Floats], Floats]
+
+    def __init__(
+        self,
+        moments: StoredMoments,
+        column_labels: Labels | None,
+        errors: Callable[[Floats], Floats],
+        backend: str | None,
+    ) -> None:
+        """Keep references; nothing is read."""
+        attributes = {"_moments": moments, "_column_labels": column_labels, "_errors": errors}
+        for name, value in {**attributes, "backend": backend, "validation_se": None}.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return self._moments.shape[0] * self._width
+
+    @property
+    def labels(self) -> Mapping[str, Labels]:
+        """Labels of the entries."""
+        self._moments.check_fits("labels", len(self))
+        return self._label(np.arange(len(self)))
+
+    @property
+    def values(self) -> Floats:
+        """All values."""
+        return self._moments.read_all(f"{self._side}mean").ravel()
+
+    @property
+    def sampling_se(self) -> Floats:
+        """All standard errors."""
+        return self._errors(self._moments.read_all(f"{self._side}spread")).ravel()
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of observations behind each value."""
+        return np.broadcast_to(np.int64(self._moments.n_observations), len(self))
+
+    def lowest_places(self, k: int) -> NDArray[np.intp]:
+        """Return the positions of the k lowest values, in the order of ``lowest``."""
+        check_number(k)
+        return self._moments.rank(f"{self._side}mean", k, lowest=True)
+
+    def highest_places(self, k: int) -> NDArray[np.intp]:
+        """Return the positions of the k highest values, in the order of ``highest``."""
+        check_number(k)
+        return self._moments.rank(f"{self._side}mean", k, lowest=False)
+
+    def part(self, positions: NDArray[np.intp]) -> ValueList:
+        """Return the entries at these positions, in this order."""
+        positions = np.asarray(positions)
+        positions = np.flatnonzero(positions) if positions.dtype.kind == "b" else positions
+        parts = (f"{self._side}mean", f"{self._side}spread")
+        mean, spread = self._moments.read_at(*np.divmod(positions, self._width), parts)
+        counts = np.full(len(positions), self._moments.n_observations)
+        return ValueList(self._label(positions), mean, self._errors(spread), counts, self.backend)
+
+    @property
+    def _width(self) -> int:
+        return 1 if self._column_labels is None else len(self._column_labels)
+
+    @property
+    def _side(self) -> str:
+        return "row_" if self._column_labels is None else ""
+
+    def _label(self, positions: NDArray[np.intp]) -> dict[str, Labels]:
+        if self._column_labels is None:
+            return {"row": positions}
+        rows, columns = np.divmod(positions, self._width)
+        return {"row": rows, "column": self._column_labels[columns]}
+
+    def _largest(self) -> float:
+        return self._moments.largest(f"{self._side}mean")
+
+    def _has_errors(self) -> bool:
+        largest = self._moments.largest_spread(f"{self._side}mean")
+        return bool(np.any(self._errors(np.array([largest]))))
+
+
+class _TemporaryFolder:
+    """A folder that is deleted with the last reference to this; copies share it."""
+
+    def __init__(self, folder: Path) -> None:
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _TemporaryFolder:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "these values are in a temporary folder of this process and cannot be pickled; save "
+            "the valuation first and load it there."
+        )
+
+
+def _select(count: int, statistics: Statistics, side: str) -> Moments:
+    mean = statistics[f"{side}mean"]
+    spread = statistics.get(f"{side}spread", np.zeros(mean.shape))
+    return Moments(np.full(mean.shape, count), mean, spread)

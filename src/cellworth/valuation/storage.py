@@ -1,0 +1,564 @@
+"""Storage: a valuation as a folder of Parquet and JSON files; value files of shards."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats
+from cellworth.data.blocks import Axis, Blocks
+from cellworth.data.io import local_path, read_manifest, written_atomically
+from cellworth.sampling.moments import Moments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "cellworth valuation"
+VERSION = 1
+_MANIFEST = "manifest.json"
+_MOMENTS = ("count", "mean", "spread")
+_VALIDATION = "validation_se"
+_MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError)
+GROUP_ROWS = 65_536
+_NAME = re.compile(r"values-\d{5,}-[0-9a-f]{12}\.parquet")
+_STATISTICS = (
+    "lowest",
+    "highest",
+    "row_lowest",
+    "row_highest",
+    "squares",
+    "spreads",
+    "largest_spread",
+    "largest_row_spread",
+)
+
+
+def write_folder(
+    folder: str | os.PathLike[str],
+    manifest: Mapping[str, Any],
+    blocks: Blocks,
+    moments: Moments,
+    validation: Floats | None = None,
+) -> None:
+    """Write tables, then the manifest that names them; a reader sees the old or the new whole.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there. A result that it holds already is replaced.
+    manifest : mapping
+        Anything that can be written as JSON.
+    blocks, moments
+        What was valued, and the figures with their margins.
+    validation : array of the same shape, or None
+        Errors from the choice of validation rows, with their margins.
+    """
+    path = made_folder(folder)
+    before = files_to_replace(path)
+    files = write_tables(path, _to_tables(blocks, _figures(moments, validation)))
+    replace_manifest(path, manifest, files, before)
+
+
+def made_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make a folder if it is not there; a file in its place is refused."""
+    path = local_path(folder, "folder")
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file; give the name of a folder.")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, Any]]:
+    """Write small tables; returns what a manifest says of their files."""
+    import pyarrow.parquet as pq
+
+    files = {}
+    for name, table in tables.items():
+        sink = io.BytesIO()
+        pq.write_table(table, sink, compression="zstd")
+        content = sink.getvalue()
+        digest = hashlib.sha256(content).hexdigest()
+        # The hash in the name lets the new files stand beside the old ones until the manifest,
+        # replaced last and in one step, says which are meant.
+        files[name] = {"file": f"{name}-{digest[:12]}.parquet", "sha256": digest}
+        with written_atomically(path / files[name]["file"]) as file:
+            file.write(content)
+    return files
+
+
+def replace_manifest(
+    path: Path,
+    manifest: Mapping[str, Any],
+    files: Mapping[str, Mapping[str, Any]],
+    before: set[str],
+) -> None:
+    """Write the manifest, then remove files of the result that stood here before."""
+    plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
+    with written_atomically(path / _MANIFEST) as file:
+        file.write(json.dumps(plain, indent=1).encode())
+    for stale in before - {entry["file"] for entry in files.values()}:
+        (path / stale).unlink(missing_ok=True)
+
+
+def read_folder(
+    folder: str | os.PathLike[str],
+) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
+    """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
+    path = local_path(folder, "folder")
+    manifest = read_whole_manifest(path)
+    try:
+        contents = _read_files(path, manifest)
+    except FileNotFoundError:
+        # Another process may have saved a new result since; its manifest names the new files.
+        newer = read_whole_manifest(path)
+        if newer == manifest:
+            raise
+        manifest, contents = newer, _read_files(path, newer)
+    try:
+        return manifest, *_from_tables(_parsed(contents))
+    except _MISFITS as error:
+        raise _misfit(path, error) from error
+
+
+def read_column_tables(
+    path: Path, manifest: dict[str, Any], names: Iterable[str]
+) -> tuple[Axis, Moments, Floats | None]:
+    """Read columns and the sums over each of them and over all, without any rows."""
+    files = {name: entry for name, entry in manifest["files"].items() if name in names}
+    contents = _read_files(path, {"files": files})
+    try:
+        tables = _parsed(contents)
+        figures = _column_figures(tables)
+        validation = figures.pop(_VALIDATION, None)
+        return _axis(tables, "column"), Moments(**figures), validation
+    except _MISFITS as error:
+        raise _misfit(path, error) from error
+
+
+def _parsed(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    return {name: read_parquet(pa.BufferReader(contents[name])) for name in contents}
+
+
+def _misfit(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
+    )
+
+
+def read_parquet(source: Any) -> pa.Table:
+    """Read a Parquet file, by path or from memory."""
+    import pyarrow.parquet as pq
+
+    # Threads of Arrow abort a process that ends soon after (1 in 3 with pyarrow 16, 1 in 50 with
+    # 26), and read_table cannot do without them.
+    with pq.ParquetFile(source) as file:
+        return file.read(use_threads=False)
+
+
+def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
+    contents = {}
+    for name, entry in manifest["files"].items():
+        contents[name] = _read_file(path, entry["file"])
+        if hashlib.sha256(contents[name]).hexdigest() != entry["sha256"]:
+            raise ValueError(
+                f"{path / entry['file']} is not the file that was saved (its sha256 differs); "
+                "restore it from a copy."
+            )
+    return contents
+
+
+def read_whole_manifest(path: Path) -> dict[str, Any]:
+    """Read the manifest of a folder that a Valuation was saved to."""
+    if not (path / _MANIFEST).is_file():
+        raise FileNotFoundError(
+            f"{path} holds no {_MANIFEST}; give the folder that a Valuation was saved to."
+        )
+    manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(map(_names_a_file, files.values())):
+        raise ValueError(
+            f"{path / _MANIFEST} does not say which files belong to it; restore it from a copy."
+        )
+    return manifest
+
+
+def _names_a_file(entry: Any) -> bool:
+    return isinstance(entry, dict) and {"file", "sha256"} <= set(entry)
+
+
+def _is_inside(name: Any) -> bool:
+    # A manifest may come from anyone: it must not reach beyond its own folder.
+    return isinstance(name, str) and Path(name).name == name and name.endswith(".parquet")
+
+
+def _read_file(path: Path, name: Any) -> bytes:
+    if not _is_inside(name) or not (path / name).is_file():
+        raise FileNotFoundError(f"{path} lacks the file {name!r} that its manifest names.")
+    content: bytes = (path / name).read_bytes()
+    return content
+
+
+def files_to_replace(path: Path) -> set[str]:
+    """Name the files of a result that stands here; anything else in the way is refused."""
+    if not (path / _MANIFEST).exists():
+        return set()
+    try:
+        files = read_whole_manifest(path)["files"].values()
+    except ValueError as error:
+        raise FileExistsError(
+            f"{path} holds a {_MANIFEST} that is none of ours or damaged; give another folder."
+        ) from error
+    return {entry["file"] for entry in files if _is_inside(entry["file"])}
+
+
+def _figures(moments: Moments, validation: Floats | None) -> dict[str, NDArray[Any]]:
+    figures = {name: getattr(moments, name) for name in _MOMENTS}
+    return figures if validation is None else figures | {_VALIDATION: validation}
+
+
+def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    width = len(blocks.columns)
+    row_parts = {"row": pa.array(blocks.rows.labels)}
+    for name, array in figures.items():
+        # The last line holds the sums of columns and, at its end, that of everything.
+        cells = pa.array(np.ascontiguousarray(array[:-1, :-1]).ravel())
+        row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, width)
+        row_parts[f"row_{name}"] = pa.array(array[:-1, -1])
+    sums = {name: array[-1] for name, array in figures.items()}
+    tables = {"rows": pa.table(row_parts), **column_tables(blocks.columns, sums)}
+    if blocks.rows.grouped:
+        tables["row_groups"] = _members(blocks.rows, "row")
+    return tables
+
+
+def column_tables(columns: Axis, sums: Mapping[str, NDArray[Any]]) -> dict[str, pa.Table]:
+    """Tables of columns, of sums over each and over all, and of the columns' groups.
+
+    Parameters
+    ----------
+    columns : Axis
+    sums : mapping of str to array of shape (n_columns + 1,)
+        Figures of each column, and of everything at their end.
+    """
+    import pyarrow as pa
+
+    labels = {"column": pa.array(columns.labels)}
+    parts = labels | {name: pa.array(array[:-1]) for name, array in sums.items()}
+    tables = {
+        "columns": pa.table(parts),
+        "total": pa.table({name: [array[-1]] for name, array in sums.items()}),
+    }
+    if columns.grouped:
+        tables["column_groups"] = _members(columns, "column")
+    return tables
+
+
+def _members(axis: Axis, side: str) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({side: pa.array(axis.ids), "group": pa.array(axis.codes)})
+
+
+def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments, Floats | None]:
+    rows, figures = tables["rows"], {}
+    for name, sums in _column_figures(tables).items():
+        cells = rows[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        array = np.empty((rows.num_rows + 1, len(sums)), dtype=cells.dtype)
+        array[:-1, :-1] = cells.reshape(rows.num_rows, len(sums) - 1)
+        array[:-1, -1] = rows[f"row_{name}"].to_numpy()
+        array[-1] = sums
+        figures[name] = array
+    blocks = Blocks(*(_axis(tables, side) for side in ("row", "column")))
+    validation = figures.pop(_VALIDATION, None)
+    return blocks, Moments(**figures), validation
+
+
+def _column_figures(tables: dict[str, pa.Table]) -> dict[str, NDArray[Any]]:
+    """Sums of columns, and of everything at their end."""
+    columns, total = tables["columns"], tables["total"]
+    known = _MOMENTS + ((_VALIDATION,) if _VALIDATION in columns.column_names else ())
+    return {name: np.append(columns[name].to_numpy(), total[name].to_numpy()[:1]) for name in known}
+
+
+def _axis(tables: dict[str, pa.Table], side: str) -> Axis:
+    labels = tables[f"{side}s"][side].to_numpy()
+    members = tables.get(f"{side}_groups")
+    if members is None:
+        return Axis.of_singles(labels, what=side)
+    codes = members["group"].to_numpy().astype(np.intp)
+    if not np.array_equal(np.unique(codes), np.arange(len(labels))):
+        raise ValueError(f"{side} groups and their members do not match")
+    return Axis(labels, members[side].to_numpy(), codes)
+
+
+def write_groups(
+    folder: str | os.PathLike[str],
+    number: int,
+    first_row: int,
+    groups: Iterable[Mapping[str, Floats]],
+    *,
+    durable: bool = True,
+) -> dict[str, Any]:
+    """Write row groups to one Parquet file; readers see the complete file or none.
+
+    Parameters
+    ----------
+    folder : path
+        Created if it does not exist.
+    number : int
+        Number of the shard; part of the file name, with the first digits of the hash.
+    first_row : int
+        Position of the first of these rows in the whole table.
+    groups : iterable of mappings
+        One per row group, of about GROUP_ROWS rows. ``mean`` and ``spread`` of cells are float64
+        of shape (n_rows, n_columns): the mean of the observations and the sum of squared
+        deviations from it. ``row_mean`` and ``row_spread`` of shape (n_rows,) are those of the row
+        sums. After one observation there is no spread.
+    durable : bool, default=True
+        Whether the file must survive a crash of the machine.
+
+    Returns
+    -------
+    dict
+        The manifest entry of the file, for :class:`cellworth.stored_values.ValueFile`.
+    """
+    path = local_path(folder, "folder")
+    path.mkdir(parents=True, exist_ok=True)
+    entry: dict[str, Any] = {}
+    with written_atomically(
+        path / f"values-{number:05d}", durable=durable, named=lambda: str(entry["file"])
+    ) as file:
+        entry |= _write_parquet(file.name, groups)
+        digest = hash_file(file.name)
+        n_bytes = Path(file.name).stat().st_size
+        entry |= {"file": f"values-{number:05d}-{digest[:12]}.parquet"}
+    return {**entry, "sha256": digest, "n_bytes": n_bytes, "first_row": int(first_row)}
+
+
+def hash_file(path: str | Path) -> str:
+    """Return the SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def name_columns(part: str, columns: Sequence[int]) -> list[str]:
+    """Return the names of the Parquet columns that hold one statistic; row sums have one."""
+    return [part] if part.startswith("row") else [f"{part}_{column}" for column in columns]
+
+
+def name_all_columns(n_columns: int, with_spread: bool) -> list[str]:
+    """Return the names of all Parquet columns of a file, in order."""
+    parts = ("mean", "row_mean", "spread", "row_spread")[: 4 if with_spread else 2]
+    return [name for part in parts for name in name_columns(part, range(n_columns))]
+
+
+def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rest = iter(groups)
+    first = next(rest)
+    n_columns, with_spread = first["mean"].shape[1], "spread" in first
+    names = name_all_columns(n_columns, with_spread)
+    schema = pa.schema([pa.field(name, pa.float64(), nullable=False) for name in names])
+    statistics = []
+    # Most digits of values are noise: zstd saved 4% and took a quarter of the speed.
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+    ) as writer:
+        for group in itertools.chain([first], rest):
+            statistics.append(_summarize(group))
+            writer.write_table(pa.table(list(_arrow_columns(group)), schema=schema))
+    return {
+        "n_columns": n_columns,
+        "with_spread": with_spread,
+        "groups": {name: [one[name] for one in statistics] for name in statistics[0]},
+    }
+
+
+def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
+    """Compute what a manifest says of a row group."""
+    mean, row_mean, nothing = group["mean"], group["row_mean"], np.zeros(1)
+    spread, row_spread = group.get("spread", nothing), group.get("row_spread", nothing)
+    found = {
+        "lowest": mean.min(),
+        "highest": mean.max(),
+        "row_lowest": row_mean.min(),
+        "row_highest": row_mean.max(),
+        "squares": np.einsum("ij,ij->", mean, mean),
+        "spreads": spread.sum(),
+        "largest_spread": spread.max(),
+        "largest_row_spread": row_spread.max(),
+    }
+    # A NaN in any array shows in these.
+    if not all(map(math.isfinite, found.values())):
+        raise ValueError("some values are not finite; every cell of a shard must have a value.")
+    return {"n_rows": len(mean)} | {name: float(number) for name, number in found.items()}
+
+
+def _arrow_columns(group: Mapping[str, Floats]) -> Iterator[pa.Array]:
+    import pyarrow as pa
+
+    for part in ("mean", "spread"):
+        if part in group:
+            yield from (pa.array(column) for column in group[part].T)
+            yield pa.array(group[f"row_{part}"])
+
+
+@dataclass(frozen=True)
+class ValueFile:
+    """The manifest entry of a file that holds the values of some consecutive rows.
+
+    Parameters
+    ----------
+    file, sha256, n_bytes : str, str, int
+        Name, hash and size.
+    first_row, n_columns : int
+        Position of the first row in the whole table, and the number of columns.
+    with_spread : bool
+        Whether the file has spreads; after one observation there are none.
+    groups : mapping of str to list, one entry per row group
+        ``n_rows``; ``lowest`` and ``highest`` value of a cell, ``row_lowest`` and ``row_highest``
+        row sum; sums ``squares`` of squared values and ``spreads`` of spreads; and
+        ``largest_spread`` of a cell, ``largest_row_spread`` of a row sum.
+    """
+
+    file: str
+    sha256: str
+    n_bytes: int
+    first_row: int
+    n_columns: int
+    with_spread: bool
+    groups: Mapping[str, list[float]]
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ValueFile:
+        """Read an entry of a manifest, which is untrusted."""
+        entry = cls(**{field.name: plain[field.name] for field in fields(cls)})
+        # The name must not lead out of the folder.
+        if not isinstance(entry.file, str) or not _NAME.fullmatch(entry.file):
+            raise ValueError(f"{entry.file!r} is not the name of a file of values")
+        group_rows = entry.groups["n_rows"]
+        sizes = (entry.first_row, entry.n_columns - 1, len(group_rows) - 1)
+        if not all(isinstance(n, int) and n >= 0 for n in (*sizes, *(n - 1 for n in group_rows))):
+            raise ValueError(f"{entry.file!r} has an impossible number of rows or columns")
+        if any(
+            len([float(n) for n in entry.groups[name]]) != len(group_rows) for name in _STATISTICS
+        ):
+            raise ValueError(
+                f"{entry.file!r} has {len(group_rows)} row groups, but not in all lists"
+            )
+        return entry
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(sum(self.groups["n_rows"]))
+
+    def read(
+        self, folder: Path, group: int, parts: Sequence[str], columns: Sequence[int]
+    ) -> pa.Table:
+        """Read one row group.
+
+        Check size and schema of the file and the checksums of the pages read; :meth:`check` checks
+        the hash of the file.
+
+        Parameters
+        ----------
+        folder : path
+        group : int
+        parts : sequence of {"mean", "spread", "row_mean", "row_spread"}
+        columns : sequence of int
+            Positions of the table's columns.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.check_size(folder)
+        names = [name for part in parts for name in name_columns(part, columns)]
+        try:
+            with pq.ParquetFile(folder / self.file, page_checksum_verification=True) as file:
+                self._check_content(file)
+                # Threads of Arrow can abort a process that ends soon after.
+                return file.read_row_group(group, columns=names, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(
+                f"cannot read {folder / self.file} ({error}); restore it from a copy."
+            ) from error
+
+    def copy(self, folder: Path, to: Path) -> None:
+        """Copy the file to another folder and check the copy."""
+        self.check_size(folder)
+        with written_atomically(to / self.file) as copy, (folder / self.file).open("rb") as file:
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            self._check_hash(copy.name, folder)
+
+    def check(self, folder: Path) -> None:
+        """Refuse a file that differs from the one that was written, by its hash."""
+        self.check_size(folder)
+        self._check_hash(folder / self.file, folder)
+
+    def check_size(self, folder: Path) -> None:
+        """Refuse a file that is missing or has another size, without reading it."""
+        path = folder / self.file
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{folder} lacks the file {self.file!r} that its manifest names: the folder was "
+                "removed, or holds a later result of its checkpoint; value the table again, and "
+                "save a valuation elsewhere, valuation.save(folder), before its run resumes."
+            )
+        if path.stat().st_size != self.n_bytes:
+            raise ValueError(
+                f"{path} has {path.stat().st_size} bytes, but {self.n_bytes} were saved; restore "
+                "it from a copy."
+            )
+
+    def _check_hash(self, path: str | Path, folder: Path) -> None:
+        if hash_file(path) != self.sha256:
+            raise ValueError(
+                f"{folder / self.file} is not the file that was saved (its sha256 differs); "
+                "restore it from a copy."
+            )
+
+    def _check_content(self, file: Any) -> None:
+        found = file.metadata
+        rows = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
+        names = name_all_columns(self.n_columns, self.with_spread)
+        if rows != list(self.groups["n_rows"]) or file.schema_arrow.names != names:
+            raise ValueError(
+                f"{self.file} has other rows or columns than its manifest says; restore both from "
+                "a copy."
+            )
+
+
+def to_array(table: pa.Table, part: str, columns: Sequence[int]) -> Floats:
+    """Return one statistic of a table that :meth:`ValueFile.read` read, row by row in memory."""
+    if part.startswith("row"):
+        return np.asarray(table[part])
+    found = np.empty((table.num_rows, len(columns)))
+    for column, name in zip(found.T, name_columns(part, columns), strict=True):
+        column[:] = table[name]
+    return found

@@ -1,0 +1,755 @@
+"""Valuation: values of blocks, with errors, sums, ranking and provenance."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats, Labels, checked_count
+from cellworth.data.blocks import Blocks, label_array
+from cellworth.data.tables import frame
+from cellworth.sampling.moments import (
+    SAMPLING_ALONE,
+    Moments,
+    OwnerSums,
+    Signs,
+    both_errors,
+    widening,
+    with_margins,
+)
+from cellworth.sampling.shrinkage import shrunk
+from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.provenance import Provenance, Scores
+from cellworth.valuation.storage import write_folder
+from cellworth.valuation.values import Lookup, ValueList, heading, paragraph, view
+
+Status = Literal["exact", "estimated", "interrupted"]
+_FROM_ROWS = "from the choice of validation rows"
+_COLUMNS_SHOWN = 20
+_LOWEST_SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """Some rows of a Valuation, with all columns.
+
+    Parameters
+    ----------
+    rows : slice
+        Which rows these are, by position.
+    values, sampling_se : arrays of shape (n_rows of the strip, n_columns)
+    validation_se : array of the same shape or None
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> [(strip.rows, strip.values.shape) for strip in valuation.strips(n_rows=3)]
+    [(slice(0, 3, None), (3, 2)), (slice(3, 4, None), (1, 2))]
+    """
+
+    rows: slice
+    values: Floats
+    sampling_se: Floats
+    validation_se: Floats | None
+
+    @property
+    def errors(self) -> Floats:
+        """Both kinds of errors together, as far as they are known."""
+        return both_errors(self.sampling_se, self.validation_se)
+
+
+@dataclass(frozen=True, eq=False)
+class Valuation:
+    """Values of all blocks, immutable; valuers make it, applications read it.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        What was valued.
+    moments : Moments of shape (n_rows + 1, n_columns + 1)
+        Blocks, with the sums of rows, of columns and of everything in the last column and row.
+    expected_total : float
+        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): what Shapley values must add up to. NaN where values
+        add up to nothing in particular.
+    empty : str
+        What coalitions without rows or columns are worth: "prior", "zero", "game" where the game
+        itself says so, or "none" where no row or column is ever absent.
+    status : {"exact", "estimated", "interrupted"}
+        Whether all coalitions were looked at, or tasks until the stopping rule was met, or fewer.
+    provenance : Provenance
+        What was asked, how it was answered, with which data and versions.
+    backend : str or None
+        Data-frame library that the table came in.
+    validation : array of shape (n_rows + 1, n_columns + 1) or None
+        Errors that come from the choice of validation rows, of blocks and of sums, where known.
+    shrink : bool
+        Whether values are drawn towards equal shares as far as noise may explain what the Moments
+        show.
+    unearned : float
+        h(N, 0) + h(0, M) - h(0, 0): the part of the whole table's score that no block earns,
+        because it is there without rows or without columns. NaN where it is not known.
+    owned : OwnerSums or None
+        What the cells of each owner are worth together, where ``fit`` was given owners.
+    scores : Scores or None
+        What the table was scored by and on how many rows, with plain accuracy or R squared to
+        compare; None where a game has no validation rows.
+    column_info : ColumnTable or None
+        What each raw column was taken for, where a table was valued.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> valuation.columns().highest(1)
+    rank  column   value  validation error
+       1      x0  0.3750            0.1172
+    >>> round(valuation.loc[1, "x0"], 3), valuation.loc[:, "x1"].round(3).tolist()
+    (0.135, [0.031, 0.031, 0.031, 0.031])
+    >>> print(f"{valuation.total:.3f} = {valuation.expected_total:.3f}, {valuation.status}")
+    0.500 = 0.500, exact
+    """
+
+    blocks: Blocks
+    moments: Moments
+    expected_total: float
+    empty: str
+    status: Status
+    provenance: Provenance
+    backend: str | None = None
+    validation: Floats | None = None
+    shrink: bool = False
+    unearned: float = math.nan
+    owned: OwnerSums | None = None
+    scores: Scores | None = None
+    column_info: ColumnTable | None = None
+
+    @cached_property
+    def values(self) -> Floats:
+        """Value of each block, shape (n_rows, n_columns); NaN where a block was not visited."""
+        return _frozen(self._values[:-1, :-1])
+
+    @cached_property
+    def sampling_se(self) -> Floats:
+        """Sampling error of each value; 0 for exact values, NaN where it is not known.
+
+        Errors from few sweeps or tasks are widened, so that 1.96 of them to either side make a
+        95 % interval.
+        """
+        return _frozen(self._errors[:-1, :-1])
+
+    @cached_property
+    def validation_se(self) -> Floats | None:
+        """Error of each value that comes from the choice of validation rows, None if not known.
+
+        Other rows to be judged on would have given other values: this is by how much, from how
+        values differ between the validation rows. It does not shrink with more tasks. Errors from
+        few validation rows are widened, so that 1.96 of them to either side make a 95 % interval.
+        """
+        return None if self.validation is None else _frozen(self.validation[:-1, :-1])
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many observations stand behind each value."""
+        return _frozen(self.moments.count[:-1, :-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of row players and of column players."""
+        return self.blocks.shape
+
+    @property
+    def row_labels(self) -> Labels:
+        """The user's row ids, or the names of row groups."""
+        return self.blocks.rows.labels
+
+    @property
+    def column_labels(self) -> Labels:
+        """The user's column names, or the names of column groups."""
+        return self.blocks.columns.labels
+
+    @property
+    def total(self) -> float:
+        """Sum of all values."""
+        return float(self._values[-1, -1])
+
+    @property
+    def total_error(self) -> float:
+        """Error of the total: of sampled coalitions and of the choice of validation rows together.
+
+        The latter is left out where it is not known; NaN where the former is not known.
+        """
+        judged = 0.0 if self.validation is None else float(self.validation[-1, -1])
+        return math.hypot(float(self._errors[-1, -1]), judged)
+
+    @property
+    def score(self) -> float:
+        """Score of the whole table: what all blocks should add up to, and the part unearned."""
+        return self.expected_total + self.unearned
+
+    @property
+    def largest_error(self) -> float:
+        """Largest of the standard errors that are known; NaN where none is."""
+        known = self.sampling_se[~np.isnan(self.sampling_se)]
+        return float(known.max()) if len(known) else math.nan
+
+    @property
+    def efficiency_residual(self) -> float:
+        """Total minus expected total; 0 up to rounding for Shapley rows and columns only.
+
+        NaN where no total is expected.
+        """
+        return self.total - self.expected_total
+
+    @property
+    def loc(self) -> Lookup:
+        """Values by label: ``valuation.loc["row 7", "age"]``; lists and ``:`` give arrays."""
+        return Lookup(self.blocks, self.values, by_label=True)
+
+    @property
+    def iloc(self) -> Lookup:
+        """Values by position: ``valuation.iloc[0, 2]``; anything that NumPy indexing takes."""
+        return Lookup(self.blocks, self.values, by_label=False)
+
+    def rows(self) -> ValueList:
+        """Value of each row: the sum of its blocks, with a standard error of its own."""
+        return self._list({"row": self.row_labels}, np.s_[:-1, -1])
+
+    def columns(self) -> ValueList:
+        """Value of each column: the sum of its blocks, with a standard error of its own."""
+        return self._list({"column": self.column_labels}, np.s_[-1, :-1])
+
+    def owners(self) -> ValueList:
+        """Value of each owner: the sum of its cells, with errors of its own.
+
+        Known where ``fit`` was given owners; :func:`cellworth.split_revenue` also serves
+        other valuations.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer, Owners
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+        >>> fitted = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners)
+        >>> fitted.valuation_.owners()
+        owner   value  validation error
+          ann  0.3750            0.1172
+          bob  0.1250            0.1172
+        """
+        if self.owned is None:
+            raise ValueError(
+                "this valuation has no owners; pass owners=Owners(X).assign(...) to the fit of a "
+                "valuer, or use split."
+            )
+        seen = self.owned.moments
+        exact = self.status == "exact"
+        return ValueList(
+            {"owner": label_array(self.owned.names, what="owner")},
+            seen.values,
+            np.zeros(seen.mean.shape) if exact else seen.sampling_se * widening(seen.count),
+            seen.count,
+            self.backend,
+            self.owned.validation,
+        )
+
+    def line(self, side: Literal["row", "column"], position: int) -> ValueList:
+        """Values of the blocks of one row, or of one column, by its position.
+
+        Examples
+        --------
+        >>> from cellworth.games import TableGame
+        >>> from cellworth import value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> value_game(game, (2, 2)).line("row", 0)
+        column   value
+             0   3.000
+             1  -1.000
+        """
+        key = np.s_[position, :] if side == "row" else np.s_[:, position]
+        judged = self.validation_se
+        return ValueList(
+            {"column": self.column_labels} if side == "row" else {"row": self.row_labels},
+            self.values[key],
+            self.sampling_se[key],
+            self.counts[key],
+            self.backend,
+            None if judged is None else judged[key],
+        )
+
+    def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
+        """Go through the values from top to bottom, some rows at a time."""
+        for start in range(0, self.shape[0], checked_count(n_rows, "n_rows")):
+            rows = slice(start, min(start + n_rows, self.shape[0]))
+            judged = self.validation_se
+            yield Strip(
+                rows,
+                self.values[rows],
+                self.sampling_se[rows],
+                None if judged is None else judged[rows],
+            )
+
+    @property
+    def lacks_validation_errors(self) -> bool:
+        """Whether validation errors are known of sums but not of blocks, as of tables in shards.
+
+        What is then told of single blocks, such as :meth:`signs`, has sampling errors alone in it.
+        """
+        return False
+
+    def signs(self) -> Signs:
+        """Count the blocks that are surely worth less than nothing, surely more, or neither.
+
+        A value is told from zero if its 95 % interval, of both kinds of errors as far as they are
+        known, leaves zero out. Validation errors are not known of blocks of a table in shards:
+        only sampling errors are in its signs.
+        """
+        counted = (Signs.of(strip.values, strip.errors) for strip in self.strips())
+        return reduce(Signs.with_others, counted)
+
+    def lowest(self, k: int = 10) -> ValueList:
+        """Return the k blocks of lowest value, lowest first.
+
+        Examples
+        --------
+        >>> from cellworth.games import TableGame
+        >>> from cellworth import value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> valuation = value_game(game, (2, 2))
+        >>> valuation.lowest(2)
+        rank  row  column   value
+           1    0       1  -1.000
+           2    1       0   1.000
+        """
+        return self._all_blocks().lowest(k)
+
+    def highest(self, k: int = 10) -> ValueList:
+        """Return the k blocks of highest value, highest first."""
+        return self._all_blocks().highest(k)
+
+    def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
+        """Return a data frame in the caller's library.
+
+        Parameters
+        ----------
+        wide : bool, default=False
+            False: one line per block with row, column, value, sampling_se, count and, where
+            known, validation_se. True: one line per row, with its values under the column
+            labels.
+        backend : {"pandas", "polars", "pyarrow"}, default=None
+            None means the library that X came in; for arrays the first that is installed.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+        >>> valuation.to_frame(wide=True, backend="pandas").round(3)
+           row     x0     x1
+        0    0  0.052  0.031
+        1    1  0.135  0.031
+        2    2  0.135  0.031
+        3    3  0.052  0.031
+        """
+        if not wide:
+            return self._all_blocks().to_frame(backend)
+        names = [str(label) for label in self.column_labels.tolist()]
+        row = "row"
+        while row in names:
+            row += "_id"
+        columns = {row: self.row_labels.tolist()}
+        columns |= {name: self.values[:, j].tolist() for j, name in enumerate(names)}
+        return frame(columns, backend or self.backend)
+
+    def to_xarray(self) -> Any:
+        """Return an xarray.Dataset with dimensions ``row`` and ``column``."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("to_xarray needs xarray; pip install xarray.") from error
+        dimensions = ("row", "column")
+        figures = {
+            "value": self.values,
+            "sampling_se": self.sampling_se,
+            "count": self.counts,
+        }
+        if self.validation_se is not None:
+            figures["validation_se"] = self.validation_se
+        return xarray.Dataset(
+            {name: (dimensions, figure) for name, figure in figures.items()},
+            coords={"row": self.row_labels, "column": self.column_labels},
+            attrs={"total": self.total, "empty": self.empty, "status": self.status},
+        )
+
+    def merge(self, other: Valuation) -> Valuation:
+        """Join two independent estimates of the same values into a better one.
+
+        Both must answer the same question (data, model, semivalues), with different seeds.
+
+        Examples
+        --------
+        >>> from cellworth.runtime import MaxTasks
+        >>> from cellworth.games import TableGame
+        >>> from cellworth import value_game
+        >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+        >>> one, other = (
+        ...     value_game(game, (3, 3), stop=MaxTasks(100), random_state=seed) for seed in (0, 1)
+        ... )
+        >>> both = one.merge(other)
+        >>> both.provenance.sessions
+        (Session(seed=0, tasks=100), Session(seed=1, tasks=100))
+        >>> bool(both.sampling_se.max() < one.sampling_se.max())
+        True
+        """
+        check_mergeable(self, other)
+        return self._merged(other, self.moments.merge(other.moments))
+
+    def _merged(self, other: Valuation, moments: Moments) -> Self:
+        status: Status = (
+            "interrupted" if "interrupted" in (self.status, other.status) else "estimated"
+        )
+        return replace(
+            self,
+            moments=moments,
+            provenance=self.provenance.merge(other.provenance),
+            status=status,
+            validation=_merged_validation(self, other),
+            # What short runs show is drawn to equal shares; means of two such sums are not theirs.
+            owned=None if self.shrink else _merged_owners(self.owned, other.owned),
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write Parquet files and a manifest.json; a result that stands there is replaced.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from cellworth import KNNValuer, load
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+        >>> folder = Path(tempfile.mkdtemp()) / "values"
+        >>> valuation.save(folder)
+        >>> bool((load(folder).values == valuation.values).all())
+        True
+        """
+        write_folder(folder, self._plain(), self.blocks, self.moments, self.validation)
+
+    def _plain(self) -> dict[str, Any]:
+        """What a manifest says besides the figures."""
+        return {
+            "shape": list(self.shape),
+            "status": self.status,
+            "empty": self.empty,
+            # JSON knows no NaN.
+            "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
+            "unearned": None if math.isnan(self.unearned) else self.unearned,
+            "owned": None if self.owned is None else self.owned.to_plain(),
+            "scores": None if self.scores is None else self.scores.to_plain(),
+            "column_info": None if self.column_info is None else self.column_info.to_plain(),
+            "backend": self.backend,
+            "shrink": self.shrink,
+            "provenance": self.provenance.to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        """Return a summary for the terminal."""
+        return "\n".join(_summary(self))
+
+    def _repr_html_(self) -> str:
+        """Return a summary for notebooks: plain HTML without script."""
+        return view(*_view(self))
+
+    @cached_property
+    def _values(self) -> Floats:
+        if self.shrink:
+            return self._shrunk[0]
+        # A sum whose blocks no single task saw together is the sum of their values; its error
+        # cannot be told, because blocks are correlated.
+        values = self.moments.values
+        sums = with_margins(values[:-1, :-1])
+        return np.where(self.moments.count > 0, values, sums)
+
+    @cached_property
+    def _shrunk(self) -> tuple[Floats, Floats]:
+        return shrunk(self.moments, self.expected_total)
+
+    @cached_property
+    def _errors(self) -> Floats:
+        if self.status == "exact":
+            return np.zeros(self.moments.mean.shape)
+        if self.shrink:
+            return self._shrunk[1]
+        # Some ways to estimate are so skewed that the spread of a short run lies.
+        enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
+        errors = self.moments.sampling_se * widening(self.moments.count)
+        return np.where(enough, errors, np.nan)
+
+    def _told_errors(self) -> str:
+        """How large both kinds of errors are, in words."""
+        found = "up to " + format(self.largest_error, ".2g")
+        if self.status == "exact":
+            found = "none"
+        elif math.isnan(self.largest_error):
+            found = "not known"
+        judged = self._told_validation()
+        return f"{found} from sampling" + (f"; {judged}" if judged else "")
+
+    def _told_validation(self) -> str | None:
+        """How large validation errors are, in words; None where no rows judge."""
+        if self.validation_se is None:
+            return None if self.scores is None else f"not known {_FROM_ROWS}"
+        known = self.validation_se[~np.isnan(self.validation_se)]
+        return f"up to {known.max(initial=0.0):.2g} {_FROM_ROWS}"
+
+    def _noise_and_signal(self) -> tuple[float, float]:
+        """Sums of squared errors and of squared values, of what is known."""
+        # A sum of nothing is no reason to ask for more.
+        # Of all blocks together, noise is well known, however few observations each has.
+        errors = self.sampling_se / widening(self.counts)
+        noise, signal = (np.nansum(a**2) for a in (errors, self.values))
+        return float(noise), float(signal)
+
+    def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
+        moments = self.moments
+        return ValueList(
+            labels,
+            self._values[part].ravel(),
+            self._errors[part].ravel(),
+            moments.count[part].ravel(),
+            self.backend,
+            None if self.validation is None else self.validation[part].ravel(),
+        )
+
+    def _all_blocks(self) -> ValueList:
+        n_rows, n_columns = self.shape
+        labels = {
+            "row": np.repeat(self.row_labels, n_columns),
+            "column": np.tile(self.column_labels, n_rows),
+        }
+        return self._list(labels, np.s_[:-1, :-1])
+
+
+def check_mergeable(one: Valuation, other: Valuation) -> None:
+    """Refuse, with a sentence, what is no second estimate of the same values."""
+    if not isinstance(other, Valuation):
+        raise TypeError(f"merge takes a Valuation, not {type(other).__name__}.")
+    if type(one) is not type(other):
+        raise ValueError(
+            "one of the valuations lies in shards and the other one is held as a whole; merge like "
+            "with like."
+        )
+    if "exact" in (one.status, other.status):
+        raise ValueError("exact values cannot be improved by merging; keep the exact ones.")
+    if one.blocks != other.blocks:
+        raise ValueError("the two valuations have different rows or columns; merge like with like.")
+    questions = one.provenance.question, other.provenance.question
+    different = sorted(
+        name for name in set().union(*questions) if questions[0].get(name) != questions[1].get(name)
+    )
+    if different:
+        raise ValueError(
+            f"the two valuations answer different questions (they differ in "
+            f"{', '.join(different)}); merge like with like."
+        )
+    _check_methods(one.provenance.method, other.provenance.method)
+    totals = one.expected_total, other.expected_total
+    neither = all(map(math.isnan, totals))
+    if not neither and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
+        raise ValueError(
+            f"the two valuations should add up to {one.expected_total:.6g} and "
+            f"{other.expected_total:.6g}: they answer different questions, or one was stopped "
+            "before it had seen all validation rows; merge like with like."
+        )
+    seeds = [{session.seed for session in v.provenance.sessions} for v in (one, other)]
+    if shared := seeds[0] & seeds[1]:
+        raise ValueError(
+            f"both valuations used seed {min(map(str, shared))} and so share their tasks; "
+            "run one of them with another random_state."
+        )
+
+
+def _check_methods(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    if one["name"] != other["name"]:
+        raise ValueError(
+            f"the two valuations were estimated in different ways ({one['name']} and "
+            f"{other['name']}), whose counts do not compare; merge like with like."
+        )
+    if not one.get("merges", True):
+        raise ValueError(
+            f"estimates by {one['name']} cannot be averaged; run one with a larger budget and a "
+            "cache, which pays only for what is new."
+        )
+
+
+def read_plain(
+    manifest: Mapping[str, Any], shape: tuple[int, int], folder: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """What a manifest says besides the figures, by the names of a Valuation's fields."""
+    try:
+        if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
+            raise ValueError("shape or status do not fit the tables")
+        owned, scores = manifest["owned"], manifest["scores"]
+        columns = manifest["column_info"]
+        return {
+            "expected_total": _read_total(manifest["expected_total"]),
+            "empty": str(manifest["empty"]),
+            "status": manifest["status"],
+            "provenance": Provenance.from_dict(manifest["provenance"]),
+            "backend": manifest["backend"],
+            "shrink": bool(manifest["shrink"]),
+            "unearned": _read_total(manifest["unearned"]),
+            "owned": None if owned is None else OwnerSums.from_plain(owned),
+            "scores": None if scores is None else Scores.from_plain(scores),
+            "column_info": None if columns is None else ColumnTable.from_plain(columns),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the manifest of {folder} is incomplete or was changed ({error}); "
+            "restore it from a copy."
+        ) from error
+
+
+def _read_total(total: float | None) -> float:
+    return math.nan if total is None else float(total)
+
+
+def _merged_validation(one: Valuation, other: Valuation) -> Floats | None:
+    """Both tell the same error; take the mean of the variances, by how much stands behind each."""
+    if one.validation is None or other.validation is None:
+        return None
+    counts = one.moments.count.max(), other.moments.count.max()
+    squares = counts[0] * one.validation**2 + counts[1] * other.validation**2
+    merged: Floats = np.sqrt(squares / sum(counts))
+    return merged
+
+
+def _merged_owners(one: OwnerSums | None, other: OwnerSums | None) -> OwnerSums | None:
+    if one is None or other is None or one.keys != other.keys:
+        return None
+    return one.merge(other)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    copy = array.copy()
+    copy.setflags(write=False)
+    return copy
+
+
+def _summary(valuation: Valuation) -> Iterator[str]:
+    n_rows, n_columns = valuation.shape
+    yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
+    lines = {**_told_scores(valuation), "total": _told_total(valuation)}
+    lines |= {"errors": valuation._told_errors()}
+    for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
+        for entry in listing:
+            lines[name] = f"{entry['value']:.4g} ({entry['row']}, {entry['column']})"
+    if valuation.column_info is not None:
+        lines["columns"] = valuation.column_info.summary
+    lines |= {"method": valuation.provenance.method["name"], "utilities": _told_looks(valuation)}
+    yield from (f"  {name:<10}  {told}" for name, told in lines.items())
+    messages = valuation.provenance.tally.messages
+    yield from (f"  failure     {message}" for message in messages)
+
+
+def _told_scores(valuation: Valuation) -> dict[str, str]:
+    """What the table was scored by, how well it did, and what to compare that with."""
+    scores = valuation.scores
+    if scores is None or math.isnan(valuation.score):
+        return {} if valuation.empty == "none" else {"empty": valuation.empty}
+    empty = "" if valuation.empty == "none" else f" (empty={valuation.empty!r})"
+    told = {
+        "task": f"{scores.task}, {scores.judged_on}",
+        "score": f"{named_score(valuation)}; baseline {valuation.unearned:.4g}{empty}",
+    }
+    return told if scores.beside is None else told | dict([scores.beside])
+
+
+def named_score(valuation: Valuation) -> str:
+    """Score of the whole table, with its name and of which model."""
+    return f"{valuation.score:.4g} {name_of_score(valuation)}".strip()
+
+
+def name_of_score(valuation: Valuation) -> str:
+    """Name of the score, and of which model; empty where no validation rows judge."""
+    scores, question = valuation.scores, valuation.provenance.question
+    if scores is None:
+        return ""
+    of_model = f" of {question['model'].rpartition('.')[2]}" if "model" in question else ""
+    neighbors = f" (K = {question['n_neighbors']})" if "n_neighbors" in question else ""
+    return f"{scores.name}{of_model}{neighbors}"
+
+
+def _told_total(valuation: Valuation) -> str:
+    has_score = valuation.scores is not None and not math.isnan(valuation.score)
+    if not valuation.provenance.adds_up:
+        target = f" (score minus baseline is {valuation.expected_total:.6g}; only Shapley values "
+        return f"{valuation.total:.6g}" + (f"{target}add up to it)" if has_score else "")
+    told = "score minus baseline" if has_score else f"expected {valuation.expected_total:.6g}"
+    return f"{valuation.total:.6g} ({told}, residual {valuation.efficiency_residual:.2g})"
+
+
+def _told_looks(valuation: Valuation) -> str:
+    tally = valuation.provenance.tally
+    failed = f"{tally.failed:,} failed" if tally.failed else "none failed"
+    looks = f"{tally.utilities:,}"
+    if tally.reused:
+        computed = tally.utilities - tally.reused
+        met = f"{tally.new:,} met in {tally.utilities:,} looks"
+        looks = f"{met} ({computed:,} computed, empty sides included)"
+    return f"{looks}, {failed}, {valuation.provenance.seconds:.1f} s"
+
+
+def _view(valuation: Valuation) -> Iterator[str]:
+    n_rows, n_columns = valuation.shape
+    yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
+    yield paragraph(_told_score(valuation))
+    lacking = f", {SAMPLING_ALONE}" if valuation.lacks_validation_errors else ""
+    yield paragraph(f"{valuation.signs()}{lacking}.")
+    columns = valuation.columns()
+    yield paragraph(_title("Columns", min(n_columns, _COLUMNS_SHOWN), n_columns, "highest first"))
+    yield columns.highest(_COLUMNS_SHOWN).to_html(bars=True)
+    lowest = valuation.lowest(_LOWEST_SHOWN)
+    yield paragraph(_title("Blocks", len(lowest), n_rows * n_columns, "lowest first"))
+    yield lowest.to_html()
+    yield paragraph(f"Next: {_next_step(valuation)}")
+
+
+def _title(what: str, shown: int, total: int, order: str) -> str:
+    left_out = f"; {shown:,} of {total:,} are shown" if shown < total else ""
+    return f"{what}, {order}{left_out}."
+
+
+def _told_score(valuation: Valuation) -> str:
+    """What the table was scored by and how well it did, in sentences."""
+    total, scores = f"{valuation.total:.4g}", valuation.scores
+    if math.isnan(valuation.score):
+        return f"All blocks together are worth {total}."
+    judged = "" if scores is None else f"{scores.task.capitalize()}, {scores.judged_on}. "
+    beside = "" if scores is None else scores.sentence
+    return (
+        f"{judged}The whole table scores {named_score(valuation)}. The baseline, which is there "
+        f"without any column, is {valuation.unearned:.4g}; all blocks together are worth {total}. "
+        f"{beside}"
+    ).strip()
+
+
+def _next_step(valuation: Valuation) -> str:
+    if valuation.status == "interrupted":
+        return "fit again with the same checkpoint, which goes on where this run was interrupted."
+    noise, signal = valuation._noise_and_signal()
+    if noise > signal / 4:
+        return "sampling errors are large beside the values; fit with a larger budget."
+    return (
+        "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, "
+        "explain_row(valuation, row) "
+        "says why a row is worth what it is, report.save(path, valuation, X, y) shows everything."
+    )

@@ -1,0 +1,383 @@
+"""Lists of values: selection by label, and tables for terminals and notebooks."""
+
+from __future__ import annotations
+
+import html
+import math
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats, Labels, is_whole
+from cellworth.data.blocks import Axis, Blocks
+from cellworth.data.tables import frame
+
+_ROWS_PRINTED = 20
+_DIGITS_PRINTED = 4
+# Blue and orange as in plots, in shades that can be read on white and on black.
+_COLOURS = {"█": "#3d8fc9", "░": "#e07b39"}
+_LONGEST_BAR = 24
+_LONGEST_TEXT = 40
+# Controls, marks of direction, halves of characters.
+_HIDDEN = {"Cc", "Cf", "Cs"}
+_CONTROL_PICTURES = 0x2400
+
+
+@dataclass(frozen=True, eq=False)
+class ValueList:
+    """Values with their labels and standard errors, one entry per block, row or column.
+
+    Parameters
+    ----------
+    labels : mapping of str to array
+        What each entry is called: ``row``, ``column`` or both; ``rank`` in a ranking.
+    values, sampling_se : arrays of shape (n,)
+    counts : array of shape (n,)
+        How many observations stand behind each value.
+    backend : str or None
+        Data-frame library for :meth:`to_frame`.
+    validation_se : array of shape (n,) or None
+        Errors that come from the choice of validation rows, where known.
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    >>> columns = valuation.columns()
+    >>> columns
+    column   value  validation error
+        x0  0.3750            0.1172
+        x1  0.1250            0.1172
+    >>> columns.lowest(1)
+    rank  column   value  validation error
+       1      x1  0.1250            0.1172
+    >>> columns.to_frame("pyarrow").column_names
+    ['column', 'value', 'sampling_se', 'count', 'validation_se']
+    """
+
+    labels: Mapping[str, Labels]
+    values: Floats
+    sampling_se: Floats
+    counts: NDArray[np.int64]
+    backend: str | None = None
+    validation_se: Floats | None = None
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """One dictionary per entry."""
+        columns = self._columns()
+        for entry in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, entry, strict=True))
+
+    def lowest(self, k: int = 10) -> ValueList:
+        """Return the k lowest values, lowest first; ties in the data's order, no unvisited ones."""
+        return self._best(self.lowest_places(k))
+
+    def highest(self, k: int = 10) -> ValueList:
+        """Return the k highest values, highest first; ties in the data's order, no unvisited."""
+        return self._best(self.highest_places(k))
+
+    def lowest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k lowest values, in the order of :meth:`lowest`."""
+        return self._places(np.argsort(self.values, kind="stable"), k)
+
+    def highest_places(self, k: int) -> NDArray[np.intp]:
+        """Positions of the k highest values, in the order of :meth:`highest`."""
+        return self._places(np.argsort(-self.values, kind="stable"), k)
+
+    def part(self, positions: NDArray[np.intp]) -> ValueList:
+        """Return the entries at these positions, in this order."""
+        return ValueList(
+            {name: array[positions] for name, array in self.labels.items()},
+            self.values[positions],
+            self.sampling_se[positions],
+            self.counts[positions],
+            self.backend,
+            None if self.validation_se is None else self.validation_se[positions],
+        )
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame in the caller's library: ``"pandas"``, ``"polars"`` or ``"pyarrow"``.
+
+        Parameters
+        ----------
+        backend : str, default=None
+            None means the library that X came in; for arrays the first that is installed.
+
+        Examples
+        --------
+        >>> from cellworth.games import TableGame
+        >>> from cellworth import value_game
+        >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+        >>> valuation = value_game(game, (2, 2))
+        >>> valuation.rows().to_frame("pandas")[["row", "value"]]
+           row  value
+        0    0    2.0
+        1    1    3.0
+        """
+        return frame(self._columns(), backend or self.backend)
+
+    def __repr__(self) -> str:
+        """A table for the terminal."""
+        shown = self._shown()
+        return "\n".join([*table_lines(shown), *self._left_out()])
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        return view(self.to_html(bars=True), *map(paragraph, self._left_out()))
+
+    def to_html(self, *, bars: bool = False) -> str:
+        """Return the first entries as an HTML table without script or style of its own.
+
+        Parameters
+        ----------
+        bars : bool, default=False
+            Whether values are drawn as well, as bars of block characters.
+        """
+        shown: dict[str, list[Any]] = self._shown()
+        if not bars:
+            return table(shown)
+        drawn = draw_bars(self._first().values.tolist())
+        return table(shown | {"": drawn}, bars="")
+
+    def _shown(self) -> dict[str, list[Any]]:
+        """Columns that are printed, of the first entries, with numbers rounded alike."""
+        columns = self._first()._columns()
+        del columns["count"]
+        if not self._has_errors():
+            del columns["sampling_se"]
+        decimals = self._decimals()
+        for name in {"value", "sampling_se", "validation_se"} & set(columns):
+            columns[name] = [_rounded(number, decimals) for number in columns[name]]
+        return columns
+
+    def _left_out(self) -> list[str]:
+        left = len(self) - _ROWS_PRINTED
+        return [f"... and {left:,} more"] if left > 0 else []
+
+    def _decimals(self) -> int:
+        """Decimals that show four digits of the largest value."""
+        largest = self._largest()
+        digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
+        return max(digits, 0)
+
+    def _first(self) -> ValueList:
+        """Entries that are printed."""
+        return self.part(np.arange(min(len(self), _ROWS_PRINTED)))
+
+    def _largest(self) -> float:
+        """Size of the largest value that is known."""
+        sizes = np.abs(self.values[np.isfinite(self.values)])
+        return float(sizes.max()) if len(sizes) else 0.0
+
+    def _has_errors(self) -> bool:
+        """Whether any standard error is not 0."""
+        return bool(np.any(self.sampling_se))
+
+    def _columns(self) -> dict[str, list[Any]]:
+        numbers = {
+            "value": self.values,
+            "sampling_se": self.sampling_se,
+            "count": self.counts,
+        }
+        if self.validation_se is not None:
+            numbers["validation_se"] = self.validation_se
+        return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
+
+    def _places(self, order: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+        check_number(k)
+        return order[~np.isnan(self.values[order])][:k]
+
+    def _best(self, positions: NDArray[np.intp]) -> ValueList:
+        """Entries at these positions, with their ranks."""
+        best = self.part(positions)
+        ranks = {"rank": np.arange(1, len(best) + 1)}
+        # In front, and in place of the ranks of the list that this one was taken from.
+        return replace(best, labels=ranks | dict(best.labels) | ranks)
+
+
+def check_number(k: Any) -> None:
+    """Refuse what does not say how many values to list."""
+    if not is_whole(k) or k < 1:
+        raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
+
+
+def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:
+    """Lines of a table for the terminal: names above, columns to the right but for some."""
+    texts = {name: [name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()}
+    aligned = [
+        [(str.ljust if name in left else str.rjust)(cell, max(map(len, cells))) for cell in cells]
+        for name, cells in texts.items()
+    ]
+    return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
+
+
+def _rounded(number: float, decimals: int) -> str:
+    # Adding 0.0 keeps rounded-off values from reading -0.0000.
+    return f"{round(number, decimals) + 0.0:.{decimals}f}"
+
+
+class Cut(Protocol):
+    """An array of values, or what can be cut as one."""
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """Cut as NumPy does."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Square brackets that take a row and a column."""
+
+    blocks: Blocks
+    values: Cut
+    by_label: bool
+
+    def __getitem__(self, key: Any) -> Any:
+        """One value, or an array where a list or ``:`` is asked for."""
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise KeyError(f"{key!r} is not a pair; give a row and a column, ':' for all of them.")
+        if not self.by_label:
+            return self.values[key]
+        rows = _places(self.blocks.rows, key[0], "row")
+        columns = _places(self.blocks.columns, key[1], "column")
+        if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
+            # Each of these rows with each of these columns, not pairs of them.
+            rows = rows[:, np.newaxis]
+        found = self.values[rows, columns]
+        return found if found.ndim else float(found)
+
+
+def _places(axis: Axis, key: Any, what: str) -> Any:
+    if isinstance(key, slice):
+        if key != slice(None):
+            raise KeyError(f"loc takes a {what} label, a list of them or ':'; slices go to iloc.")
+        return key
+    if isinstance(key, list | range) or (hasattr(key, "__array__") and np.ndim(key) == 1):
+        return np.array([axis.position(label, what=what) for label in key], dtype=np.intp)
+    return axis.position(key, what=what)
+
+
+def narrowed(key: Any, length: int) -> tuple[NDArray[np.intp], Any]:
+    """Positions along one side that a key asks for, and the key to use on these alone.
+
+    Positions are sorted and differ; cut to them, an array answers the new key as the whole one
+    would have answered the old.
+    """
+    if key is Ellipsis:
+        key = slice(None)
+    if isinstance(key, slice):
+        positions = np.arange(*key.indices(length))
+        return (
+            (positions, slice(None))
+            if len(positions) < 2 or positions[0] < positions[1]
+            else (positions[::-1], slice(None, None, -1))
+        )
+    array = np.asarray(key)
+    if array.dtype.kind == "b":
+        if array.shape != (length,):
+            raise IndexError(f"the mask has shape {array.shape}; give one of length {length}.")
+        array = np.flatnonzero(array)
+    elif array.size == 0:
+        array = array.astype(np.intp)
+    if array.dtype.kind not in "iu":
+        raise IndexError(f"{key!r} is no position; give whole numbers, a mask or a slice.")
+    outside = array[(array < -length) | (array >= length)]
+    if outside.size:
+        raise IndexError(f"position {outside.flat[0]} is outside of 0 to {length - 1}.")
+    array = np.where(array < 0, array + length, array).astype(np.intp)
+    positions, back = np.unique(array, return_inverse=True)
+    return positions, int(back.item()) if array.ndim == 0 else back.reshape(array.shape)
+
+
+def view(*parts: str) -> str:
+    """One element that holds all parts."""
+    return f"<div>{''.join(parts)}</div>"
+
+
+def heading(text: str) -> str:
+    """A line in bold."""
+    return f"<p><strong>{_escape(text)}</strong></p>"
+
+
+def paragraph(text: str) -> str:
+    """A line of text."""
+    return f"<p>{_escape(text)}</p>"
+
+
+def table(columns: Mapping[str, Sequence[object]], *, bars: str | None = None) -> str:
+    """A table with names above; ``bars`` names a column that holds what :func:`bars` made."""
+    sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
+    names = [name.replace("_", " ") for name in columns]
+    head = _line("th", [_escape(name) for name in names], sides)
+    entries = [map(_bar if key == bars else _short, column) for key, column in columns.items()]
+    body = "".join(_line("td", line, sides) for line in zip(*entries, strict=True))
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def draw_bars(numbers: Sequence[float]) -> list[str]:
+    """Bars of block characters, full ones for positive and pale ones for negative numbers."""
+    sizes = np.nan_to_num(np.abs(np.asarray(numbers, dtype=np.float64)))
+    largest = float(sizes.max(initial=0.0)) or 1.0
+    lengths = np.ceil(sizes / largest * _LONGEST_BAR).astype(int)
+    return [("░" if number < 0 else "█") * n for number, n in zip(numbers, lengths, strict=True)]
+
+
+def _are_numbers(entries: Sequence[object]) -> bool:
+    try:
+        return all(isinstance(float(str(entry)), float) for entry in entries)
+    except ValueError:
+        return False
+
+
+def _line(element: str, entries: Sequence[str], sides: Sequence[str]) -> str:
+    # Jupyter's own style outweighs the attribute, and GitHub drops styles: say it twice.
+    cells = (
+        f'<{element} align="{side}" style="text-align: {side}">{entry}</{element}>'
+        for entry, side in zip(entries, sides, strict=True)
+    )
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _bar(entry: object) -> str:
+    colour = _COLOURS.get(str(entry)[:1], "inherit")
+    # Read out, a bar is noise: its number stands beside it.
+    return f'<span aria-hidden="true" style="color: {colour}">{entry}</span>'
+
+
+def _short(entry: object) -> str:
+    text = " ".join(str(entry).split())
+    return _escape(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…")
+
+
+def _escape(text: str) -> str:
+    return html.escape(visible_text(text))
+
+
+def visible_text(text: str, keep: str = "") -> str:
+    """Replace characters that a terminal obeys or a reader cannot see by pictures of them.
+
+    Parameters
+    ----------
+    text : str
+    keep : str
+        Control characters that stay, such as line ends.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one in keep else _picture(one) for one in text)
+
+
+def _picture(character: str) -> str:
+    if ord(character) < 0x20:
+        return chr(_CONTROL_PICTURES + ord(character))
+    # Surrogates cannot be encoded; direction marks would reorder the text around them.
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character

@@ -1,0 +1,540 @@
+"""MonteCarloValuer and ExactValuer: values for any model; value_game for any game."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any, cast
+
+import numpy as np
+
+from cellworth.data.arguments import Floats, Mask, is_whole
+from cellworth.data.blocks import Blocks
+from cellworth.data.holdings import Holdings
+from cellworth.games.game import EmptyPolicy, Game
+from cellworth.games.model import ErrorPolicy
+from cellworth.runtime.checkpoint import AnotherRunError
+from cellworth.runtime.executors import Runtime
+from cellworth.runtime.stopping import MaxTasks, MaxUtilities, Progress, StoppingRule
+from cellworth.sampling.estimators import Estimator, checked_estimator
+from cellworth.sampling.moments import Estimate, Moments, Sums, with_margins
+from cellworth.sampling.samplers import (
+    AllCoalitions,
+    CoalitionPairs,
+    ThenAll,
+    generator,
+    n_utilities,
+)
+from cellworth.sampling.semivalues import LeaveOneOut, Semivalue, membership_weights
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.plan import Plan, seconds_per_utility
+from cellworth.valuers.run import Corners, Method, corners, value_blocks
+from cellworth.valuers.settings import Settings, checked_seed, checked_stop
+from cellworth.valuers.valuer import ModelValuer
+
+_TASKS_PER_ROUND = 16
+_UTILITIES_PER_BLOCK = 50
+MOST_UTILITIES = 2**20
+_MOST_PLAYERS_OF_ALL = MOST_UTILITIES.bit_length() - 1
+# A budget of utilities ends after ten looks at each; these and all pairs stay well below.
+_LOOKS_BEFORE_ALL = 3
+_NAME = "exact values"
+
+
+class MonteCarloValuer(ModelValuer):
+    """Estimated two-dimensional values, with standard errors, for any number of blocks.
+
+    The ``estimator`` says which coalitions are evaluated and how values are read from them.
+    Without one, :class:`AntitheticPermutations` estimates Shapley values; :class:`GaussianProcess`
+    needs several times fewer fits where a few thousand suffice. Banzhaf values on both sides are
+    read from uniformly random coalitions, so that every fit serves every block. For other
+    semivalues a task draws a coalition of rows and one of columns at a size that the
+    semivalues ask for, and everyone outside joins in turn; sums of rows and
+    columns then come without standard errors.
+
+    Ctrl-C ends a run early: the finished tasks are kept, with a warning.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        Trained on every coalition; see :class:`ModelGame`.
+    scoring : str or callable, default=None
+        How it is judged; None means accuracy or R squared.
+    empty : {"prior", "zero"}, default="prior"
+        What no rows or no columns are worth; see :class:`ModelGame`.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    estimator : AntitheticPermutations, PlainPermutations or GaussianProcess, default=None
+        Which coalitions to look at; None means what suits the semivalues.
+    stop : StoppingRule, default=None
+        When the run is long enough; None means ``MaxUtilities`` of 50 for each block. Join rules
+        with ``|``, ``&``. A budget of utilities that covers all coalitions gives exact values.
+    random_state : int or None, default=None
+        Seed of the coalitions; None draws one, which the provenance records.
+    cv : int or splitter, default=5
+        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
+        the remaining rows.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What a failing fit does: count as a constant predictor, or end the run.
+    n_repeats : int, default=1
+        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        One-dimensional values: sums of the blocks.
+
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Castro, Gómez and Tejada (2009), Polynomial calculation of the Shapley value based on sampling,
+    Computers & Operations Research.
+
+    Notes
+    -----
+    ``valuation_`` also has validation errors, of all sums too: how far other validation rows would
+    have moved the values. For them, every utility keeps up to 256 numbers, at most 256 MB in all.
+    A scorer without a closed form is asked 32 more times for each utility, without new predictions;
+    see ``docs/explanation/models.md``.
+
+    Examples
+    --------
+    >>> from cellworth.runtime import MaxUtilities
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> valuer = MonteCarloValuer(DecisionTreeClassifier(), stop=MaxUtilities(40), random_state=0)
+    >>> valuer.fit(X, y, X_val=X, y_val=y).valuation_.shape
+    (4, 2)
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        scoring: Any = None,
+        empty: EmptyPolicy = "prior",
+        row_semivalue: Semivalue | None = None,
+        column_semivalue: Semivalue | None = None,
+        estimator: Estimator | None = None,
+        stop: StoppingRule | None = None,
+        random_state: Any = None,
+        cv: Any = 5,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.model = model
+        self.scoring = scoring
+        self.empty = empty
+        self.row_semivalue = row_semivalue
+        self.column_semivalue = column_semivalue
+        self.estimator = estimator
+        self.stop = stop
+        self.random_state = random_state
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.error = error
+        self.n_repeats = n_repeats
+
+    def _plan(self, game: Any) -> Plan:
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        estimator = checked_estimator(self.estimator, settings.semivalues)
+        tasks = estimator.design(game.shape, settings.semivalues, seed=0)
+        rule = _rule(self.stop, game.shape)
+        plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
+        if not _covers_all(rule, game.shape, settings):
+            return plan
+        return replace(plan, design=f"{plan.design}, then all", utilities=n_utilities(game.shape))
+
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        seed = checked_seed(self.random_state, self.runtime)
+        return monte_carlo_valuation(
+            game, blocks, settings, estimator=self.estimator, stop=self.stop, seed=seed,
+            holdings=holdings,
+        )  # fmt: skip
+
+
+def monte_carlo_valuation(
+    game: Game,
+    blocks: Blocks,
+    settings: Settings,
+    *,
+    estimator: Estimator | None,
+    stop: StoppingRule | None,
+    seed: int,
+    holdings: Holdings | None = None,
+) -> Valuation | None:
+    """Estimate the values of a game from some of its coalitions, or from all within the budget."""
+    estimator = checked_estimator(estimator, settings.semivalues)
+    rule = _rule(stop, blocks.shape)
+    tasks = estimator.design(blocks.shape, settings.semivalues, seed)
+    ends = corners(game, blocks.shape)
+    method = Method(
+        name=estimator.name,
+        design=tasks,
+        estimate=estimator.estimate(settings.semivalues, ends.totals),
+        stop=_within(estimator, rule),
+        seed=seed,
+        tasks_per_round=_TASKS_PER_ROUND,
+        describe=_describe,
+        shrink=estimator.shrink,
+        merges=estimator.merges,
+        errors_from=estimator.errors_from,
+        observes_sums=estimator.observes_sums,
+    )
+    run = partial(value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings)
+    if not _covers_all(rule, blocks.shape, settings):
+        return run(method)
+    try:
+        return run(_until_all(method, estimator, rule, settings, ends))
+    except AnotherRunError:
+        # The checkpoint was begun with a smaller budget, or with another rule.
+        return run(method)
+
+
+def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) -> bool:
+    """Whether a budget suffices for all coalitions."""
+    # Who counts tasks means those of the design.
+    if math.isfinite(rule.most_tasks) or sum(shape) > _MOST_PLAYERS_OF_ALL:
+        return False
+    # Leaving one out needs far fewer than all.
+    if LeaveOneOut() in settings.semivalues:
+        return False
+    return n_utilities(shape) <= rule.most_utilities < math.inf
+
+
+def _until_all(
+    method: Method, estimator: Estimator, rule: StoppingRule, settings: Settings, ends: Corners
+) -> Method:
+    """Go on to all coalitions after the first tasks of a method, which serve a run cut short."""
+    first = method.design
+    looks = min(_LOOKS_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
+    looks_per_task = max(first.utilities_per_task, len(list(first(0))))
+    design = ThenAll(first, int(looks / looks_per_task), ends.shape)
+    weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.whole)
+    assert method.estimate is not None  # noqa: S101 (every estimator has one)
+    return replace(
+        method,
+        design=design,
+        estimate=_UntilAll(design, method.estimate, weighted),
+        stop=rule | MaxTasks(design.n_tasks),
+        exact_after=design.n_tasks,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedUtilities:
+    """What all pairs of coalitions tell: their utilities, weighed for every block.
+
+    All tasks together give psi = W_n' H W_m. Each part is multiplied by the number of tasks, so
+    that the mean over all tasks, which is what Moments hold, is that sum. All weights of a block
+    add up to 0: taking the same ``level`` off every utility changes nothing but the rounding.
+    """
+
+    row_semivalue: Semivalue
+    column_semivalue: Semivalue
+    n_tasks: int
+    level: float
+
+    def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
+        """Weigh the utilities of all tasks, one after the other."""
+        return reduce(Moments.merge, map(self._weighed, tasks, utilities))
+
+    def _weighed(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
+        row_weights = membership_weights(self.row_semivalue, pairs.rows)
+        column_weights = membership_weights(self.column_semivalue, pairs.columns)
+        weights = row_weights[:, :, None] * column_weights[:, None, :]
+        part = np.tensordot(weights, utilities - self.level, axes=(0, 0))
+        return Moments.of(with_margins(part * self.n_tasks))
+
+
+@dataclass(frozen=True, eq=False)
+class _UntilAll:
+    """What the first tasks tell, and once every pair has been looked at, the exact values."""
+
+    design: ThenAll
+    first: Estimate
+    weighted: WeightedUtilities
+
+    def __call__(self, tasks: Sequence[Any], utilities: Sequence[Floats], **sums: Sums) -> Moments:
+        n_first = self.design.n_first
+        if len(tasks) == self.design.n_tasks:
+            return self.weighted(tasks[n_first:], utilities[n_first:])
+        return self.first(tasks[:n_first], utilities[:n_first], **sums)
+
+
+def _rule(stop: StoppingRule | None, shape: tuple[int, int]) -> StoppingRule:
+    usual = MaxUtilities(_UTILITIES_PER_BLOCK * math.prod(shape))
+    return usual if stop is None else checked_stop(stop)
+
+
+def _within(estimator: Estimator, rule: StoppingRule) -> StoppingRule:
+    """End where the estimator has as many utilities as it can read."""
+    if rule.most_utilities > estimator.most_utilities:
+        return rule | MaxUtilities(int(estimator.most_utilities))
+    return rule
+
+
+def _describe(progress: Progress) -> str:
+    return f"{progress.tasks} tasks, {progress.utilities:,} utilities"
+
+
+class ExactValuer(ModelValuer):
+    """Exact two-dimensional values: every coalition of rows with every coalition of columns.
+
+    The work doubles with every further row or column player. It suits up to about 20 players in
+    all; group the rows and columns of a table, or estimate with :class:`MonteCarloValuer`.
+
+    Parameters
+    ----------
+    model : classifier or regressor
+        Trained on every coalition; see :class:`ModelGame`.
+    scoring : str or callable, default=None
+        How it is judged; None means accuracy or R squared.
+    empty : {"prior", "zero"}, default="prior"
+        What no rows or no columns are worth; see :class:`ModelGame`.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    cv : int or splitter, default=5
+        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
+        the remaining rows.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
+    error : {"stand-in", "raise"}, default="stand-in"
+        What a failing fit does: count as a constant predictor, or end the run.
+    n_repeats : int, default=1
+        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+    max_utilities : int, default=2**20
+        Refuse to start beyond this.
+
+    Attributes
+    ----------
+    valuation_ : Valuation
+    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
+    row_values_, column_values_ : arrays
+        One-dimensional values: sums of the blocks.
+
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Notes
+    -----
+    ``valuation_`` also has validation errors, of all sums too: how far other validation rows would
+    have moved the values. For them, every utility keeps up to 256 numbers, at most 256 MB in all.
+    A scorer without a closed form is asked 32 more times for each utility, without new predictions;
+    see ``docs/explanation/models.md``.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> valuer = ExactValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
+    >>> valuer.valuation_.columns()
+    column   value  validation error
+        x0  0.5000            0.2344
+        x1  0.0000            0.2344
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        scoring: Any = None,
+        empty: EmptyPolicy = "prior",
+        row_semivalue: Semivalue | None = None,
+        column_semivalue: Semivalue | None = None,
+        cv: Any = 5,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        error: ErrorPolicy = "stand-in",
+        n_repeats: int = 1,
+        max_utilities: int = MOST_UTILITIES,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.model = model
+        self.scoring = scoring
+        self.empty = empty
+        self.row_semivalue = row_semivalue
+        self.column_semivalue = column_semivalue
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.error = error
+        self.n_repeats = n_repeats
+        self.max_utilities = max_utilities
+
+    def _plan(self, game: Any) -> Plan:
+        return _plan(game, game.shape, self.max_utilities)
+
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        return exact_valuation(
+            game, blocks, settings, max_utilities=self.max_utilities, holdings=holdings
+        )
+
+
+def exact_valuation(
+    game: Game,
+    blocks: Blocks,
+    settings: Settings,
+    *,
+    max_utilities: int,
+    holdings: Holdings | None = None,
+) -> Valuation | None:
+    """Value a game by looking at all its coalitions."""
+    design = AllCoalitions(blocks.shape)
+    ends = corners(game, blocks.shape)
+    _check_plausible(game, blocks.shape, max_utilities)
+    estimate = WeightedUtilities(
+        settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
+    )
+    method = replace(Method.of_all_tasks(_NAME, design, estimate), exact_after=design.n_tasks)
+    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, holdings=holdings)
+    if valuation is not None and valuation.status == "interrupted":
+        # A part of the sum is no estimate of the whole.
+        raise KeyboardInterrupt(
+            "exact values need all coalitions; the run was broken off (a checkpoint keeps what was "
+            "done)"
+        )
+    return valuation
+
+
+def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
+    design = AllCoalitions(shape)
+    return Plan(
+        _NAME,
+        shape,
+        design.n_pairs,
+        design.utilities_per_task,
+        seconds_per_utility(game, _random_pairs(shape)),
+        limit=limit,
+    )
+
+
+def _check_plausible(game: Game, shape: tuple[int, int], limit: int) -> None:
+    if not is_whole(limit):
+        raise TypeError(f"max_utilities is {limit!r}; give a whole number.")
+    if 1 << sum(shape) > limit:
+        plan = _plan(game, shape, limit)
+        raise ValueError(
+            f"exact values of {shape[0]} x {shape[1]} blocks need {plan.count} utilities, "
+            f"{plan.duration}; the limit is {plan.limit:,}. Cut the table into fewer row_groups or "
+            "column_groups, estimate with MonteCarloValuer, or raise max_utilities."
+        )
+
+
+def _random_pairs(shape: tuple[int, int]) -> Iterator[tuple[Mask, Mask]]:
+    """Coalitions as an exact run would meet them."""
+    rng = generator(0, 0)
+    while True:
+        yield rng.random(shape[0]) < 0.5, rng.random(shape[1]) < 0.5
+
+
+def value_game(
+    game: Game,
+    shape: tuple[int, int] | Blocks | None = None,
+    *,
+    row_semivalue: Semivalue | None = None,
+    column_semivalue: Semivalue | None = None,
+    estimator: Estimator | None = None,
+    stop: StoppingRule | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    runtime: Runtime | None = None,
+    max_utilities: int = MOST_UTILITIES,
+) -> Valuation:
+    """Value every block of a game: exactly, or by Monte Carlo given an estimator or a rule.
+
+    Parameters
+    ----------
+    game : Game
+        Anything with a method ``value(rows, columns)``.
+    shape : tuple of int or Blocks, default=None
+        How many row players and column players there are, or blocks with names. Games that are
+        made from a table know their blocks.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    estimator, stop : default=None
+        Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
+    random_state : int or None, default=None
+        Seed of the random coalitions.
+    n_jobs : int, default=None
+        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Where and how the run is executed, without a partition.
+    max_utilities : int, default=2**20
+        Refuse to start an exact run beyond this.
+
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Examples
+    --------
+    A game in which every row adds 1 to what every column earns:
+
+    >>> class Counting:
+    ...     def value(self, rows, columns):
+    ...         return rows.sum() * columns.sum()
+    >>> value_game(Counting(), (3, 2)).values
+    array([[1., 1.],
+           [1., 1.],
+           [1., 1.]])
+    """
+    if isinstance(game, type) or not isinstance(game, Game):
+        raise TypeError(
+            f"game is {game!r}; give an object with a method value(rows, columns) -> float."
+        )
+    blocks = _blocks(game, shape)
+    settings = Settings.checked(
+        row_semivalue,
+        column_semivalue,
+        n_jobs=n_jobs,
+        runtime=runtime,
+    )
+    if settings.runtime.partition is not None:
+        raise ValueError("partition is for valuers; value_game returns all values.")
+    if stop is None and estimator is None:
+        valued = exact_valuation(game, blocks, settings, max_utilities=max_utilities)
+    else:
+        seed = checked_seed(random_state, runtime)
+        valued = monte_carlo_valuation(
+            game, blocks, settings, estimator=estimator, stop=stop, seed=seed
+        )
+    # Only partitions have none.
+    return cast(Valuation, valued)
+
+
+def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:
+    if isinstance(shape, Blocks):
+        given = shape
+    else:
+        given = Blocks.of_shape(getattr(game, "shape", None) if shape is None else shape)
+    own = tuple(getattr(game, "shape", given.shape))
+    if own != given.shape:
+        raise ValueError(f"shape is {given.shape}, but the game has {own}; give that shape.")
+    named = getattr(game, "blocks", None)
+    return given if isinstance(shape, Blocks) or named is None else named

@@ -1,0 +1,465 @@
+"""Plan: what a run will cost, measured on a few tasks."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from cellworth.data.arguments import Mask
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.games.game import Game, checked_utility
+from cellworth.knn.algorithms import QueryTasks
+from cellworth.knn.binned import BinnedRanks, Near, Ranker, Shard, Summary, sample_places
+from cellworth.knn.knn_game import ShardedKNNGame
+from cellworth.knn.shard_data import PreparedShards
+from cellworth.knn.shard_layout import summarise
+from cellworth.knn.tasks import Questions
+from cellworth.runtime.dask_executor import Dask
+from cellworth.runtime.executors import Executor, Threads
+from cellworth.runtime.stopping import StoppingRule
+from cellworth.sampling.samplers import Design, generator
+from cellworth.sampling.semivalues import Semivalue
+from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.provenance import Scores
+from cellworth.valuation.storage import write_groups
+
+_TIMED_UTILITIES = 20
+_TIMED_SECONDS = 2.0
+_YEAR = 31_557_600
+_LONGEST_WRITTEN_OUT = 60
+# The part of a round that one worker does, and rounds that may be in progress at once.
+SERIAL = "bins and merged ranks"
+_ROUNDS_AT_ONCE = 3
+# A run sends its sample and queries before the first round, and again before results are written.
+_TIMES_SENT = 2
+Made = TypeVar("Made")
+_TRIAL_SECONDS = 0.5
+_TRIAL_ROWS = 65_536
+_TRIAL_PAIRS = 64
+# Bytes of a process with all libraries, and of a pair while its rows are ranked.
+_PROCESS = 400e6
+_PAIR = 8192
+
+
+def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float:
+    """Mean time of the first few of these pairs of coalitions, those that need a fit."""
+    n_timed, began = 0, time.perf_counter()
+    with threadpool_limits(1):
+        for rows, columns in pairs:
+            if rows.any() and columns.any():
+                checked_utility(game, rows, columns)
+                n_timed += 1
+            if n_timed >= _TIMED_UTILITIES or time.perf_counter() - began > _TIMED_SECONDS:
+                break
+    return (time.perf_counter() - began) / max(n_timed, 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would cost.
+
+    Parameters
+    ----------
+    design : str
+        How coalitions are chosen.
+    shape : tuple of int
+        Row players and column players.
+    utilities : float
+        Utilities to look at, at most; infinite where the stopping rule sets no number. With a model
+        each is a fit, or one for each fold and repeat.
+    utilities_per_task : float
+        How many a task needs, about: nothing can be told before the first task is done.
+    seconds_per_utility : float
+        Mean of a few that were timed.
+    most_seconds : float
+        Time that the stopping rule allows.
+    limit : float
+        Utilities beyond which the run is refused.
+    scores : Scores or None
+        What the table will be scored by, and on which rows.
+    columns : ColumnTable or None
+        What each raw column is taken for.
+    """
+
+    design: str
+    shape: tuple[int, int]
+    utilities: float
+    utilities_per_task: float
+    seconds_per_utility: float
+    most_seconds: float = math.inf
+    limit: float = math.inf
+    scores: Scores | None = None
+    columns: ColumnTable | None = None
+
+    @classmethod
+    def of_run(cls, name: str, game: Any, design: Design, rule: StoppingRule) -> Plan:
+        """Plan a run until a rule is met; some utilities of its first task are timed."""
+        pairs = list(design(0))
+        order = generator(0, 0).permutation(len(pairs))
+        return cls(
+            name,
+            game.shape,
+            min(rule.most_utilities, rule.most_tasks * design.utilities_per_task),
+            design.utilities_per_task,
+            seconds_per_utility(game, (pairs[position] for position in order)),
+            rule.most_seconds,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of the whole run on one worker; infinite beyond all measure."""
+        try:
+            return min(self.most_seconds, self.seconds_per_utility * self.utilities)
+        except OverflowError:
+            return self.most_seconds
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the run is within the limit."""
+        return self.utilities <= self.limit
+
+    def __repr__(self) -> str:
+        """Return one readable line."""
+        verdict = "within" if self.allowed else "beyond"
+        limit = "" if self.limit == math.inf else f"; {verdict} the limit of {self.limit:,}"
+        if self.utilities < self.utilities_per_task:
+            limit += "; too few for a first task, and so for any value"
+        return (
+            f"{self.shape[0]} x {self.shape[1]} blocks, {self.design}: {self.count} utilities, "
+            f"{self.duration} ({self.seconds_per_utility * 1e3:.2g} ms each on one worker, about "
+            f"{self.utilities_per_task:.0f} a task){limit}"
+        )
+
+    @property
+    def count(self) -> str:
+        """Number of utilities in words that stay short."""
+        if self.utilities == math.inf:
+            return "any number of"
+        number = int(self.utilities)
+        power = number.bit_length() - 1
+        short = f"{number:,}" if power <= _LONGEST_WRITTEN_OUT else ""
+        is_power = number == 1 << power and power > 1
+        return " = ".join(filter(None, [f"2^{power}" if is_power else "", short]))
+
+    @property
+    def duration(self) -> str:
+        """Estimated time in words."""
+        if self.utilities == self.most_seconds == math.inf:
+            return "until its stopping rule is met"
+        if self.seconds >= 1e10 * _YEAR:
+            return "longer than the age of the universe"
+        return f"about {_short_time(self.seconds)}"
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Estimated cost of a run over shards; ``KNNValuer.plan`` returns it for a ShardedTable.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and columns of the table.
+    n_shards, n_workers : int
+        A worker is one thread.
+    n_queries, n_coalitions, sweeps, n_rounds : int
+        A pair is a query with one of its coalitions.
+    core_seconds : dict
+        Seconds of one core, by what they are spent on.
+    pair_bytes, near_bytes : float
+        Bytes of a pair that every further worker exchanges, and bytes of its nearest rows, which
+        one worker gathers and sends back.
+    run_bytes, summary_bytes : float
+        Bytes that every worker receives once, and bytes of the column statistics of a shard.
+    row_bytes, base_bytes : float
+        Memory of a row of a shard, and of a worker without a shard.
+    disk_bytes : float
+        Bytes of prepared rows, of states (two while one is written) and of the result.
+    on_cluster : bool
+        Whether workers are processes of a cluster, or threads of one process.
+    """
+
+    shape: tuple[int, int]
+    n_shards: int
+    n_workers: int
+    n_queries: int
+    n_coalitions: int
+    sweeps: int
+    n_rounds: int
+    core_seconds: dict[str, float]
+    pair_bytes: float
+    near_bytes: float
+    run_bytes: float
+    summary_bytes: float
+    row_bytes: float
+    base_bytes: float
+    disk_bytes: float
+    on_cluster: bool
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of all sweeps."""
+        return self.n_queries * self.n_coalitions * self.sweeps
+
+    @property
+    def core_hours(self) -> float:
+        """Hours of one core."""
+        return sum(self.core_seconds.values()) / 3600
+
+    @property
+    def hours(self) -> float:
+        """Hours of all workers together."""
+        return sum(self._seconds.values()) / 3600
+
+    @property
+    def bottleneck(self) -> str:
+        """What takes most of the time."""
+        return max(self._seconds, key=self._seconds.__getitem__)
+
+    @property
+    def _seconds(self) -> dict[str, float]:
+        at_once = dict.fromkeys(self.core_seconds, min(self.n_workers, self.n_shards))
+        at_once[SERIAL] = min(self.n_workers, _ROUNDS_AT_ONCE)
+        return {name: spent / at_once[name] for name, spent in self.core_seconds.items()}
+
+    @property
+    def network_bytes(self) -> float:
+        """Bytes between workers in the whole run; threads send none."""
+        others = (self.n_workers - 1) * self.on_cluster
+        of_pair = self.pair_bytes + self.near_bytes / self.n_workers
+        return others * (self.n_pairs * of_pair + _TIMES_SENT * self.run_bytes)
+
+    @property
+    def driver_bytes(self) -> float:
+        """Bytes through the driver: column statistics of all shards, the sample and the queries."""
+        return self.n_shards * self.summary_bytes + _TIMES_SENT * self.run_bytes
+
+    @property
+    def memory_per_worker(self) -> float:
+        """Bytes that one worker needs: a shard with its values, and the messages of a round."""
+        return self.base_bytes + math.ceil(self.shape[0] / self.n_shards) * self.row_bytes
+
+    def with_workers(self, n_workers: int, n_shards: int | None = None) -> ShardPlan:
+        """Return the plan of the same run on a cluster of ``n_workers`` workers."""
+        n_shards = n_shards or max(n_workers, self.n_shards)
+        return replace(self, n_workers=n_workers, n_shards=n_shards, on_cluster=True)
+
+    def __repr__(self) -> str:
+        """Return the plan, line by line."""
+        shares = (f"{name} {_short_time(spent)}" for name, spent in self.core_seconds.items())
+        network = "none: all workers are threads of one process"
+        if self.on_cluster:
+            network = f"{_short_bytes(self.network_bytes)} between workers, "
+            network += f"{_short_bytes(self.driver_bytes)} through the driver"
+        return (
+            f"{self.shape[0]:,} x {self.shape[1]:,} in {self.n_shards:,} shards, "
+            f"{self.n_queries:,} queries x {self.n_coalitions:,} coalitions x {self.sweeps:,} "
+            f"sweeps in {self.n_rounds:,} rounds, {self.n_workers:,} workers\n"
+            f"  work        {_short_time(3600 * self.core_hours)} of one core "
+            f"({', '.join(shares)})\n"
+            f"  time        about {_short_time(3600 * self.hours)}, mostly {self.bottleneck}\n"
+            f"  network     {network}\n"
+            f"  memory      {_short_bytes(self.memory_per_worker)} per worker\n"
+            f"  disk        {_short_bytes(self.disk_bytes)}"
+        )
+
+
+def _short_time(seconds: float) -> str:
+    for unit, length in (("years", _YEAR), ("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def _short_bytes(count: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
+    """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
+    n_coalitions = tasks.questions.n_coalitions
+    per_sweep = tasks.questions.judges.n_queries * n_coalitions
+    most = math.inf if stop is None else min(
+        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.questions.parts)
+    )  # fmt: skip
+    return Plan(
+        type(tasks.questions.design).__name__,
+        tasks.game.shape,
+        min(most, math.inf if sweeps is None else sweeps * per_sweep),
+        per_sweep / len(tasks.questions.parts),
+        seconds_per_query(tasks) / n_coalitions,
+        math.inf if stop is None else stop.most_seconds,
+    )
+
+
+def seconds_per_query(tasks: QueryTasks) -> float:
+    """Time of one query, from ever more of them, until that takes half a second."""
+    # The last part is watched for errors only if all are.
+    task = tasks(len(tasks.questions.parts) - 1)
+    most = task.part.n_queries
+    n_queries, seconds = 1, 0.0
+    with threadpool_limits(1):
+        # The first compiles, sorts columns and draws coalitions, once for all.
+        tasks.contribution(replace(task, part=task.part.first(1)))
+        while True:
+            trial = replace(task, part=task.part.first(n_queries))
+            began = time.perf_counter()
+            tasks.contribution(trial)
+            seconds = time.perf_counter() - began
+            if n_queries >= most or seconds > _TRIAL_SECONDS:
+                return seconds / min(n_queries, most)
+            n_queries *= 4
+
+
+def first_rows(table: ShardedTable) -> ShardedTable:
+    """Return some of the first rows of a table, as a table of one shard."""
+    (file, groups), *_ = table.shards[0]
+    n_rows = np.cumsum([table.files[file].group_rows[group] for group in groups])
+    n_groups = int(np.searchsorted(n_rows, _TRIAL_ROWS)) + 1
+    part = range(groups.start, min(groups.start + n_groups, groups.stop))
+    return replace(table, shards=(((file, part),),))
+
+
+def plan_of_shards(
+    table: ShardedTable,
+    make_game: Callable[[], ShardedKNNGame],
+    ask: Callable[[ShardedKNNGame], tuple[Questions, int]],
+    *,
+    bins: BinnedRanks,
+    semivalue: Semivalue,
+    executor: Executor,
+) -> ShardPlan:
+    """Time a few pairs on the game of the first rows, and scale them to all pairs and rows."""
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+        # The first call loads kernels, or compiles them.
+        make_game()
+        game, gathering = _timed(time.perf_counter, make_game)
+        shards = PreparedShards(game.table, game.layout, Path(folder), durable=False)
+        shard, opening = _timed(time.perf_counter, shards.open, 0)
+        questions, sweeps = ask(game)
+        n_results, judges = questions.n_results, questions.judges
+        values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
+        groups = [{"mean": values, "row_mean": values[:, 0]}]
+        _, writing = _timed(time.perf_counter, write_groups, folder, 0, 0, groups)
+        ranker = _ranker(game, shard, questions.n_rows, bins, semivalue)
+        passes, serial, pair_bytes, near_bytes = _time_rounds(questions, ranker, shard)
+    n_rows, n_columns = table.shape
+    n_pairs, n_parts = judges.n_queries * questions.n_coalitions, len(questions.parts)
+    # Sums of a sweep; with several sweeps their means and variances as well.
+    n_figures = 1 if sweeps == 1 else 3
+    cells, figures = n_columns * game.layout.dtype.itemsize, n_results * 8 * n_figures
+    run_bytes = (ranker.sample.numbers.shape[1] + judges.n_queries) * n_columns * 8
+    return ShardPlan(
+        table.shape,
+        n_shards=table.n_shards,
+        n_workers=_n_workers(executor),
+        n_queries=judges.n_queries,
+        n_coalitions=questions.n_coalitions,
+        sweeps=sweeps,
+        n_rounds=sweeps * n_parts,
+        core_seconds={
+            "reading": n_rows * (gathering + opening) / shard.n_rows,
+            "passes over the rows": sweeps * n_pairs * n_rows * passes,
+            SERIAL: sweeps * n_pairs * serial,
+            "writing": n_rows * writing / shard.n_rows,
+        },
+        pair_bytes=pair_bytes,
+        near_bytes=near_bytes,
+        run_bytes=run_bytes,
+        summary_bytes=_n_bytes(summarise(game.table, 0, game.kinds)),
+        row_bytes=cells + figures + 8,
+        base_bytes=_PROCESS + n_pairs / n_parts * (_PAIR + pair_bytes) + run_bytes,
+        disk_bytes=n_rows * (cells + 2 * figures + 8 * (n_results + 1) * min(n_figures, 2)),
+        on_cluster=isinstance(executor, Dask),
+    )
+
+
+def _n_workers(executor: Executor) -> int:
+    """Threads of all workers of an executor."""
+    if isinstance(executor, Dask):
+        return max(int(sum(executor.client.nthreads().values())), 1)
+    return int(executor.n_workers) if isinstance(executor, Threads) else 1
+
+
+def _ranker(
+    game: ShardedKNNGame, shard: Shard, n_rows: int, bins: BinnedRanks, semivalue: Semivalue
+) -> Ranker:
+    """Rank as in the whole table, with a sample of these rows."""
+    drawn = np.random.default_rng(0).integers(0, shard.n_rows, len(sample_places(n_rows)))
+    counts = np.array(game.layout.class_counts, dtype=np.int64)
+    counts = counts * n_rows // counts.sum()
+    counts[0] += n_rows - counts.sum()
+    rulers = game.layout.rulers
+    return Ranker.of(
+        rulers, game.columns.codes[rulers.positions].astype(np.int64), shard.rows.take(drawn),
+        counts, bins=bins, n_neighbors=game.n_neighbors, semivalue=semivalue, n_players=n_rows,
+    )  # fmt: skip
+
+
+def _time_rounds(questions: Questions, ranker: Ranker, shard: Shard) -> tuple[float, ...]:
+    """Return seconds of a pair for each row, seconds for all rows together, and bytes."""
+    # The first round loads kernels, or compiles them.
+    _time_round(questions, ranker, shard, 1)
+    rounds: list[tuple[float, ...]] = []
+    began = time.perf_counter()
+    while time.perf_counter() - began < _TRIAL_SECONDS or not rounds:
+        rounds.append(_time_round(questions, ranker, shard, _TRIAL_PAIRS))
+    n_pairs, passes, *others = np.sum(rounds, axis=0)
+    return passes / (n_pairs * shard.n_rows), *(other / n_pairs for other in others)
+
+
+def _time_round(
+    questions: Questions, ranker: Ranker, shard: Shard, n_pairs: int
+) -> tuple[float, ...]:
+    """Return pairs of one round of few queries, seconds of its two parts, and bytes of messages."""
+    # Of this thread alone: other processes may keep the machine busy.
+    task, clock = questions(0), time.thread_time
+    part = task.part.first(max(n_pairs // questions.n_coalitions, 1))
+    orders = questions.orders(replace(task, part=part))
+    prepared, preparing = _timed(
+        clock, questions.prepared, part.pieces[0], task.sweep, orders, ranker
+    )
+    summary, looking = _timed(clock, ranker.look, 0, shard, prepared)
+    worths = ranker.resolve(summary)
+    everyone = _of_all_rows(summary, ranker.n_nearest)
+    resolved, resolving = _timed(clock, ranker.resolve, everyone)
+    into = np.zeros((questions.n_results, shard.n_rows), dtype=np.int64)
+    _, settling = _timed(
+        clock, ranker.settle, shard, prepared, worths.far, worths.near[0], into=into
+    )
+    sent = prepared.asked, prepared.ends, prepared.origins, summary.counts, worths.far
+    return (
+        prepared.asked.n_pairs, looking + settling, preparing + resolving, _n_bytes(sent),
+        _n_bytes((everyone.near, resolved.near)),
+    )  # fmt: skip
+
+
+def _of_all_rows(summary: Summary, n_near: int) -> Summary:
+    """A summary that lists as many nearest rows as that of the whole table."""
+    n_pairs = len(summary.counts)
+    rows = np.random.default_rng(0).integers(0, 2**40, n_pairs * n_near)
+    starts = np.arange(0, (n_pairs + 1) * n_near, n_near, dtype=np.uint32)
+    return Summary(summary.counts, {0: Near(rows, starts)})
+
+
+def _timed(
+    clock: Callable[[], float], function: Callable[..., Made], *given: Any, **named: Any
+) -> tuple[Made, float]:
+    began = clock()
+    made = function(*given, **named)
+    return made, clock() - began
+
+
+def _n_bytes(thing: Any) -> int:
+    return len(pickle.dumps(thing, protocol=5))

@@ -1,0 +1,630 @@
+"""From a game to a Valuation: the run, its identity, and the scores beside the values."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from cellworth.data.arguments import Floats, Mask
+from cellworth.data.blocks import Blocks
+from cellworth.data.holdings import Holdings
+from cellworth.data.io import described, fingerprint
+from cellworth.data.problem import Problem
+from cellworth.games.game import EmptyPolicy, Game, judged_utilities
+from cellworth.knn.knn_game import query_weights
+from cellworth.knn.tasks import Questions
+from cellworth.runtime.cache import Cache, FileCache
+from cellworth.runtime.checkpoint import DirectoryCheckpoint
+from cellworth.runtime.engine import Outcome, Planner, Work
+from cellworth.runtime.executors import choose_process_executor
+from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule, count_tasks
+from cellworth.sampling.moments import (
+    Addition,
+    Contribution,
+    Estimate,
+    Looks,
+    Moments,
+    OwnerSums,
+    Shares,
+    Tally,
+    widening,
+)
+from cellworth.sampling.passes import Sweeps
+from cellworth.sampling.samplers import Design, FiniteDesign
+from cellworth.sampling.shrinkage import Judged, errors_of_shares
+from cellworth.valuation.provenance import (
+    ALGORITHM_VERSION,
+    Provenance,
+    Scores,
+    Session,
+    code_sha256,
+    environment,
+)
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.settings import Settings
+from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
+
+# Utilities of a game, beside the checkpoint of a run.
+CACHE_FILE = "utilities.sqlite"
+# Room for the deviations of all utilities. Where it is too little, validation rows share groups.
+MOST_BYTES_OF_DEVIATIONS = 2**28
+_BYTES_PER_DEVIATION = 4
+# A run that only a clock or its errors end is taken to look at so many.
+_UTILITIES_WITHOUT_END = 2**20
+_ROUNDS = 100
+_log = logging.getLogger(__name__)
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How values are computed: which tasks, what each adds, and when they suffice.
+
+    Parameters
+    ----------
+    name : str
+        For the provenance and the progress bar.
+    design : Design
+        Names task number t.
+    stop : StoppingRule
+        When the run is long enough.
+    seed : int or None
+        What the design draws its tasks from; None where nothing is drawn.
+    tasks_per_round : int
+        How often the stopping rule is asked.
+    estimate : callable or None
+        What the utilities of all tasks tell, where tasks are pairs of coalitions; see
+        :class:`cellworth.estimates.looks.Looks`.
+    answer : callable or None
+        What a worker makes of a task, where it is more than utilities to look at; a pure function
+        of the task.
+    planner : Planner or None
+        What such answers add.
+    describe : callable
+        What stands behind the progress bar.
+    has_errors : bool
+        Whether spreads between tasks tell standard errors.
+    shrink : bool
+        Whether values are drawn towards equal shares as far as noise may explain them.
+    merges : bool
+        Whether two runs with different seeds can be joined by averaging what they saw.
+    errors_from : int
+        Observations below which no standard errors are reported.
+    exact_after : float
+        Tasks that look at all coalitions: with these, values are exact.
+    observes_sums : bool
+        Whether every task observes all blocks, so that any sum of blocks has its own spread. The
+        estimate then takes the sums to be observed as a third argument.
+    """
+
+    name: str
+    design: Design
+    stop: StoppingRule
+    seed: int | None
+    tasks_per_round: int
+    estimate: Estimate | None = None
+    answer: Callable[[Any], Any] | None = None
+    planner: Planner | None = None
+    describe: Callable[[Progress], str] = count_tasks
+    has_errors: bool = True
+    shrink: bool = False
+    merges: bool = True
+    errors_from: int = 2
+    exact_after: float = math.inf
+    observes_sums: bool = False
+
+    @classmethod
+    def of_all_tasks(cls, name: str, design: FiniteDesign, estimate: Estimate) -> Method:
+        """Look at all that a design has, where nothing is drawn."""
+        n_tasks = design.n_tasks
+        return cls(
+            name=name,
+            design=design,
+            stop=MaxTasks(n_tasks),
+            seed=None,
+            tasks_per_round=-(-n_tasks // _ROUNDS),
+            estimate=estimate,
+            describe=lambda progress: f"{progress.tasks:,} of {n_tasks:,} tasks",
+            has_errors=False,
+        )
+
+
+@dataclass(frozen=True)
+class Corners:
+    """Utilities of everything and of nothing, which fix what all values add up to.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Row players and column players.
+    utilities : tuple of float
+        h(N, M), h(N, 0), h(0, M) and h(0, 0), with deviations where the game knows them.
+    tally : Tally
+        The four utilities that were looked at.
+    seconds : float
+        Time that the first of them took.
+    """
+
+    shape: tuple[int, int]
+    utilities: tuple[float, ...]
+    tally: Tally
+    seconds: float
+
+    @property
+    def known(self) -> dict[bytes, Known]:
+        """The four utilities, by coalition."""
+        names = [coalition_bytes(*pair) for pair in _corner_pairs(self.shape)]
+        return dict(zip(names, map(Known.of, self.utilities), strict=True))
+
+    @property
+    def whole(self) -> float:
+        """h(N, M), the utility of the whole table."""
+        return float(self.utilities[0])
+
+    @property
+    def total(self) -> float:
+        """h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values."""
+        whole, no_columns, no_rows, nothing = map(float, self.utilities)
+        return whole - no_columns - no_rows + nothing
+
+    @property
+    def totals(self) -> Floats:
+        """The total, and behind it its deviations where the game knows them."""
+        known = [each.deviations for each in self.known.values() if each.deviations is not None]
+        if len(known) < len(self.utilities):
+            return np.array([self.total])
+        whole, no_columns, no_rows, nothing = known
+        return np.append(self.total, whole - no_columns - no_rows + nothing)
+
+
+def corners(game: Game, shape: tuple[int, int]) -> Corners:
+    """Look at the four corners of a game; a model that fails on the whole table ends here."""
+    pairs = _corner_pairs(shape)
+    # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
+    with threadpool_limits(1):
+        began = time.perf_counter()
+        whole, tally = judged_utilities(game, pairs[:1])
+        seconds = time.perf_counter() - began
+        if tally.failed:
+            raise ValueError(
+                "the model could not be trained and scored on the whole table "
+                f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
+                "Pipeline."
+            )
+        rest, more = judged_utilities(game, pairs[1:])
+    return Corners(shape, (*whole, *rest), tally.merge(more), seconds)
+
+
+def _corner_pairs(shape: tuple[int, int]) -> list[tuple[Mask, Mask]]:
+    rows, columns = (np.ones(n, dtype=bool) for n in shape)
+    return [(rows, columns), (rows, ~columns), (~rows, columns), (~rows, ~columns)]
+
+
+def value_blocks(
+    game: Game,
+    blocks: Blocks,
+    method: Method,
+    *,
+    settings: Settings,
+    ends: Corners,
+    holdings: Holdings | None = None,
+) -> Valuation | None:
+    """Run a method on a game and write down what came out; None for a partition of the run."""
+    question = settings.question(game)
+    identity = run_identity(
+        question,
+        game,
+        method=method.name,
+        design=described(method.design),
+        shape=list(blocks.shape),
+        seed=method.seed,
+        # It tells games apart whose settings cannot be spelled out, such as a lambda; its last
+        # digits may differ between machines.
+        total=f"{ends.total:.9g}",
+    )
+    if settings.checkpoint is not None:
+        # Before anything is put beside it.
+        settings.checkpoint.open(identity)
+    book, work = _book(game, question, method, settings, ends)
+    n_utilities = _most_utilities(method)
+    outcome = settings.run(
+        work,
+        planner=book,
+        stop=method.stop,
+        executor=settings.runtime.executor
+        or choose_process_executor(
+            work, min(ends.seconds * n_utilities, method.stop.most_seconds), settings.n_jobs
+        ),
+        identity=identity,
+        title=method.name,
+        tasks_per_round=method.tasks_per_round,
+        seconds_per_task=ends.seconds * method.design.utilities_per_task,
+        describe=method.describe,
+        errors_from=method.errors_from if method.has_errors else None,
+    )
+    if outcome is None:
+        return None
+    added = outcome.contribution or _nothing(blocks.shape)
+    exact = outcome.tasks >= method.exact_after
+    shares = None if holdings is None else shares_of(holdings)
+    judged = _judged(added, method, ends, shares, exact=exact)
+    tally = ends.tally.merge(added.tally)
+    _warn(outcome, tally)
+    provenance = Provenance.now(
+        question,
+        {
+            "name": method.name,
+            "stop": described(method.stop),
+            "merges": method.merges,
+            "errors_from": method.errors_from,
+        },
+        Session(method.seed, outcome.tasks),
+        tally,
+        outcome.seconds,
+    )
+    valuation = Valuation(
+        blocks,
+        _exact(judged.moments, blocks.shape) if exact else judged.moments,
+        ends.total,
+        _empty_policy(game),
+        "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
+        provenance,
+        _backend(game),
+        judged.errors,
+        shrink=method.shrink and not exact,
+        unearned=ends.whole - ends.total,
+        scores=scores_of_game(game, ends.whole),
+    )
+    _warn_of_nothing_told(valuation, outcome.tasks)
+    scored = hasattr(game, "judged_value") and isinstance(getattr(game, "problem", None), Problem)
+    if scored and outcome.tasks and judged.errors is None:
+        warnings.warn(
+            "validation errors are not known: the scoring gives no score for some draws of the "
+            "validation rows; give more of them, or a scoring name of scikit-learn.",
+            stacklevel=2,
+        )
+    if holdings is None or shares is None:
+        return valuation
+    return replace(
+        valuation, owned=_owned(valuation, added, method, judged, holdings, shares=shares)
+    )
+
+
+def _judged(
+    added: Addition, method: Method, ends: Corners, shares: Floats | None, *, exact: bool
+) -> Judged:
+    if not isinstance(added, Looks):
+        return Judged(added.moments, None)
+    return Judged.of(
+        added,
+        samples=method.has_errors and not exact,
+        shrink_to=ends.total if method.shrink and not exact else None,
+        shares=shares,
+    )
+
+
+def shares_of(holdings: Holdings) -> Floats:
+    """Share of each owner in each block, shape (n_owners, n_rows, n_columns)."""
+    claims = holdings.claims
+    shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
+    return np.moveaxis(shares[holdings.codes()], -1, 0)
+
+
+def _owned(
+    valuation: Valuation,
+    looks: Any,
+    method: Method,
+    judged: Judged,
+    holdings: Holdings,
+    *,
+    shares: Floats,
+) -> OwnerSums:
+    """What owners' blocks are worth together, with errors of their own."""
+    values = np.tensordot(shares, valuation.values, axes=2)
+    count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
+    if valuation.shrink:
+        told = errors_of_shares(valuation.moments, valuation.expected_total, shares)
+        errors = told / widening(count)
+    elif method.observes_sums and valuation.status != "exact" and isinstance(looks, Looks):
+        seen = looks.moments_of(Shares(shares))
+        errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
+    else:
+        # The standard errors of blocks add up to those of their sum at most.
+        told = np.array([mine[mine > 0] @ valuation.sampling_se[mine > 0] for mine in shares])
+        errors = told / widening(count)
+    moments = Moments.of_variances(count, values, errors**2)
+    return OwnerSums(holdings.names, holdings.keys, moments, judged.owners)
+
+
+def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
+    """Moments without spread: tasks differ, but their sum is not a matter of chance."""
+    marginals = 1 << (sum(shape) - 2)
+    return replace(
+        moments,
+        count=np.full_like(moments.count, marginals),
+        spread=np.zeros_like(moments.spread),
+    )
+
+
+def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str, Any]:
+    """All that decides the tasks of a run and what each adds, to the bit."""
+    return {
+        "question": question,
+        "types": _types(game),
+        "code": [code_sha256(part) for part in _parts(game)],
+        **method,
+        **environment(),
+    }
+
+
+def _book(
+    game: Game, question: dict[str, Any], method: Method, settings: Settings, ends: Corners
+) -> tuple[Planner, Callable[[Any], Any]]:
+    """Who keeps the books of a run, and what its workers do."""
+    if method.estimate is None:
+        if method.answer is None or method.planner is None:
+            raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
+        return method.planner, Work(method.design, method.answer)
+    name, known = "", ends.known
+    # An empty cache is one, too.
+    cache = (
+        _cache_beside(settings, question)
+        if settings.runtime.cache is None
+        else settings.runtime.cache
+    )
+    if cache is not None:
+        name = _cache_name(game, question, ends.shape)
+        _check_same_game(cache, name, known)
+        cache.keep(name, {coalition: each.kept for coalition, each in known.items()})
+    most_deviations = _most_deviations(_most_utilities(method))
+    book = UtilityPlanner(
+        method.design,
+        method.estimate,
+        method.stop,
+        cache=cache,
+        game=name,
+        seconds=ends.seconds,
+        known=known,
+    )
+    return book, Lookup(game, ends.shape, most_deviations)
+
+
+def _most_utilities(method: Method) -> float:
+    """Utilities that a run looks at, at most."""
+    stop = method.stop
+    return min(stop.most_utilities, stop.most_tasks * method.design.utilities_per_task)
+
+
+def _most_deviations(n_utilities: float) -> int:
+    """How many deviations of each utility there is room for."""
+    known = min(n_utilities, _UTILITIES_WITHOUT_END)
+    return int(max(MOST_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
+
+
+def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
+    """A cache in the folder of the checkpoint, for other runs of the same game."""
+    # Partitions may be on many machines, and SQLite is for one; some games no cache can name.
+    if (
+        not isinstance(settings.checkpoint, DirectoryCheckpoint)
+        or settings.runtime.partition is not None
+        or question.get("content", "") is None
+    ):
+        return None
+    cache = FileCache(settings.checkpoint.folder / CACHE_FILE)
+    try:
+        cache.find("", [])
+    except (OSError, ValueError) as error:
+        # Not every shared folder can lock a database, and it may be damaged; the run itself does
+        # not need it.
+        _log.warning("going on without a cache: %s", error)
+        return None
+    return cache
+
+
+def _check_same_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None:
+    """Compare what was just computed with what the cache holds: equal settings can mislead."""
+    for coalition, stored in cache.find(name, known).items():
+        fresh = known[coalition].utility
+        if not math.isclose(stored, fresh, rel_tol=1e-9, abs_tol=1e-12):
+            raise ValueError(
+                f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the "
+                "model or the scoring has changed in a way that its parameters do not show, or is "
+                "random; use a new cache, or set the model's random_state."
+            )
+
+
+def _cache_name(game: Game, question: dict[str, Any], shape: tuple[int, int]) -> str:
+    """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
+    # Utilities are the same however coalitions are weighed.
+    weighing = ("row_semivalue", "column_semivalue")
+    described_game = {name: question[name] for name in question if name not in weighing}
+    if described_game.get("content", "") is None:
+        raise ValueError(
+            f"a {type(game).__name__} cannot be told from others of its kind, and so no cache can "
+            "keep its utilities; give it a method question() -> dict that names all that decides "
+            "them."
+        )
+    code = [code_sha256(part) for part in _parts(game)]
+    return fingerprint(described_game, list(shape), _types(game), code, ALGORITHM_VERSION)
+
+
+def _parts(game: Any) -> list[Any]:
+    """What a game is made of, code of the user's included."""
+    return list(game.parts()) if hasattr(game, "parts") else [game]
+
+
+def _types(game: Any) -> dict[str, Any]:
+    """Types of a table's columns: single precision, say, gives other bits."""
+    problem = getattr(game, "problem", None)
+    return problem.types() if isinstance(problem, Problem) else {}
+
+
+def _nothing(shape: tuple[int, int]) -> Contribution:
+    """What a run adds whose budget ended before its first task."""
+    zeros = np.zeros((shape[0] + 1, shape[1] + 1))
+    return Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
+
+
+def _empty_policy(game: Game) -> str:
+    policy = getattr(game, "empty", None)
+    return policy if isinstance(policy, str) and policy in get_args(EmptyPolicy) else "game"
+
+
+def _backend(game: Game) -> str | None:
+    problem = getattr(game, "problem", None)
+    return problem.table.backend if isinstance(problem, Problem) else None
+
+
+def _warn_of_nothing_told(valuation: Valuation, n_tasks: int) -> None:
+    if n_tasks == 0 or valuation.status == "interrupted":
+        return
+    if np.isnan(valuation.values).all():
+        warnings.warn(
+            f"{valuation.provenance.tally.new} utilities are too few for "
+            f"{valuation.provenance.method['name']}, and all values are NaN; give a larger budget.",
+            stacklevel=2,
+        )
+    elif valuation.shrink and valuation.values.size > 1 and _all_equal(valuation):
+        warnings.warn(
+            "all differences between blocks are within noise, so that each has an equal share of "
+            "the total; give a larger budget before you rank them.",
+            stacklevel=2,
+        )
+
+
+def _all_equal(valuation: Valuation) -> bool:
+    seen = valuation.moments.values[:-1, :-1]
+    return bool(np.ptp(valuation.values) <= 1e-9 * np.ptp(seen) and np.ptp(seen) > 0)
+
+
+def _warn(outcome: Outcome, tally: Tally) -> None:
+    if outcome.interrupted:
+        warnings.warn(
+            f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",
+            stacklevel=2,
+        )
+    if outcome.contribution is None:
+        warnings.warn(
+            "the budget ended before the first task was done, so that nothing is known but the "
+            "total; give more utilities or seconds (plan() tells what a task takes), or cut the "
+            "table into fewer blocks.",
+            stacklevel=2,
+        )
+    if tally.failed:
+        warnings.warn(
+            f"{tally.failed} of {max(tally.new, tally.failed)} utilities failed and count as "
+            "their stand-in (a model: as a constant predictor); the first message: "
+            f"{tally.messages[0]}",
+            stacklevel=2,
+        )
+
+
+def scores_of_queries(
+    questions: Questions,
+    scoring: str,
+    *,
+    targets: Sequence[Floats],
+    class_counts: Sequence[Counts] | None,
+    n_tasks: int,
+    seen: Sweeps,
+) -> Scores:
+    """Scores of the queries that a run over nearest neighbours has asked.
+
+    Parameters
+    ----------
+    questions : Questions
+    scoring : str
+    targets : sequence of arrays
+        Codes of classes or targets of all queries, by fold.
+    class_counts : sequence of arrays of shape (n_classes,) or None
+        Training rows of each class, by fold; None for a numeric target.
+    n_tasks : int
+        How many tasks were done.
+    seen : Sweeps
+        What they added.
+    """
+    judges = questions.judges
+    asked = [
+        (piece.fold, piece.queries) for part in questions.parts[:n_tasks] for piece in part.pieces
+    ]
+    labels = [targets[fold][queries] for fold, queries in asked]
+    told: dict[str, Any] = {
+        "scoring": scoring,
+        "n_validation_rows": sum(map(len, labels)),
+        "n_planned_rows": judges.n_queries,
+        "n_folds": len(judges.labels),
+    }
+    if class_counts is None:
+        figures = _of_squared_error(seen.score, float(np.var(np.concatenate(labels))))
+        return Scores(n_classes=None, **told, **figures)
+    weights = [judges.weights[fold][queries] for fold, queries in asked]
+    counts = [class_counts[fold] for fold, _ in asked]
+    return Scores(
+        n_classes=len(class_counts[0]),
+        **told,
+        accuracy=seen.accuracy,
+        majority=_majority(counts, labels, weights),
+    )
+
+
+def scores_of_game(game: Any, score: float) -> Scores | None:
+    """Scores of a game whose model is judged on validation rows; None of other games."""
+    problem, scoring = getattr(game, "problem", None), getattr(game, "scoring", None)
+    if not isinstance(problem, Problem) or not isinstance(scoring, str) or not problem.folds:
+        return None
+    n_rows = sum(len(fold.target) for fold in problem.folds)
+    told: dict[str, Any] = {
+        "scoring": scoring,
+        "n_validation_rows": n_rows,
+        "n_planned_rows": n_rows,
+        "n_folds": len(problem.folds),
+    }
+    if problem.classes is not None:
+        majority = _majority_of_folds(problem, problem.classes, "balanced" in scoring)
+        accuracy = score if scoring in ("accuracy", "balanced_accuracy") else math.nan
+        return Scores(n_classes=len(problem.classes), **told, accuracy=accuracy, majority=majority)
+    figures: dict[str, Any] = {"r2": score} if scoring == "r2" else {}
+    if scoring == "neg_mean_squared_error":
+        figures = _of_squared_error(score, _variance(problem))
+    return Scores(n_classes=None, **told, **figures)
+
+
+def _of_squared_error(score: float, variance: float) -> dict[str, Any]:
+    """R squared and root mean squared error, of minus a mean squared error."""
+    r2 = 1.0 + score / variance if variance > 0 else math.nan
+    return {"r2": r2, "rmse": math.nan if math.isnan(score) else math.sqrt(max(-score, 0.0))}
+
+
+def _majority(
+    class_counts: Sequence[Counts], labels: Sequence[Floats], weights: Sequence[Floats]
+) -> float:
+    """How often the most frequent class is right, or any of those that tie; part by part."""
+    right = 0.0
+    for counts, asked, count in zip(class_counts, labels, weights, strict=True):
+        best = np.flatnonzero(counts == counts.max())
+        right += float(count @ np.isin(asked, best)) / len(best)
+    return right / float(sum(count.sum() for count in weights))
+
+
+def _majority_of_folds(problem: Problem, classes: NDArray[Any], balanced: bool) -> float:
+    """The same for a model, whose score is the mean over folds."""
+    codes = np.searchsorted(classes, problem.target)
+    counts = [np.bincount(codes[fold.may_train], minlength=len(classes)) for fold in problem.folds]
+    labels = [np.searchsorted(classes, fold.target).astype(np.float64) for fold in problem.folds]
+    how = "balanced_neighbor_agreement" if balanced else "neighbor_agreement"
+    return _majority(counts, labels, [query_weights([each], how)[0] for each in labels])
+
+
+def _variance(problem: Problem) -> float:
+    """Mean squared distance of validation targets to their mean, each fold counted the same."""
+    mean = float(np.mean(np.concatenate([fold.target for fold in problem.folds])))
+    return float(np.mean([np.mean((fold.target - mean) ** 2) for fold in problem.folds]))

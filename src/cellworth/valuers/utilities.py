@@ -1,0 +1,363 @@
+"""Utilities of a run: known ones are reused, missing ones are requested once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Mask
+from cellworth.data.io import Plain, packed, prefixed, unpacked, unprefixed
+from cellworth.games.game import FailedUtility, Game, checked_utility
+from cellworth.runtime.cache import Cache
+from cellworth.runtime.checkpoint import Loader
+from cellworth.runtime.engine import Ready
+from cellworth.runtime.stopping import LOOKS_PER_UTILITY, StoppingRule
+from cellworth.runtime.workers import leave_if_cancelled
+from cellworth.sampling.moments import DetailedUtility, Deviations, Estimate, Looks, Tally, fewer
+from cellworth.sampling.samplers import Design
+
+# A request is about this much work, so that little is lost where a worker is, and little is waited
+# for where a run ends. It is cut by this and by a number, never by the number of workers.
+_SECONDS_PER_REQUEST = 1.0
+_UTILITIES_PER_REQUEST = 64
+Pairs = list[tuple[Mask, Mask]]
+
+
+class Known(NamedTuple):
+    """A utility that was computed, why it failed if it did, and its deviations if it has any."""
+
+    utility: float
+    message: str | None = None
+    deviations: Deviations | None = None
+
+    @classmethod
+    def of(cls, utility: float) -> Known:
+        """What is known of a utility as a game or a cache gives it."""
+        message = utility.message if isinstance(utility, FailedUtility) else None
+        return cls(float(utility), message, getattr(utility, "deviations", None))
+
+    @property
+    def kept(self) -> float:
+        """The utility as a cache keeps it."""
+        if self.deviations is None:
+            return self.utility
+        return DetailedUtility(self.utility, self.deviations)
+
+
+# What a worker found, in the order of the request; fewer where the deadline came first.
+Answer = tuple[Known, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Pairs of coalitions of a task whose utilities nobody knows yet."""
+
+    task: int
+    coalitions: tuple[bytes, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """What travels to the workers: looks at the utilities of a request."""
+
+    game: Game
+    shape: tuple[int, int]
+    most_deviations: int
+
+    def __call__(self, request: Request) -> Answer:
+        """Look at one utility after the other until the deadline."""
+        found = []
+        for coalition in request.coalitions:
+            if time.time() >= request.deadline:
+                break
+            leave_if_cancelled()
+            utility = checked_utility(self.game, *_members(coalition, self.shape))
+            found.append(self._with_fewer_deviations(Known.of(utility)))
+        return tuple(found)
+
+    def _with_fewer_deviations(self, known: Known) -> Known:
+        if known.deviations is None:
+            return known
+        return known._replace(deviations=fewer(known.deviations, self.most_deviations))
+
+
+@dataclass(eq=False)
+class _OpenTask:
+    task: Any
+    coalitions: list[bytes]
+    tally: Tally
+    waiting_for: int
+
+
+class UtilityPlanner:
+    """The planner of a run: what is known, what is asked for, what the run has met.
+
+    Utilities are asked for once, even while another task waits for the same one: tasks are booked
+    in order, so that the answer is there when it is needed. What a run meets, and so where its
+    budget ends, does not depend on a cache or on the number of workers.
+
+    Parameters
+    ----------
+    design : Design
+        Names the pairs of coalitions of a task.
+    estimate : callable
+        What the utilities of all tasks tell; see :class:`Looks`.
+    stop : StoppingRule
+        Its limits of utilities and seconds hold within a task.
+    cache : Cache or None
+        What earlier runs computed.
+    game : str
+        Fingerprint of the game, under which the cache keeps its utilities.
+    seconds : float
+        What a utility takes, roughly.
+    known : mapping from coalition to utility
+        Utilities that were looked at before the run: those of the whole table and of nothing.
+    """
+
+    keeps_deadlines: ClassVar[bool] = True
+    counts_utilities: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        design: Design,
+        estimate: Estimate,
+        stop: StoppingRule,
+        *,
+        cache: Cache | None = None,
+        game: str = "",
+        seconds: float = 0.0,
+        known: Mapping[bytes, Known],
+    ) -> None:
+        """Begin with what is known; time runs from here."""
+        self._design = design
+        self._estimate = estimate
+        self._most_utilities = stop.most_utilities
+        self._deadline = time.time() + stop.most_seconds
+        self._cache, self._game = cache, game
+        self._known = dict(known)
+        # A cache may hold utilities of this game that were kept without their deviations.
+        self._judged = all(each.deviations is not None for each in known.values())
+        self._met = set(self._known)
+        self._kept: dict[bytes, Known] = {}
+        self._open: dict[int, _OpenTask] = {}
+        # The whole table has been paid for.
+        self._tally = Tally(new=1)
+        self._ended, self._came_short = False, False
+        most = _SECONDS_PER_REQUEST / seconds if seconds > 0 else math.inf
+        self._per_request = int(max(1, min(_UTILITIES_PER_REQUEST, most)))
+
+    def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Looks | None:
+        """Take in the utilities of tasks that are done, and answers of others."""
+        for _, load in answers:
+            part = load()
+            if part is not None:
+                names = map(bytes, part["coalitions"])
+                self._kept |= dict(zip(names, self.answer(part), strict=True))
+        if state is None:
+            return None
+        looks = self._looks(state)
+        for position, task in enumerate(looks.tasks):
+            coalitions = _coalitions(task)
+            self._met.update(coalitions)
+            found = zip(looks.utilities[position].tolist(), looks.deviations[position], strict=True)
+            for coalition, (utility, deviations) in zip(coalitions, found, strict=True):
+                self._known[coalition] = Known(utility, None, deviations)
+        self._tally = Tally(new=1).merge(looks.tally)
+        return looks
+
+    def ask(self, number: int) -> Iterator[Request | Ready] | None:
+        """Requests for the utilities of a task that are not known; None where no budget is left."""
+        met = self._meet(number)
+        if met is None:
+            return None
+        task, coalitions, tally, missing = met
+        n_requests = -(-len(missing) // self._per_request)
+        self._open[number] = _OpenTask(task, coalitions, tally, max(n_requests, 1))
+        if not missing:
+            return iter([Ready(Request(number, (), self._deadline), ())])
+        return self._requests(number, missing)
+
+    def share(self, number: int, mine: bool) -> Iterator[Request] | None:
+        """Requests of a task for one shard: what tasks of others met first is left to them."""
+        met = self._meet(number)
+        if met is None:
+            return None
+        return self._requests(number, met[-1]) if mine else iter(())
+
+    def book(self, request: Request, answer: Answer) -> Looks | None:
+        """Keep what was found; once a task has all of its utilities, return what it adds."""
+        open_task = self._open[request.task]
+        found = dict(zip(request.coalitions, answer, strict=False))
+        self._known |= found
+        if self._cache is not None and found:
+            # What failed is tried again by the next run: the model may have been mended.
+            sound = {c: known.kept for c, known in found.items() if known.message is None}
+            self._cache.keep(self._game, sound)
+        # Tasks are folded in order: after one that came short none can be.
+        self._came_short |= len(found) < len(request.coalitions)
+        self._ended |= self._came_short
+        open_task.waiting_for -= 1
+        if self._came_short or open_task.waiting_for:
+            return None
+        del self._open[request.task]
+        known = [self._known[coalition] for coalition in open_task.coalitions]
+        return Looks.of(
+            open_task.task,
+            np.array([each.utility for each in known]),
+            self._estimate,
+            self._failures(open_task),
+            [each.deviations for each in known],
+        )
+
+    def state(self, looks: Looks) -> Plain:
+        """Utilities of all tasks, one after the other: the design names their coalitions again."""
+        utilities = looks.utilities[: looks.n_tasks]
+        deviations, positions = _distinct(looks.deviations[: looks.n_tasks])
+        return {
+            "utilities": np.concatenate(utilities),
+            "lengths": np.array([len(some) for some in utilities]),
+            "deviations": deviations,
+            "places": positions,
+            **prefixed("tally", packed(looks.tally)),
+        }
+
+    def part(self, request: Request, answer: Answer) -> tuple[int, Plain]:
+        """Coalitions as rows of bytes, with their utilities and with the messages of failures."""
+        # A deadline may have come before all were looked at, or any.
+        width = len(request.coalitions[0])
+        coalitions = b"".join(request.coalitions[: len(answer)])
+        messages = {str(position): known.message for position, known in enumerate(answer)}
+        return request.task, {
+            "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), width),
+            "utilities": np.array([known.utility for known in answer]),
+            "deviations": _stacked([known.deviations for known in answer]),
+            "messages": {position: text for position, text in messages.items() if text is not None},
+        }
+
+    def answer(self, part: Plain) -> Answer:
+        """Read utilities and messages."""
+        utilities, messages = part["utilities"].tolist(), part["messages"]
+        deviations = _unstacked(part["deviations"])
+        return tuple(
+            Known(each, messages.get(str(position)), deviations[position] if deviations else None)
+            for position, each in enumerate(utilities)
+        )
+
+    def _looks(self, state: Plain) -> Looks:
+        lengths = state["lengths"]
+        tasks = [self._design(number) for number in range(len(lengths))]
+        utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
+        tally = unpacked(Tally, unprefixed("tally", state))
+        distinct = _unstacked(state["deviations"])
+        deviations = [
+            [distinct[position] if distinct else None for position in some.tolist()]
+            for some in np.split(state["places"], np.cumsum(lengths)[:-1])
+        ]
+        return Looks(tasks, utilities, len(tasks), self._estimate, tally, deviations)
+
+    def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
+        """A task, its coalitions, what it looks at, and those that must be asked for."""
+        task = self._design(number)
+        pairs = list(task)
+        coalitions = _coalitions(pairs)
+        missing = self._missing(coalitions)
+        tally = self._looked_at(pairs, coalitions, n_missing=len(missing))
+        self._tally = self._tally.merge(tally)
+        spent = max(self._tally.new, self._tally.utilities / LOOKS_PER_UTILITY)
+        if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
+            return None
+        self._met.update(coalitions)
+        kept = {
+            coalition: self._kept.pop(coalition) for coalition in missing if coalition in self._kept
+        }
+        self._known |= kept
+        return task, coalitions, tally, [c for c in missing if c not in kept]
+
+    def _missing(self, coalitions: list[bytes]) -> list[bytes]:
+        """Coalitions that are neither known nor asked for."""
+        distinct = dict.fromkeys(coalitions)
+        fresh = [c for c in distinct if c not in self._known and c not in self._met]
+        if self._cache is None or not fresh:
+            return fresh
+        # What this run paid for before it was broken off counts as paid, not as found.
+        stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
+        found = {coalition: Known.of(utility) for coalition, utility in stored.items()}
+        if self._judged:
+            found = {c: known for c, known in found.items() if known.deviations is not None}
+        self._known |= found
+        return [coalition for coalition in fresh if coalition not in found]
+
+    def _looked_at(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
+        new = {
+            coalition
+            for coalition, (rows, columns) in zip(coalitions, pairs, strict=True)
+            if coalition not in self._met and rows.any() and columns.any()
+        }
+        return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
+
+    def _requests(self, number: int, missing: list[bytes]) -> Iterator[Request]:
+        for start in range(0, len(missing), self._per_request):
+            if self._ended or time.time() >= self._deadline:
+                self._ended = True
+                return
+            wanted = tuple(missing[start : start + self._per_request])
+            yield Request(number, wanted, self._deadline)
+
+    def _failures(self, done: _OpenTask) -> Tally:
+        """The tally of a task, with the failures that no earlier task has shown."""
+        failed = []
+        for coalition in dict.fromkeys(done.coalitions):
+            known = self._known[coalition]
+            if known.message is not None:
+                failed.append(known.message)
+                # Told once: the next task that meets it need not.
+                self._known[coalition] = known._replace(message=None)
+        return done.tally.merge(Tally(failed=len(failed), messages=tuple(failed)))
+
+
+def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
+    """Name a pair of coalitions by its bits."""
+    bits: NDArray[np.uint8] = np.packbits(np.concatenate([rows, columns]))
+    return bits.tobytes()
+
+
+def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
+    bits = np.unpackbits(np.frombuffer(coalition, dtype=np.uint8)).astype(bool)
+    return bits[: shape[0]], bits[shape[0] : sum(shape)]
+
+
+def _stacked(deviations: list[Deviations | None]) -> Deviations:
+    """Deviations as rows; without columns where some are not known."""
+    known = [each for each in deviations if each is not None]
+    if len(known) < len(deviations) or not known:
+        return np.zeros((len(deviations), 0), dtype=np.float32)
+    # A cache may hold more of them than this run keeps.
+    least = min(map(len, known))
+    return np.array([fewer(each, least) for each in known])
+
+
+def _unstacked(rows: Deviations) -> list[Deviations]:
+    return list(rows) if rows.shape[1] else []
+
+
+def _distinct(
+    looked_at: list[list[Deviations | None]],
+) -> tuple[Deviations, NDArray[np.int32]]:
+    """Deviations without repetition, and where among them each look has its own."""
+    own = [each for task in looked_at for each in task]
+    # Tasks that meet a utility again hold the same array.
+    first = {id(each): position for position, each in reversed(list(enumerate(own)))}
+    order = {position: number for number, position in enumerate(sorted(first.values()))}
+    positions = np.array([order[first[id(each)]] for each in own], dtype=np.int32)
+    return _stacked([own[position] for position in order]), positions
+
+
+def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
+    return [coalition_bytes(rows, columns) for rows, columns in pairs]

@@ -1,0 +1,293 @@
+"""Valuer: the base of all valuers; fit(X, y) checks the input and computes a valuation."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from cellworth.data.blocks import Blocks, Groups
+from cellworth.data.holdings import Holdings
+from cellworth.data.io import described
+from cellworth.data.owners import Owners
+from cellworth.data.problem import Problem
+from cellworth.games.game import Game
+from cellworth.games.model import ModelGame
+from cellworth.knn.knn_game import KNNGame
+from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.data_checks import (
+    Ways,
+    cells_of,
+    column_table,
+    guessed,
+    played,
+    warn_of_data,
+)
+from cellworth.valuers.plan import Plan
+from cellworth.valuers.run import corners, scores_of_game
+from cellworth.valuers.settings import Settings
+
+# What a fitted valuer shows of its valuation.
+_READERS: dict[str, Callable[[Valuation], Any]] = {
+    "values_": lambda valuation: valuation.values,
+    "standard_errors_": lambda valuation: valuation.sampling_se,
+    "row_values_": lambda valuation: valuation.rows().values,
+    "column_values_": lambda valuation: valuation.columns().values,
+}
+_RESULTS = ("valuation_", *_READERS)
+_NAMES = ("n_features_in_", "feature_names_in_", "columns_")
+_SETTINGS = ("n_jobs", "runtime")
+
+
+class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of all valuers: scikit-learn estimators whose ``fit`` values the blocks of X."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+    ) -> Self:
+        """Value the blocks of a training table.
+
+        Parameters
+        ----------
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+            Table to learn from; its blocks are valued. Names and row ids are kept.
+        y : array-like of shape (n_rows,)
+            Labels.
+        X_val, y_val : table and labels, default=None
+            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
+            groups (it then does not play). None: every row for itself.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups,
+        )  # fmt: skip
+
+    def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
+        """Say what ``fit`` with these arguments would answer, without doing it.
+
+        Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
+        in ``valuation_.provenance.question``: what an agreement fixes beforehand.
+        """
+        return self._question(self._game(X=X, y=y, **given))
+
+    def described(self) -> dict[str, str]:
+        """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
+
+        Left out are the seed, which is fixed as a number, and what says where and how a run is
+        executed: n_jobs and runtime.
+        """
+        given = self.get_params(deep=False)
+        told = sorted(set(given) - {*_SETTINGS, "random_state"})
+        return {"name": type(self).__name__} | {name: _spelled_out(given[name]) for name in told}
+
+    def _fit(self, **given: Any) -> Self:
+        self._forget()
+        game = self._game(**given)
+        self.columns_ = self._looked_at(game)
+        return self._keep(game, self._value(game, game.blocks))
+
+    def _looked_at(self, game: Any) -> ColumnTable:
+        """What columns were taken for; warn of what is likely to be a mistake."""
+        problem, distances = game.problem, game.distances if isinstance(game, KNNGame) else None
+        cells = cells_of(problem, distances)
+        plays = guessed(problem.table) if distances is None else played(distances, problem.table)
+        columns = column_table(problem.table, cells, plays)
+        warn_of_data(problem, cells, columns, self._ways())
+        return columns
+
+    def _ways(self) -> Ways:
+        """How a user puts right what is warned of."""
+        return Ways()
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
+        for name in (*_RESULTS, *_NAMES):
+            self.__dict__.pop(name, None)
+
+    def _keep(self, game: Any, valuation: Valuation | None) -> Self:
+        self._keep_names(game)
+        if valuation is None:
+            return self
+        method = {**valuation.provenance.method, "valuer": self.described()}
+        self.valuation_ = replace(
+            valuation,
+            provenance=replace(valuation.provenance, method=method),
+            column_info=self.columns_,
+        )
+        for name, read in _READERS.items():
+            setattr(self, name, read(self.valuation_))
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """Read values that are in files; say why there are none: a partition, or no fit yet."""
+        if name in _READERS and "valuation_" in self.__dict__:
+            return _READERS[name](self.valuation_)
+        if name in _RESULTS:
+            if getattr(self.__dict__.get("runtime"), "partition", None) is None:
+                raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
+            raise AttributeError(
+                f"a partition has no {name}: its results are in the checkpoint; fit without "
+                "partition, with the same checkpoint, once all partitions are done."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _settings(self, row_semivalue: Any = None, column_semivalue: Any = None) -> Settings:
+        given = {name: getattr(self, name) for name in _SETTINGS if hasattr(self, name)}
+        return Settings.checked(row_semivalue, column_semivalue, **given)
+
+    def _question(self, game: Any) -> dict[str, Any]:
+        semivalues = (getattr(self, f"{side}_semivalue", None) for side in ("row", "column"))
+        return self._settings(*semivalues).question(game)
+
+    @abstractmethod
+    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
+        """Value a game; None for a partition of the run."""
+
+    @abstractmethod
+    def _game(self, **given: Any) -> Any:
+        """Make a game of what ``fit`` was given."""
+
+    def _keep_names(self, game: Any) -> None:
+        names = game.problem.table.names
+        self.n_features_in_ = len(names)
+        if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
+            self.feature_names_in_ = names
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _spelled_out(parameter: Any) -> str:
+    # 5 is 5, whatever type of number it is held in.
+    return described(parameter.item() if isinstance(parameter, np.generic) else parameter)
+
+
+def checked_holdings(owners: Any, problem: Problem) -> Holdings:
+    """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    holdings = owners.on(problem.blocks)
+    owners.check_cells(problem.table.sha256())
+    return holdings
+
+
+class ModelValuer(Valuer):
+    """Base of valuers that train a model on every coalition."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        owners: Owners | None = None,
+    ) -> Self:
+        """Value the blocks of a training table.
+
+        Parameters
+        ----------
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+            Table to learn from; its blocks are valued. Names and row ids are kept.
+        y : array-like of shape (n_rows,)
+            Labels.
+        X_val, y_val : table and labels, default=None
+            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
+            groups (it then does not play). None: every row for itself.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
+        sample_weight : array-like of shape (n_rows,), default=None
+            Weight of each training row, for models whose ``fit`` takes it.
+        owners : Owners, default=None
+            Who holds which cells, in whole blocks. What each owner's blocks are worth together then
+            gets errors of its own (``valuation_.owners()``), which those of blocks cannot tell.
+
+        Returns
+        -------
+        self
+        """
+        self._forget()
+        game = self._game(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups, sample_weight=sample_weight,
+        )  # fmt: skip
+        holdings = None if owners is None else checked_holdings(owners, game.problem)
+        self.columns_ = self._looked_at(game)
+        return self._keep(game, self._value(game, game.blocks, holdings))
+
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> Plan:
+        """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
+        game = self._game(
+            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            groups=groups, sample_weight=sample_weight,
+        )  # fmt: skip
+        # A model that fails on the whole table would be timed failing.
+        corners(game, game.shape)
+        return replace(
+            self._plan(game),
+            scores=scores_of_game(game, math.nan),
+            columns=self._looked_at(game),
+        )
+
+    @abstractmethod
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
+        """Value a game, and what owners hold of it; None for a partition of the run."""
+
+    @abstractmethod
+    def _plan(self, game: Any) -> Plan: ...
+
+    def _game(self, **given: Any) -> Any:
+        return ModelGame(
+            self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, error=self.error,
+            n_repeats=self.n_repeats, **given,
+        )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Data sets come from their public home or from a folder, and are what they were."""
+
+import gzip
+import http.server
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cellworth.data import datasets
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+def original(part):
+    """The file as it is at its home, made of ours."""
+    rows = gzip.decompress((DATA / f"adult_{part}.csv.gz").read_bytes()).decode().split("\n")[1:-1]
+    stop = "." if part == "test" else ""
+    head = "|1x3 Cross validator\n" if part == "test" else ""
+    lines = [row.replace(",", ", ") + stop for row in rows]
+    return (head + "\n".join(lines) + "\n\n").encode()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A server that stands for the public home of the files."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(datasets, "_HOME", f"http://127.0.0.1:{server.server_port}/")
+        yield folder
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "n_rows"), [("train", "adult.data", 32_561), ("test", "adult.test", 16_281)]
+)
+def test_what_is_fetched_equals_what_is_in_a_folder(home, tmp_path, part, name, n_rows):
+    (home / name).write_bytes(original(part))
+    fetched, y = datasets.load_adult(part, folder=tmp_path / "new", backend="polars")
+    assert fetched.shape == (n_rows, 14)
+    assert sorted(set(y)) == ["<=50K", ">50K"]
+    local, labels = datasets.load_adult(part, folder=DATA, backend="polars")
+    assert fetched.equals(local)
+    assert np.array_equal(y, labels)
+
+
+def test_a_table_is_fetched_once(home, tmp_path):
+    (home / "adult.test").write_bytes(original("test"))
+    path = datasets.fetch_adult("test", folder=tmp_path)
+    (home / "adult.test").unlink()
+    assert datasets.fetch_adult("test", folder=tmp_path) == path
+
+
+def test_a_download_that_is_another_file_is_refused_and_not_kept(home, tmp_path):
+    (home / "adult.test").write_bytes(original("test") + b"one more\n")
+    with pytest.raises(ValueError, match=r"adult\.test is not the file that was expected"):
+        datasets.fetch_adult("test", folder=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", gzip.compress(b"age,income\n1,2\n", mtime=0)],
+    ids=["empty", "text", "another table"],
+)
+def test_a_file_that_was_changed_is_refused(tmp_path, content):
+    (tmp_path / "adult_test.csv.gz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"is not the file that was expected.*delete it"):
+        datasets.load_adult("test", folder=tmp_path)
+
+
+def test_without_a_network_the_error_says_where_to_put_the_file(home, tmp_path):
+    with pytest.raises(OSError, match=r"adult\.test could not be fetched.*put adult_test\.csv\.gz"):
+        datasets.load_adult("test", folder=tmp_path)
+
+
+def test_a_part_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="part is 'validation'; give one of train, test"):
+        datasets.load_adult("validation")
+
+
+def test_the_folder_comes_from_the_environment_or_is_a_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("CELLWORTH_DATA", str(DATA))
+    assert datasets.fetch_adult("test") == DATA / "adult_test.csv.gz"
+    monkeypatch.delenv("CELLWORTH_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with gzip.open(DATA / "adult_test.csv.gz") as packed:
+        content = packed.read()
+    (tmp_path / "cellworth").mkdir()
+    (tmp_path / "cellworth" / "adult_test.csv.gz").write_bytes(gzip.compress(content))
+    assert datasets.fetch_adult("test").parent == tmp_path / "cellworth"
+
+
+@pytest.mark.parametrize("backend", ["pandas", "polars", "pyarrow"])
+def test_a_question_mark_stays_text_in_every_library(backend):
+    X, y = datasets.load_adult("test", folder=DATA, backend=backend)
+    assert list(X["workclass"].to_pylist() if backend == "pyarrow" else X["workclass"])[4] == "?"
+    assert len(y) == 16_281

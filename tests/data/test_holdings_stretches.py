@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+
+from cellworth.data.holdings import Runs, Stretches
+
+
+def masks(n_rows=12, n_masks=40):
+    rng = np.random.default_rng(3)
+    return [rng.random(n_rows) < share for share in np.linspace(0, 1, n_masks)]
+
+
+def from_mask(mask):
+    return Stretches.from_positions(np.flatnonzero(mask)[::-1], len(mask))
+
+
+@pytest.mark.parametrize("mask", masks())
+def test_stretches_are_where_a_mask_is_true(mask):
+    rows = np.arange(len(mask))
+    found = from_mask(mask)
+    np.testing.assert_array_equal(found[rows], mask)
+    np.testing.assert_array_equal(found[rows, np.newaxis], mask[:, np.newaxis])
+    assert found.all() == mask.all()
+    assert found.any() == mask.any()
+    assert (found.ends[1:, 0] > found.ends[:-1, 1]).all()
+
+
+def test_the_first_common_row_is_that_of_the_masks():
+    for one in masks():
+        for other in masks(n_masks=7):
+            both = np.flatnonzero(one & other)
+            found = from_mask(one).first_common(from_mask(other))
+            assert found == (both[0] if len(both) else None)
+
+
+def test_runs_are_one_code_for_each_row():
+    runs = Runs(np.array([2, 3, 7]), np.array([5, 1, 5], dtype=np.int32))
+    plain = np.array([5, 5, 1, 5, 5, 5, 5])
+    assert len(runs) == 7
+    assert runs.lengths.tolist() == [2, 1, 4]
+    for start in range(8):
+        for stop in range(start, 8):
+            np.testing.assert_array_equal(runs[start:stop], plain[start:stop])
+    np.testing.assert_array_equal(runs[np.array([6, 2, 0])], plain[[6, 2, 0]])

@@ -1,0 +1,319 @@
+"""Files are there as a whole or not at all, and nothing is left lying about."""
+
+import ast
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+import cellworth
+from cellworth import (
+    ExactValuer,
+    KNNValuer,
+    MonteCarloValuer,
+    Owners,
+    Runtime,
+    ShardedTable,
+    load,
+    report,
+    value_game,
+)
+from cellworth.data import datasets
+from cellworth.data.io import is_address, local_path, written_atomically
+from cellworth.games import TableGame
+from cellworth.payouts import Agreement, split_revenue, verify_audit
+from cellworth.runtime import DirectoryCheckpoint, FileCache, merge
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_takes_its_name_once_it_is_written(tmp_path):
+    with written_atomically(tmp_path / "new") as file:
+        file.write(b"whole")
+        assert len(names(tmp_path)) == 1
+        assert not (tmp_path / "new").exists()
+    assert names(tmp_path) == ["new"]
+    assert (tmp_path / "new").read_bytes() == b"whole"
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with written_atomically(tmp_path / "file") as file:
+        file.write(b"new")
+        file.flush()
+        assert (tmp_path / "file").read_bytes() == b"old"
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_the_first_of_two_keeps_the_name_where_nothing_is_replaced(tmp_path, monkeypatch, linked):
+    def fail(*given):
+        raise PermissionError(1, "no links here")
+
+    if not linked:
+        monkeypatch.setattr(os, "link", fail)
+    with written_atomically(tmp_path / "file", replacing=False) as file:
+        file.write(b"first")
+    with (
+        pytest.raises(FileExistsError),
+        written_atomically(tmp_path / "file", replacing=False) as file,
+    ):
+        file.write(b"second")
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt, SystemExit])
+def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path, error):
+    def write():
+        with written_atomically(tmp_path / "file") as file:
+            file.write(b"half of a new")
+            raise error
+
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(error):
+        write()
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_disk_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, step):
+    def fail(*given):
+        raise OSError(5, "Input/output error")
+
+    def write():
+        with written_atomically(tmp_path / "file") as file:
+            file.write(b"new")
+
+    (tmp_path / "file").write_bytes(b"old")
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        write()
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def files_only(descriptor):
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            raise OSError(22, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    with written_atomically(tmp_path / "file") as file:
+        file.write(b"new")
+    assert names(tmp_path) == ["file"]
+
+
+def test_two_may_write_one_file_at_once_and_the_last_one_counts(tmp_path):
+    with written_atomically(tmp_path / "file") as one, written_atomically(tmp_path / "file") as two:
+        two.write(b"two")
+        one.write(b"one")
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"one"
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from cellworth.data.io import written_atomically
+
+with written_atomically(Path(sys.argv[1])) as file:
+    file.write(b"half of a new")
+    file.flush()
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_was_writing_does_not_take_its_name(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with subprocess.Popen(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", WRITER, str(tmp_path / "file")], stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout.readline() == b"writing\n"
+        writer.send_signal(signal.SIGKILL)
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_what_was_written_may_name_the_file(tmp_path):
+    said = []
+    with written_atomically(tmp_path / "draft", named=lambda: f"file-{said[0]}") as file:
+        said.append(file.write(b"four"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file-4"]
+
+
+ADDRESSES = [
+    "s3://bucket/x",
+    "gs://bucket/x",
+    "az://box/x",
+    "abfss://box@account.dfs.core.windows.net/x",
+    "memory://x",
+    "https://example.org/x.csv",
+    "file:///tmp/x",
+    "simplecache::s3://bucket/x",
+    "S3://bucket/x",
+    # What pathlib leaves of it, as an object and as text.
+    Path("s3://bucket/x"),
+    str(Path("s3://bucket/x")),
+]
+PATHS = ["x", "x/y.csv", "/data/s3://x", "./s3:/x", "a:b", "C:\\x", "C:/x", "c://x", "12:/30", ""]
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=repr)
+def test_an_address_is_no_local_path(address):
+    assert is_address(address)
+    with pytest.raises(ValueError, match=r"^-o must be a local path, got .*; give .*\.$"):
+        local_path(address, "-o")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_local_path_is_no_address(path):
+    assert not is_address(path)
+    assert local_path(path, "-o").absolute() == Path(path).absolute()
+
+
+def test_a_file_address_is_refused_with_its_plain_path():
+    with pytest.raises(ValueError, match=r"got 'file:///tmp/x'; give the plain path, /tmp/x\."):
+        local_path("file:///tmp/x", "-o")
+    with pytest.raises(ValueError, match=r"give the plain path, /tmp/x\."):
+        local_path(Path("file:///tmp/x"), "-o")
+
+
+def test_a_folder_here_whose_name_looks_like_a_scheme_can_be_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    meant = local_path("./s3:/x", "-o")
+    assert meant == tmp_path / "s3:" / "x"
+    assert local_path(meant, "-o") == meant
+
+
+def test_a_path_that_stands_for_a_remote_file_is_an_address():
+    class Remote(os.PathLike):
+        def __fspath__(self):
+            return "/data/copy-of-x"
+
+        def __str__(self):
+            return "s3://bucket/x"
+
+    assert is_address(Remote())
+    with pytest.raises(ValueError, match="got 's3://bucket/x'"):
+        local_path(Remote(), "-o")
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"x", ["x"]])
+def test_what_is_no_path_is_refused(wrong):
+    with pytest.raises(TypeError, match="folder must be a path, got"):
+        local_path(wrong, "folder")
+
+
+X, Y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+MODEL = DecisionTreeClassifier(random_state=0)
+DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y}
+
+
+def valued():
+    return KNNValuer(1, random_state=0).fit(**DATA).valuation_
+
+
+def owners():
+    return Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+
+
+def sharded(folder, **given):
+    pl = pytest.importorskip("polars")
+    pl.DataFrame({"a": [0.0, 1.0, 9.0, 8.0], "t": Y}).write_parquet(folder / "t.parquet")
+    table = ShardedTable.from_parquet(folder / "t.parquet", target="t")
+    return KNNValuer(1, random_state=0, **given).fit(table, X_val=[[0.0], [9.0]], y_val=[0, 1])
+
+
+def agreement():
+    return Agreement.draft(KNNValuer(1, random_state=0), owners(), **DATA)
+
+
+def merged_in_shards(here, address):
+    one = sharded(here).valuation_
+    return one.merge(sharded(here).valuation_, address)
+
+
+# Everything public that takes a path, by what it is called.
+ENTRIES = {
+    "Agreement.from_toml": lambda at, here: Agreement.from_toml(at),
+    "Agreement.save": lambda at, here: agreement().save(at),
+    "DirectoryCheckpoint": lambda at, here: DirectoryCheckpoint(at),
+    "ExactValuer.checkpoint": lambda at, here: ExactValuer(
+        MODEL, runtime=Runtime(checkpoint=at)
+    ).fit(**DATA),
+    "FileCache": lambda at, here: FileCache(at),
+    "KNNValuer.checkpoint": lambda at, here: KNNValuer(
+        1, runtime=Runtime(checkpoint=at), random_state=0
+    ).fit(**DATA),
+    "KNNValuer.checkpoint, shards": lambda at, here: sharded(here, runtime=Runtime(checkpoint=at)),
+    "MonteCarloValuer.checkpoint": lambda at, here: MonteCarloValuer(
+        MODEL, runtime=Runtime(checkpoint=at), random_state=0
+    ).fit(**DATA),
+    "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
+    "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
+    "ShardedValuation.merge": lambda at, here: merged_in_shards(here, at),
+    "ShardedValuation.save": lambda at, here: sharded(here).valuation_.save(at),
+    "load": lambda at, here: load(at),
+    "Valuation.save": lambda at, here: valued().save(at),
+    "datasets.fetch_adult": lambda at, here: datasets.fetch_adult(folder=at),
+    "datasets.load_adult": lambda at, here: datasets.load_adult(folder=at),
+    "merge folders": lambda at, here: merge([at], here / "into"),
+    "merge into": lambda at, here: merge([], at),
+    "report.save": lambda at, here: report.save(at, valued(), X, Y),
+    "value_game.checkpoint": lambda at, here: value_game(
+        TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), runtime=Runtime(checkpoint=at), random_state=0
+    ),
+    "verify": lambda at, here: verify_audit(at),
+    "verify agreement": lambda at, here: verify_audit(_audit(here), agreement=at),
+}
+
+
+def _audit(here):
+    split_revenue(valued(), owners(), amount="1.00").save(here / "audit")
+    return here / "audit"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("address", ["s3://bucket/x", Path("gs://bucket/x")], ids=repr)
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_every_way_in_refuses_an_address_and_writes_nothing(entry, address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"must be a local path, got '(s3|gs):/"):
+        entry(address, tmp_path)
+    assert not (tmp_path / "s3:").exists()
+    assert not (tmp_path / "gs:").exists()
+
+
+def test_an_address_in_the_environment_is_refused(monkeypatch):
+    monkeypatch.setenv("CELLWORTH_DATA", "s3://bucket/x")
+    with pytest.raises(ValueError, match="CELLWORTH_DATA must be a local path"):
+        datasets.fetch_adult()
+
+
+def test_only_one_place_makes_paths_of_what_users_give():
+    """Whatever is annotated as a path of any kind goes through ``local_path``."""
+    source = Path(inspect.getfile(cellworth)).parent
+    bypassing = [
+        f"{file.relative_to(source)}: {function.name}"
+        for file in source.rglob("*.py")
+        if file.name != "io.py"
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+        if argument.annotation is not None and "PathLike" in ast.unparse(argument.annotation)
+        if re.search(rf"\bPath\({argument.arg}\)|open\({argument.arg}\b", ast.unparse(function))
+    ]
+    assert bypassing == []

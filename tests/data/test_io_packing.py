@@ -1,0 +1,165 @@
+"""Results as files: what comes back is what was written, to the bit, or nothing at all."""
+
+import io
+import math
+import pickle
+import zipfile
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+
+from cellworth.data.io import PlainFile, packed, prefixed, unpacked, write_plain
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Contribution, Tally, with_margins
+from cellworth.sampling.passes import Spread, Sweeps
+from cellworth.valuers.out_of_bag import Contrast, TreeScores
+
+ODD = np.array([[math.nan, math.inf, -math.inf], [-0.0, 5e-324, 1 / 3]])
+TALLY = Tally(7, 2, ("a fit\nfailed", "größer"), new=5, reused=1)
+MOMENTS = Moments(np.array([[1, 2, 3], [0, 0, 2**62]]), ODD, ODD[::-1])
+SWEEPS = Sweeps(
+    parts_per_sweep=3,
+    parts=1,
+    n_queries=2,
+    sums=with_margins(np.random.default_rng(0).normal(size=(2, 3))),
+    weight=0.1 + 0.2,
+    total=-1 / 3,
+    tally=TALLY,
+)
+SPREAD = Spread(np.array([4]), np.array([math.inf]), ODD[None], ODD[None] ** 2)
+
+THINGS = {
+    "Tally": TALLY,
+    "an empty Tally": Tally(),
+    "Moments": MOMENTS,
+    "Contribution": Contribution(MOMENTS, TALLY),
+    "Contrast": Contrast(MOMENTS, Moments.of(ODD), TALLY),
+    "TreeScores": TreeScores(ODD, ODD > 0, TALLY),
+    "TreeScores of no tree": TreeScores(np.zeros((0, 3)), np.zeros((0, 2), dtype=bool), Tally()),
+    "Sweeps": SWEEPS,
+    "Sweeps with finished ones": replace(SWEEPS, finished=MOMENTS, finished_total=2 / 3),
+    "Sweeps with a spread": replace(SWEEPS, spread=SPREAD),
+    "Sweeps with both": replace(SWEEPS, finished=MOMENTS, spread=SPREAD),
+    "numbers of NumPy": replace(SWEEPS, parts=np.int64(2), weight=np.float64(1e300) / 3),
+    "numbers that are none": replace(SWEEPS, weight=math.nan, total=-math.inf),
+}
+
+
+def assert_equal_to_the_bit(one, other):
+    assert type(one) is type(other) or isinstance(one, np.generic)
+    if is_dataclass(one):
+        for field in fields(one):
+            assert_equal_to_the_bit(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert one.tobytes() == other.tobytes()
+    elif isinstance(one, float):
+        assert np.float64(one).tobytes() == np.float64(other).tobytes()
+    else:
+        assert one == other
+
+
+def written(path, plain):
+    with path.open("wb") as file:
+        write_plain(file, plain)
+    return path
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_what_is_read_is_what_was_written_to_the_bit(tmp_path, name):
+    thing = THINGS[name]
+    path = written(tmp_path / "thing.npz", prefixed("it", packed(thing)))
+    assert_equal_to_the_bit(thing, unpacked(type(thing), PlainFile(path).read("it")[0]))
+
+
+def test_one_file_holds_several_things_under_names_of_their_own(tmp_path):
+    several = {"1": TALLY, "10": MOMENTS, "2": SWEEPS}
+    content = {"run": "this one"}
+    for name, thing in several.items():
+        content |= prefixed(name, packed(thing))
+    file = PlainFile(written(tmp_path / "things.npz", content))
+    assert file.rest["run"] == "this one"
+    for name, thing in several.items():
+        assert_equal_to_the_bit(thing, unpacked(type(thing), file.read(name)[0]))
+
+
+def test_the_file_is_one_that_numpy_reads(tmp_path):
+    path = written(tmp_path / "thing.npz", prefixed("it", packed(MOMENTS)))
+    with np.load(path, allow_pickle=False) as archive:
+        assert archive["it.mean"].tobytes() == ODD.tobytes()
+
+
+def test_what_would_have_to_be_pickled_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        written(tmp_path / "thing.npz", {"it.cells": np.array([object()])})
+    with pytest.raises(TypeError, match="can not be written as JSON"):
+        written(tmp_path / "thing.npz", {"it.cell": object()})
+
+
+class Trap:
+    """Something that leaves a trace where it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return self.trace.touch, ()
+
+
+def a_pickle(path, trap):
+    path.write_bytes(pickle.dumps(trap))
+
+
+def a_pickled_array(path, trap):
+    np.save(path.open("wb"), np.array([trap]), allow_pickle=True)
+
+
+def an_archive_with_a_pickled_array(path, trap):
+    sound = written(path, {"it.cells": np.zeros(3)}).read_bytes()
+    with zipfile.ZipFile(io.BytesIO(sound)) as old, zipfile.ZipFile(path, "w") as new:
+        pickled = io.BytesIO()
+        np.save(pickled, np.array([trap]), allow_pickle=True)
+        new.writestr("it.cells.npy", pickled.getvalue())
+        new.writestr("rest.npy", old.read("rest.npy"))
+
+
+@pytest.mark.parametrize("make", [a_pickle, a_pickled_array, an_archive_with_a_pickled_array])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_nothing_is_unpickled(tmp_path, make):
+    make(tmp_path / "thing.npz", Trap(tmp_path / "trace"))
+    with pytest.raises(ValueError, match=r"BadZipFile|pickle"):
+        PlainFile(tmp_path / "thing.npz").read("it")
+    assert not (tmp_path / "trace").exists()
+    pickle.loads(pickle.dumps(Trap(tmp_path / "trace")))  # noqa: S301 (the trap works)
+    assert (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("bit", [0, 3, 6])
+def test_whichever_byte_is_changed_the_file_is_refused_or_means_the_same(tmp_path, bit):
+    arrays = {"it.a": np.arange(12.0).reshape(3, 4), "it.b": np.arange(3)}
+    content = written(tmp_path / "thing.npz", arrays | {"it.c": 0.5}).read_bytes()
+    refused = 0
+    for position in range(len(content)):
+        changed = bytearray(content)
+        changed[position] ^= 1 << bit
+        (tmp_path / "thing.npz").write_bytes(changed)
+        try:
+            (found,) = PlainFile(tmp_path / "thing.npz").read("it")
+        except ValueError:
+            refused += 1
+            continue
+        assert set(found) == {"a", "b", "c"}
+        assert found["c"] == 0.5
+        for name in ("a", "b"):
+            assert_equal_to_the_bit(found[name], arrays[f"it.{name}"])
+    assert refused > 0.7 * len(content)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.9, 0.999])
+def test_a_file_without_its_end_is_refused(tmp_path, share):
+    path = written(tmp_path / "thing.npz", prefixed("it", packed(MOMENTS)))
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="BadZipFile"):
+        PlainFile(path)

@@ -1,0 +1,292 @@
+"""Owners: rectangles and other shapes, overlaps, names, files; one sentence for each mistake."""
+
+import datetime
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cellworth import Owners
+from cellworth.data import Blocks
+
+TABLE = pd.DataFrame(
+    {"age": [20, 30, 40, 50], "pay": [1.0, 2.0, None, 4.0], "region": ["n", "s", "n", None]},
+    index=["r1", "r2", "r3", "r4"],
+)
+OWNERS = Owners(TABLE).assign("ann", columns="age").assign("bob", rows=["r1"], columns=["pay"])
+
+
+def masks(owners):
+    return {name: owners.cells_of(name).astype(int).tolist() for name in owners.names}
+
+
+def test_rectangles_add_up_and_what_nobody_holds_is_counted():
+    owners = OWNERS.assign("ann", rows="r4", columns="region")
+    assert masks(owners)["ann"] == [[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 1]]
+    assert owners.codes.tolist() == [[0, 1, -1], [0, -1, -1], [0, -1, -1], [0, -1, 0]]
+    assert owners.unowned == 6
+    assert repr(owners).splitlines() == [
+        "Owners of 4 x 3 cells", "  ann  5 cells", "  bob  1 cell", "  nobody  6 cells",
+    ]  # fmt: skip
+
+
+def test_assigning_changes_no_owners_that_are_there():
+    before = masks(OWNERS)
+    OWNERS.assign("eve", columns="region")
+    assert masks(OWNERS) == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("r2", [0, 1, 0, 0]),
+        (["r2", "r4"], [0, 1, 0, 1]),
+        ({"r2", "r4"}, [0, 1, 0, 1]),
+        (pd.Index(["r1"]), [1, 0, 0, 0]),
+        (slice(1, 3), [0, 1, 1, 0]),
+        (slice(-1, None), [0, 0, 0, 1]),
+        ([True, False, False, True], [1, 0, 0, 1]),
+        (TABLE["age"] > 25, [0, 1, 1, 1]),
+        (pl.Series([True, False, False, False]), [1, 0, 0, 0]),
+        (None, [1, 1, 1, 1]),
+    ],
+)
+def test_rows_are_named_in_many_ways(rows, expected):
+    owners = Owners(TABLE).assign("ann", rows=rows, columns="pay")
+    assert owners.cells_of("ann")[:, 1].astype(int).tolist() == expected
+
+
+def owners_by(rule, table):
+    return Owners.from_plain({"owners": [{"name": "ann", "rows": rule}]}, table, called="here")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"from": 0, "to": 2}, [1, 1, 0, 0]),
+        ({"column": "region", "is": "n"}, [1, 0, 1, 0]),
+        ({"column": "region", "is": ["n", "s"]}, [1, 1, 1, 0]),
+        ({"column": "age", "is": 20.0}, [1, 0, 0, 0]),
+        (["r2", "r4"], [0, 1, 0, 1]),
+    ],
+)
+def test_a_file_selects_rows_by_position_content_or_id(rule, expected):
+    assert owners_by(rule, TABLE).cells_of("ann")[:, 1].astype(int).tolist() == expected
+
+
+def test_any_shape_can_be_held():
+    cells = np.random.default_rng(0).random((4, 3)) < 0.5
+    owners = Owners(TABLE).assign("ann", cells=cells).assign("bob", cells=~cells)
+    assert np.array_equal(owners.cells_of("ann"), cells)
+    assert owners.unowned == 0
+
+
+@pytest.mark.parametrize("make", [pl.from_pandas, pa.Table.from_pandas, pd.DataFrame.to_numpy])
+def test_every_kind_of_table_has_owners(make):
+    table = make(TABLE.reset_index(drop=True))
+    region = "x2" if isinstance(table, np.ndarray) else "region"
+    owners = owners_by({"column": region, "is": "n"}, table)
+    assert owners.cells_of("ann").all(axis=1).tolist() == [True, False, True, False]
+
+
+def test_whole_numbers_can_be_names_of_columns_beside_the_labels():
+    owners = Owners(pd.DataFrame([[1, 2], [3, 4]])).assign("ann", columns=[1, "(label)"])
+    assert owners.assign("bob", columns=0).codes.tolist() == [[1, 0], [1, 0]]
+    assert owners.share_of_labels() == {"ann": 2}
+
+
+def test_dates_are_values_and_ids():
+    days = pd.to_datetime(["2024-01-01", "2024-01-02"])
+    table = pd.DataFrame({"day": days, "x": [1, 2]}, index=days)
+    for day in (datetime.date(2024, 1, 2), datetime.datetime(2024, 1, 2)):
+        assigned = [Owners(table).assign("ann", rows=rows) for rows in ([day], day)]
+        for owners in (*assigned, owners_by({"column": "day", "is": day}, table)):
+            assert owners.codes[:, 0].tolist() == [-1, 0]
+
+
+def test_overlaps_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"'eve' and 'ann' both claim the cell \('r1', 'age'\)"):
+        OWNERS.assign("eve", rows=["r1"])
+
+
+def test_overlaps_are_shared_alike_or_go_to_the_first():
+    def claimed(overlaps):
+        owners = Owners(TABLE, overlaps=overlaps).assign("ann", rows="r1")
+        return owners.assign("bob", columns="age").assign("ann", columns="age")
+
+    assert claimed("equal").codes[:, 0].tolist() == [-2] * 4
+    assert claimed("first").codes[:, 0].tolist() == [0, 1, 1, 1]
+    assert claimed("first").codes[:, 1].tolist() == [0, -1, -1, -1]
+
+
+def test_the_same_owner_may_claim_a_cell_twice():
+    owners = OWNERS.assign("ann", rows="r1", columns="age")
+    assert masks(owners) == masks(OWNERS)
+
+
+@pytest.mark.parametrize("overlaps", ["refuse", "equal", "first"])
+def test_a_block_that_was_claimed_in_parts_by_one_owner_is_held_as_a_whole(overlaps):
+    owners = Owners(TABLE, overlaps=overlaps).assign("ann", rows=slice(0, 2))
+    owners = owners.assign("ann", rows=slice(2, 4))
+    if overlaps == "first":
+        owners = owners.assign("bob", rows=slice(1, 3))
+    blocks = Blocks.cut(TABLE.index, TABLE.columns, row_groups=["g"] * 4)
+    assert owners.on(blocks).codes().tolist() == [[1, 1, 1]]
+
+
+def test_a_block_of_several_owners_is_refused():
+    rows = Blocks.cut(TABLE.index, TABLE.columns, row_groups=["g", "g", "h", "h"])
+    with pytest.raises(ValueError, match="the row group 'g' of the valuation belongs to several"):
+        OWNERS.on(rows)
+    columns = Blocks.cut(TABLE.index, TABLE.columns, column_groups=["g", "g", "h"])
+    with pytest.raises(ValueError, match="the column group 'g' of the valuation belongs to sev"):
+        OWNERS.on(columns)
+
+
+def test_owners_of_another_table_are_refused():
+    other = Blocks.cut(TABLE.index, ["age", "pay", "size"])
+    with pytest.raises(ValueError, match=r"columns 'age', 'pay', 'region', but the valuation has"):
+        OWNERS.on(other)
+    shuffled = Blocks.cut(TABLE.index[::-1], TABLE.columns)
+    with pytest.raises(ValueError, match=r"4 rows \('r1', .*but the valuation has 4 \('r4'"):
+        OWNERS.on(shuffled)
+
+
+def test_a_fingerprint_of_holdings_depends_on_these_alone():
+    blocks = Blocks.cut(TABLE.index, TABLE.columns)
+    one = OWNERS.on(blocks).keys[0]
+    renamed = Owners(TABLE).assign("zoe", columns="age").assign("ivy", columns="region")
+    in_parts = Owners(TABLE).assign("bob", rows=["r1"], columns=["pay"])
+    for rows in (["r3", "r4"], ["r1", "r2"]):
+        in_parts = in_parts.assign("ann", rows=rows, columns="age")
+    assert one == renamed.on(blocks).keys[0] == in_parts.on(blocks).keys[1]
+    keys = {one, OWNERS.on(blocks).keys[1], renamed.on(blocks).keys[1]}
+    shared = Owners(TABLE, overlaps="equal").assign("ann", columns="age")
+    keys.add(shared.assign("bob", columns="age").on(blocks).keys[0])
+    assert len(keys) == 4
+
+
+ROUND_TRIPS = {
+    "rectangles": OWNERS,
+    "ids": Owners(TABLE).assign("ann", rows=["r1", "r3"]).assign("bob", rows=["r2"]),
+    "shapes": Owners(TABLE).assign("ann", cells=np.eye(4, 3, dtype=bool)),
+    "labels": OWNERS.assign("eve", columns=["(label)"]),
+    "equal": Owners(TABLE, overlaps="equal").assign("ann").assign("bob", columns="pay"),
+    "one id twice": Owners(TABLE.set_axis(["a", "b", "a", "b"]))
+    .assign("ann", rows=[True, False, False, True])
+    .assign("bob", rows=[False, True, True, False]),
+    "numbers": Owners([[1, 2], [3, 4], [5, 6]]).assign("ann", rows=[0, 2]),
+    "dates": Owners(TABLE.set_axis(pd.date_range("2024-01-01", periods=4))).assign(
+        "ann", rows=[True, False, True, False]
+    ),
+    "whole-number names": Owners(pd.DataFrame([[1, 2], [3, 4]])).assign("ann", columns=[1]),
+}
+
+
+@pytest.mark.parametrize("which", ROUND_TRIPS)
+def test_owners_can_be_written_down_and_read_again(which, tmp_path):
+    import tomli_w
+
+    owners = ROUND_TRIPS[which]
+    plain = {"owners": owners.to_plain(), "overlaps": owners.overlaps}
+    (tmp_path / "owners.toml").write_text(tomli_w.dumps(plain))
+    again = Owners.from_toml(tmp_path / "owners.toml", owners.table)
+    assert again.names == owners.names
+    assert np.array_equal(again.codes, owners.codes)
+    assert again.share_of_labels() == owners.share_of_labels()
+
+
+TOML = {
+    "": "names no owners; give at least one",
+    "owners = 5": "names no owners; give at least one",
+    "owners = []": "names no owners; give at least one",
+    "owners = ['ann']": r"has 'ann' among its owners; write \[\[owners\]\] tables",
+    "[[owners]]\nrows = [1]": "an owner in .* has rows; give name, rows and columns",
+    "[[owners]]\nname = 'a'\ncolour = 1": "an owner in .* has colour, name; give name",
+    "[[owners": "is not valid TOML",
+    "overlaps = 'some'\n[[owners]]\nname = 'a'": "overlaps is 'some'; give 'refuse'",
+    "[[owners]]\nname = 5": "the owner's name is 5; give some text",
+    "[[owners]]\nname = 'a'\nrows = {from = -2, to = 1}": "go from -2 to 1; give positions",
+    "[[owners]]\nname = 'a'\nrows = {from = 0, to = 9}": "go from 0 to 9; give .*<= 4, the number",
+    "[[owners]]\nname = 'a'\nrows = {from = 'x', to = 'y'}": "go from 'x' to 'y'; give positions",
+    "[[owners]]\nname = 'a'\nrows = {from = true, to = 2}": "go from True to 2; give positions",
+    "[[owners]]\nname = 'a'\nrows = {column = 'size', is = 1}": "is = ...} with a column of X",
+    "[[owners]]\nname = 'a'\nrows = {column = 'region'}": "is = ...} with a column of X",
+    "[[owners]]\nname = 'a'\nrows = {column = 'region', is = ['n', 'w']}": "'region' is 'w', but",
+}
+
+
+@pytest.mark.parametrize("text", TOML)
+def test_a_mistake_in_a_file_gets_one_sentence(text, tmp_path):
+    path = tmp_path / "owners.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=TOML[text]):
+        Owners.from_toml(path, TABLE)
+
+
+WRONG = [
+    ({"name": ""}, "the owner's name is ''; give some text"),
+    ({"name": None}, "the owner's name is None; give some text"),
+    ({"name": "ann\nbob"}, "give text without line breaks"),
+    ({"name": " ann"}, "give text without line breaks or blanks at its ends"),
+    ({"rows": ["r9"]}, "rows of owner 'eve' names 'r9', which X does not have; its rows are 'r1'"),
+    ({"rows": "r9"}, "rows of owner 'eve' names 'r9'"),
+    ({"rows": 0}, "rows of owner 'eve' names 0"),
+    ({"rows": []}, "rows of owner 'eve' holds no row of X; leave the owner out"),
+    ({"rows": {"from": 0, "to": 2}}, "must be row ids, a boolean mask or a slice, got dict"),
+    ({"rows": slice(2, 2)}, "holds no row of X"),
+    ({"rows": slice(2, 9)}, "rows of owner 'eve' go from 2 to 9; give positions up to 4"),
+    ({"rows": slice("r1", "r3")}, "rows of owner 'eve' go from 'r1' to 'r3'; give positions"),
+    ({"rows": pl.col("region") == "n"}, "rows of owner 'eve' must be row ids, .*, got Expr"),
+    ({"name": "nobody"}, "the owner's name is 'nobody', which stands for cells that no one holds"),
+    ({"rows": [True]}, r"is a mask of shape \(1,\); give one entry per row, 4 in all"),
+    ({"rows": (TABLE["age"] > 25)[::-1]}, "is a mask whose row ids are not those of X in the same"),
+    ({"columns": "size"}, "columns of owner 'eve' names 'size', which X does not have"),
+    ({"columns": []}, "columns of owner 'eve' is empty; leave the owner out"),
+    ({"columns": 3}, "columns of owner 'eve' names 3"),
+    ({"columns": [True, False, True]}, "columns of owner 'eve' is a mask; give names"),
+    ({"cells": np.ones((2, 2), bool)}, r"of shape \(2, 2\); give True or False for each cell"),
+    ({"cells": np.ones((4, 3))}, "is an array of float64 of shape"),
+    ({"cells": np.zeros((4, 3), bool)}, "marks no cell; leave the owner out"),
+    ({"cells": np.ones((4, 3), bool), "rows": ["r1"]}, "came with cells and with rows or columns"),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), WRONG)
+def test_a_mistake_gets_one_sentence(given, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        Owners(TABLE).assign(**({"name": "eve"} | given))
+
+
+def test_wrong_tables_and_unknown_owners_get_one_sentence():
+    with pytest.raises(ValueError, match="overlaps is 'maybe'; give 'refuse', 'equal' or 'first'"):
+        Owners(TABLE, overlaps="maybe")
+    with pytest.raises(ValueError, match=r"X has a column called '\(label\)'.*rename it"):
+        Owners(TABLE.rename(columns={"age": "(label)"}))
+    with pytest.raises(TypeError, match="X is of type dict; give a pandas, polars or Arrow table"):
+        Owners({"age": [1]})
+    with pytest.raises(KeyError, match="no owner is called 'zoe'; owners are 'ann', 'bob'"):
+        OWNERS.cells_of("zoe")
+
+
+@pytest.mark.alone
+def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
+    rng = np.random.default_rng(0)
+    whose = rng.integers(0, 100, (10_000, 20))
+    blocks = Blocks.cut(np.arange(10_000), [f"x{j}" for j in range(20)])
+    begin = time.perf_counter()
+    owners = Owners(np.zeros((10_000, 20)))
+    for owner in range(100):
+        owners = owners.assign(f"owner {owner}", cells=whose == owner)
+    holdings = owners.on(blocks)
+    assert len(set(holdings.keys)) == 100
+    assert time.perf_counter() - begin < 20
+    assert np.array_equal(owners.codes, whose)
+
+
+def test_before_any_assignment_nobody_holds_anything():
+    owners = Owners(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
+    assert repr(owners) == "Owners of 2 x 2 cells\n  nobody  4 cells"

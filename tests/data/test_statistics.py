@@ -1,0 +1,183 @@
+"""Summaries of columns: exact sums and quantiles, the same bits however a column is cut."""
+
+import dataclasses
+import sys
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cellworth.data.statistics import MOST_KEYS, Categories, Gathering, Numbers
+
+floats = st.lists(
+    st.floats(allow_infinity=False, allow_nan=True)
+    | st.sampled_from(
+        [0.0, -0.0, 5e-324, -5e-324, 1e308, -1e308, 1e9 + 1, 1e9 - 1, 0.1, 16777217.0]
+    )
+    | st.floats(width=32, allow_infinity=False, allow_nan=False),
+    max_size=40,
+)
+wholes = st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-3, 3), max_size=40)
+percents = (0, 1, 5, 25, 50, 75, 95, 99, 100)
+
+
+def gathered(cells, cuts=()):
+    """The summary of parts that are added in turn."""
+    gathering = Gathering(whole=cells.dtype.kind == "i")
+    for part in np.split(cells, cuts):
+        gathering.add(part)
+    return gathering.summary()
+
+
+def assert_same_bits(one, other):
+    for field in dataclasses.fields(one):
+        mine, yours = getattr(one, field.name), getattr(other, field.name)
+        assert repr(np.asarray(mine).tolist()) == repr(np.asarray(yours).tolist()), field.name
+
+
+@settings(deadline=None)
+@given(floats, st.randoms())
+def test_floats_have_one_summary_in_any_order_and_however_cut(cells, random):
+    whole = Numbers.of(np.array(cells, dtype=float))
+    shuffled = np.array(random.sample(cells, len(cells)), dtype=float)
+    cuts = sorted(random.randint(0, len(cells)) for _ in range(3))
+    assert_same_bits(gathered(shuffled, cuts), whole)
+    parts = [Numbers.of(part) for part in np.split(shuffled, cuts)]
+    random.shuffle(parts)
+    assert_same_bits(reduce(Numbers.merge, parts), whole)
+    assert_same_bits(parts[0].merge(parts[1]).merge(parts[2].merge(parts[3])), whole)
+
+
+@settings(deadline=None)
+@given(wholes, st.randoms())
+def test_whole_numbers_have_one_summary_in_any_order_and_however_cut(cells, random):
+    whole = Numbers.of(np.array(cells, dtype=np.int64))
+    shuffled = np.array(random.sample(cells, len(cells)), dtype=np.int64)
+    cuts = sorted(random.randint(0, len(cells)) for _ in range(3))
+    assert_same_bits(gathered(shuffled, cuts), whole)
+    parts = [gathered(part) for part in np.split(shuffled, cuts)]
+    random.shuffle(parts)
+    assert_same_bits(reduce(Numbers.merge, parts), whole)
+
+
+@settings(deadline=None)
+@given(floats.filter(lambda cells: any(cell == cell for cell in cells)))
+def test_the_variance_is_that_of_fractions_rounded_once(cells):
+    known = [Fraction(cell) for cell in cells if cell == cell]
+    mean = sum(known) / len(known)
+    variance = sum((cell - mean) ** 2 for cell in known) / len(known)
+    summary = Numbers.of(np.array(cells))
+    if variance > Fraction(sys.float_info.max):
+        assert summary.variance() >= sys.float_info.max
+    else:
+        assert summary.variance() == float(variance)
+    assert summary.count == len(known)
+    assert summary.gaps == len(cells) - len(known)
+
+
+@settings(deadline=None)
+@given(wholes.filter(len))
+def test_the_variance_of_whole_numbers_is_exact(cells):
+    mean = Fraction(sum(cells), len(cells))
+    variance = sum((cell - mean) ** 2 for cell in cells) / len(cells)
+    assert gathered(np.array(cells)).variance() == float(variance)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-1e300, 1e300) | st.integers(-5, 5).map(float), min_size=1),
+    st.sampled_from(percents),
+)
+def test_quantiles_of_few_distinct_numbers_are_numpys_to_the_bit(cells, percent):
+    known = np.array(cells)
+    assert Numbers.of(known).percentile(percent) == np.percentile(known, percent)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2**53), min_size=1), st.sampled_from(percents))
+def test_quantiles_of_moments_count_from_the_first(cells, percent):
+    moments = np.array(cells)
+    since = (moments - moments.min()).astype(float)
+    assert Numbers.of(moments).percentile(percent) == np.percentile(since, percent)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_narrow_numbers_are_those_that_survive_as_float32(cells):
+    known = np.array(cells)
+    with np.errstate(over="ignore"):
+        survive = bool((known.astype(np.float32) == known).all())
+    assert gathered(known).narrow == survive
+    assert Numbers.of(known).narrow == survive
+
+
+def draws(name, n_rows=1_000_000):
+    rng = np.random.default_rng(0)
+    return {
+        "normal": lambda: rng.normal(size=n_rows),
+        "float32": lambda: rng.normal(size=n_rows).astype(np.float32).astype(float),
+        "lognormal": lambda: rng.lognormal(size=n_rows),
+        "heavy tails": lambda: rng.standard_t(2, size=n_rows),
+        "far from zero": lambda: 1e9 + rng.uniform(-1, 1, n_rows),
+        "counts": lambda: rng.integers(0, 10**6, n_rows).astype(float),
+        "timestamps": lambda: 1_600_000_000_000_000 + rng.integers(0, 10**14, n_rows),
+    }[name]()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["normal", "float32", "lognormal", "heavy tails", "far from zero", "counts", "timestamps"],
+)
+def test_a_million_distinct_numbers_give_one_summary_and_sharp_quantiles(name):
+    cells = draws(name)
+    summary = Numbers.of(cells)
+    assert summary.shift > 0
+    assert len(summary.keys) <= MOST_KEYS
+    shuffled = np.random.default_rng(1).permutation(cells)
+    parts = [Numbers.of(part) for part in np.split(shuffled, [1000, 300_000, 340_000])]
+    assert_same_bits(parts[2].merge(parts[0]).merge(parts[3].merge(parts[1])), summary)
+    assert summary.variance() == pytest.approx(float(np.var(cells - cells.min())), rel=1e-12)
+    since = cells - (cells.min() if summary.whole else 0)
+    for low, high in ((25, 75), (5, 95), (1, 99)):
+        spread = np.subtract(*np.percentile(since, (high, low)))
+        assert summary.percentile(high) - summary.percentile(low) == pytest.approx(spread, rel=1e-4)
+
+
+def test_the_fewest_bits_are_dropped():
+    keys = np.arange(MOST_KEYS + 1)
+    assert gathered(keys[:-1]).shift == 0
+    summary = gathered(keys)
+    assert summary.shift == 1
+    assert summary.counts.tolist() == [2] * (MOST_KEYS // 2) + [1]
+
+
+def test_a_crowd_at_one_number_hides_its_width_only_below_the_bits_that_are_kept():
+    # Numbers 1 apart at 1e9, in a column that reaches 1e12: the quartiles lie in one key.
+    rng = np.random.default_rng(0)
+    crowd, others = 1e9 + rng.uniform(-1, 1, 600_000), rng.uniform(0, 1e12, 400_000)
+    summary = Numbers.of(np.concatenate([crowd, others]))
+    assert abs(summary.percentile(25) - 1e9) < 1e9 * 2.0**-10
+
+
+def test_infinite_variance_is_told():
+    assert Numbers.of(np.array([1e308, -1e308])).variance() == np.inf
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.sampled_from("abcd"), min_size=1), st.randoms())
+def test_categories_merge_in_any_order(cells, random):
+    def of(first, part):
+        known = [(first + i, cell) for i, cell in enumerate(part) if cell is not None]
+        counts = {cell: sum(c == cell for _, c in known) for _, cell in known}
+        firsts = {cell: min(i for i, c in known if c == cell) for _, cell in known}
+        return Categories(counts, firsts, sum(cell is None for cell in part))
+
+    cut = random.randint(0, len(cells))
+    merged = of(cut, cells[cut:]).merge(of(0, cells[:cut]))
+    whole = of(0, cells)
+    assert (merged.counts, merged.gaps) == (whole.counts, whole.gaps)
+    assert merged.values == list(dict.fromkeys(cell for cell in cells if cell is not None))
+    assert merged.count + merged.gaps == len(cells)

@@ -1,0 +1,253 @@
+"""Rank bins: sums stay exact, near rows are exact, shards merge, ties are never cut."""
+
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from cellworth import KNNValuer
+from cellworth.knn import BinnedRanks, KNNGame
+from cellworth.knn import binned as rounds
+from cellworth.knn.algorithms import QueryTasks
+from cellworth.knn.binned import Shard, Summary, sample_places
+from cellworth.knn.knn_game import expected_matches
+from cellworth.sampling import (
+    Banzhaf,
+    ExhaustiveSampler,
+    LeverageSampler,
+    PermutationSampler,
+    Shapley,
+)
+from cellworth.sampling.passes import UNITS
+
+
+def problem(n_rows=4000, n_queries=30, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows + n_queries, 5))
+    X[:, 3] = np.round(X[:, 3])
+    X[rng.random(X.shape) < 0.02] = np.nan
+    y = np.where(np.nan_to_num(X[:, 0] + X[:, 1]) + rng.normal(size=len(X)) > 0, "yes", "no")
+    return X[:n_rows], y[:n_rows], X[n_rows:], y[n_rows:]
+
+
+def fit(given, **settings):
+    X, y, X_val, y_val = given
+    valuer = KNNValuer(10, n_passes=1, random_state=0, **settings)
+    return valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
+
+
+@pytest.mark.parametrize("design", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
+@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
+def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
+    settings = {"sampler": design, "row_semivalue": semivalue}
+    exact, binned = (
+        fit(problem(), ranking=ranking, **settings) for ranking in (None, BinnedRanks(200, 0.02))
+    )
+    one, other = exact.values.ravel(), binned.values.ravel()
+    assert spearmanr(one, other)[0] > 0.99
+    assert np.sqrt(np.mean((one - other) ** 2)) < 0.03 * one.std()
+    assert binned.total == pytest.approx(exact.total, abs=1e-12)
+    assert exact.provenance.question["ranking"] != binned.provenance.question["ranking"]
+
+
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+def test_sums_stay_exact(empty):
+    valuation = fit(
+        problem(), ranking=BinnedRanks(50, 0.5), empty=empty, sampler=PermutationSampler(2)
+    )
+    assert abs(valuation.efficiency_residual) < 1e-12
+
+
+def test_labels_are_valued_with_bins_too():
+    settings = {"sampler": LeverageSampler(24), "value_labels": True}
+    exact, binned = (fit(problem(), ranking=r, **settings) for r in (None, BinnedRanks(200)))
+    assert spearmanr(exact.values[:, -1], binned.values[:, -1])[0] > 0.99
+    assert abs(binned.efficiency_residual) < 1e-12
+
+
+@pytest.mark.parametrize(("n_rows", "nearest"), [(5, 1), (8, 1), (100, 80), (500, 300)])
+def test_where_most_rows_are_among_the_nearest_all_are_ranked(n_rows, nearest):
+    X = problem(n_rows)[0]
+    exact, binned = (
+        KNNValuer(1, ranking=ranking, cv=2).fit(X, np.arange(n_rows) % 2)
+        for ranking in (None, BinnedRanks(nearest))
+    )
+    # Bins count in fixed units, which are finer than this.
+    np.testing.assert_allclose(binned.values_, exact.values_, rtol=0, atol=1e-15)
+
+
+def test_values_from_bins_are_not_called_exact():
+    assert fit(problem(), ranking=BinnedRanks(100)).status == "estimated"
+
+
+def heavy_ties(n_rows=20_000):
+    """A third of the rows at the nearest distance: they tie there, beyond the nearest."""
+    rng = np.random.default_rng(5)
+    X = np.where(rng.random(n_rows) < 0.3, 0.0, rng.gamma(2, size=n_rows))[:, None]
+    return X, (X[:, 0] > 0).astype(int), np.full((4, 1), -0.5), np.array([0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("given", "n_neighbors", "bins"),
+    [(heavy_ties(), 5, BinnedRanks()), (problem(3000), 300, BinnedRanks(10))],
+    ids=["ties at the nearest distance", "more neighbours than nearest rows"],
+)
+def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
+    X, y, X_val, y_val = given
+    exact, binned = (
+        KNNValuer(
+            n_neighbors, ranking=ranking, sampler=PermutationSampler(1), n_passes=1, random_state=0
+        )
+        .fit(X, y, X_val=X_val, y_val=y_val)
+        .valuation_
+        for ranking in (None, bins)
+    )
+    assert binned.total == pytest.approx(exact.total, abs=1e-12)
+    spread = exact.values.std()
+    assert np.sqrt(np.mean((exact.values - binned.values) ** 2)) < 0.03 * spread
+
+
+def column_sums(game):
+    """Sums of columns by their definition: Shapley values of columns, all rows being there."""
+    distances = replace(game.distances, rulers=game.distances.fine)
+    coalitions = ExhaustiveSampler().draw(3, Shapley(), np.random.default_rng(0))
+    sums = np.zeros(3)
+    for query, (label, count) in enumerate(
+        zip(game.query_labels[0], game.query_weights[0], strict=True)
+    ):
+        measured, match = distances.measured(0, query), game.labels == label
+        for members, weights in zip(coalitions.members, coalitions.weights, strict=True):
+            found = expected_matches(measured[members].sum(axis=0), match, game.n_neighbors)
+            sums += weights * count * found / game.n_neighbors
+        sums += coalitions.nothing * count * match.mean()
+    return sums
+
+
+@pytest.mark.parametrize("factor", [1, 1000, 1e6])
+@pytest.mark.parametrize("tail", [1.0, 3.0])
+def test_sums_of_columns_are_exact_however_far_a_query_is(factor, tail):
+    rng = np.random.default_rng(0)
+    X = np.exp(tail * rng.normal(size=(6000, 3)))
+    y = (X[:, 0] > 1).astype(int)
+    X_val = np.exp(tail * rng.normal(size=(6, 3))) * [1, factor, 1]
+    given = X, y, X_val, (X_val[:, 0] > 1).astype(int)
+    valuation = fit(given, ranking=BinnedRanks(200), sampler=ExhaustiveSampler())
+    expected = column_sums(KNNGame(*given, n_neighbors=10))
+    np.testing.assert_allclose(valuation.columns().values, expected, atol=1e-12)
+
+
+def test_duplicate_rows_get_equal_values():
+    X, y, X_val, y_val = problem(1500)
+    doubled = np.vstack([X, X]), np.concatenate([y, y]), X_val, y_val
+    values = fit(doubled, ranking=BinnedRanks(100, 0.1), sampler=PermutationSampler(1)).values
+    np.testing.assert_allclose(values[:1500], values[1500:], rtol=0, atol=1e-15)
+
+
+def ranked(given, bins):
+    """A ranker, the rows of a table as one shard, and a round of five queries."""
+    game = KNNGame(*given, n_neighbors=10)
+    tasks = QueryTasks(
+        game=game, design=PermutationSampler(1), row_semivalue=Shapley(),
+        column_semivalue=Shapley(), with_label=False, ranking=bins, seed=0,
+    )  # fmt: skip
+    ranker, whole = tasks._ranker(bins, 0)
+    questions, task = tasks.questions, tasks(0)
+    (piece,) = task.part.pieces
+    prepared = questions.prepared(piece, task.sweep, questions.orders(task), ranker)
+    return game, ranker, whole, prepared
+
+
+def shards(game, parts):
+    """Cut rows into shards, by their places."""
+    found = []
+    for positions in parts:
+        shard = Shard.of(game.distances.rows.take(positions), game.labels[positions], 2)
+        found.append(replace(shard, positions=positions[shard.positions]))
+    return found
+
+
+def settled(ranker, some, prepared):
+    """Values of all cells, in units, from a round over shards."""
+    looks = [ranker.look(number, shard, prepared) for number, shard in enumerate(some)]
+    worths = ranker.resolve(reduce(Summary.merge, looks[::-1]))
+    n_results = prepared.designs.weights.shape[1]
+    cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
+    for number, shard in enumerate(some):
+        into = np.zeros((n_results, shard.n_rows), dtype=np.int64)
+        ranker.settle(shard, prepared, worths.far, worths.near[number], into=into)
+        cells[:, shard.positions] = into
+    return cells, worths
+
+
+@pytest.mark.parametrize("n_shards", [1, 3, 7, 16])
+def test_shards_add_up_to_the_whole_bit_for_bit(n_shards):
+    game, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    truth, expected = settled(ranker, [whole], prepared)
+    shuffled = np.random.default_rng(1).permutation(4000)
+    some = shards(game, np.array_split(shuffled, n_shards))
+    cells, worths = settled(ranker, some, prepared)
+    assert np.array_equal(cells, truth)
+    assert np.array_equal(worths.sums, expected.sums)
+    assert np.array_equal(worths.wholes, expected.wholes)
+
+
+def test_sums_over_rows_are_told_for_every_coalition():
+    _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    cells, worths = settled(ranker, [whole], prepared)
+    asked = prepared.asked
+    total = asked.counts @ (worths.of_everyone(asked) - prepared.bases)
+    assert cells.sum() / UNITS == pytest.approx(total, abs=1e-13)
+    # Shapley values of rows add up to the utility of all rows.
+    np.testing.assert_allclose(worths.sums, worths.wholes, atol=1e-13)
+
+
+def test_numbers_of_half_the_size_give_the_same_bits():
+    X, y, X_val, y_val = problem()
+    given = X.astype(np.float32).astype(float), y, X_val, y_val
+    _, ranker, whole, prepared = ranked(given, BinnedRanks(100, 0.05))
+    rows = whole.rows._replace(numbers=whole.rows.numbers.astype(np.float32))
+    single = settled(ranker, [replace(whole, rows=rows)], prepared)[0]
+    assert np.array_equal(single, settled(ranker, [whole], prepared)[0])
+
+
+def test_room_is_made_for_more_of_the_nearest_than_expected(monkeypatch):
+    given = problem()
+    values = fit(given, ranking=BinnedRanks(100), sampler=PermutationSampler(1)).values
+    monkeypatch.setattr(rounds, "_ROOM", 0)
+    monkeypatch.setattr(rounds, "_LEAST_ROOM", 3)
+    assert np.array_equal(
+        fit(given, ranking=BinnedRanks(100), sampler=PermutationSampler(1)).values, values
+    )
+
+
+def test_weights_that_whole_numbers_do_not_hold_are_refused():
+    _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    counts = np.full(len(prepared.asked.counts), 100.0)
+    prepared = replace(prepared, asked=prepared.asked._replace(counts=counts))
+    with pytest.raises(ValueError, match="coalitions count up to 10 votes"):
+        settled(ranker, [whole], prepared)
+
+
+@pytest.mark.parametrize("n_rows", [1, 1024, 5000, 1_000_000, 50_000_000])
+def test_the_sample_is_spread_over_the_table_and_known_from_its_length_alone(n_rows):
+    positions = sample_places(n_rows)
+    assert np.array_equal(positions, sample_places(n_rows))
+    assert (np.diff(positions) > 0).all()
+    assert positions[0] >= 0
+    assert positions[-1] < n_rows
+    assert len(positions) >= min(n_rows, max(1024, n_rows // 1100))
+
+
+def test_bins_are_refused_for_numeric_targets_and_senseless_settings():
+    X = problem(100)[0]
+    with pytest.raises(ValueError, match="BinnedRanks is for class labels"):
+        KNNValuer(ranking=BinnedRanks(10)).fit(X, np.arange(100) / 3)
+    with pytest.raises(TypeError, match=r"ranking is 'bins'; give BinnedRanks"):
+        fit(problem(100), ranking="bins")
+    with pytest.raises(ValueError, match="nearest of BinnedRanks is 0"):
+        BinnedRanks(0)
+    for width in (0, "narrow", 2.0):
+        with pytest.raises(ValueError, match=r"width of BinnedRanks is .* between 0.001 and 1"):
+            BinnedRanks(10, width)

@@ -1,0 +1,307 @@
+"""Raw columns: what kind they are, what differences count, and that they add up exactly."""
+
+import datetime
+import decimal
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from cellworth.data.tables import Table
+from cellworth.knn import kernels
+from cellworth.knn.distances import Distances
+from cellworth.knn.exact import CoalitionBatches, Query
+from cellworth.sampling import ExhaustiveSampler, Shapley
+from cellworth.sampling.column_samplers import Coalitions
+
+
+def measure(X, X_val, **settings):
+    """Distances of rows to the first query in units of one, shape (n_columns, n_rows)."""
+    distances = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X_val")], **settings)
+    # No column counts more than a million.
+    return distances.measured(0, 0) / (distances.rulers.farthest / 1e6)
+
+
+def column(cells, asked, **settings):
+    """Distances of the cells of one column to one asked cell."""
+    X, X_val = pd.DataFrame({"c": cells}), pd.DataFrame({"c": [asked]})
+    return measure(X, X_val, **settings)[0]
+
+
+def test_numbers_are_squared_differences_in_spreads():
+    cells = [0.0, 1.0, 2.0, 3.0, 4.0]
+    np.testing.assert_allclose(column(cells, 1.0, scale=None), [1, 0, 1, 4, 9])
+    np.testing.assert_allclose(column(cells, 1.0, scale="std"), np.array([1, 0, 1, 4, 9]) / 2)
+    robust = np.array([1, 0, 1, 4, 9]) * (1.349 / 2) ** 2
+    np.testing.assert_allclose(column(cells, 1.0), robust, rtol=1e-6)
+
+
+def test_an_outlier_hardly_changes_a_robust_spread():
+    cells = np.arange(101.0)
+    wild = np.append(cells[:-1], 1e9)
+    np.testing.assert_allclose(column(cells, 3.0)[:50], column(wild, 3.0)[:50], rtol=0.05)
+
+
+def test_a_column_of_mostly_one_value_is_scaled_by_wider_quantiles():
+    cells = np.where(np.arange(100) < 90, 0.0, np.arange(100.0))
+    spread = (np.percentile(cells, 95) - np.percentile(cells, 5)) / 3.290
+    np.testing.assert_allclose(column(cells, 0.0)[-1], (99 / spread) ** 2, rtol=1e-6)
+
+
+def test_no_column_counts_more_than_a_thousand_spreads():
+    distances = column([0.0, 1.0, 2.0, 1e12], 0.0, scale=None)
+    np.testing.assert_allclose(distances, [0, 1, 4, 1e6], rtol=1e-9)
+
+
+def test_a_mismatch_of_categories_counts_two_in_the_mean_over_pairs():
+    distances = column(["a", "a", "b", "c"], "a")
+    assert distances[:2].tolist() == [0, 0]
+    among = [column(["a", "a", "b", "c"], asked) for asked in ["a", "a", "b", "c"]]
+    assert np.mean(among) == pytest.approx(2.0)
+
+
+def test_a_category_that_no_row_has_is_far_from_all():
+    distances = column(["a", "a", "b"], "z")
+    assert len(set(distances)) == 1
+    assert distances[0] > 0
+
+
+@pytest.mark.parametrize(
+    "cells", [[0.0, 1.0, 5.0, None], ["a", "b", "b", None], [True, False, False, None]]
+)
+def test_a_gap_is_at_the_mean_distance_of_the_column(cells):
+    known = cells[:3]
+    among = [column(cells, asked, scale="std")[:3] for asked in known]
+    assert column(cells, known[0], scale="std")[3] == pytest.approx(np.mean(among))
+    np.testing.assert_allclose(column(cells, None, scale="std"), np.mean(among))
+
+
+DAYS = [datetime.date(2024, 1, d) for d in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pd.Series(pd.to_datetime(DAYS)),
+        pd.Series(pd.to_datetime(DAYS)).dt.tz_localize("Europe/Berlin"),
+        pd.Series(DAYS, dtype=object),
+        pd.Series(pd.to_timedelta([1, 2, 4], unit="D")),
+        pd.Series([1, 2, 4], dtype="Int64"),
+        pd.Series([decimal.Decimal(1), decimal.Decimal(2), decimal.Decimal(4)], dtype=object),
+        pl.Series(DAYS),
+        pl.Series([1, 2, 4], dtype=pl.UInt8),
+        pl.Series([1, 2, 4]).cast(pl.Decimal(10, 2)),
+    ],
+    ids=lambda cells: f"{type(cells).__module__.split('.')[0]} {cells.dtype}",
+)
+def test_dates_and_all_sorts_of_numbers_are_numeric(cells):
+    frame = pl.DataFrame if isinstance(cells, pl.Series) else pd.DataFrame
+    X = frame({"c": cells})
+    np.testing.assert_allclose(measure(X, X, scale="std")[0], [0, 9 / 14, 9 * 9 / 14], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pd.Series(["1", "2", "4"]),
+        pd.Series([1, 2, 4]).astype("category"),
+        pd.Series([True, False, False]),
+        pd.Series([1, "2", 4.0], dtype=object),
+        pl.Series(["a", "b", "c"]).cast(pl.Categorical),
+        pl.Series(["a", "b", "c"], dtype=pl.Enum(["a", "b", "c"])),
+    ],
+    ids=lambda cells: f"{type(cells).__module__.split('.')[0]} {cells.dtype}",
+)
+def test_text_categories_and_booleans_match_or_do_not(cells):
+    frame = pl.DataFrame if isinstance(cells, pl.Series) else pd.DataFrame
+    X = frame({"c": cells})
+    distances = measure(X, X)[0]
+    assert distances[0] == 0
+    assert distances[1] == distances[2] > 0
+
+
+def test_numbers_can_be_read_as_categories_and_the_other_way_round():
+    matches = column([1, 2, 9], 1, kinds={"c": "categorical"})
+    assert matches[1] == matches[2] > 0
+    np.testing.assert_allclose(
+        column(["1", "2", "4"], "1", kinds={"c": "numeric"}, scale=None), [0, 1, 9]
+    )
+
+
+def test_a_distance_of_ones_own_is_used_and_gaps_get_its_mean():
+    def by_length(a, b):
+        return (len(a) - len(b)) ** 2
+
+    cells = ["a", "bb", "dddd", None]
+    distances = column(cells, "bb", kinds={"c": by_length})
+    among = np.mean([[0, 1, 9], [1, 0, 4], [9, 4, 0]])
+    np.testing.assert_allclose(distances, [1, 0, 4, among])
+    np.testing.assert_allclose(column(cells, None, kinds={"c": by_length}), among)
+    np.testing.assert_allclose(column(cells, "ccc", kinds={"c": by_length}), [4, 1, 1, among])
+
+
+def test_a_column_without_any_known_cell_is_worth_nothing():
+    assert column([None, None, None], None).tolist() == [0, 0, 0]
+    assert column([np.nan, np.nan], 3.0).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        pl.DataFrame({"c": [[1], [2]]}),
+        pl.DataFrame({"c": [{"a": 1}, {"a": 2}]}),
+        pd.DataFrame({"c": [[1], [2]]}),
+        pd.DataFrame({"c": [{"a": 1}, {"a": 2}]}),
+        pd.DataFrame({"c": [np.array([1]), np.array([2])]}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kinds", [None, {"c": lambda a, b: 1.0}])
+def test_nested_cells_have_no_distance(X, kinds):
+    with pytest.raises(TypeError, match=r"column 'c' holds .*make numbers or text of it"):
+        measure(X, X, kinds=kinds)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_large_whole_numbers_are_told_apart(dtype):
+    small = np.array([0, 7, 21], dtype=dtype)
+    near = column(small, small[0], scale=None)
+    far = column(small + dtype(2**60), small[0] + dtype(2**60), scale=None)
+    np.testing.assert_allclose(far, near)
+
+
+def test_pandas_na_in_an_array_is_a_gap():
+    cells = np.array([[1.0], [2.0], [pd.NA], [4.0]], dtype=object)
+    distances = measure(cells, cells[:1], scale="std")[0]
+    assert distances[2] == pytest.approx(2.0)
+
+
+def test_dates_of_different_precision_are_the_same_categories():
+    days = pd.Series(pd.to_datetime(DAYS))
+    X = pd.DataFrame({"c": days.astype("datetime64[ns]")})
+    X_val = pd.DataFrame({"c": days.astype("datetime64[us]")})
+    assert measure(X, X_val, kinds={"c": "categorical"})[0][0] == 0
+    days_apart = measure(X, X_val, kinds={"c": lambda a, b: (a - b).days ** 2})[0]
+    np.testing.assert_allclose(days_apart, [0, 1, 9])
+
+
+def test_days_are_the_same_categories_in_any_library():
+    frames = [pd.DataFrame({"c": pd.Series(DAYS, dtype=object)}), pl.DataFrame({"c": DAYS})]
+    for X in frames:
+        for X_val in frames:
+            distances = measure(X, X_val, kinds={"c": "categorical"})[0]
+            assert distances[0] == 0
+            assert distances[1] == distances[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "asked", "words"),
+    [
+        (pd.to_datetime(DAYS), 3, "dates or durations on one side only"),
+        ([DAYS[0], datetime.timedelta(1)], DAYS[0], "is to be numeric"),
+        (pd.Series([10**400, 1], dtype=object), 1, "is to be numeric"),
+        ([1e-170, 3e-170, 9e-170], 1e-170, "rescale it"),
+        ([1e160, 3e160, 9e160], 1e160, "rescale it"),
+    ],
+)
+def test_what_cannot_be_subtracted_is_refused_in_a_sentence(cells, asked, words):
+    with pytest.raises(ValueError, match=f"column 'c' .*{words}"):
+        column(cells, asked)
+
+
+@pytest.fixture
+def mixed():
+    rng = np.random.default_rng(0)
+    n_rows = 700
+
+    def with_gaps(cells):
+        cells = np.asarray(cells, dtype=object)
+        cells[rng.random(len(cells)) < 0.1] = None
+        return cells
+
+    X = pd.DataFrame(
+        {
+            "number": rng.normal(size=n_rows),
+            "gaps": with_gaps(rng.integers(0, 9, n_rows).astype(float)),
+            "text": with_gaps(rng.choice(list("abc"), n_rows)),
+            "own": with_gaps(rng.choice(["x", "yy", "zzz"], n_rows)),
+        }
+    ).infer_objects()
+    kinds = {"own": lambda a, b: abs(len(a) - len(b))}
+    table = Table.of(X, called="X")
+    return Distances.of(table, [Table.of(X.iloc[:30], called="X")], kinds=kinds)
+
+
+def kernel_distances(distances, coalitions, query):
+    """Sums over coalitions of columns, by the kernel."""
+    steps = CoalitionBatches.of(coalitions, 1000).batches[0][1]
+    asked = Query.of(distances.queries[0], distances.rulers, query, 0.0)
+    n_rows = distances.rows.numbers.shape[1]
+    keys = np.empty((len(coalitions.members), n_rows), dtype=np.int64)
+    kernels.fill_keys(
+        distances.rows, asked[:3], distances.rulers, distances.rulers.positions, np.arange(4),
+        steps, np.zeros(n_rows, dtype=np.int64), 3, keys,
+    )  # fmt: skip
+    return keys >> 3
+
+
+def test_the_kernel_measures_as_defined(mixed):
+    coalitions = ExhaustiveSampler().draw(4, Shapley(), np.random.default_rng(0))
+    for query in range(30):
+        sums = coalitions.members.astype(np.int64) @ mixed.measured(0, query)
+        assert np.array_equal(kernel_distances(mixed, coalitions, query), sums)
+
+
+def test_sums_do_not_depend_on_the_way_to_a_coalition(mixed):
+    rng = np.random.default_rng(1)
+    members = ExhaustiveSampler().draw(4, Shapley(), rng).members
+    order = rng.permutation(len(members))
+    shuffled = Coalitions(members[order], np.zeros((15, 4)), np.zeros(4))
+    plain = Coalitions(members, np.zeros((15, 4)), np.zeros(4))
+    one, other = (kernel_distances(mixed, c, 5) for c in (plain, shuffled))
+    assert np.array_equal(one[order], other)
+
+
+@pytest.mark.parametrize("n_columns", [1, 3, 40])
+def test_fine_rulers_are_the_finest_whose_sums_stay_below_two_to_the_51(n_columns):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, n_columns))
+    X[0] = 1e9
+    distances = Distances.of(Table.of(X, called="X"), [Table.of(X[:2], called="X")])
+    unit, fine = (rulers.farthest / 1e6 for rulers in (distances.rulers, distances.fine))
+    largest = n_columns * 1e6
+    assert largest * fine < 2**51
+    assert fine == 2.0**40 or 2 * largest * fine >= 2**51
+    ratio = fine / unit
+    np.testing.assert_array_equal(
+        distances.fine.number_weights, distances.rulers.number_weights * ratio
+    )
+    assert distances.fine.positions.tolist() == distances.rulers.positions.tolist()
+
+
+def test_moments_with_a_time_zone_are_exact_to_the_microsecond():
+    moments = pd.date_range("2024-03-01", periods=7, freq="1us", tz="Europe/Berlin")
+    cells = pd.Series(moments)
+    near = column(cells, moments[0], scale=None)
+    np.testing.assert_allclose(near, np.arange(7.0) ** 2)
+    as_objects = pd.Series(list(moments.to_pydatetime()), dtype=object)
+    np.testing.assert_allclose(column(as_objects, moments[0], scale=None), near)
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="no time zones to set")
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_moments_without_a_time_zone_are_not_read_by_that_of_the_machine(zone, monkeypatch):
+    aware = datetime.datetime(2026, 3, 29, 5, tzinfo=datetime.UTC)
+    cells = np.array([[aware], [datetime.datetime(2026, 3, 29, 5)], [None]], dtype=object)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        with pytest.raises(ValueError, match="with a time zone and moments without one"):
+            Distances.of(Table.of(cells, called="X"), [])
+        alike = Distances.of(Table.of(cells[[0, 0, 2]], called="X"), [])
+        assert alike.rows.numbers[0, 0] == alike.rows.numbers[0, 1]
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -1,0 +1,84 @@
+import math
+from math import comb
+
+import numpy as np
+import pytest
+from scipy.special import beta as beta_function
+from scipy.stats import binom
+
+from cellworth.knn.exact import RankChances, ShapleyChances, chances_at_ranks
+from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.sampling.semivalues import inside_chances, size_probabilities
+
+
+class AsCustom:
+    """Any semivalue, known by the chances of sizes alone."""
+
+    def __init__(self, semivalue):
+        self.semivalue = semivalue
+
+    def size_probabilities(self, n_players):
+        return self.semivalue.size_probabilities(n_players)
+
+
+@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(3, 1.5), LeaveOneOut()], ids=repr)
+def test_chances_inside_are_those_of_the_sizes(semivalue):
+    given, inside = np.meshgrid(np.arange(9), np.arange(5))
+    ours = inside_chances(semivalue, 9, given, inside)
+    np.testing.assert_allclose(ours, inside_chances(AsCustom(semivalue), 9, given, inside), 1e-10)
+    everyone = inside_chances(semivalue, 9, 8, np.arange(9))
+    np.testing.assert_allclose(everyone, size_probabilities(semivalue, 9), atol=1e-13)
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 3, 10])
+def test_singles_are_those_of_the_published_recursions(n_neighbors):
+    ranks = np.arange(1, 31)
+    expected = {
+        Shapley(): 1 / np.maximum(n_neighbors, ranks),
+        Banzhaf(): binom.cdf(n_neighbors - 1, ranks - 1, 0.5) / n_neighbors,
+        LeaveOneOut(): (ranks <= n_neighbors) / n_neighbors,
+        Beta(2, 3): [
+            sum(
+                comb(r - 1, k) * beta_function(k + 3, r - 1 - k + 2) / beta_function(3, 2)
+                for k in range(min(n_neighbors, r))
+            )
+            / n_neighbors
+            for r in ranks
+        ],
+    }
+    for semivalue, singles in expected.items():
+        chances = RankChances.of(semivalue, 30, 30, n_neighbors)
+        np.testing.assert_allclose(chances.single[1:], singles, atol=1e-13)
+
+
+def test_singles_stay_exact_for_many_rows():
+    chances = RankChances.of(Shapley(), 200_000, 200_000, 5)
+    np.testing.assert_allclose(chances.single[5:], 1 / np.arange(5, 200_001), rtol=1e-12)
+
+
+def test_rows_that_may_not_train_leave_the_chances_as_they_are():
+    for semivalue in (Shapley(), Banzhaf(), Beta(2, 1), LeaveOneOut()):
+        fold = RankChances.of(semivalue, 50, 30, 4)
+        whole = RankChances.of(semivalue, 30, 30, 4)
+        np.testing.assert_allclose(fold.single, whole.single, atol=1e-13)
+        np.testing.assert_allclose(fold.pair, whole.pair, atol=1e-13)
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 10, 70_000])
+def test_sums_of_chances_at_far_ranks_need_no_table(n_neighbors):
+    n_rows = 2_000_000
+    ranks = np.array([0, 1, 9, 10, 65_536, 65_537, 69_632, 100_000, 1_234_567, n_rows])
+    single, running = ShapleyChances(n_neighbors).at(ranks)
+    truth = 1.0 / np.maximum(np.arange(1, n_rows + 1), n_neighbors)
+    assert np.array_equal(single[1:], truth[ranks[1:] - 1])
+    expected = [math.fsum(truth[:rank]) for rank in ranks]
+    np.testing.assert_allclose(running, expected, rtol=2e-12, atol=0)
+
+
+def test_chances_at_ranks_are_those_of_the_table():
+    table = RankChances.of(Shapley(), 500, 400, 7)
+    ranks = np.arange(401)
+    for ours, theirs in zip(ShapleyChances(7).at(ranks), table.at(ranks), strict=True):
+        np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-12)
+    other = chances_at_ranks(Banzhaf(), 500, 400, 7)
+    assert isinstance(other, RankChances)

@@ -1,0 +1,137 @@
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+from cellworth import value_game
+from cellworth.knn import KNNGame
+from cellworth.knn.knn_game import expected_error, expected_matches
+
+BALANCED = "balanced_neighbor_agreement"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
+    st.integers(1, 8),
+)
+def test_tied_rows_share_places_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
+    distances = np.array([d for d, _ in rows], dtype=float)
+    match = np.array([m for _, m in rows], dtype=bool)
+    nearest = [
+        sum(match[sorted(order, key=lambda r: distances[r])[:n_neighbors]])
+        for order in permutations(range(len(rows)))
+    ]
+    assert expected_matches(distances, match, n_neighbors) == pytest.approx(np.mean(nearest))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=6),
+    st.integers(1, 8),
+)
+def test_tied_targets_err_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
+    distances = np.array([d for d, _ in rows])
+    targets = np.array([t for _, t in rows], dtype=float)
+    errors = [
+        (sum(targets[sorted(order, key=lambda r: distances[r])[:n_neighbors]]) / n_neighbors - 0.7)
+        ** 2
+        for order in permutations(range(len(rows)))
+    ]
+    assert expected_error(distances, targets, 0.7, n_neighbors) == pytest.approx(np.mean(errors))
+
+
+def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regressor():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
+    y, y_val = X[:, 0] + 5, X_val[:, 0] + 5
+    game = KNNGame(X, y, X_val, y_val, n_neighbors=4, scale=None)
+    predicted = KNeighborsRegressor(4).fit(X, y).predict(X_val)
+    everything = np.ones(40, dtype=bool), np.ones(3, dtype=bool)
+    assert game.value(*everything) == pytest.approx(-np.mean((predicted - y_val) ** 2))
+    nobody = np.zeros(40, dtype=bool), np.ones(3, dtype=bool)
+    assert game.value(*nobody) == pytest.approx(-np.mean((y.mean() - y_val) ** 2))
+
+
+def test_balanced_agreement_counts_every_class_of_queries_the_same():
+    X, X_val = [[0.0], [1.0]], [[0.0], [0.0], [0.0], [0.0]]
+    game = KNNGame(X, [0, 1], X_val, [0, 0, 0, 1], n_neighbors=1, scoring=BALANCED)
+    assert game.value(np.ones(2, dtype=bool), np.ones(1, dtype=bool)) == pytest.approx(0.5)
+
+
+def test_many_different_numbers_are_a_numeric_target():
+    X = np.arange(120.0)[:, None]
+    assert not KNNGame(X, np.repeat(np.arange(60), 2), cv=2).is_class
+    assert not KNNGame(X, np.arange(120) % 7 + 0.5, cv=2).is_class
+    assert KNNGame(X, np.arange(120) % 7, cv=2).is_class
+    assert KNNGame(X, np.repeat(np.arange(60), 2), cv=2, scoring="neighbor_agreement").is_class
+    assert KNNGame(X, [str(i // 2) for i in range(120)], cv=2).is_class
+
+
+def test_where_all_rows_vote_always_a_warning_says_so():
+    with pytest.warns(UserWarning, match="n_neighbors is 9, but no more than 4 rows can be near"):
+        KNNGame([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], [[0.0]], [0], n_neighbors=9)
+
+
+def test_without_ties_a_single_neighbour_is_the_nearest_neighbour_classifier():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
+    y, y_val = X[:, 0] > 0, X_val[:, 0] > 0
+    game = KNNGame(X, y, X_val, y_val, n_neighbors=1, scale=None)
+    score = KNeighborsClassifier(1).fit(X[:, :2], y).score(X_val[:, :2], y_val)
+    columns = np.array([True, True, False])
+    assert game.value(np.ones(40, dtype=bool), columns) == pytest.approx(score)
+
+
+@pytest.fixture
+def game():
+    rng = np.random.default_rng(2)
+    X, X_val = rng.integers(0, 3, (6, 3)), rng.integers(0, 3, (9, 3))
+    return KNNGame(X, [0, 1, 2, 0, 1, 2], X_val, np.arange(9) % 3, n_neighbors=2)
+
+
+def test_without_columns_all_rows_tie(game):
+    rows = np.array([True, True, True, True, False, False])
+    # Two places among labels 0, 1, 2, 0: each query of label 0 sees half matches.
+    shares = [2 / 4, 1 / 4, 1 / 4]
+    assert game.value(rows, np.zeros(3, dtype=bool)) == pytest.approx(np.mean(shares))
+
+
+def test_without_rows_nothing_matches(game):
+    assert game.value(np.zeros(6, dtype=bool), np.ones(3, dtype=bool)) == 0.0
+
+
+def test_the_papers_policy_makes_no_columns_worth_nothing():
+    zero = KNNGame([[0.0], [1.0]], [0, 1], [[0.0]], [0], n_neighbors=1, empty="zero")
+    assert zero.value(np.ones(2, dtype=bool), np.zeros(1, dtype=bool)) == 0.0
+
+
+def test_shuffling_rows_permutes_the_values(game):
+    order = np.array([3, 0, 5, 1, 4, 2])
+    table = game.problem.table.data
+    shuffled = KNNGame(
+        table[order],
+        game.problem.target[order],
+        game.problem.folds[0].table.data,
+        game.problem.folds[0].target,
+        n_neighbors=2,
+    )
+    values, moved = value_game(game, (6, 3)).values, value_game(shuffled, (6, 3)).values
+    np.testing.assert_allclose(moved, values[order], atol=1e-13)
+
+
+def test_duplicate_rows_are_worth_the_same():
+    X = [[0.0, 1.0], [0.0, 1.0], [2.0, 3.0], [1.0, 0.0]]
+    game = KNNGame(X, [0, 0, 1, 1], X, [0, 0, 1, 1], n_neighbors=2)
+    values = value_game(game, game.shape).values
+    np.testing.assert_allclose(values[0], values[1], atol=1e-14)
+
+
+def test_cross_validation_judges_each_row_by_the_others():
+    X, y = [[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]
+    game = KNNGame(X, y, n_neighbors=1, cv=2)
+    assert game.value(np.ones(4, dtype=bool), np.ones(1, dtype=bool)) == 1.0
+    assert game.question()["validation"] == "2 folds"

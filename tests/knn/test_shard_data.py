@@ -1,0 +1,138 @@
+"""Rows of one shard: grouped by class, prepared in files, sampled by number."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cellworth import ShardedTable
+from cellworth.knn.shard_data import ShardRows, load, sampled
+from cellworth.knn.shard_layout import Layout
+from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """The labels of a table, the table and its layout."""
+    everyone = table_of_all_sorts(1200)
+    folder = write(everyone, tmp_path_factory.mktemp("rows"), [500])
+    table = ShardedTable.from_parquet(folder, target="y")
+    X_val = everyone.slice(0, 9).drop_columns("y")
+    y_val = everyone["y"].to_pylist()[:9]
+    layout, _ = Layout.of(table, summarise_all(table, KINDS), X_val, y_val, kinds=KINDS)
+    return np.array(everyone["y"].to_pylist()), table, layout
+
+
+def assert_same_rows(one, other):
+    for left, right in zip(
+        (*one.rows, one.starts, one.positions),
+        (*other.rows, other.starts, other.positions),
+        strict=True,
+    ):
+        assert left.dtype == right.dtype
+        assert left.flags["C_CONTIGUOUS"]
+        assert right.flags["C_CONTIGUOUS"]
+        np.testing.assert_array_equal(left, right)
+
+
+def test_rows_are_grouped_by_class_and_keep_their_order(rows):
+    labels, table, layout = rows
+    positions = []
+    for shard in range(2):
+        part = load(table, shard, layout)
+        for code, label in enumerate(layout.classes):
+            own = part.positions[part.starts[code] : part.starts[code + 1]]
+            assert (labels[own] == label).all()
+            assert (np.diff(own) > 0).all()
+        assert part.rows.coded.shape == (0, len(part.positions))
+        positions.append(part.positions)
+    assert [set(part.tolist()) for part in positions] == [set(range(500)), set(range(500, 1200))]
+
+
+def test_a_prepared_shard_is_what_was_loaded(rows, tmp_path):
+    _, table, layout = rows
+    part = load(table, 1, layout)
+    part.save(tmp_path / "shard", of=layout.sha256())
+    again = ShardRows.open(tmp_path / "shard", of=layout.sha256())
+    assert_same_rows(part, again)
+    load(table, 0, layout).save(tmp_path / "shard", of="other")
+    assert_same_rows(ShardRows.open(tmp_path / "shard", of="other"), load(table, 0, layout))
+    assert len(list((tmp_path / "shard").iterdir())) == 5
+
+
+def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
+    _, table, layout = rows
+    part = load(table, 0, layout)
+    part.save(tmp_path)
+    read = ShardRows.open(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    part.save(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert_same_rows(read, part)
+    # Nothing but the manifest says what is meant, and it is replaced last.
+    (tmp_path / "numbers-000000000000.npy").write_bytes(b"what a stopped machine leaves")
+    assert_same_rows(ShardRows.open(tmp_path), part)
+    part.save(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_shard_without_numbers_is_prepared_too(tmp_path):
+    folder = write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path / "table")
+    table = ShardedTable.from_parquet(folder, target="y")
+    layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
+    part = load(table, 0, layout)
+    part.save(tmp_path / "shard")
+    assert_same_rows(part, ShardRows.open(tmp_path / "shard"))
+
+
+def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
+    _, table, layout = rows
+    part = load(table, 0, layout)
+    part.save(tmp_path, of="this")
+    with pytest.raises(ValueError, match="shard of another table or layout"):
+        ShardRows.open(tmp_path, of="that")
+    (numbers,) = tmp_path.glob("numbers-*.npy")
+    whole = numbers.read_bytes()
+    numbers.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"numbers-\w+.npy is torn or gone"):
+        ShardRows.open(tmp_path, of="this")
+    np.save(numbers, part.rows.numbers[:, 1:])
+    with pytest.raises(ValueError, match="not what its manifest describes"):
+        ShardRows.open(tmp_path, of="this")
+    numbers.unlink()
+    with pytest.raises(ValueError, match="torn or gone"):
+        ShardRows.open(tmp_path, of="this")
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": "another"}))
+    with pytest.raises(ValueError, match="does not describe a cellworth shard"):
+        ShardRows.open(tmp_path, of="this")
+
+
+def test_rows_are_sampled_by_their_numbers(rows):
+    _, table, layout = rows
+    ids = np.array([0, 3, 499, 500, 777, 1199])
+    whole = {shard: load(table, shard, layout) for shard in range(2)}
+    found = []
+    for part in whole.values():
+        columns, own = sampled(part, ids)
+        found += own.tolist()
+        assert columns.numbers.dtype == np.float64
+        where = [part.positions.tolist().index(position) for position in own.tolist()]
+        np.testing.assert_array_equal(columns.numbers, part.rows.numbers[:, where])
+        np.testing.assert_array_equal(columns.categories, part.rows.categories[:, where])
+    assert found == ids.tolist()
+    none, own = sampled(whole[0], np.array([600]))
+    assert (none.numbers.shape[1], len(own)) == (0, 0)
+
+
+def test_files_that_change_while_they_are_read_are_refused(tmp_path):
+    table = ShardedTable.from_parquet(
+        write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path), target="y"
+    )
+    layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
+    write(pa.table({"c": list("aac"), "y": [0, 1, 1]}), tmp_path)
+    with pytest.raises(ValueError, match="was changed since this table was made"):
+        load(table, 0, layout)
+    write(pa.table({"c": list("aabb"), "y": [0, 1, 1, 1]}), tmp_path)
+    with pytest.raises(ValueError, match="was changed since this table was made"):
+        load(table, 0, layout)

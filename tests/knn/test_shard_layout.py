@@ -1,0 +1,340 @@
+"""Summaries and layouts of sharded tables: bit by bit those of the same table in memory."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cellworth import KNNValuer, ShardedTable
+from cellworth.data.arrow import read_parsed
+from cellworth.data.problem import Problem
+from cellworth.data.tables import Table
+from cellworth.knn.distances import Distances
+from cellworth.knn.shard_data import load
+from cellworth.knn.shard_layout import Layout, TableSummary, summarise
+from sharded_tables import KINDS, summarise_all, table_of_all_sorts, travelled, write, written
+
+LIBRARIES = {
+    "arrow": lambda table: table,
+    "pandas": lambda table: table.to_pandas(),
+    "polars": pl.from_arrow,
+}
+
+
+def split_off(table):
+    return table.drop_columns("y"), table["y"].to_pylist()
+
+
+def assert_equal_arrays(one, other):
+    for name in one._fields:
+        left, right = getattr(one, name), getattr(other, name)
+        assert np.asarray(left).dtype == np.asarray(right).dtype
+        np.testing.assert_array_equal(left, right)
+
+
+def laid_out(folder, X_val=None, y_val=None, *, shards=None, **settings):
+    table = ShardedTable.from_parquet(folder, target="y", shards=shards)
+    kinds = settings.get("kinds")
+    X_val = pa.table({"x": [1.0]}) if X_val is None else X_val
+    y_val = [0] if y_val is None else y_val
+    return table, *Layout.of(table, summarise_all(table, kinds), X_val, y_val, **settings)
+
+
+@pytest.mark.parametrize("scale", ["robust", "std", None])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_rulers_and_cells_are_those_of_the_table_in_memory(tmp_path, library, scale):
+    everyone = table_of_all_sorts(3300)
+    rows, asked = everyone.slice(0, 3000), everyone.slice(3000)
+    folder = write(rows, tmp_path, [1000, 1700])
+    read = LIBRARIES[library]
+    (X, y), (X_val, y_val) = split_off(pq.read_table(folder)), split_off(asked)
+    X, X_val = read(X), read(X_val)
+    settings = {"kinds": KINDS, "scale": scale}
+    in_memory = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X")], **settings)
+    problem = Problem.of(X, y, X_val, y_val, classification=None)
+    for shards in (None, 1, 4):
+        table, layout, queries = laid_out(folder, X_val, y_val, shards=shards, **settings)
+        layout = travelled(layout)
+        assert_equal_arrays(layout.rulers, in_memory.fine)
+        assert_equal_arrays(queries.columns, in_memory.queries[0])
+        assert layout.classes == problem.classes.tolist() == ["no", "yes"]
+        assert queries.labels.tolist() == np.searchsorted(problem.classes, y_val).tolist()
+        assert (layout.n_rows, sum(layout.class_counts)) == (3000, 3000)
+        for shard in range(table.n_shards):
+            part = load(table, shard, layout)
+            assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.none() | st.integers(-(10**17), 10**17) | st.just(-(2**53)), min_size=1),
+    st.integers(0, 25),
+    st.integers(0, 2),
+)
+def test_decimals_are_rounded_as_python_does(digits, scale, skipped):
+    exact = decimal.Context(prec=60)
+    cells = [None if d is None else decimal.Decimal(d).scaleb(-scale, exact) for d in digits]
+    array = pa.array([None] * skipped + cells, pa.decimal128(38, scale)).slice(skipped)
+    floats = read_parsed(array, "c").tolist()
+    wanted = [np.nan if cell is None else float(cell) for cell in cells]
+    np.testing.assert_array_equal(floats, wanted)
+
+
+def test_many_distinct_numbers_have_the_same_rulers_however_cut(tmp_path):
+    rng = np.random.default_rng(0)
+    n_rows = 150_000
+    table = pa.table(
+        {
+            "normal": rng.normal(size=n_rows),
+            "moment": pa.array(rng.integers(10**15, 2 * 10**15, n_rows), pa.timestamp("us")),
+            "y": rng.integers(0, 2, n_rows),
+        }
+    )
+    folder = write(table, tmp_path, [70_000], rows_per_group=10_000)
+    X_val = table.slice(0, 5).drop_columns("y")
+    in_memory = Distances.of(
+        Table.of(table.drop_columns("y"), called="X"), [Table.of(X_val, called="X")]
+    )
+    for shards in (1, 3, 11):
+        _, layout, _ = laid_out(folder, X_val, [0, 1, 0, 1, 0], shards=shards)
+        assert_equal_arrays(layout.rulers, in_memory.fine)
+
+
+def test_summaries_merge_in_any_order(tmp_path):
+    folder = write(table_of_all_sorts(), tmp_path, [500, 1100, 1200])
+    table = ShardedTable.from_parquet(folder, target="y")
+    parts = [summarise(table, shard, KINDS) for shard in range(4)]
+    X_val, y_val = split_off(table_of_all_sorts(50, seed=1))
+    prints = set()
+    for merged in (
+        parts[0].merge(parts[1]).merge(parts[2]).merge(parts[3]),
+        parts[3].merge(parts[1]).merge(parts[2].merge(parts[0])),
+        summarise_all(table, KINDS),
+    ):
+        layout, _ = Layout.of(table, travelled(merged), X_val, y_val, kinds=KINDS)
+        prints.add((layout.sha256(), merged.sha256(table)))
+    assert len(prints) == 1
+    with pytest.raises(ValueError, match="shard 1 is in both"):
+        parts[1].merge(parts[1])
+    with pytest.raises(ValueError, match="lacks shard 2"):
+        Layout.of(table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, kinds=KINDS)
+
+
+def test_the_fingerprint_is_of_cells_and_not_of_files(tmp_path):
+    def fingerprint(table, name, **settings):
+        pq.write_table(table, tmp_path / name, **settings)
+        sharded = ShardedTable.from_parquet(tmp_path / name, target="y")
+        return summarise_all(sharded, KINDS).sha256(sharded)
+
+    table = table_of_all_sorts(500)
+    same = fingerprint(table, "a.parquet", compression="zstd", row_group_size=100)
+    assert fingerprint(table, "b.parquet", compression="none", use_dictionary=False) == same
+    for position, name in enumerate(table.column_names):
+        moved = table.set_column(
+            position, table.field(name), pa.chunked_array([table[name][1:], table[name][:1]])
+            .cast(table[name].type).combine_chunks()
+        )  # fmt: skip
+        alike = table[name].to_pylist()
+        constant = all(cell is None or cell != cell for cell in alike)
+        assert (fingerprint(moved, "c.parquet") == same) == constant, name
+
+
+def test_float32_is_chosen_only_where_nothing_is_lost(tmp_path):
+    narrow = {"x": pa.array([1.5, 2.5, 3.5, None], "float64"), "i": [1, 2, 3, 2**24]}
+    X_val = pa.table({"x": [0.1], "i": [0]})
+    _, layout, queries = laid_out(written(tmp_path / "a", **narrow), X_val)
+    assert layout.dtype == np.float32
+    assert queries.columns.numbers[0, 0] == 0.1
+    wide = narrow | {"i": [1, 2, 3, 2**24 + 1]}
+    assert laid_out(written(tmp_path / "b", **wide), X_val)[1].dtype == np.float64
+
+
+def test_a_column_of_gaps_takes_the_kind_of_the_validation_rows(tmp_path):
+    gaps = pa.nulls(4, "float64")
+    folder = written(tmp_path, gap=gaps, none=pa.nulls(4), text=pa.nulls(4, "string"))
+    X_val = pa.table({"x": [1.0], "gap": ["a"], "none": [2.0], "text": [3.0]})
+    table, layout, queries = laid_out(folder, X_val)
+    assert [column.name for column in layout.categorical] == ["gap"]
+    assert [column.name for column in layout.numeric] == ["x", "none", "text"]
+    in_memory = Distances.of(
+        Table.of(pq.read_table(folder).drop_columns("y"), called="X"),
+        [Table.of(X_val, called="X")],
+    )
+    assert_equal_arrays(layout.rulers, in_memory.fine)
+    assert_equal_arrays(queries.columns, in_memory.queries[0])
+    part = load(table, 0, layout)
+    np.testing.assert_array_equal(part.rows.numbers[1:], np.full((2, 4), np.nan))
+    assert (part.rows.categories == -1).all()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library):
+    rows = table_of_all_sorts(900)
+    names = ["day", "moment", "zoned", "nanos", "span", "double", "whole", "byte", "money", "signs"]
+    signs = pa.array([0.0, -0.0, None] * 300)
+    rows = rows.append_column("signs", signs).select([*names, "y"])
+    folder = write(rows, tmp_path, [300])
+    kinds = dict.fromkeys(names, "categorical")
+    X, X_val = (LIBRARIES[library](part.drop_columns("y")) for part in (rows, rows.slice(7, 90)))
+    in_memory = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X")], kinds=kinds)
+    table, layout, queries = laid_out(folder, X_val, rows["y"].to_pylist()[7:97], kinds=kinds)
+    assert_equal_arrays(layout.rulers, in_memory.fine)
+    assert_equal_arrays(queries.columns, in_memory.queries[0])
+    for shard in range(2):
+        part = load(table, shard, layout)
+        np.testing.assert_array_equal(
+            part.rows.categories, in_memory.rows.take(part.positions).categories
+        )
+
+
+def test_a_file_of_gaps_alone_goes_with_files_of_any_type(tmp_path):
+    rows = table_of_all_sorts(400).select(["double", "moment", "text", "money", "y"])
+    gaps = {name: pa.nulls(400) for name in rows.column_names[:-1]} | {"y": rows["y"]}
+    write(pa.table(gaps), tmp_path / "a")
+    write(rows, tmp_path / "b")
+    empty = pa.table({name: pa.nulls(400, rows[name].type) for name in rows.column_names[:-1]})
+    X_val = rows.drop_columns("y").slice(0, 30)
+    whole = pa.concat_tables([empty, rows.drop_columns("y")])
+    in_memory = Distances.of(Table.of(whole, called="X"), [Table.of(X_val, called="X")])
+    table, layout, _ = laid_out(tmp_path, X_val, rows["y"].to_pylist()[:30])
+    assert_equal_arrays(layout.rulers, in_memory.fine)
+    for shard in range(2):
+        part = load(table, shard, layout)
+        assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
+
+
+def test_summaries_by_other_kinds_do_not_merge(tmp_path):
+    folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
+    table = ShardedTable.from_parquet(folder, target="y")
+    other = summarise(table, 1, {"x": "categorical"})
+    with pytest.raises(ValueError, match="give both the same kinds"):
+        summarise(table, 0).merge(other)
+
+
+def test_columns_of_validation_rows_are_matched_by_name(tmp_path):
+    folder = written(tmp_path, z=["a", "b", "a", "b"])
+    columns = {"z": ["b"], "x": [2.0]}
+    _, _, queries = laid_out(folder, pd.DataFrame(columns))
+    assert queries.table.names.tolist() == ["x", "z"]
+    assert queries.columns.numbers.tolist() == [[2.0]]
+    assert queries.columns.categories.tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([3, 1, 3, 2], [1, 2, 3]),
+        ([True, False, False, True], [False, True]),
+        ([1.0, 0.0, 0.0, 1.0], [0.0, 1.0]),
+        (["b", "a", "b", "é"], ["a", "b", "é"]),
+    ],
+)
+def test_classes_are_sorted_as_for_a_table_in_memory(tmp_path, labels, classes):
+    _, layout, queries = laid_out(written(tmp_path, y=labels), y_val=labels[:1])
+    assert layout.classes == classes
+    assert layout.class_counts == [labels.count(label) for label in classes]
+    assert queries.labels.tolist() == [classes.index(labels[0])]
+
+
+@pytest.mark.parametrize(
+    ("labels", "y_val", "words"),
+    [
+        ([0, None, 1, None], [0], r"2 rows have no label in 'y', the first of them row 1 of .*0\."),
+        ([0.5, 1.5, 2.5, 3.0], [0.5], "it is numeric, but rank bins are for class labels"),
+        (["a", "a", "a", "a"], ["a"], "one class only"),
+        (["a", "b", "a", "b"], ["c"], "has the class 'c', which y never shows"),
+        (["a", "b", "a", "b"], ["a", "b"], "y_val has 2 labels but X_val has 1 rows"),
+    ],
+)
+def test_targets_that_name_no_classes_are_refused(tmp_path, labels, y_val, words):
+    with pytest.raises(ValueError, match=words):
+        laid_out(written(tmp_path, y=labels), y_val=y_val)
+
+
+def test_many_numbers_are_classes_only_where_that_is_said(tmp_path):
+    numbers = list(range(60)) * 2
+    folder = write(pa.table({"x": np.arange(120.0), "y": numbers}), tmp_path)
+    with pytest.raises(ValueError, match="holds 60 different numbers such as 0"):
+        laid_out(folder)
+    assert len(laid_out(folder, classification=True)[1].classes) == 60
+
+
+@pytest.mark.parametrize(
+    ("column", "asked", "words"),
+    [
+        ([1.0, np.inf, 2.0, 3.0], [1.0], "column 'c' holds infinity"),
+        ([2**53 + 1, 0, 1, 2], [1], r"column 'c' holds whole numbers beyond 2\*\*53"),
+        ([-(2**60), 0, 1, 2], [1], r"column 'c' holds whole numbers beyond 2\*\*53"),
+        ([1, 0, 1, 2], [2**60], r"column 'c' of X_val holds whole numbers beyond 2\*\*53"),
+        ([[1], [2], [3], [4]], [[1]], "cells of type list"),
+        ([b"a", b"b", b"c", b"d"], [b"a"], "cells of type binary"),
+        ([1.0, 2.0, 3.0, 4.0], ["a"], "holds numbers in one of X and X_val and text"),
+        (
+            [datetime.date(2024, 1, d) for d in (1, 2, 3, 4)],
+            [3.0],
+            "dates or durations on one side",
+        ),
+        ([1e-170, 3e-170, 9e-170, 9e-170], [1e-170], "rescale it"),
+    ],
+)
+def test_cells_without_a_distance_are_refused(tmp_path, column, asked, words):
+    folder = written(tmp_path, c=column)
+    X_val = pa.table({"x": [1.0], "c": asked})
+    with pytest.raises((ValueError, TypeError), match=words):
+        laid_out(folder, X_val)
+
+
+def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
+    moments = pd.date_range("2026-03-29", periods=4, freq="h", tz="UTC")
+    X_val = pd.DataFrame({"when": moments.tz_localize(None)})
+    pd.DataFrame({"when": moments, "t": [0, 1, 0, 1]}).to_parquet(tmp_path / "t.parquet")
+    table = ShardedTable.from_parquet(tmp_path, target="t")
+    with pytest.raises(
+        ValueError, match="'when' holds moments with a time zone and moments without"
+    ):
+        KNNValuer(1).fit(table, X_val=X_val, y_val=[0, 1, 0, 1])
+    KNNValuer(1).fit(table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1])
+
+
+def test_kinds_are_checked(tmp_path):
+    folder = written(tmp_path, c=["1", "b", "1", "2"])
+    X_val = pa.table({"x": [1.0], "c": ["1"]})
+    for kinds, words in [
+        ({"c": lambda a, b: 1.0}, "kinds has a function for column 'c'"),
+        ({"c": "numeric"}, "column 'c' is to be numeric but holds other cells"),
+        ({"d": "numeric"}, "kinds names the column 'd'"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            laid_out(folder, X_val, kinds=kinds)
+    with pytest.raises(ValueError, match="scale is 'wide'"):
+        laid_out(folder, X_val, scale="wide")
+
+
+def test_too_many_categories_and_labels_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("cellworth.knn.shard_layout._MOST_CATEGORIES", 3)
+    table = ShardedTable.from_parquet(written(tmp_path / "a", x=list("abcd")), target="y")
+    with pytest.raises(ValueError, match=r"'x' has more than 3 different cells.*columns="):
+        summarise(table, 0)
+    pieces = pa.table({"x": list("abcdab"), "y": [0, 1, 0, 1, 0, 1]})
+    table = ShardedTable.from_parquet(write(pieces, tmp_path / "c", [3]), target="y")
+    with pytest.raises(ValueError, match=r"more than 3 different cells such as 'a'.*columns="):
+        summarise_all(table)
+    monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", 3)
+    table = ShardedTable.from_parquet(written(tmp_path / "b", y=list("abcd")), target="y")
+    with pytest.raises(ValueError, match="rank bins are for class labels"):
+        summarise(table, 0)
+
+
+def test_validation_rows_must_come(tmp_path):
+    table = ShardedTable.from_parquet(written(tmp_path), target="y")
+    summary = summarise(table, 0)
+    assert isinstance(summary, TableSummary)
+    with pytest.raises(ValueError, match="give X_val and y_val"):
+        Layout.of(table, summary, None, None)

@@ -1,0 +1,115 @@
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from cellworth import value_game
+from cellworth.games import TableGame
+from cellworth.games.game import utilities
+from cellworth.runtime import MaxTasks, MaxUtilities
+from cellworth.sampling import AntitheticPermutations, Banzhaf, PlainPermutations
+from cellworth.sampling.estimators import centred_moments, contrast_moments, plain_moments
+from cellworth.sampling.samplers import CoalitionPairs, Grid, Grids
+
+GAME = TableGame(np.random.default_rng(0).normal(size=(8, 4)))
+EXACT = value_game(GAME).values
+
+
+def opposites(rows, columns):
+    rows, columns = np.array(rows), np.array(columns)
+    return Grids((Grid(rows, columns), Grid(rows[::-1], columns[::-1])))
+
+
+ALL_ORDERS = [
+    opposites(*orders) for orders in product(permutations(range(3)), permutations(range(2)))
+]
+
+
+def looked_at(tasks, game=GAME):
+    return tasks, [utilities(game, task)[0] for task in tasks]
+
+
+def test_plain_grids_are_right_in_the_mean_over_all_orders():
+    tasks = [Grids(task.grids[:1]) for task in ALL_ORDERS]
+    np.testing.assert_allclose(plain_moments(*looked_at(tasks)).mean[:-1, :-1], EXACT, atol=1e-12)
+
+
+def test_centred_grids_are_right_in_the_mean_over_all_pairs_of_tasks():
+    """Each task is centred by the other: no bias, however few there are."""
+    means = [
+        centred_moments(*looked_at([one, other])).mean[:-1, :-1]
+        for one, other in product(ALL_ORDERS, repeat=2)
+    ]
+    np.testing.assert_allclose(np.mean(means, axis=0), EXACT, atol=1e-12)
+
+
+def test_what_depends_on_sizes_alone_leaves_no_trace():
+    class OfSizes:
+        def value(self, rows, columns):
+            return float(rows.sum() ** 3 * np.sqrt(columns.sum()))
+
+    sized = TableGame.of(OfSizes(), (3, 2))
+    together = TableGame(GAME.table + 100 * sized.table)
+    run = {"estimator": AntitheticPermutations(), "stop": MaxTasks(6), "random_state": 0}
+    plain, more = (value_game(game, **run) for game in (GAME, together))
+    equal = 100 * sized.table[-1, -1] / 6
+    np.testing.assert_allclose(more.moments.mean[:-1, :-1] - equal, plain.moments.mean[:-1, :-1])
+    np.testing.assert_allclose(more.moments.spread, plain.moments.spread, rtol=1e-6, atol=1e-9)
+
+
+def test_plain_grids_report_errors_from_two_hundred_tasks_on():
+    def run(n_tasks, seed):
+        return value_game(
+            GAME, estimator=PlainPermutations(), stop=MaxTasks(n_tasks), random_state=seed
+        )
+
+    short, other = run(120, 0), run(120, 1)
+    assert np.isnan(short.sampling_se).all()
+    assert not np.isnan(short.merge(other).sampling_se).any()
+    assert not np.isnan(run(200, 0).rows().sampling_se).any()
+
+
+def test_every_run_adds_up_to_the_total():
+    for design, n_tasks in product((AntitheticPermutations(), PlainPermutations()), (1, 2, 5)):
+        seen = value_game(GAME, estimator=design, stop=MaxTasks(n_tasks), random_state=0)
+        assert abs(seen.efficiency_residual) < 1e-12
+
+
+def test_contrasts_are_banzhaf_values_in_the_mean_over_all_coalitions():
+    """Over uniformly drawn tasks, judged by their own errors."""
+    pair = {"row_semivalue": Banzhaf(), "column_semivalue": Banzhaf()}
+    exact = value_game(GAME, **pair)
+    seen = value_game(GAME, **pair, stop=MaxTasks(500), random_state=0)
+    assert seen.provenance.method["name"] == "banzhaf contrasts"
+    z = (seen.values - exact.values) / seen.sampling_se
+    assert np.abs(z).max() < 4.5
+    for side in ("rows", "columns"):
+        sums, truth = getattr(seen, side)(), getattr(exact, side)()
+        assert (np.abs(sums.values - truth.values) < 4.5 * sums.sampling_se).all()
+
+
+def test_every_fit_serves_every_block():
+    pair = {"row_semivalue": Banzhaf(), "column_semivalue": Banzhaf()}
+    seen = value_game(GAME, **pair, stop=MaxUtilities(20), random_state=0)
+    assert (seen.counts == seen.counts[0, 0]).all()
+    assert not np.isnan(seen.values).any()
+
+
+def test_a_contrast_is_four_utilities_with_signs():
+    rows = np.array([[True, False], [True, False], [False, True], [False, True]])
+    columns = np.array([[True], [False], [True], [False]])
+    seen = contrast_moments([CoalitionPairs(rows, columns)], [np.array([5.0, 1.0, 2.0, 4.0])])
+    # 5 - 1 - 2 + 4 for the member row and the member column, minus that for the other row.
+    np.testing.assert_array_equal(seen.mean[:-1, :-1], [[6.0], [-6.0]])
+
+
+@pytest.mark.parametrize("n_rows", [2, 3])
+def test_errors_of_two_or_three_rows_are_never_too_small(n_rows):
+    """Pairs of opposite orders leave hardly any chance there, but what is left must be told."""
+    z = []
+    for seed in range(40):
+        game = TableGame(np.random.default_rng(seed).normal(size=(1 << n_rows, 8)))
+        seen = value_game(game, stop=MaxTasks(30), random_state=seed)
+        rows, exact = seen.rows(), value_game(game).rows()
+        z.append((rows.values - exact.values) / rows.sampling_se)
+    assert np.mean(np.abs(z) < 1.96) >= 0.93

@@ -1,0 +1,189 @@
+import numpy as np
+import pytest
+
+from cellworth import value_game
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks, MaxUtilities
+from cellworth.sampling import Banzhaf, Beta, GaussianProcess, LeaveOneOut, Shapley
+from cellworth.sampling.gaussian_process import _USUAL, Gains, Process, Side, _misfit, posterior
+from cellworth.sampling.samplers import coalition_masks
+
+
+class Growing:
+    """A game like a learning curve: more rows and more columns help less and less."""
+
+    worth = np.random.default_rng(3).uniform(0.2, 2.0, size=(6, 5))
+
+    def value(self, rows, columns):
+        return float(1 - np.exp(-(self.worth[np.ix_(rows, columns)]).sum() / 4))
+
+
+GAME = TableGame.of(Growing(), (6, 5))
+
+
+def estimate(budget=300, game=GAME, seed=0, **semivalues):
+    rule = MaxUtilities(budget)
+    return value_game(game, estimator=GaussianProcess(), stop=rule, random_state=seed, **semivalues)
+
+
+def test_few_utilities_come_near_the_values():
+    exact = value_game(GAME).values
+    for budget, least in ((150, 0.6), (400, 0.95)):
+        gap = np.mean((estimate(budget).values - exact) ** 2) / np.var(exact)
+        assert 1 - gap > least
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(Banzhaf(), Banzhaf()), (Shapley(), Beta(4, 1)), (LeaveOneOut(), Shapley())],
+    ids=str,
+)
+def test_every_semivalue_is_served(pair):
+    semivalues = {"row_semivalue": pair[0], "column_semivalue": pair[1]}
+    exact = value_game(GAME, **semivalues)
+    ours = estimate(400, **semivalues)
+    assert np.corrcoef(ours.values.ravel(), exact.values.ravel())[0, 1] > 0.95
+    inside = np.abs(ours.values - exact.values) <= 1.96 * ours.sampling_se + 1e-9
+    assert np.mean(inside) > 0.8
+
+
+def test_values_add_up_to_the_total_and_sums_are_sums():
+    seen = estimate(150)
+    assert abs(seen.efficiency_residual) < 1e-9
+    np.testing.assert_allclose(seen.rows().values, seen.values.sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(seen.columns().values, seen.values.sum(axis=0), atol=1e-9)
+
+
+def test_all_utilities_give_the_exact_values():
+    game = TableGame(np.random.default_rng(0).normal(size=(32, 8)))
+    seen = value_game(game, estimator=GaussianProcess(), stop=MaxTasks(300), random_state=0)
+    assert seen.provenance.tally.new == 31 * 7
+    np.testing.assert_allclose(seen.values, value_game(game).values, atol=1e-6)
+    assert seen.sampling_se.max() < 1e-3
+
+
+def test_errors_come_with_ten_utilities_a_block():
+    assert np.isnan(estimate(250).sampling_se).all()
+    assert not np.isnan(estimate(400).sampling_se).any()
+
+
+@pytest.mark.slow
+def test_errors_hold_on_games_of_learning_curves():
+    inside = []
+    for seed in range(12):
+        game = Growing()
+        game.worth = np.random.default_rng(seed).uniform(0.0, 2.0, size=(6, 5))
+        table = TableGame.of(game, (6, 5))
+        seen = estimate(400, table, seed)
+        inside.append(np.abs(seen.values - value_game(table).values) < 1.96 * seen.sampling_se)
+    assert 0.85 <= np.mean(inside) <= 1.0
+
+
+def test_the_posterior_is_that_of_the_formula():
+    """Against the covariance of all utilities, written out in full."""
+    rng = np.random.default_rng(1)
+    process = Process.of_logs(_USUAL + rng.normal(scale=0.3, size=9))
+    everyone = [coalition_masks(np.arange(1, 1 << n), n) for n in (3, 2)]
+    sides = [Side(members, Shapley()) for members in everyone]
+    kernel = np.kron(sides[0].kernel(process.row_shape), sides[1].kernel(process.column_shape))
+    kernel += process.rough * np.eye(len(kernel))
+    weights = np.kron(sides[0].rough_values(), sides[1].rough_values())
+    # The last pair is everybody with everybody, which would tell the total.
+    seen = rng.permutation(20)[:9]
+    amounts = rng.normal(size=9)
+    inverse = np.linalg.inv(kernel[np.ix_(seen, seen)])
+    scale = amounts @ inverse @ amounts / 9
+    known = weights.T @ kernel[:, seen]
+    values = known @ inverse @ amounts
+    covariance = scale * (weights.T @ kernel @ weights - known @ inverse @ known.T)
+    rows, columns = everyone[0][seen // 3], everyone[1][seen % 3]
+    ours = posterior(process, Side(rows, Shapley()), Side(columns, Shapley()), amounts, None)
+    np.testing.assert_allclose(ours[0][:-1, :-1].ravel(), values, atol=1e-9)
+    np.testing.assert_allclose(ours[1][:-1, :-1].ravel() ** 2, np.diag(covariance), atol=1e-9)
+    sums = np.kron(np.eye(3), np.ones(2))
+    row_variances = np.diag(sums @ covariance @ sums.T)
+    np.testing.assert_allclose(ours[1][:-1, -1] ** 2, row_variances, atol=1e-9)
+    # The total is known: condition on it.
+    to_total, total = covariance.sum(axis=1), 0.7
+    gain = to_total / to_total.sum()
+    given = posterior(process, Side(rows, Shapley()), Side(columns, Shapley()), amounts, total)
+    np.testing.assert_allclose(
+        given[0][:-1, :-1].ravel(), values + gain * (total - values.sum()), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        given[1][:-1, :-1].ravel() ** 2,
+        np.diag(covariance - np.outer(gain, to_total)),
+        atol=1e-9,
+    )
+
+
+def test_the_misfit_has_the_slopes_that_it_tells():
+    rng = np.random.default_rng(2)
+    members = [rng.random((25, n)) < 0.6 for n in (5, 4)]
+    for side in members:
+        side[~side.any(axis=1), 0] = True
+    sides = [Side(side, Shapley()) for side in members]
+    amounts, logs = rng.normal(size=25), _USUAL + rng.normal(scale=0.2, size=9)
+    _, slopes = _misfit(logs, *sides, amounts)
+    for position in range(9):
+        step = 1e-5 * (np.arange(9) == position)
+        above, below = (_misfit(logs + way * step, *sides, amounts)[0] for way in (1, -1))
+        assert slopes[position] == pytest.approx((above - below) / 2e-5, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e6])
+def test_the_unit_of_the_game_does_not_matter(scale):
+    usual, scaled = estimate(150), estimate(150, TableGame(GAME.table * scale))
+    np.testing.assert_allclose(scaled.values / scale, usual.values, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("table", [np.zeros((16, 8)), np.ones((16, 8))], ids=["zero", "constant"])
+def test_a_game_in_which_nothing_matters_is_worth_nothing(table):
+    seen = value_game(
+        TableGame(table), estimator=GaussianProcess(), stop=MaxUtilities(60), random_state=0
+    )
+    np.testing.assert_allclose(seen.values, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1)])
+def test_single_players_are_no_trouble(shape):
+    game = TableGame(np.random.default_rng(0).normal(size=tuple(1 << n for n in shape)))
+    seen = value_game(game, estimator=GaussianProcess(), stop=MaxTasks(20), random_state=0)
+    np.testing.assert_allclose(seen.values, value_game(game).values, atol=1e-5)
+
+
+def test_gains_take_off_what_one_side_has_alone():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(8, 4))
+    alone = table + rng.normal(size=(8, 1)) + rng.normal(size=(1, 4))
+    design = GaussianProcess().design((3, 2), (Shapley(), Shapley()), 0)
+    tasks = [design(number) for number in range(3)]
+    gains = [
+        Gains.of(tasks, [np.array([TableGame(t).value(*pair) for pair in task]) for task in tasks])
+        for t in (table, alone)
+    ]
+    np.testing.assert_allclose(gains[0].amounts, gains[1].amounts, atol=1e-12)
+    pairs = {
+        (r.tobytes(), c.tobytes()) for r, c in zip(gains[0].rows, gains[0].columns, strict=True)
+    }
+    assert len(pairs) == len(gains[0])
+
+
+def test_too_many_players_are_refused():
+    with pytest.raises(ValueError, match=r"up to 300 players a side and 3,000 blocks, not 301 x 2"):
+        value_game(Growing(), (301, 2), estimator=GaussianProcess(), stop=MaxUtilities(10))
+
+
+def test_sums_that_are_known_up_to_rounding_have_errors_of_rounding():
+    """All pairs behind a sum were seen: a difference of equal variances is no error of 0."""
+    rng = np.random.default_rng(3)
+    rows, columns = (coalition_masks(np.arange(16), 4) for _ in range(2))
+    growth = [np.prod(1 + side * rng.gamma(1, size=4), axis=1) for side in (rows, columns)]
+    table = np.multiply.outer(*growth)
+    table[0], table[:, 0] = 0.0, 0.0
+    game = TableGame(table)
+    run = {"estimator": GaussianProcess(), "stop": MaxUtilities(170), "random_state": 3}
+    seen, exact = value_game(game, **run).rows(), value_game(game).rows()
+    off = np.abs(seen.values - exact.values)
+    assert (off <= 1.96 * seen.sampling_se).all()
+    assert (seen.sampling_se < 1e-6 * np.abs(table).max()).all()

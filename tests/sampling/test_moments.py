@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Contribution, Tally, with_margins, without_margins
+
+observations = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(2, 12), st.integers(1, 4)),
+    elements=st.floats(-1e3, 1e3) | st.just(np.nan),
+)
+
+
+def folded(rows):
+    moments = Moments.of(rows[0])
+    for row in rows[1:]:
+        moments = moments.merge(Moments.of(row))
+    return moments
+
+
+@given(observations)
+def test_moments_are_those_of_the_observations_that_were_seen(seen):
+    moments = folded(seen)
+    for j, column in enumerate(seen.T):
+        known = column[~np.isnan(column)]
+        assert moments.count[j] == len(known)
+        if len(known) == 0:
+            assert np.isnan(moments.values[j])
+        else:
+            assert moments.values[j] == pytest.approx(known.mean(), abs=1e-9)
+        if len(known) < 2:
+            assert np.isnan(moments.sampling_se[j])
+        else:
+            error = known.std(ddof=1) / np.sqrt(len(known))
+            assert moments.sampling_se[j] == pytest.approx(error, abs=1e-7)
+
+
+@given(observations, st.data())
+def test_merging_parts_gives_the_moments_of_the_whole(seen, data):
+    cut = data.draw(st.integers(1, len(seen) - 1))
+    joined = folded(seen[:cut]).merge(folded(seen[cut:]))
+    whole = folded(seen)
+    np.testing.assert_array_equal(joined.count, whole.count)
+    np.testing.assert_allclose(joined.mean, whole.mean, atol=1e-9)
+    np.testing.assert_allclose(joined.spread, whole.spread, rtol=1e-9, atol=1e-6)
+
+
+def test_moments_cannot_be_changed():
+    moments = Moments.of(np.array([1.0]))
+    with pytest.raises(ValueError, match="read-only"):
+        moments.mean[0] = 2.0
+
+
+def test_margins_are_sums_of_rows_of_columns_and_of_all():
+    margins = with_margins(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    np.testing.assert_array_equal(margins, [[1, 2, 3], [3, 4, 7], [4, 6, 10]])
+
+
+def test_unknown_margins_count_as_unvisited():
+    moments = Moments.of(without_margins(np.array([[1.0, np.nan]])))
+    np.testing.assert_array_equal(moments.count, [[1, 0, 0], [0, 0, 0]])
+
+
+def test_moments_leave_the_callers_arrays_alone():
+    mean = np.array([1.0])
+    Moments(np.array([1]), mean, np.array([0.0]))
+    mean[0] = 2.0
+
+
+def test_a_sum_with_an_unvisited_block_counts_as_unvisited():
+    moments = Moments.of(with_margins(np.array([[1.0, np.nan], [3.0, 4.0]])))
+    np.testing.assert_array_equal(moments.count, [[1, 0, 0], [1, 1, 1], [1, 0, 0]])
+
+
+def test_a_tally_keeps_counts_and_the_first_distinct_messages():
+    tally = Tally()
+    for number in range(8):
+        tally = tally.merge(Tally(10, 1, (f"reason {number % 6}",)))
+    assert (tally.utilities, tally.failed) == (80, 8)
+    assert tally.messages == tuple(f"reason {number}" for number in range(5))
+
+
+def test_contributions_merge_both_parts():
+    one = Contribution(Moments.of(np.array([1.0])), Tally(1))
+    both = one.merge(Contribution(Moments.of(np.array([3.0])), Tally(2)))
+    assert both.moments.values == [2.0]
+    assert both.tally.utilities == 3

@@ -1,0 +1,150 @@
+"""What a notebook shows: the figures of the valuation, in HTML that nothing can break out of."""
+
+import math
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+
+from cellworth import KNNValuer, value_game
+from cellworth.runtime import MaxTasks
+from cellworth.sampling.moments import WIDTH_95, Signs
+from cellworth.valuation.values import draw_bars, table
+
+X, y = load_wine(return_X_y=True, as_frame=True)
+
+
+@pytest.fixture(scope="module")
+def valuation():
+    return KNNValuer(5).fit(X.iloc[::2, :5], y[::2]).valuation_
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a piece of HTML."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.attributes, self.texts, self.open = [], set(), [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, element, attributes):
+        self.elements.append(element)
+        self.attributes |= {name for name, _ in attributes}
+        self.open.append(element)
+
+    def handle_endtag(self, element):
+        assert self.open.pop() == element
+
+    def handle_data(self, text):
+        self.texts.append(text)
+
+
+PLAIN = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "span"}
+
+
+def test_a_valuation_shows_totals_columns_lowest_blocks_and_a_next_step(valuation):
+    page = Page(valuation._repr_html_())
+    text = "\n".join(page.texts)
+    assert f"scores {valuation.score:.4g} neighbor agreement (K = 5). The baseline" in text
+    assert (
+        f"is {valuation.unearned:.4g}; all blocks together are worth {valuation.total:.4g}." in text
+    )
+    assert f"Accuracy: {valuation.scores.accuracy:.4g} by majority vote" in text
+    signs = valuation.signs()
+    assert f"{signs.undecided:,} ({signs.undecided / signs.total:.1%}) cannot be told" in text
+    assert all(name in page.texts for name in X.columns[:5])
+    assert page.elements.count("tr") == (5 + 1) + (10 + 1)
+    assert "suspect_cells" in page.texts[-1]
+
+
+def test_the_view_is_plain_elements_without_script(valuation):
+    page = Page(valuation._repr_html_())
+    assert set(page.elements) <= PLAIN
+    assert page.attributes == {"align", "aria-hidden", "style"}
+
+
+def test_nothing_is_lost_where_styles_are_dropped(valuation):
+    # GitHub, for one, shows notebooks without styles: the sign is in the text and in the bar.
+    listing = valuation.rows().lowest(3)
+    text = Page(listing._repr_html_()).texts
+    assert any(entry.startswith("-") for entry in text)
+    assert any(set(entry) == {"░"} for entry in text)
+
+
+HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</td></table>", "a\nb"]
+
+
+def test_hostile_names_are_text_and_nothing_else():
+    table = pd.DataFrame(np.arange(24.0).reshape(6, 4), columns=HOSTILE)
+    table.index = ["<b>", "'", "&amp;", "`", "{{7*7}}", "\u202e"]
+    labels = ["<i>", "x", "<i>", "x", "<i>", "x"]
+    valuation = KNNValuer(1).fit(table, labels, X_val=table, y_val=labels).valuation_
+    page = Page(valuation._repr_html_())
+    assert set(page.elements) <= PLAIN
+    assert "onerror" not in page.attributes
+    assert HOSTILE[0] in page.texts
+
+
+def test_many_columns_are_cut_and_the_view_says_so():
+    class Sum:
+        def value(self, rows, columns):
+            return float(rows.sum() * columns.sum())
+
+    view = value_game(Sum(), shape=(2, 25), stop=MaxTasks(20))._repr_html_()
+    assert "Columns, highest first; 20 of 25 are shown." in view
+    assert Page(view).elements.count("tr") == (20 + 1) + (10 + 1)
+
+
+def test_an_interrupted_run_is_told_to_go_on(valuation):
+    view = replace(valuation, status="interrupted")._repr_html_()
+    assert "fit again with the same checkpoint" in view
+
+
+def test_a_short_run_is_told_to_take_a_larger_budget(valuation):
+    assert "larger budget" not in valuation._repr_html_()
+    rough = replace(valuation.moments, count=np.full_like(valuation.moments.count, 2))
+    rough = replace(rough, spread=np.full_like(rough.spread, 1.0))
+    assert "larger budget" in replace(valuation, moments=rough, status="estimated")._repr_html_()
+
+
+def test_values_that_are_not_known_do_not_break_the_view(valuation):
+    moments = replace(valuation.moments, count=np.zeros_like(valuation.moments.count))
+    unknown = replace(valuation, moments=moments, unearned=math.nan, validation=None)
+    assert "445 (100.0%) value or error is not known" in unknown._repr_html_()
+
+
+# What can be told from zero -------------------------------------------------------------------
+
+
+def test_signs_count_intervals_that_leave_zero_out():
+    values = np.array([[-3.0, -1.0, 0.0], [1.0, 3.0, np.nan], [0.0, 1.0, -1.0]])
+    errors = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, np.nan]])
+    assert Signs.of(values, errors) == Signs(negative=1, undecided=4, positive=2, unknown=2)
+    assert Signs.of(values, errors).total == 9
+
+
+def test_signs_of_a_valuation_are_those_of_its_cells(valuation):
+    reach = WIDTH_95 * np.hypot(valuation.sampling_se, valuation.validation_se)
+    signs = valuation.signs()
+    assert signs.negative == np.sum(valuation.values < -reach)
+    assert signs.positive == np.sum(valuation.values > reach)
+    assert signs.total == valuation.values.size
+
+
+# Pieces ---------------------------------------------------------------------------------------
+
+
+def test_bars_are_as_long_as_numbers_are_large():
+    assert [len(bar) for bar in draw_bars([4.0, -2.0, 0.0, math.nan])] == [24, 12, 0, 0]
+    assert [bar[:1] for bar in draw_bars([4.0, -2.0])] == ["█", "░"]
+    assert draw_bars([]) == []
+    assert draw_bars([0.0]) == [""]
+
+
+def test_a_long_text_is_cut():
+    assert "x" * 39 + "…" in table({"name": ["x" * 100]})

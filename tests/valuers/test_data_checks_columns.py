@@ -1,0 +1,226 @@
+"""What columns are taken for: the truth of what distances do with them, counted once."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer, load
+from cellworth.valuation.column_info import ColumnTable, notes_on_values
+from cellworth.valuers import RandomValuer
+
+# What is clean gets no warning here, whatever other tests make of their tables.
+pytestmark = pytest.mark.filterwarnings("error::cellworth.DataWarning")
+
+N = 60
+LABELS = np.arange(N) % 2
+
+
+def shuffled(n=N, seed=0):
+    return np.random.default_rng(seed).permutation(n)
+
+
+def infos(X, *, ignore=True, **settings):
+    """Columns as KNNValuer takes them, without a fit."""
+    valuer = KNNValuer(3, **settings)
+    return valuer._looked_at(valuer._game(X=X, y=LABELS))
+
+
+def info(cells, **settings):
+    return infos(pd.DataFrame({"c": cells, "other": shuffled(seed=1) / 7}), **settings)["c"]
+
+
+def cycled(values, dtype=object):
+    return pd.Series([values[i % len(values)] for i in shuffled()], dtype=dtype)
+
+
+CLEAN = {
+    "floats": (shuffled() / 3, "number", ()),
+    "ages": (shuffled() % 40 + 18, "number", ()),
+    "codes": (shuffled() % 5 + 1, "number", ()),
+    "ids": (shuffled() + 1000, "number", ("id-like",)),
+    "all floats differ": (shuffled().astype(float), "number", ()),
+    "text ids": ([f"user {i}" for i in shuffled()], "category", ("id-like",)),
+    "digits that are ids": ([str(i) for i in shuffled()], "category", ("id-like",)),
+    "categories": (cycled(["a", "b", "c"]), "category", ()),
+    "pandas categories": (pd.Categorical(cycled(["1.5", "2.5"])), "category", ()),
+    "booleans": (cycled([True, False], bool), "category", ()),
+    "dates": (pd.Timestamp("2024-01-31") + pd.to_timedelta(shuffled(), "D"), "date", ()),
+    "zones": (
+        pd.date_range("2024-01-31", periods=N, tz="Europe/Berlin").to_numpy()[shuffled()],
+        "date",
+        (),
+    ),
+    "days": ([datetime.date(2024, 1, 1 + i % 28) for i in shuffled()], "date", ()),
+    "durations": (pd.to_timedelta(shuffled(), "h"), "duration", ()),
+    "decimals": ([decimal.Decimal(int(i)) / 8 for i in shuffled()], "number", ()),
+    "constant": ([7] * N, "number", ("constant",)),
+    "constant text": (["same"] * N, "category", ("constant",)),
+    "constant with gaps": (cycled([None, 7.0]), "number", ("constant (but for gaps)",)),
+    "all missing": ([None] * N, "category", ("all missing",)),
+    "all NaN": (np.full(N, np.nan), "category", ("all missing",)),
+    "postcodes": ([f"0{1000 + i % 30}" for i in shuffled()], "category", ()),
+    "postcodes of one length": ([f"{10115 + i % 30}" for i in shuffled()], "category", ()),
+    "few codes as text": (cycled(["1", "2", "3"]), "category", ()),
+    "seats": ([f"{i % 30}{'ABCDEF'[i % 6]}" for i in shuffled()], "category", ()),
+    "addresses": ([f"10.0.0.{i % 30}" for i in shuffled()], "category", ()),
+    "question marks": (cycled(["a", "b", "?"]), "category", ("'?' 20 times",)),
+}
+STRANGE = {
+    "numbers": ([f"{i % 30 / 4}" for i in shuffled()], ("numbers as text (60 of 60)",)),
+    "percents": ([f"{i % 30}%" for i in shuffled()], ("numbers as text (60 of 60)",)),
+    "units": ([f"{i % 30}.0 oz" for i in shuffled()], ("numbers as text (60 of 60)",)),
+    "thousands": ([f"{i % 30},250.5" for i in shuffled()], ("numbers as text (60 of 60)",)),
+    "money": ([f"$ {i % 30},5" for i in shuffled()], ("numbers as text (60 of 60)",)),
+    "with N/A": (
+        [f"{i % 30}" if i < 40 else "N/A" for i in shuffled()],
+        ("numbers as text (40 of 60)", "'N/A' 20 times"),
+    ),
+    "a typo": ([f"{i % 30}" if i else "12o" for i in shuffled()], ("numbers as text (60 of 60)",)),
+    "a word": ([f"{i % 30}" if i else "x 2" for i in shuffled()], ("numbers as text (59 of 60)",)),
+    "mixed": (
+        [float(i % 30) if i > 3 else "n" * (i + 1) for i in shuffled()],
+        ("numbers as text (56 of 60)", "mixed"),
+    ),
+    "dates": ([f"2024-01-{i % 28 + 1:02d}" for i in shuffled()], ("dates as text (60 of 60)",)),
+    "moments": (
+        [f"{i % 28 + 1}/1/2024 7:10" for i in shuffled()],
+        ("dates as text (60 of 60)",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_columns_are_told_for_what_they_are_without_a_warning(name):
+    cells, taken_for, notes = CLEAN[name]
+    own = info(cells)
+    assert (own.taken_for, own.notes) == (taken_for, notes)
+    raw = pd.Series(cells, dtype=object)
+    assert (own.missing, own.distinct) == (raw.isna().sum(), raw.nunique())
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_numbers_and_dates_as_text_are_noted_and_warned_of_once(name):
+    cells, notes = STRANGE[name]
+    with pytest.warns(DataWarning) as warned:
+        own = info(cells)
+    assert (own.taken_for, own.notes) == ("category", notes)
+    (said,) = [str(one.message) for one in warned]
+    assert said.startswith(f"column 'c' ({notes[0].partition('(')[2].removesuffix(')')} cells")
+    assert "kinds={'c': 'categorical'}" in said
+    # Whoever has said what is meant is not told again.
+    assert info(cells, kinds={"c": "categorical"}).notes == notes
+
+
+def test_the_first_cell_that_is_no_number_is_named_by_its_row():
+    cells = [f"{i % 30}" for i in range(N)]
+    cells[7] = "12 or so"
+    X = pd.DataFrame({"c": cells, "d": shuffled() / 7}, index=[f"row {i}" for i in range(N)])
+    with pytest.warns(UserWarning, match=r"59 of 60 cells; row row 7 has '12 or so'"):
+        infos(X)
+
+
+def test_kinds_are_the_truth_of_what_plays():
+    X = pd.DataFrame(
+        {"code": shuffled() % 5, "grade": cycled(["low", "high"]), "x": shuffled() / 7}
+    )
+    taken = infos(X, kinds={"code": "categorical", "grade": lambda a, b: float(a != b)})
+    assert [own.taken_for for own in taken] == ["category", "own distance", "number"]
+    assert taken["grade"].distance == "your function"
+    assert taken.summary == "1 number, 1 category, 1 with a distance of their own"
+
+
+@pytest.mark.parametrize("scale", ["robust", "std", None])
+def test_distances_in_words_are_those_that_are_measured(scale):
+    X = pd.DataFrame({"x": np.sqrt(shuffled()), "c": cycled(["a", "b", "c"])})
+    game = KNNValuer(3, scale=scale)._game(X=X, y=LABELS)
+    taken = infos(X, scale=scale)
+    unit = game.distances.rulers.farthest / 1e6
+    numbers, categories = game.distances.measured(0, 0) / unit
+    judged = game.problem.folds[0].table.native
+    differences = (X["x"] - judged["x"].iloc[0]) ** 2
+    spread = 1.0 if scale is None else float(taken["x"].distance.split("/ ")[1].split(")")[0])
+    assert np.allclose(numbers, differences / spread**2, rtol=0.01)
+    differ = X["c"] != judged["c"].iloc[0]
+    assert np.allclose(categories, differ * float(taken["c"].distance.split()[-1]), rtol=0.01)
+
+
+def test_all_libraries_tell_the_same():
+    frame = pd.DataFrame(
+        {
+            "x": shuffled() / 7,
+            "day": pd.Timestamp("2024-01-31") + pd.to_timedelta(shuffled() % 20, "D"),
+            "plan": cycled(["a", "b", None]),
+            "n": shuffled() + 5,
+        }
+    )
+    same = infos(frame)
+    assert infos(pl.from_pandas(frame)) == same
+    assert infos(pa.Table.from_pandas(frame)) == same
+    plain = infos(frame.drop(columns=["day", "n"]).to_numpy(dtype=object))
+    assert [(o.taken_for, o.missing, o.distinct) for o in plain] == [
+        (same[name].taken_for, same[name].missing, same[name].distinct) for name in ("x", "plan")
+    ]
+
+
+@pytest.mark.parametrize(
+    "valuer",
+    [
+        ExactValuer(LogisticRegression()),
+        OutOfBagValuer(n_trees=5, random_state=0),
+        OutOfBagValuer(DecisionTreeClassifier(), n_trees=5, random_state=0),
+        RandomValuer(random_state=0),
+    ],
+)
+def test_every_valuer_tells_its_columns(valuer):
+    X = pd.DataFrame({"x": shuffled() / 7, "n": shuffled() % 5, "one": [1] * N})
+    groups = {"row_groups": np.arange(N) % 2}
+    columns = valuer.fit(X, LABELS, **groups).columns_
+    assert [own.taken_for for own in columns] == ["number"] * 3
+    assert columns.noted("constant") == ["one"]
+    assert {own.distance for own in columns} == {""}
+    assert valuer.valuation_.column_info == columns
+
+
+def test_columns_are_kept_with_the_values_and_hold_no_cells(tmp_path):
+    X = pd.DataFrame({"x": shuffled() / 7, "secret": cycled(["Alice", "Bob", "?"])})
+    valuer = KNNValuer(3).fit(X, LABELS)
+    valuer.valuation_.save(tmp_path / "values")
+    loaded = load(tmp_path / "values").column_info
+    assert loaded == valuer.columns_
+    told = repr(loaded) + loaded._repr_html_() + repr(loaded.to_plain()) + loaded.summary
+    assert "Alice" not in told
+    assert ColumnTable.from_plain(loaded.to_plain()) == loaded
+    assert loaded.to_frame("polars").shape == (2, 7)
+    with pytest.raises(KeyError, match="no column 'y'"):
+        loaded["y"]
+
+
+def test_plan_tells_columns_before_a_fit():
+    X = pd.DataFrame({"x": shuffled() / 7, "n": shuffled() + 5})
+    assert KNNValuer(3).plan(X, LABELS).columns == infos(X)
+    model = ExactValuer(LogisticRegression())
+    plan = model.plan(X, LABELS, row_groups=np.arange(N) % 3)
+    assert plan.columns["n"].has("id-like")
+
+
+def test_wide_tables_are_summed_up_in_one_line():
+    X = pd.DataFrame({f"f{j}": shuffled(seed=j) % 9 for j in range(70)} | {"a": 1, "b": 1})
+    X["c"], X["d"] = 1, 1
+    taken = infos(X)
+    assert taken.summary == "74 numbers; 4 constant: a, b, c and 1 more"
+    assert repr(taken).endswith("... and 14 more")
+
+
+def test_values_of_odd_types_are_noted():
+    assert notes_on_values([True, "yes"], [3, 4]) == ("mixed",)
+    assert notes_on_values([1, "a", "b"], [1, 5, 5]) == ("mixed",)
+    assert notes_on_values([(1, 2), (3, 4)], [1, 1]) == ()
+    # Ordinal numbers have four endings, and letters of seats more.
+    assert notes_on_values(["1st", "2nd", "3rd"], [1, 1, 1]) == ("numbers as text (3 of 3)",)

@@ -1,0 +1,716 @@
+"""KNNValuer against brute force on its own game; what it promises of order, ties and threads."""
+
+import itertools
+import signal
+import warnings
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    ShuffleSplit,
+    TimeSeriesSplit,
+)
+
+from cellworth import DataWarning, KNNValuer, OutOfBagValuer, Owners, Runtime, load, value_game
+from cellworth.knn import BinnedRanks, KNNGame
+from cellworth.knn.knn_game import KNNScoring
+from cellworth.knn.tasks import in_fair_order
+from cellworth.runtime import (
+    MaxTasks,
+    MemoryCheckpoint,
+    Processes,
+    Serial,
+    TargetStandardError,
+    Threads,
+)
+from cellworth.sampling import (
+    Banzhaf,
+    Beta,
+    ExhaustiveSampler,
+    LeaveOneOut,
+    LeverageSampler,
+    PermutationSampler,
+    QuadratureSampler,
+    Shapley,
+)
+from enumeration import block_values
+
+# Small tables have fewer rows than K, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors is")
+
+SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut())
+
+
+def utilities(game):
+    """Utilities of all coalitions, from the definition."""
+    n, m = game.shape
+    table = np.empty((1 << n, 1 << m))
+    for rows, columns in itertools.product(range(1 << n), range(1 << m)):
+        table[rows, columns] = game.value(members(rows, n), members(columns, m))
+    return table
+
+
+def members(number, n_players):
+    return ((number >> np.arange(n_players)) & 1).astype(bool)
+
+
+def mixed_table(rng, n_rows, n_columns):
+    """Columns of small whole numbers, text, real numbers and booleans in turn, with gaps."""
+    makers = (
+        lambda: rng.integers(0, 3, n_rows).astype(float),
+        lambda: rng.choice(["a", "b", "c"], n_rows),
+        lambda: rng.normal(size=n_rows),
+        lambda: rng.random(n_rows) < 0.5,
+    )
+    columns = {}
+    for position in range(n_columns):
+        cells = makers[position % 4]().astype(object)
+        cells[rng.random(n_rows) < 0.15] = None
+        columns[f"c{position}"] = cells
+    return pd.DataFrame(columns).infer_objects()
+
+
+def small_problem(seed, *, n_rows=6, n_columns=3, n_classes=2):
+    """A mixed table with ties; n_classes is None for a numeric target."""
+    rng = np.random.default_rng(seed)
+    X, X_val = mixed_table(rng, n_rows, n_columns), mixed_table(rng, 3, n_columns)
+    if n_classes is None:
+        return X, rng.normal(size=n_rows), X_val, rng.normal(size=3)
+    return X, np.arange(n_rows) % n_classes, X_val, np.array([0, 1, n_classes - 1])
+
+
+def fit(valuer, problem, **more):
+    X, y, X_val, y_val = problem
+    return valuer.fit(X, y, X_val=X_val, y_val=y_val, **more).valuation_
+
+
+# exactness --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 4, None])
+@pytest.mark.parametrize("n_neighbors", [1, 3, 10])
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+def test_values_are_those_of_brute_force(semivalue, n_neighbors, n_classes):
+    problem = small_problem(n_neighbors, n_classes=n_classes)
+    game = KNNGame(*problem, n_neighbors=n_neighbors)
+    truth = block_values(utilities(game), game.shape, semivalue, semivalue)
+    valuer = KNNValuer(n_neighbors, row_semivalue=semivalue, column_semivalue=semivalue)
+    valuation = fit(valuer, problem)
+    assert valuation.status == "exact"
+    np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
+
+
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize("scoring", get_args(KNNScoring))
+def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
+    problem = small_problem(7, n_classes=None if scoring.startswith("neg") else 4)
+    game = KNNGame(*problem, n_neighbors=2, scoring=scoring, empty=empty)
+    truth = block_values(utilities(game), game.shape, Beta(1, 3), Shapley())
+    valuer = KNNValuer(2, scoring=scoring, empty=empty, row_semivalue=Beta(1, 3))
+    np.testing.assert_allclose(fit(valuer, problem).values, truth, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_classes", "n_neighbors"), [(4, 3), (None, 3), (2, 10)])
+def test_eight_rows_and_five_columns_are_valued_as_by_brute_force(n_classes, n_neighbors):
+    problem = small_problem(3, n_rows=8, n_columns=5, n_classes=n_classes)
+    game = KNNGame(*problem, n_neighbors=n_neighbors)
+    truth = value_game(game, row_semivalue=Banzhaf()).values
+    values = fit(KNNValuer(n_neighbors, row_semivalue=Banzhaf()), problem).values
+    np.testing.assert_allclose(values, truth, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, None])
+def test_cross_validation_is_valued_as_by_brute_force(n_classes):
+    X, y, _, _ = small_problem(5, n_classes=n_classes)
+    game = KNNGame(X, y, n_neighbors=2, cv=3)
+    truth = block_values(utilities(game), game.shape, Banzhaf(), Shapley())
+    valuer = KNNValuer(2, cv=3, row_semivalue=Banzhaf()).fit(X, y)
+    np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
+
+
+def test_numeric_targets_are_filled_up_without_the_rows_that_are_judged():
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(6, 2)), rng.normal(size=6) + 9.0
+
+    def utility(rows, columns):
+        """Squared error over the folds, with the mean of the rows outside a fold in the gaps."""
+        errors = []
+        for train, judged in KFold(3).split(X):
+            there = np.intersect1d(train, np.flatnonzero(rows))
+            for position in judged:
+                gaps = (X[there][:, columns] - X[position, columns]) ** 2
+                nearest = y[there[np.argsort(gaps.sum(axis=1))[:2]]]
+                filled = np.append(nearest, np.full(2 - len(nearest), y[train].mean()))
+                errors.append((filled.mean() - y[position]) ** 2)
+        return -np.mean(errors)
+
+    game = KNNGame(X, y, n_neighbors=2, cv=3, scale=None)
+    table = utilities(game)
+    for rows, columns in itertools.product(range(64), (1, 2, 3)):
+        expected = utility(members(rows, 6), members(columns, 2))
+        assert table[rows, columns] == pytest.approx(expected)
+    truth = block_values(table, game.shape, Shapley(), Shapley())
+    values = KNNValuer(2, cv=3, scale=None).fit(X, y).values_
+    np.testing.assert_allclose(values, truth, atol=1e-12)
+
+
+class Loners:
+    """A semivalue of the user's own, which the closed forms do not know."""
+
+    def size_probabilities(self, n_players):
+        chances = 1.0 / (1.0 + np.arange(n_players)) ** 2
+        return chances / chances.sum()
+
+
+def test_a_semivalue_of_the_users_own_is_valued_as_by_brute_force():
+    X, y, _, _ = small_problem(11)
+    game = KNNGame(X, y, n_neighbors=2, cv=3)
+    table = utilities(game)
+    truth = value_game(game, row_semivalue=Loners()).values
+    valuer = KNNValuer(2, cv=3, row_semivalue=Loners()).fit(X, y)
+    assert table.shape == (64, 8)
+    np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
+
+
+def test_column_groups_join_as_a_whole():
+    problem, groups = small_problem(2, n_columns=4), ["left", "right", "left", "right"]
+    game = KNNGame(*problem, n_neighbors=2, column_groups=groups)
+    truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
+    valuation = fit(KNNValuer(2), problem, column_groups=groups)
+    assert valuation.column_labels.tolist() == ["left", "right"]
+    np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
+
+
+def test_row_groups_are_worth_the_sum_of_their_cells():
+    problem, groups = small_problem(2), ["a", "a", "b", "c", "b", "a"]
+    singles, grouped = fit(KNNValuer(2), problem), fit(KNNValuer(2), problem, row_groups=groups)
+    sums = [singles.values[[g == name for g in groups]].sum(axis=0) for name in "abc"]
+    np.testing.assert_allclose(grouped.values, sums, atol=1e-13)
+
+
+class LabelGame:
+    """The label as one more column: without it, rows teach as little as no rows."""
+
+    def __init__(self, game):
+        self.game = game
+        self.shape = game.shape[0], game.shape[1] + 1
+
+    def value(self, rows, columns):
+        everyone = rows if columns[-1] else np.zeros_like(rows)
+        return self.game.value(everyone, columns[:-1])
+
+
+@pytest.mark.parametrize("design", [ExhaustiveSampler(), LeverageSampler(100)], ids=repr)
+@pytest.mark.parametrize(("n_classes", "empty"), [(2, "prior"), (None, "prior"), (4, "zero")])
+def test_labels_are_valued_as_one_more_column(n_classes, empty, design):
+    problem = small_problem(4, n_classes=n_classes)
+    game = LabelGame(KNNGame(*problem, n_neighbors=2, empty=empty))
+    truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
+    valuer = KNNValuer(2, value_labels=True, empty=empty, sampler=design, n_passes=1)
+    valuation = fit(valuer, problem)
+    assert valuation.column_labels.tolist() == ["c0", "c1", "c2", "(label)"]
+    np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
+    assert abs(valuation.efficiency_residual) < 1e-12
+
+
+# sums, order, ties, threads ---------------------------------------------------------------------
+
+
+def larger_problem(seed=0, *, n_rows=60, n_columns=7, n_queries=40):
+    rng = np.random.default_rng(seed)
+    X, X_val = mixed_table(rng, n_rows, n_columns), mixed_table(rng, n_queries, n_columns)
+    return X, rng.choice(["x", "y", "z"], n_rows), X_val, rng.choice(["x", "y", "z"], n_queries)
+
+
+DESIGNS = (ExhaustiveSampler(), LeverageSampler(40), QuadratureSampler(40), PermutationSampler(3))
+
+
+def row_values_on(problem, columns, **settings):
+    """Values of rows in the game of these columns alone, which join as one."""
+    X, y, X_val, y_val = problem
+    valuer = KNNValuer(3, **settings)
+    one_group = {"column_groups": ["all"] * len(columns)}
+    given = X.iloc[:, columns], y, X_val.iloc[:, columns], y_val
+    return fit(valuer, given, **one_group).values[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("design", "settings"),
+    [
+        (None, {}),
+        (None, {"row_semivalue": Banzhaf()}),
+        (None, {"value_labels": True}),
+        (PermutationSampler(1), {}),
+        (LeverageSampler(), {"row_semivalue": LeaveOneOut()}),
+    ],
+    ids=repr,
+)
+def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
+    n_columns = 22
+    problem = larger_problem(n_columns=n_columns)
+    rows = {"row_semivalue": settings.get("row_semivalue")}
+    every = set(range(n_columns))
+    whole = row_values_on(problem, sorted(every), **rows)
+    without = [row_values_on(problem, sorted(every - {j}), **rows) for j in every]
+    valuer = KNNValuer(3, sampler=design, column_semivalue=LeaveOneOut(), **settings)
+    valuation = fit(valuer, problem)
+    truth = whole[:, None] - np.column_stack(without)
+    np.testing.assert_allclose(valuation.values[:, :n_columns], truth, rtol=0, atol=1e-13)
+    assert valuation.status == "exact"
+    assert valuation.provenance.seed is None
+    assert not valuation.columns().sampling_se.any()
+
+
+def test_a_design_with_as_many_coalitions_as_there_are_is_exact():
+    problem = larger_problem(n_columns=4)
+    for semivalue in SEMIVALUES:
+        valuer = KNNValuer(column_semivalue=semivalue)
+        exact = fit(valuer, problem)
+        # Five orders of four columns have 16 prefixes, all coalitions are 15.
+        orders = fit(valuer.set_params(sampler=PermutationSampler(5)), problem)
+        assert orders.status == exact.status == "exact"
+        np.testing.assert_array_equal(orders.values, exact.values)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+def test_values_add_up(design, empty):
+    valuer = KNNValuer(sampler=design, empty=empty, n_passes=3, random_state=0)
+    valuation = fit(valuer, larger_problem())
+    assert abs(valuation.efficiency_residual) < 1e-12
+    assert valuation.total == pytest.approx(valuation.values.sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_shuffling_rows_permutes_the_values(design):
+    X, y, X_val, y_val = larger_problem()
+    order = np.random.default_rng(5).permutation(len(y))
+    valuer = KNNValuer(sampler=design, n_passes=2, random_state=0)
+    values = fit(valuer, (X, y, X_val, y_val)).values
+    moved = fit(valuer, (X.iloc[order], y[order], X_val, y_val)).values
+    np.testing.assert_allclose(moved, values[order], rtol=0, atol=1e-13)
+
+
+def test_shuffling_columns_permutes_exact_values():
+    X, y, X_val, y_val = larger_problem()
+    order = np.random.default_rng(5).permutation(X.shape[1])
+    valuer = KNNValuer(sampler=ExhaustiveSampler())
+    values = fit(valuer, (X, y, X_val, y_val)).values
+    moved = fit(valuer, (X.iloc[:, order], y, X_val.iloc[:, order], y_val)).values
+    np.testing.assert_allclose(moved, values[:, order], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_duplicate_rows_get_equal_values(design):
+    X, y, X_val, y_val = larger_problem()
+    X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
+    values = fit(KNNValuer(sampler=design, n_passes=2, random_state=0), (X, y, X_val, y_val)).values
+    np.testing.assert_allclose(values[:60], values[60:], rtol=0, atol=1e-15)
+
+
+def cut_small(monkeypatch):
+    """Cut a sweep over a small table into several tasks."""
+    monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 2000)
+    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 16)
+
+
+@pytest.mark.parametrize("n_classes", [3, None])
+def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
+    cut_small(monkeypatch)
+    X, y, X_val, y_val = larger_problem()
+    if n_classes is None:
+        y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
+    valuer = KNNValuer(sampler=LeverageSampler(24), n_passes=3, random_state=0)
+    bits = set()
+    for executor in (Serial(), Threads(1), Threads(2), Threads(3)):
+        valuation = fit(valuer.set_params(runtime=Runtime(executor=executor)), (X, y, X_val, y_val))
+        bits.add(valuation.moments.mean.tobytes() + valuation.moments.spread.tobytes())
+    assert len(bits) == 1
+    assert valuation.provenance.sessions[0].tasks > 10
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_bits_too():
+    valuer = KNNValuer(sampler=PermutationSampler(1), n_passes=2, random_state=0)
+    here, there = (
+        fit(valuer.set_params(runtime=Runtime(executor=executor)), larger_problem())
+        for executor in (Serial(), Processes(2))
+    )
+    assert here.moments.mean.tobytes() == there.moments.mean.tobytes()
+
+
+def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
+    cut_small(monkeypatch)
+    valuer = KNNValuer(sampler=LeverageSampler(24), n_passes=3, random_state=0)
+    whole = fit(valuer, larger_problem())
+    journal = MemoryCheckpoint()
+    n_tasks = whole.provenance.sessions[0].tasks
+    for stop in (n_tasks // 3, n_tasks // 2, n_tasks - 1, n_tasks):
+        part = fit(
+            valuer.set_params(runtime=Runtime(checkpoint=journal), stop=MaxTasks(stop)),
+            larger_problem(),
+        )
+    assert part.moments.mean.tobytes() == whole.moments.mean.tobytes()
+    assert part.validation.tobytes() == whole.validation.tobytes()
+
+
+# errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "design", [LeverageSampler(60), QuadratureSampler(40), PermutationSampler(2)], ids=repr
+)
+def test_estimates_agree_with_exact_values_by_their_own_errors(design):
+    problem = larger_problem(n_columns=8)
+    exact = fit(KNNValuer(sampler=ExhaustiveSampler()), problem)
+    seen = fit(KNNValuer(sampler=design, n_passes=60, random_state=1), problem)
+    for mine, truth in ((seen.rows(), exact.rows()), (seen.columns(), exact.columns())):
+        z = (mine.values - truth.values) / np.maximum(mine.sampling_se, 1e-12)
+        assert np.abs(z).max() < 4.5
+    z = ((seen.values - exact.values) / seen.sampling_se).ravel()
+    assert np.abs(z).max() < 4.7
+    assert 0.85 < z.std() < 1.15
+
+
+def test_row_sums_are_exact_without_any_sampling_error():
+    problem = larger_problem(n_columns=8)
+    exact = fit(KNNValuer(sampler=ExhaustiveSampler()), problem)
+    seen = fit(KNNValuer(sampler=LeverageSampler(), n_passes=2, random_state=1), problem)
+    np.testing.assert_allclose(seen.rows().values, exact.rows().values, atol=1e-13)
+
+
+def test_the_error_of_the_choice_of_queries_is_that_of_a_bootstrap():
+    X, y, X_val, y_val = larger_problem(n_columns=4)
+    valuation = fit(KNNValuer(sampler=ExhaustiveSampler()), (X, y, X_val, y_val))
+    single = np.array([value_one(X, y, X_val, y_val, query) for query in range(40)])
+    draws = np.random.default_rng(0).integers(0, 40, (4000, 40))
+    bootstrap = single[draws].mean(axis=1).std(axis=0)
+    np.testing.assert_allclose(single.mean(axis=0), valuation.values, atol=1e-13)
+    np.testing.assert_allclose(valuation.validation_se, bootstrap, rtol=0.08)
+
+
+def value_one(X, y, X_val, y_val, query):
+    """Values for one query. Two classes must be judged, so another goes along and comes off."""
+    other = next(position for position in range(len(y_val)) if y_val[position] != y_val[query])
+    once, twice = [query, other], [query, other, other]
+    pair, triple = (fit(KNNValuer(), (X, y, X_val.iloc[q], y_val[q])).values for q in (once, twice))
+    return 4 * pair - 3 * triple
+
+
+def test_sampled_coalitions_hardly_change_the_error_of_the_choice_of_queries():
+    problem = larger_problem(n_columns=6)
+    exact = fit(KNNValuer(sampler=ExhaustiveSampler()), problem).validation_se
+    seen = fit(KNNValuer(sampler=PermutationSampler(1), n_passes=40, random_state=0), problem)
+    ratio = seen.validation_se / exact
+    assert 0.8 < np.median(ratio) < 1.2
+
+
+def test_a_rule_on_errors_ends_a_run_between_sweeps():
+    problem = larger_problem(n_columns=8)
+    loose = KNNValuer(sampler=PermutationSampler(1), stop=TargetStandardError(1e-3), random_state=0)
+    valuation = fit(loose, problem)
+    assert np.nanmax(valuation.sampling_se) <= 1e-3
+    assert valuation.counts.max() > 10
+    assert fit(loose.set_params(n_passes=4), problem).counts.max() == 4
+
+
+# what comes in, what comes out ------------------------------------------------------------------
+
+
+def test_every_row_is_valued_by_queries_that_it_did_not_train_with():
+    X, y, _, _ = larger_problem()
+    times = KNNValuer(sampler=ExhaustiveSampler(), cv=TimeSeriesSplit(3)).fit(X, y).valuation_
+    # The last fifteen rows never train: nothing was learned from them.
+    assert np.all(times.values[45:] == 0.0)
+    assert np.all(times.rows().values[:15] != 0.0)
+
+
+def test_groups_stay_together_in_cross_validation():
+    X, y, _, _ = larger_problem()
+    X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
+    groups = np.arange(120) % 60
+    apart = KNNValuer(1, cv=GroupKFold(5)).fit(X, y, groups=groups).valuation_
+    with pytest.warns(DataWarning, match="120 of 120 rows have a copy in another fold"):
+        copied = KNNValuer(1, cv=5).fit(X, y).valuation_
+    assert copied.expected_total > apart.expected_total + 0.1
+    with pytest.raises(ValueError, match="groups"):
+        KNNValuer(cv=LeaveOneGroupOut()).fit(X, y)
+
+
+def test_polars_and_arrow_tables_give_the_values_of_pandas():
+    X, y, X_val, y_val = larger_problem()
+    values = fit(KNNValuer(), (X, y, X_val, y_val)).values
+    X_polars, X_val_polars = pl.from_pandas(X), pl.from_pandas(X_val)
+    other = fit(KNNValuer(), (X_polars, y, X_val_polars, y_val))
+    assert np.array_equal(other.values, values)
+    assert isinstance(other.to_frame(), pl.DataFrame)
+    arrow = fit(KNNValuer(), (X_polars.to_arrow(), y, X_val_polars.to_arrow(), y_val))
+    assert np.array_equal(arrow.values, values)
+
+
+def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
+    cut_small(monkeypatch)
+    valuer = KNNValuer(sampler=PermutationSampler(1), n_passes=4, stop=MaxTasks(2), random_state=0)
+    with pytest.warns(UserWarning, match=r"broken off after \d+ of 40 validation rows"):
+        part = fit(valuer, larger_problem())
+    assert part.status == "interrupted"
+    assert np.isfinite(part.values).all()
+    assert abs(part.efficiency_residual) < 1e-12
+    assert part.expected_total != fit(KNNValuer(), larger_problem()).expected_total
+
+
+@pytest.mark.parametrize("n_classes", [3, None])
+def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, monkeypatch):
+    cut_small(monkeypatch)
+    X, y, X_val, y_val = larger_problem()
+    if n_classes is None:
+        y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
+    owners = Owners(X).assign("ann", columns=["c0", "c1"]).assign("bob", columns="c2")
+    journal = MemoryCheckpoint()
+    valuer = KNNValuer(sampler=ExhaustiveSampler(), runtime=Runtime(checkpoint=journal))
+    for n_tasks in (2, 7, 20):
+        # The second and third go on where the one before ended.
+        with pytest.warns(UserWarning, match="of 40 validation rows") as told:
+            part = fit(
+                valuer.set_params(stop=MaxTasks(n_tasks)), (X, y, X_val, y_val), owners=owners
+            )
+        n_done = int(str(told[0].message).split(" of 40")[0].split()[-1])
+        _, done = in_fair_order([np.zeros(40, dtype=np.intp)])
+        some = X_val.iloc[done[:n_done]], y_val[done[:n_done]]
+        whole = fit(KNNValuer(sampler=ExhaustiveSampler()), (X, y, *some), owners=owners)
+        np.testing.assert_allclose(part.moments.mean, whole.moments.mean, atol=1e-13)
+        np.testing.assert_allclose(part.validation, whole.validation, atol=1e-13)
+        np.testing.assert_allclose(
+            part.owners().validation_se, whole.owners().validation_se, atol=1e-13
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scoring", get_args(KNNScoring))
+def test_errors_are_as_large_as_values_differ_between_draws_of_validation_rows(
+    scoring, monkeypatch
+):
+    monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 1)
+    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 1)
+    # Widened errors of few rows make intervals right; their squares are larger than the variance.
+    monkeypatch.setattr("cellworth.sampling.passes.widening", lambda n_seen: 1.0)
+    rng = np.random.default_rng(1)
+    people = rng.normal(size=(2000, 3))
+    target = people[:, 0] + rng.normal(size=2000)
+    if not scoring.startswith("neg"):
+        target = (target > 1.0).astype(int)
+    X, y = people[:15], target[:15]
+    # A whole run, and one that is broken off after a quarter of its validation rows.
+    for stop in (None, MaxTasks(15)):
+        valuer = KNNValuer(3, scoring=scoring, stop=stop, runtime=Runtime(executor=Serial()))
+        drawn = [rng.integers(0, 2000, 60) for _ in range(50)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            runs = [fit(valuer, (X, y, people[some], target[some])) for some in drawn]
+        seen, told = (
+            np.array([getattr(run, what) for run in runs]) for what in ("_values", "validation")
+        )
+        # Cells, sums of rows and columns, and the total.
+        for part in (np.s_[:, :-1, :-1], np.s_[:, :-1, -1], np.s_[:, -1, :-1], np.s_[:, -1, -1]):
+            ratio = np.sqrt((told[part] ** 2).mean(axis=0)) / seen[part].std(axis=0, ddof=1)
+            assert 0.8 < ratio.mean() < 1.25
+
+
+@pytest.mark.parametrize("sizes", [[40], [12, 12, 11], [3, 9, 30, 1]], ids=str)
+@pytest.mark.parametrize("n_strata", [1, 3])
+def test_every_beginning_of_the_order_of_queries_is_a_fair_sample(sizes, n_strata):
+    rng = np.random.default_rng(0)
+    strata = [rng.integers(0, n_strata, size) for size in sizes]
+    folds, positions = in_fair_order(strata)
+    own = np.array(
+        [strata[fold][position] for fold, position in zip(folds, positions, strict=True)]
+    )
+    assert sorted(zip(folds.tolist(), positions.tolist(), strict=True)) == [
+        (fold, position) for fold, size in enumerate(sizes) for position in range(size)
+    ]
+    n_queries = len(own)
+    for n_done in range(1, n_queries):
+        for stratum in range(n_strata):
+            share = np.sum(own == stratum) * n_done / n_queries
+            assert abs(np.sum(own[:n_done] == stratum) - share) <= 1.0
+        for fold, size in enumerate(sizes):
+            assert abs(np.sum(folds[:n_done] == fold) - size * n_done / n_queries) <= n_strata + 1
+
+
+def test_the_first_task_of_a_cross_validation_has_touched_every_row(monkeypatch):
+    cut_small(monkeypatch)
+    X, y, _, _ = larger_problem()
+    with pytest.warns(UserWarning, match="broken off"):
+        part = KNNValuer(stop=MaxTasks(1), cv=5).fit(X, y).valuation_
+    assert np.all(part.counts == 1)
+    assert np.all(part.rows().values != 0.0)
+
+
+def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
+    cut_small(monkeypatch)
+    X, y, _, _ = larger_problem()
+    few = ShuffleSplit(30, train_size=6, test_size=2, random_state=0)
+    whole = KNNValuer(1, cv=few).fit(X, y).valuation_
+    with pytest.warns(UserWarning, match="broken off"):
+        part = KNNValuer(1, cv=few, stop=MaxTasks(1)).fit(X, y).valuation_
+    unknown = np.isnan(part.values)
+    # Rows that train in none of the folds are worth nothing, whatever is still to come.
+    never = np.all([~np.isin(np.arange(60), train) for train, _ in few.split(X)], axis=0)
+    assert 0 < unknown.all(axis=1).sum() < 60
+    assert np.array_equal(unknown, part.counts == 0)
+    assert np.array_equal(unknown, np.isnan(part.validation_se))
+    assert np.array_equal(np.isnan(part.rows().values), unknown.any(axis=1))
+    assert np.all(part.values[never] == 0.0)
+    assert np.isfinite(part.columns().values).all()
+    assert np.isfinite(whole.values).all()
+    assert "nan" not in repr(part)
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(1, "1 sweep;"), (2, "2 sweeps;")])
+def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told):
+    seen = []
+
+    def stop(progress):
+        seen.append(progress)
+        if len(seen) == rounds:
+            signal.raise_signal(signal.SIGINT)
+
+    valuer = KNNValuer(
+        sampler=PermutationSampler(1), n_passes=9, random_state=0, runtime=Runtime(on_round=stop)
+    )
+    with pytest.warns(UserWarning, match=f"broken off after {told}"):
+        fit(valuer, larger_problem())
+
+
+def test_the_default_looks_at_all_subsets_where_that_is_quick():
+    small = fit(KNNValuer(), larger_problem())
+    assert small.status == "exact"
+    wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
+    assert wide.provenance.method["design"] == "LeverageSampler(coalitions=None)"
+    other = KNNValuer(n_passes=1, random_state=0, column_semivalue=Beta(2, 1))
+    assert "Permutations" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
+
+
+def test_wrong_labels_show_in_the_column_of_labels():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(150, 4)), rng.normal(size=(80, 4))
+    y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
+    flipped = rng.choice(150, 10, replace=False)
+    y[flipped] = 1 - y[flipped]
+    valuation = fit(KNNValuer(value_labels=True), (X, y, X_val, y_val))
+    wrong = np.isin(np.arange(150), flipped)
+    assert roc_auc_score(wrong, -valuation.values[:, -1]) > 0.9
+    assert roc_auc_score(wrong, -valuation.values[:, 1]) < 0.8
+
+
+def test_a_saved_valuation_keeps_the_errors_of_the_choice_of_queries(tmp_path):
+    valuation = fit(KNNValuer(), larger_problem())
+    valuation.save(tmp_path / "values")
+    again = load(tmp_path / "values")
+    assert np.array_equal(again.validation_se, valuation.validation_se)
+    assert np.array_equal(again.columns().validation_se, valuation.columns().validation_se)
+    assert "validation_se" in again.columns().to_frame().columns
+
+
+@pytest.mark.parametrize("columns", [None, [0, 0, 1, 1, 2, 2, 2]])
+def test_labels_join_columns_that_have_numbers_for_names(columns, tmp_path):
+    X, y, X_val, y_val = larger_problem()
+    X.columns = X_val.columns = range(7)
+    valuer = KNNValuer(value_labels=True, sampler=ExhaustiveSampler())
+    valuation = fit(valuer, (X, y, X_val, y_val), column_groups=columns)
+    assert valuation.column_labels[-1] == "(label)"
+    assert valuation.blocks.columns.grouped == (columns is not None)
+    valuation.save(tmp_path)
+    assert load(tmp_path).blocks == valuation.blocks
+
+
+def test_one_query_can_judge():
+    X, y, X_val, y_val = larger_problem()
+    valuation = fit(KNNValuer(), (X, y, X_val.iloc[:1], y_val[:1]))
+    assert abs(valuation.efficiency_residual) < 1e-12
+    assert valuation.validation_se is None
+
+
+def squares(a, b):
+    return (a - b) ** 2
+
+
+def test_a_journal_tells_apart_how_columns_are_understood():
+    rng = np.random.default_rng(0)
+    X, y = pd.DataFrame({"a": rng.integers(0, 2, 40), "b": rng.normal(size=40)}), np.arange(40) % 2
+    base = KNNValuer(sampler=PermutationSampler(1), n_passes=1, random_state=0, cv=2)
+    for one, other in (
+        ({"kinds": {"b": lambda p, q: abs(p - q)}}, {"kinds": {"b": squares}}),
+        ({"kinds": {"b": lambda p, q: abs(p - q)}}, {"kinds": {"b": lambda p, q: (p - q) ** 2}}),
+        ({"scale": "std"}, {"scale": "robust"}),
+        ({"ranking": BinnedRanks(5)}, {"ranking": None}),
+        ({"value_labels": True}, {"value_labels": False}),
+    ):
+        journal = MemoryCheckpoint()
+        clone(base).set_params(runtime=Runtime(checkpoint=journal), **one).fit(X, y)
+        with pytest.raises(ValueError, match="the checkpoint holds another run"):
+            clone(base).set_params(runtime=Runtime(checkpoint=journal), **other).fit(X, y)
+    journal = MemoryCheckpoint()
+    clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X, y)
+    with pytest.raises(ValueError, match="the checkpoint holds another run"):
+        clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X.astype({"a": bool}), y)
+
+
+def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():
+    problem = larger_problem()
+    valuer = KNNValuer(sampler=PermutationSampler(1), n_passes=5)
+    one, other = (fit(valuer.set_params(random_state=seed), problem) for seed in (1, 2))
+    merged, swapped = one.merge(other), other.merge(one)
+    assert merged.counts.max() == 10
+    np.testing.assert_allclose(merged.validation, swapped.validation)
+    assert (merged.validation >= np.minimum(one.validation, other.validation) - 1e-15).all()
+
+
+@pytest.mark.parametrize("kind", [LeverageSampler, QuadratureSampler])
+def test_a_design_of_all_coalitions_is_exact(kind):
+    valuation = fit(KNNValuer(sampler=kind(127)), larger_problem())
+    assert valuation.status == "exact"
+    assert np.array_equal(valuation.values, fit(KNNValuer(), larger_problem()).values)
+
+
+def test_totals_are_held_against_expectations_for_shapley_values_only():
+    kept = "(score minus baseline, residual"
+    assert kept in repr(fit(KNNValuer(), larger_problem()))
+    assert kept not in repr(fit(KNNValuer(row_semivalue=Banzhaf()), larger_problem()))
+
+
+def test_a_column_of_mixed_objects_is_of_one_kind_in_all_folds():
+    X = pd.DataFrame({"a": [1, 2, 3, "x", 5, 6, 7, 8], "b": np.arange(8.0)}, dtype=object)
+    for cv in (2, 4, 8):
+        folds = [(np.delete(np.arange(8), part), part) for part in np.array_split(np.arange(8), cv)]
+        assert np.isfinite(KNNValuer(2, cv=folds).fit(X, np.arange(8) % 2).values_).all()
+
+
+def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():
+    table, y = larger_problem()[:2]
+    valuer = KNNValuer(n_passes=1, random_state=0).fit(table, y)
+    with pytest.raises(ValueError, match="y has"):
+        valuer.fit(table, y[:-1])
+    assert not [name for name in vars(valuer) if name.endswith("_")]
+    model = OutOfBagValuer(n_trees=20, random_state=0).fit(table, y)
+    with pytest.raises(ValueError, match="y has"):
+        model.fit(table, y[:-1])
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, -1, np.random.default_rng(0)])
+def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
+    X = [[0.0], [1.0], [2.0], [3.0]]
+    with pytest.raises((TypeError, ValueError), match=r"random_state is .*; give a whole number"):
+        KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
+    for good in (None, np.int64(3), np.random.RandomState(0)):
+        KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])

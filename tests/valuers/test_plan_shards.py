@@ -1,0 +1,157 @@
+"""Plans of runs over shards: their arithmetic, and what real runs need in comparison."""
+
+import time
+
+import pytest
+
+import mixture
+from cellworth import KNNValuer, Runtime, ShardedTable
+from cellworth.knn import BinnedRanks
+from cellworth.runtime import Serial, Threads
+from cellworth.sampling import PermutationSampler
+from cellworth.valuers.plan import SERIAL, ShardPlan
+
+N_ROWS, N_QUERIES = 8000, 256
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "CHUNK", 20_000)
+        yield mixture.write(tmp_path_factory.mktemp("rows"), N_ROWS, 8, rows_per_group=500)
+
+
+@pytest.fixture(scope="module")
+def judges():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "CHUNK", 20_000)
+        X_val, y_val = mixture.queries(N_QUERIES)
+    return {"X_val": X_val, "y_val": y_val}
+
+
+def table(folder, n_shards=8):
+    return ShardedTable.from_parquet(folder, target="label", shards=n_shards)
+
+
+def valuer(**settings):
+    settings = {
+        "sampler": PermutationSampler(1),
+        "n_passes": 2,
+        "runtime": Runtime(executor=Serial()),
+        **settings,
+    }
+    return KNNValuer(5, ranking=BinnedRanks(100), random_state=0, **settings)
+
+
+def plan(**settings):
+    settings = {
+        "n_shards": 100, "n_workers": 10, "n_queries": 1000, "n_coalitions": 50, "n_passes": 2,
+        "n_rounds": 16, "core_seconds": {"passes over the rows": 7e4, SERIAL: 50.0},
+        "pair_bytes": 1e4, "near_bytes": 0.0, "run_bytes": 1e7, "summary_bytes": 1e6,
+        "row_bytes": 800, "base_bytes": 5e8, "disk_bytes": 1e11, "on_cluster": True, **settings,
+    }  # fmt: skip
+    return ShardPlan((10**8, 50), **settings)
+
+
+def test_what_one_worker_does_for_a_round_becomes_the_bottleneck_of_many():
+    assert plan().bottleneck == "passes over the rows"
+    many = plan(n_shards=100_000, n_workers=100_000)
+    assert many.bottleneck == SERIAL
+    assert many.hours < plan().hours
+
+
+def test_one_process_sends_nothing_and_each_further_worker_gets_every_message_once():
+    assert plan(n_workers=1).network_bytes == plan(on_cluster=False).network_bytes == 0
+    assert plan(n_workers=3).network_bytes == 2 * plan(n_workers=2).network_bytes
+    assert plan(n_workers=2).network_bytes == 10**5 * 1e4 + 2 * 1e7
+
+
+def test_more_workers_are_faster_and_need_more_network():
+    few, many = plan(), plan().with_workers(100)
+    assert many.hours < few.hours
+    assert many.network_bytes > few.network_bytes
+    more = plan().with_workers(500)
+    assert more.n_shards == 500
+    assert few.memory_per_worker - more.memory_per_worker == (10**6 - 2 * 10**5) * 800
+
+
+def test_it_is_told_line_by_line():
+    told = repr(plan())
+    for part in (
+        "100,000,000 x 50 in 100 shards",
+        "16 rounds",
+        "19.5 h of one core",
+        "1.95 h",
+        "9.18 GB between workers, 120 MB through the driver",
+        "1.3 GB per worker",
+        "100 GB",
+    ):
+        assert part in told
+
+
+def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
+    found = valuer(runtime=Runtime(executor=Threads(2))).plan(table(folder), **judges)
+    assert (found.shape, found.n_shards, found.n_workers) == ((N_ROWS, 20), 8, 2)
+    fitted = valuer().fit(table(folder), **judges)
+    assert found.n_rounds == fitted.valuation_.provenance.sessions[0].tasks
+    assert found.n_pairs == fitted.valuation_.provenance.tally.utilities
+
+
+@pytest.mark.parametrize("sweeps", [1, 2])
+def test_files_are_as_large_as_planned(folder, judges, tmp_path, sweeps):
+    found = valuer(n_passes=sweeps).plan(table(folder), **judges)
+    valuer(n_passes=sweeps, runtime=Runtime(checkpoint=tmp_path / "run")).fit(
+        table(folder), **judges
+    )
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert size == pytest.approx(found.disk_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"y": [0, 1]}, "y is not for"), ({"row_groups": [0, 1]}, "row_groups is not for")],
+)
+def test_what_shards_do_not_take_is_refused(folder, judges, given, told):
+    with pytest.raises(ValueError, match=told):
+        valuer().plan(table(folder), **given, **judges)
+
+
+def test_a_plan_needs_validation_rows(folder):
+    with pytest.raises(ValueError, match="X_val"):
+        valuer().plan(table(folder))
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_core_seconds_are_right_within_a_factor_of_three(folder, judges):
+    began = time.process_time()
+    found = valuer(n_passes=6).plan(table(folder), **judges)
+    assert time.process_time() - began < 20
+    valuer().fit(table(folder), **judges)
+    began = time.process_time()
+    valuer(n_passes=6).fit(table(folder), **judges)
+    spent = time.process_time() - began
+    assert 1 / 3 < spent / (3600 * found.core_hours) < 3
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_bytes_between_workers_are_as_planned(folder):
+    dask, distributed = (pytest.importorskip(name) for name in ("dask", "distributed"))
+    from shard_bytes import Counting, counted
+
+    config = {"distributed.scheduler.work-stealing": False}
+    with (
+        dask.config.set(config),
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, dashboard_address=":0", memory_limit=0
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found, (between, to_driver, *_) = counted(
+            client, Counting(client), table(folder), N_QUERIES, sampler=PermutationSampler(1)
+        )
+    assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
+    # Neither rows nor states, nor all worths at once.
+    assert set(between) <= {"bins", "summaries", "worths by bin", "worths of the nearest", "run"}
+    assert sum(to_driver.values()) < found.driver_bytes * 1.2

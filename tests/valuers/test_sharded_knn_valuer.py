@@ -1,0 +1,431 @@
+"""Values of tables in shards: the same bits as in memory, however cut and whoever works."""
+
+import copy
+import datetime
+import pickle
+import signal
+from contextlib import contextmanager
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import survivor
+from cellworth import KNNValuer, Owners, Runtime, ShardedTable, load
+from cellworth.knn import BinnedRanks
+from cellworth.knn import shard_data as shards
+from cellworth.knn.algorithms import KNNShardAlgorithm
+from cellworth.knn.shard_data import PreparedShards
+from cellworth.runtime import Dask, MaxTasks, MemoryCheckpoint, Processes, Serial, Threads
+from cellworth.sampling import (
+    Banzhaf,
+    ExhaustiveSampler,
+    LeaveOneOut,
+    LeverageSampler,
+    PermutationSampler,
+    QuadratureSampler,
+)
+from killing import Killer, Log
+from logged_phases import LoggedAlgorithm
+from sharded_tables import travelled
+
+N_ROWS, N_QUERIES = 3000, 30
+
+
+def rows(n_rows, seed):
+    """Numbers, whole numbers, text, dates and gaps, and labels that depend on them."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({f"number{j}": rng.normal(size=n_rows).astype("float32") for j in range(3)})
+    X["count"] = rng.integers(0, 9, n_rows)
+    X["text"] = rng.choice(["red", "green", "blue", None], n_rows, p=[0.4, 0.3, 0.2, 0.1])
+    X["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 999, n_rows), "D")
+    X.loc[rng.random(n_rows) < 0.03, "number1"] = np.nan
+    signal = X["number0"] + (X["text"] == "red") + rng.normal(size=n_rows)
+    return X, np.where(signal > 0.5, "yes", "no")
+
+
+X, Y = rows(N_ROWS, 0)
+JUDGES = dict(zip(("X_val", "y_val"), rows(N_QUERIES, 1), strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("table")
+    X.assign(label=Y).to_parquet(path / "rows.parquet", row_group_size=100)
+    return path
+
+
+def table(folder, n_shards=4):
+    return ShardedTable.from_parquet(folder, target="label", shards=n_shards)
+
+
+def valuer(**settings):
+    settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0, **settings}
+    return KNNValuer(5, ranking=BinnedRanks(100), **settings)
+
+
+def same(sharded, whole):
+    """Everything that both can tell, to the bit."""
+    assert np.array_equal(sharded.values, whole.values)
+    assert np.array_equal(sharded.sampling_se, whole.sampling_se, equal_nan=True)
+    for one, other in ((sharded.rows(), whole.rows()), (sharded.columns(), whole.columns())):
+        assert np.array_equal(one.values, other.values)
+        assert np.array_equal(one.sampling_se, other.sampling_se, equal_nan=True)
+    for name in ("total", "expected_total", "unearned", "scores", "status", "empty", "shape"):
+        assert getattr(sharded, name) == getattr(whole, name)
+    assert sharded.column_labels.tolist() == whole.column_labels.tolist()
+    # Sums over rows are taken in another order there.
+    np.testing.assert_allclose(
+        sharded.columns().validation_se, whole.columns().validation_se, rtol=1e-9
+    )
+
+
+SETTINGS = [
+    {},
+    {"n_passes": 3},
+    {"sampler": LeverageSampler(24), "n_passes": 2},
+    {"sampler": QuadratureSampler(20)},
+    {"value_labels": True, "sampler": PermutationSampler(2)},
+    {"empty": "zero", "scoring": "balanced_neighbor_agreement"},
+    {"row_semivalue": Banzhaf()},
+    {"kinds": {"count": "categorical"}, "scale": "std"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_shards_are_worth_what_they_are_in_memory(folder, settings):
+    whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    same(valuer(**settings).fit(table(folder), **JUDGES).valuation_, whole)
+
+
+@pytest.mark.parametrize(
+    ("n_shards", "executor"),
+    [(1, Threads(2)), (7, Serial()), (16, Threads(2))]
+    + [pytest.param(n, e, marks=pytest.mark.long) for n, e in [(1, Serial()), (7, Threads(2))]],
+    ids=repr,
+)
+def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
+    settings = {"n_passes": 2, "runtime": Runtime(executor=executor)}
+    whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+    same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
+
+
+@pytest.mark.parametrize("n_rows", [79, 80, 81, 120, 160, 161])
+def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
+    X, y = rows(n_rows, 2)
+    X.assign(label=y).to_parquet(tmp_path / "rows.parquet", row_group_size=25)
+    settings = {"sampler": LeverageSampler(24), "n_passes": 2, "random_state": 0}
+    few = KNNValuer(5, ranking=BinnedRanks(80), **settings)
+    whole = few.fit(X, y, **JUDGES).valuation_
+    same(few.fit(table(tmp_path, 3), **JUDGES).valuation_, whole)
+    exact = KNNValuer(5, **settings).fit(X, y, **JUDGES).valuation_
+    # Up to twice the nearest rows, all are ranked.
+    off = np.abs(whole.values - exact.values).max() / exact.values.std()
+    assert off < (1e-9 if n_rows < 160 else 0.05)
+
+
+def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
+    settings = {"sampler": None, "n_passes": None, "column_semivalue": LeaveOneOut()}
+    settings |= {"value_labels": True, "random_state": None}
+    whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+    same(sharded, whole)
+    assert sharded.provenance.tally.new == N_QUERIES * (X.shape[1] + 1)
+    assert sharded.provenance.method["design"] == "ExhaustiveSampler()"
+
+
+def test_columns_play_in_groups(folder):
+    groups = {"numbers": ["number0", "number1", "number2"], "rest": ["count", "text", "day"]}
+    whole = valuer().fit(X, Y, **JUDGES, column_groups=groups).valuation_
+    same(valuer().fit(table(folder), **JUDGES, column_groups=groups).valuation_, whole)
+
+
+@contextmanager
+def small_rounds(monkeypatch):
+    """Cut queries into many rounds; in memory and in shards alike."""
+    for name, size in (("_RANKED_PER_TASK", 2000), ("_LEAST_PER_COLUMN", 8)):
+        monkeypatch.setattr(f"cellworth.knn.tasks.{name}", size)
+    yield
+
+
+def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
+    with small_rounds(monkeypatch):
+        whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+        sharded = valuer(n_passes=2).fit(table(folder), **JUDGES).valuation_
+    assert sharded.provenance.sessions[0].tasks > 4
+    same(sharded, whole)
+
+
+def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
+    with small_rounds(monkeypatch):
+        settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
+        once = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+        more = valuer(n_passes=3, **settings).fit(table(folder), **JUDGES).valuation_
+        whole = valuer(n_passes=3).fit(X, Y, **JUDGES).valuation_
+    assert once.provenance.sessions[0].tasks * 3 == more.provenance.sessions[0].tasks
+    same(more, whole)
+
+
+class Signalled(KNNShardAlgorithm):
+    """ShardAlgorithm during which this process is told to end."""
+
+    moment = -1
+
+    def count(self, rows, prepared):
+        if (rows.number, prepared.number) == (0, self.moment):
+            signal.raise_signal(signal.SIGINT)
+        return super().count(rows, prepared)
+
+
+@pytest.mark.parametrize("in_first_sweep", [True, False])
+def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
+    folder, in_first_sweep, monkeypatch
+):
+    with small_rounds(monkeypatch):
+        n_parts = valuer().fit(table(folder), **JUDGES).valuation_.provenance.sessions[0].tasks
+        monkeypatch.setattr("cellworth.valuers.sharded_knn_valuer.KNNShardAlgorithm", Signalled)
+        monkeypatch.setattr(Signalled, "moment", 3 if in_first_sweep else n_parts + 1)
+        words = "of 30 validation rows" if in_first_sweep else "broken off after 1 sweep; status"
+        with pytest.warns(UserWarning, match=words):
+            kept = (
+                valuer(n_passes=3, runtime=Runtime(executor=Serial()))
+                .fit(table(folder), **JUDGES)
+                .valuation_
+            )
+    assert kept.status == "interrupted"
+    assert kept.total == pytest.approx(kept.values.sum())
+
+
+@pytest.mark.parametrize("scoring", ["neighbor_agreement", "balanced_neighbor_agreement"])
+def test_shards_that_are_broken_off_are_as_sure_as_memory(folder, scoring, monkeypatch):
+    settings = {"sampler": ExhaustiveSampler(), "scoring": scoring, "runtime": Runtime(Serial())}
+    monkeypatch.setattr("cellworth.valuers.sharded_knn_valuer.KNNShardAlgorithm", Signalled)
+    monkeypatch.setattr(Signalled, "moment", 3)
+    with small_rounds(monkeypatch):
+        with pytest.warns(UserWarning, match="of 30 validation rows"):
+            sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+        n_tasks = sharded.provenance.sessions[0].tasks
+        settings["stop"] = MaxTasks(n_tasks)
+        with pytest.warns(UserWarning, match="of 30 validation rows"):
+            whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    assert 0 < n_tasks < 30
+    same(sharded, whole)
+
+
+def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):
+    prepared = PreparedShards(table(folder), None, tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="give a checkpoint in a folder that all workers"):
+        prepared.open(0)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp_path, monkeypatch):
+    asked, written = [], shards.written_atomically
+
+    def noted(path, *, durable):
+        asked.append(durable)
+        return written(path, durable=durable)
+
+    monkeypatch.setattr(shards, "written_atomically", noted)
+    valuer().fit(table(folder), **JUDGES)
+    valuer(runtime=Runtime(checkpoint=tmp_path / "run")).fit(table(folder), **JUDGES)
+    # Four arrays and a manifest for each of four shards.
+    assert asked == [False] * 20 + [True] * 20
+
+
+def files_in(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_the_checkpoint_of_another_run_is_refused_and_left_as_it_was(folder, tmp_path):
+    settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
+    valuer(**settings).fit(table(folder), **JUDGES)
+    before = files_in(tmp_path / "run" / "rows")
+    for other in ({"empty": "zero"}, {"scale": "std"}):
+        with pytest.raises(ValueError, match="another run"):
+            valuer(**other, **settings).fit(table(folder), **JUDGES)
+    assert files_in(tmp_path / "run" / "rows") == before
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """No shard may be read."""
+
+    def refused(*_):
+        raise AssertionError("a shard was read")
+
+    monkeypatch.setattr(ShardedTable, "batches", refused)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "error", "words"),
+    [
+        ({"y_val": None}, {}, ValueError, "give X_val and y_val"),
+        ({}, {"runtime": Runtime(executor=Processes(2))}, ValueError, r"use Threads\(2\)"),
+        (
+            {},
+            {"runtime": Runtime(checkpoint=MemoryCheckpoint())},
+            TypeError,
+            "for a sharded table give the path",
+        ),
+        (
+            {},
+            {"runtime": Runtime(checkpoint=__file__)},
+            ValueError,
+            "checkpoint is the file .*; give a folder",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unread")
+def test_what_can_be_refused_early_is_refused_before_the_table_is_read(
+    folder, given, settings, error, words
+):
+    with pytest.raises(error, match=words):
+        valuer(**settings).fit(table(folder), **{**JUDGES, **given})
+
+
+def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
+    fitted = valuer().fit(table(folder), **JUDGES)
+    home = fitted.valuation_.moments.folder
+    fitted.valuation_.save(tmp_path / "values")
+    values = fitted.values_
+    assert home.exists()
+    del fitted
+    assert not home.exists()
+    loaded = load(tmp_path / "values")
+    assert np.array_equal(loaded.values, values)
+    assert loaded.provenance.method["valuer"]["name"] == "KNNValuer"
+
+
+@pytest.mark.parametrize("n_rows", [2, 40, 300, 1001, 1100, 2100])
+def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
+    some = X[:n_rows].assign(label=Y[:n_rows])
+    some.to_parquet(tmp_path / "rows.parquet", row_group_size=max(n_rows // 3, 1))
+    settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0}
+    n_neighbors = min(n_rows - 1, 5)
+    whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
+    cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
+    sharded = KNNValuer(n_neighbors, **settings).fit(cut, **JUDGES).valuation_
+    assert sharded.total == pytest.approx(whole.total, abs=1e-12)
+    spread = whole.values.std() if n_rows > 1000 else 1e-10
+    np.testing.assert_allclose(sharded.values, whole.values, atol=0.05 * spread)
+
+
+def test_lists_of_a_valuation_keep_its_files(folder):
+    rows = valuer().fit(table(folder), **JUDGES).valuation_.rows()
+    assert len(rows.lowest(3).values) == 3
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_keep_the_files_of_a_valuation(folder, copied):
+    fitted = valuer().fit(table(folder), **JUDGES)
+    home, values = fitted.valuation_.moments.folder, fitted.values_
+    other = copied(fitted.valuation_)
+    del fitted
+    assert np.array_equal(other.iloc[:3, :], values[:3])
+    del other
+    assert not home.exists()
+
+
+def test_a_valuation_in_a_temporary_folder_is_saved_before_it_travels(folder, tmp_path):
+    valuation = valuer().fit(table(folder), **JUDGES).valuation_
+    with pytest.raises(TypeError, match="save the valuation first and load it there"):
+        pickle.dumps(valuation)
+    valuation.save(tmp_path / "values")
+    loaded = travelled(load(tmp_path / "values"))
+    assert np.array_equal(loaded.values, valuation.values)
+
+
+def test_fitted_attributes_are_read_when_asked_for(folder):
+    fitted = valuer().fit(table(folder), **JUDGES)
+    assert fitted.values_.shape == fitted.standard_errors_.shape == (N_ROWS, 6)
+    assert fitted.row_values_.shape == (N_ROWS,)
+    assert fitted.column_values_.shape == (6,)
+    assert fitted.n_features_in_ == 6
+    assert fitted.feature_names_in_.tolist() == X.columns.tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "message"),
+    [
+        ({"y": Y}, {}, "y is not for sharded tables; its labels are the column called target"),
+        ({"row_groups": Y}, {}, "row_groups is not for sharded tables"),
+        ({"groups": Y}, {}, "it is judged by X_val and y_val"),
+        ({"owners": Owners(X)}, {}, "give them to split"),
+        ({}, {"runtime": Runtime(checkpoint="run", partition=(0, 2))}, "worked on by all workers"),
+        ({}, {"runtime": Runtime(on_round=print)}, "on_round is not for sharded tables"),
+        ({"X_val": None, "y_val": None}, {}, "give X_val and y_val"),
+        (
+            {},
+            {"scoring": "neg_mean_squared_error"},
+            "'neighbor_agreement' or 'balanced_neighbor_agr",
+        ),
+        ({}, {"runtime": Runtime(executor=Processes(2))}, r"use Threads\(2\)"),
+        ({}, {"kinds": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
+    ],
+)
+def test_what_shards_do_without_is_refused(folder, given, settings, message):
+    with pytest.raises(ValueError, match=message):
+        valuer(**settings).fit(table(folder), **{**JUDGES, **given})
+
+
+@pytest.mark.parametrize("asked", ["fit", "plan"])
+def test_files_that_were_changed_are_not_valued(asked, tmp_path):
+    X.assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    before = table(tmp_path, 3)
+    X[::-1].assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
+    with pytest.raises(ValueError, match="was changed since this table was made; make it anew"):
+        getattr(valuer(), asked)(before, **JUDGES)
+
+
+def labelled(folder, labels):
+    frame = pd.DataFrame({"x": np.arange(len(labels), dtype=float), "label": labels})
+    frame.to_parquet(folder / "rows.parquet")
+    return table(folder, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1] * 6, r"the target 'label' holds one class only \(1\)"),
+        (["a", "a\0", "b"] * 2, "NumPy drops zero characters at the end of text"),
+    ],
+)
+def test_labels_that_cannot_judge_are_refused(labels, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        valuer().fit(labelled(tmp_path, labels), X_val=pd.DataFrame({"x": [1.0]}), y_val=labels[:1])
+
+
+def test_labels_may_be_dates(tmp_path):
+    days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
+    judges = {"X_val": pd.DataFrame({"x": [1.0, 2.0]}), "y_val": days}
+    sharded = KNNValuer(1).fit(labelled(tmp_path, days * 3), **judges).valuation_
+    whole = KNNValuer(1).fit(pd.DataFrame({"x": np.arange(6.0)}), days * 3, **judges).valuation_
+    np.testing.assert_allclose(sharded.values, whole.values, atol=1e-12)
+
+
+def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):
+    with pytest.raises(TypeError, match="give the path of a folder"):
+        valuer(runtime=Runtime(checkpoint=MemoryCheckpoint())).fit(table(folder), **JUDGES)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("doing", ["count", "accumulate"])
+def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("cellworth.valuers.sharded_knn_valuer.KNNShardAlgorithm", LoggedAlgorithm)
+    log = Log(tmp_path / "log")
+    killer = Killer(log, [6], doing=doing)
+    with small_rounds(monkeypatch), survivor.cluster(2) as client:
+        whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+        killer.start()
+        settings = {
+            "n_passes": 2,
+            "runtime": Runtime(executor=Dask(client), checkpoint=tmp_path / "run"),
+        }
+        sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+        killer.join(0)
+    assert len(set(killer.killed)) == 1
+    same(sharded, whole)
+    n_settled = 4 * sharded.provenance.sessions[0].tasks
+    assert n_settled <= log.n_starts_of("accumulate") <= n_settled + 1

@@ -1,0 +1,305 @@
+import time
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.naive_bayes import GaussianNB
+
+from cellworth import ExactValuer, LeaveOneOutValuer, MonteCarloValuer, Runtime, value_game
+from cellworth.games import TableGame
+from cellworth.runtime import (
+    MaxSeconds,
+    MaxTasks,
+    MaxUtilities,
+    MemoryCache,
+    MemoryCheckpoint,
+    Processes,
+    Serial,
+    TargetStandardError,
+    Threads,
+)
+from cellworth.sampling import (
+    AntitheticPermutations,
+    Banzhaf,
+    Beta,
+    GaussianProcess,
+    PlainPermutations,
+    Shapley,
+)
+from cellworth.sampling.estimators import plain_moments
+from cellworth.sampling.samplers import PermutationGrids
+from cellworth.valuers import FlattenedValuer
+from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
+
+GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
+DESIGNS = [AntitheticPermutations(), PlainPermutations(), GaussianProcess()]
+
+
+def run(budget=1, design=None, game=GAME, **settings):
+    given = {"stop": MaxUtilities(budget), "random_state": 0} | settings
+    return value_game(game, estimator=design, **given)
+
+
+class Slow(TableGame):
+    """A game whose utilities take their time."""
+
+    seconds = 0.02
+    asked = 0
+
+    def value(self, rows, columns):
+        Slow.asked += 1
+        time.sleep(self.seconds)
+        return super().value(rows, columns)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+@pytest.mark.parametrize("budget", [300, 500])
+def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(design, budget):
+    tally = run(budget, design).provenance.tally
+    # A task of grids has up to 2 x 48 new ones; the whole table was looked at before.
+    assert budget - 96 < tally.new <= budget
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)], ids=repr)
+def test_what_a_budget_buys_does_not_depend_on_workers(executor):
+    alone, shared = run(600), run(600, runtime=Runtime(executor=executor))
+    np.testing.assert_array_equal(shared.values, alone.values)
+    assert shared.provenance.tally == alone.provenance.tally
+
+
+def test_what_a_budget_buys_does_not_depend_on_a_cache():
+    cache = MemoryCache()
+    value_game(GAME, stop=MaxTasks(3), random_state=7, runtime=Runtime(cache=cache))
+    alone, helped = run(600), run(600, runtime=Runtime(cache=cache))
+    np.testing.assert_array_equal(helped.values, alone.values)
+    assert helped.provenance.tally.new == alone.provenance.tally.new
+    assert helped.provenance.tally.reused > alone.provenance.tally.reused
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
+    journal = MemoryCheckpoint()
+    for budget in (120, 250, 400):
+        parts = run(budget, design, runtime=Runtime(checkpoint=journal))
+    whole = run(400, design)
+    np.testing.assert_array_equal(parts.values, whole.values)
+    assert parts.provenance.sessions == whole.provenance.sessions
+    assert parts.provenance.tally.new == whole.provenance.tally.new
+
+
+def test_rules_of_utilities_can_be_joined():
+    either = run(stop=MaxUtilities(600) | MaxTasks(3))
+    assert either.provenance.sessions[0].tasks == 3
+    both = run(stop=MaxUtilities(300) & MaxTasks(20))
+    assert both.provenance.sessions[0].tasks >= 20
+    errors = run(stop=TargetStandardError(1e-9) | MaxUtilities(500))
+    assert errors.provenance.tally.new <= 500
+
+
+def test_a_game_of_few_coalitions_ends_although_the_budget_is_not_used_up():
+    small = TableGame(np.random.default_rng(0).normal(size=(4, 4)))
+    seen = run(1000, game=small)
+    assert seen.provenance.tally.new == 9
+    assert seen.provenance.tally.utilities <= 10 * 1000 + 4
+
+
+SMALL = TableGame(np.random.default_rng(0).normal(size=(16, 8)))
+ALL_OF_SMALL = 15 * 7
+SEMIVALUES = [Shapley(), Banzhaf(), Beta(4, 1)]
+
+
+@pytest.mark.parametrize("budget", [ALL_OF_SMALL, 10**6])
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_a_budget_for_all_coalitions_gives_exact_values_whatever_the_design(design, budget):
+    seen, exact = run(budget, design, SMALL), value_game(SMALL)
+    np.testing.assert_array_equal(seen.moments.mean, exact.moments.mean)
+    assert seen.status == "exact"
+    assert not seen.sampling_se.any()
+    assert seen.provenance.tally.new == ALL_OF_SMALL
+
+
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 3)])
+def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semivalue, shape):
+    game = TableGame(SMALL.table[: 1 << shape[0], : 1 << shape[1]])
+    weighed = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+    most = ((1 << shape[0]) - 1) * ((1 << shape[1]) - 1)
+    for seed in range(10):
+        seen = run(most, game=game, random_state=seed, **weighed)
+        assert seen.status == "exact"
+    np.testing.assert_array_equal(seen.values, value_game(game, **weighed).values)
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+def test_a_budget_that_lacks_one_coalition_gives_estimates(design):
+    seen = run(ALL_OF_SMALL - 1, design, SMALL)
+    assert seen.status == "estimated"
+    assert seen.provenance.tally.new < ALL_OF_SMALL
+
+
+def test_time_may_end_a_run_whose_utilities_would_suffice():
+    class Slowing(TableGame):
+        asked = 0
+
+        def value(self, rows, columns):
+            self.asked += 1
+            time.sleep(self.asked > 80)
+            return super().value(rows, columns)
+
+    assert run(game=SMALL, stop=MaxUtilities(200) | MaxSeconds(600)).status == "exact"
+    cut = run(game=Slowing(SMALL.table), stop=MaxUtilities(200) | MaxSeconds(1.5))
+    assert cut.status == "estimated"
+    assert cut.sampling_se.min() > 0
+
+
+def test_an_interrupted_run_keeps_the_estimates_of_its_first_tasks():
+    class Stopped(TableGame):
+        left = 90
+
+        def value(self, rows, columns):
+            self.left -= rows.any() and columns.any()
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return super().value(rows, columns)
+
+    with pytest.warns(UserWarning, match="the run was broken off"):
+        seen = run(200, game=Stopped(SMALL.table), runtime=Runtime(executor=Serial()))
+    assert seen.status == "interrupted"
+    assert seen.sampling_se.min() > 0
+
+
+def test_a_checkpoint_that_was_begun_with_less_goes_on_with_its_tasks():
+    journal = MemoryCheckpoint()
+    short = run(90, game=SMALL, runtime=Runtime(checkpoint=journal))
+    longer = run(200, game=SMALL, runtime=Runtime(checkpoint=journal))
+    assert longer.status == "estimated"
+    assert longer.provenance.sessions[0].tasks > short.provenance.sessions[0].tasks
+    with pytest.raises(ValueError, match=r"holds another run.*seed=0.*seed=1"):
+        run(200, game=SMALL, runtime=Runtime(checkpoint=journal), random_state=1)
+
+
+def test_a_finished_run_over_all_coalitions_is_found_in_its_checkpoint(tmp_path):
+    whole = run(200, game=SMALL, runtime=Runtime(checkpoint=tmp_path))
+    again = run(300, game=SMALL, runtime=Runtime(checkpoint=tmp_path))
+    assert again.status == "exact"
+    np.testing.assert_array_equal(again.values, whole.values)
+
+
+def test_a_budget_below_one_task_gives_equal_shares_and_a_warning():
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        seen = run(20)
+    np.testing.assert_allclose(seen.values, seen.expected_total / 48)
+    assert np.isnan(seen.sampling_se).all()
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        assert np.isnan(run(20, PlainPermutations()).values).all()
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_a_deadline_is_met_within_about_one_utility(executor):
+    game = Slow(GAME.table)
+    began = time.perf_counter()
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        value_game(game, stop=MaxSeconds(0.5), random_state=0, runtime=Runtime(executor=executor))
+    corners, late = 4 * Slow.seconds, 0.25
+    assert time.perf_counter() - began < 0.5 + corners + late
+
+
+def test_what_was_computed_before_a_deadline_is_kept():
+    cache, game = MemoryCache(), Slow(GAME.table)
+    with pytest.warns(UserWarning, match="the budget ended"):
+        value_game(game, stop=MaxSeconds(0.5), random_state=0, runtime=Runtime(cache=cache))
+    kept = len(cache)
+    assert kept > 10
+    Slow.asked = 0
+    again = value_game(game, stop=MaxTasks(1), random_state=0, runtime=Runtime(cache=cache))
+    assert Slow.asked == 4 + again.provenance.tally.utilities - again.provenance.tally.reused - 4
+    assert Slow.asked <= 2 * 9 * 7 - kept + 8
+
+
+def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():
+    design = PermutationGrids((8, 6), 0)
+    nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
+    book = UtilityPlanner(design, plain_moments, MaxSeconds(0.3), known=nothing_known)
+    look = Lookup(GAME, (8, 6), most_deviations=256)
+    answers = [(request, look(request)) for request in book.ask(0)]
+    late = book.ask(1)
+    time.sleep(0.35)
+    assert list(late) == []
+    booked = [book.book(request, answer) for request, answer in answers]
+    assert booked[-1].n_tasks == 1
+    assert book.ask(2) is None
+
+
+def test_the_provenance_tells_what_was_known():
+    seen = run(1500)
+    tally = seen.provenance.tally
+    assert 0 < tally.hit_rate < 1
+    computed = tally.utilities - tally.reused
+    assert f"{tally.new:,} met in {tally.utilities:,} looks ({computed:,} computed" in repr(seen)
+
+
+def test_values_that_are_all_noise_come_with_a_warning():
+    with pytest.warns(UserWarning, match="all differences between blocks are within noise"):
+        assert np.ptp(run(300).values) < 1e-12
+
+
+# plans ----------------------------------------------------------------------------------------
+
+X, Y = load_iris(return_X_y=True)
+DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
+
+
+@pytest.mark.parametrize(
+    ("valuer", "design", "utilities", "per_task"),
+    [
+        (
+            MonteCarloValuer(GaussianNB(), stop=MaxUtilities(63 * 15 - 1)),
+            "centred grids", 63 * 15 - 1, 2 * 7 * 5,
+        ),
+        # 50 utilities for each of 24 blocks cover all coalitions.
+        (MonteCarloValuer(GaussianNB()), "centred grids, then all", 63 * 15, 70),
+        (
+            MonteCarloValuer(GaussianNB(), estimator=GaussianProcess(), stop=MaxUtilities(10**6)),
+            "gaussian process, then all", 63 * 15, 32,
+        ),
+        (MonteCarloValuer(GaussianNB(), stop=MaxTasks(10)), "centred grids", 700, 70),
+        (
+            MonteCarloValuer(GaussianNB(), stop=TargetStandardError(0.1)),
+            "centred grids", np.inf, 70,
+        ),
+        (ExactValuer(GaussianNB()), "exact values", 2**10, 64),
+        (LeaveOneOutValuer(GaussianNB()), "leave one out", 7 * 5, 5),
+        (FlattenedValuer(GaussianNB(), stop=MaxTasks(2)), "orders of blocks", 50, 25),
+    ],
+)  # fmt: skip
+def test_a_plan_tells_design_fits_and_seconds(valuer, design, utilities, per_task):
+    plan = valuer.plan(**DATA)
+    assert plan.design == design
+    assert plan.utilities == utilities
+    assert plan.utilities_per_task == per_task
+    assert 1e-5 < plan.seconds_per_utility < 1
+    assert plan.seconds == pytest.approx(plan.seconds_per_utility * utilities)
+    assert design in repr(plan)
+
+
+def test_a_plan_knows_the_deadline():
+    plan = MonteCarloValuer(GaussianNB(), stop=MaxSeconds(90)).plan(**DATA)
+    assert plan.seconds == 90
+    assert "any number of utilities, about 1.5 min" in repr(plan)
+
+
+def test_a_plan_without_an_end_says_so():
+    plan = MonteCarloValuer(GaussianNB(), stop=TargetStandardError(0.1)).plan(**DATA)
+    assert "any number of utilities, until its stopping rule is met" in repr(plan)
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
+def test_a_run_with_a_checkpoint_may_end_by_the_clock(executor, tmp_path):
+    game = Slow(GAME.table)
+    how = {"random_state": 0, "runtime": Runtime(executor=executor, checkpoint=tmp_path)}
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        value_game(game, stop=MaxSeconds(0.4), **how)
+    whole = value_game(game, stop=MaxTasks(1), **how)
+    plain = value_game(game, stop=MaxTasks(1), random_state=0)
+    assert whole.moments.mean.tobytes() == plain.moments.mean.tobytes()
+    assert whole.provenance.tally == plain.provenance.tally

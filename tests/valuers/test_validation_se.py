@@ -1,0 +1,445 @@
+"""Errors from the choice of validation rows, of values that come from models."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import make_scorer, roc_auc_score
+from sklearn.model_selection import LeaveOneOut as EveryRowAlone
+from sklearn.naive_bayes import GaussianNB
+
+from cellworth import ExactValuer, LeaveOneOutValuer, MonteCarloValuer, Owners, Runtime, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.payouts import Policy, split_revenue
+from cellworth.runtime import FileCache, MaxTasks, MaxUtilities, MemoryCache, Processes, Serial
+from cellworth.sampling import (
+    AntitheticPermutations,
+    Banzhaf,
+    Beta,
+    DetailedUtility,
+    GaussianProcess,
+    PlainPermutations,
+)
+from cellworth.sampling.moments import fewer, widening, with_margins
+from cellworth.valuers import FlattenedValuer
+
+WINE = load_wine()
+ORDER = np.random.default_rng(0).permutation(178)
+X, Y = WINE.data[ORDER, :3], WINE.target[ORDER]
+N_TRAIN = 24
+TRAIN = {"X": X[:N_TRAIN], "y": Y[:N_TRAIN], "row_groups": np.arange(N_TRAIN) % 3}
+VALIDATION = {"X_val": X[24:], "y_val": Y[24:]}
+DATA = {**TRAIN, **VALIDATION}
+EXACT = ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**DATA).valuation_
+
+
+def values_by_row(n_rows, **semivalues):
+    """Values of one game for each validation row, whose utilities are 1 where the row is right."""
+    predicted = []
+    game = ModelGame(
+        GaussianNB(),
+        **TRAIN,
+        X_val=X[24 : 24 + n_rows],
+        y_val=Y[24 : 24 + n_rows],
+        scoring=lambda model, rows, y: predicted.append(model.predict(rows) == y) or 0.0,
+    )
+    numbers = np.arange(8)
+    masks = ((numbers[:, None] >> np.arange(3)) & 1).astype(bool)
+    right = np.empty((8, 8, n_rows))
+    for s in numbers:
+        for f in numbers:
+            predicted.clear()
+            game.value(masks[s], masks[f])
+            # Where classes tie, several constant predictors share the utility.
+            right[s, f] = np.mean(predicted, axis=0)
+    return np.array(
+        [value_game(TableGame(right[..., i]), (3, 3), **semivalues).values for i in range(n_rows)]
+    )
+
+
+@pytest.mark.parametrize("semivalue", [None, Banzhaf()], ids=str)
+def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
+    n_rows = 20
+    given = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+    by_row = np.array([with_margins(values) for values in values_by_row(n_rows, **given)])
+    data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
+    valuation = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()), **given)
+        .fit(**data)
+        .valuation_
+    )
+    np.testing.assert_allclose(valuation.values, by_row.mean(axis=0)[:-1, :-1], atol=1e-12)
+    expected = by_row.std(axis=0, ddof=1) / np.sqrt(n_rows) * widening(n_rows)
+    np.testing.assert_allclose(valuation.validation, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_exact_values_have_validation_errors_and_no_standard_errors():
+    assert (EXACT.validation_se > 0).all()
+    assert not EXACT.sampling_se.any()
+    assert "standard error" not in repr(EXACT.columns())
+    assert "validation error" in repr(EXACT.columns())
+    assert EXACT.signs().undecided > 0
+
+
+def errors_of(scoring, model, x, y, n_train=60):
+    game = ModelGame(
+        model, x[:n_train], y[:n_train], x[n_train:], y[n_train:], scoring=scoring, empty="zero"
+    )
+    everything = [np.ones(n, dtype=bool) for n in game.shape]
+    judged = game.judged_value(*everything)
+    assert isinstance(judged, DetailedUtility)
+    assert float(judged) == game.value(*everything)
+    return np.sqrt((judged.deviations.astype(float) ** 2).sum()), model.fit(
+        x[:n_train], y[:n_train]
+    )
+
+
+def bootstrap_error(scoring, fitted, x, y, n_draws=2000):
+    from sklearn.metrics import get_scorer
+
+    rng, scorer = np.random.default_rng(1), get_scorer(scoring)
+    draws = rng.integers(len(y), size=(n_draws, len(y)))
+    return np.std([scorer(fitted, x[rows], y[rows]) for rows in draws])
+
+
+def test_error_of_balanced_accuracy_is_that_of_its_recalls():
+    error, fitted = errors_of("balanced_accuracy", GaussianNB(), X, Y)
+    y, right = Y[60:], fitted.predict(X[60:]) == Y[60:]
+    variances = [right[y == c].var(ddof=1) / (y == c).sum() for c in range(3)]
+    expected = np.sqrt(sum(variances)) / 3 * widening(len(y))
+    assert error == pytest.approx(expected, rel=0.01)
+
+
+def test_error_of_the_area_under_the_curve_is_that_of_delong():
+    y = (Y == 0).astype(int)
+    error, fitted = errors_of("roc_auc", GaussianNB(), X[:, :2], y)
+    scores, y = fitted.predict_proba(X[60:, :2])[:, 1], y[60:]
+    above = (scores[y == 1][:, None] > scores[y == 0]) * 1.0
+    above += 0.5 * (scores[y == 1][:, None] == scores[y == 0])
+    placed = above.mean(axis=1), above.mean(axis=0)
+    expected = np.sqrt(sum(side.var(ddof=1) / len(side) for side in placed)) * widening(len(y))
+    assert above.mean() == pytest.approx(roc_auc_score(y, scores))
+    assert error == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scoring", ["accuracy", "neg_log_loss", "neg_brier_score", "f1_macro", "precision_micro",
+                "recall_macro", "jaccard_macro"],
+)  # fmt: skip
+def test_errors_of_class_scores_are_those_of_a_bootstrap(scoring):
+    error, fitted = errors_of(scoring, GaussianNB(), X, Y)
+    assert error == pytest.approx(bootstrap_error(scoring, fitted, X[60:], Y[60:], 400), rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scoring", ["r2", "explained_variance", "neg_mean_squared_error", "neg_mean_absolute_error",
+                "neg_root_mean_squared_error"],
+)  # fmt: skip
+def test_errors_of_scores_of_numbers_are_those_of_a_bootstrap(scoring):
+    x, y = WINE.data[ORDER, 1:5], WINE.data[ORDER, 0]
+    error, fitted = errors_of(scoring, LinearRegression(), x, y)
+    assert error == pytest.approx(bootstrap_error(scoring, fitted, x[60:], y[60:], 400), rel=0.15)
+
+
+class AsColumn(GaussianNB):
+    """Predicts a column, as CatBoost does."""
+
+    def predict(self, rows):
+        return super().predict(rows)[:, None]
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "balanced_accuracy", "f1_macro"])
+def test_predictions_may_come_as_a_column(scoring):
+    plain, _ = errors_of(scoring, GaussianNB(), X, Y)
+    assert errors_of(scoring, AsColumn(), X, Y)[0] == plain
+
+
+def plain_accuracy(model, rows, y):
+    """A scorer without a closed form, as far as cellworth knows."""
+    return float(np.mean(model.predict(rows) == y))
+
+
+def test_any_other_scorer_is_judged_by_a_bootstrap():
+    valuer = ExactValuer(GaussianNB(), scoring=plain_accuracy, runtime=Runtime(executor=Serial()))
+    drawn = valuer.fit(**DATA).valuation_
+    np.testing.assert_array_equal(drawn.values, EXACT.values)
+    # Each is the standard deviation of 32 scores, made wider for that by 4 %.
+    ratios = drawn.validation / EXACT.validation / 1.04
+    assert 0.85 < np.sqrt(np.mean(ratios**2)) < 1.15
+    assert np.abs(ratios - 1).max() < 4 / np.sqrt(2 * 31)
+
+
+def test_a_bootstrap_predicts_nothing_twice():
+    calls = []
+
+    class Counting(GaussianNB):
+        def predict(self, rows):
+            calls.append(len(rows))
+            return super().predict(rows)
+
+    game = ModelGame(Counting(), **DATA, scoring=plain_accuracy)
+    everything = [np.ones(n, dtype=bool) for n in game.shape]
+    game.judged_value(*everything)
+    assert calls == [len(VALIDATION["y_val"])]
+
+
+def test_a_scorer_that_fails_on_other_rows_leaves_errors_unknown():
+    expected = np.bincount(VALIDATION["y_val"])
+
+    def picky(model, rows, y):
+        if (np.bincount(y) != expected).any():
+            raise ValueError("the classes must be as frequent as they were")
+        return plain_accuracy(model, rows, y)
+
+    with pytest.warns(UserWarning, match="validation errors are not known: the scoring"):
+        valuation = (
+            ExactValuer(GaussianNB(), scoring=picky, runtime=Runtime(executor=Serial()))
+            .fit(**DATA)
+            .valuation_
+        )
+    assert valuation.validation_se is None
+    assert "validation error" not in repr(valuation.columns())
+
+
+def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
+    halves = make_scorer(lambda y, said: np.mean(y == said) / 2)
+    error, _ = errors_of(halves, GaussianNB(), X, Y)
+    plain, _ = errors_of("accuracy", GaussianNB(), X, Y)
+    assert error == pytest.approx(plain / 2, rel=0.5)
+
+
+@pytest.mark.parametrize("cv", [5, EveryRowAlone()], ids=["5 folds", "every row alone"])
+def test_cross_validation_has_validation_errors_of_all_rows(cv):
+    data = {"X": X[:48, :2], "y": Y[:48], "row_groups": np.arange(48) % 2}
+    valuation = (
+        ExactValuer(GaussianNB(), cv=cv, runtime=Runtime(executor=Serial())).fit(**data).valuation_
+    )
+    held_out = {"X_val": X[24:, :2], "y_val": Y[24:]}
+    apart = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        .fit(**data, **held_out)
+        .valuation_
+    )
+    ratio = valuation.validation[-1, -1] / apart.validation[-1, -1]
+    assert ratio == pytest.approx(np.sqrt(len(VALIDATION["y_val"]) / 48), rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("design", "semivalue", "stop"),
+    [
+        (AntitheticPermutations(), None, MaxTasks(200)),
+        (PlainPermutations(), None, MaxTasks(400)),
+        (GaussianProcess(), None, MaxUtilities(49)),
+        (None, Banzhaf(), MaxTasks(100)),
+        (None, Beta(4, 1), MaxTasks(400)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_estimates_have_the_validation_errors_of_exact_values(design, semivalue, stop):
+    given = {
+        "row_semivalue": semivalue,
+        "column_semivalue": semivalue,
+        "runtime": Runtime(executor=Serial()),
+    }
+    valuer = MonteCarloValuer(GaussianNB(), estimator=design, stop=stop, random_state=0, **given)
+    estimated = valuer.fit(**DATA).valuation_
+    exact = (
+        EXACT if semivalue is None else ExactValuer(GaussianNB(), **given).fit(**DATA).valuation_
+    )
+    ratios = estimated.validation_se / exact.validation_se
+    assert np.abs(ratios - 1).mean() < 0.15
+    sums = estimated.validation[-1] / exact.validation[-1]
+    assert np.abs(sums - 1).max() < 0.2
+
+
+def test_baselines_have_validation_errors():
+    left_out = (
+        LeaveOneOutValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**DATA).valuation_
+    )
+    assert (left_out.validation_se >= 0).all()
+    assert left_out.validation_se.any()
+    rule = MaxTasks(8)
+    flat = FlattenedValuer(
+        GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial())
+    )
+    assert (flat.fit(**DATA).valuation_.validation_se > 0).all()
+
+
+def test_short_runs_shrink_validation_errors_as_they_shrink_values():
+    rule = MaxTasks(1)
+    with pytest.warns(UserWarning, match="within noise"):
+        short = (
+            MonteCarloValuer(
+                GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial())
+            )
+            .fit(**DATA)
+            .valuation_
+        )
+    equal = np.full((3, 3), EXACT.validation[-1, -1] / 9)
+    np.testing.assert_allclose(short.validation_se, equal, rtol=1e-5)
+
+
+def run(**given):
+    rule = given.pop("stop", MaxTasks(40))
+    valuer = MonteCarloValuer(GaussianNB(), stop=rule, random_state=3, **given)
+    fitted = valuer.fit(**DATA)
+    return None if given["runtime"].partition else fitted.valuation_
+
+
+def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
+    whole = run(runtime=Runtime(executor=Serial())).validation
+    run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()), stop=MaxTasks(13))
+    resumed = run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()))
+    for position in (0, 1):
+        run(
+            runtime=Runtime(
+                checkpoint=tmp_path / "shards", partition=(position, 2), executor=Serial()
+            )
+        )
+    joined = run(runtime=Runtime(checkpoint=tmp_path / "shards", executor=Serial()))
+    cache = FileCache(tmp_path / "utilities.sqlite")
+    ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial(), cache=cache)).fit(**DATA)
+    cached = run(runtime=Runtime(executor=Serial(), cache=cache))
+    assert cached.provenance.tally.reused > whole.size
+    for other in (resumed, joined, cached):
+        np.testing.assert_array_equal(other.validation, whole)
+
+
+@pytest.mark.slow
+def test_validation_errors_are_the_same_bits_in_processes():
+    np.testing.assert_array_equal(
+        run(runtime=Runtime(executor=Processes(2))).validation,
+        run(runtime=Runtime(executor=Serial())).validation,
+    )
+
+
+def test_a_cache_that_keeps_floats_alone_is_asked_in_vain():
+    class Floats(MemoryCache):
+        def find(self, game, coalitions):
+            return {c: float(found) for c, found in super().find(game, coalitions).items()}
+
+    cache = Floats()
+    run(runtime=Runtime(executor=Serial(), cache=cache))
+    again = run(runtime=Runtime(executor=Serial(), cache=cache))
+    np.testing.assert_array_equal(
+        again.validation, run(runtime=Runtime(executor=Serial())).validation
+    )
+
+
+def test_merging_does_not_shrink_validation_errors():
+    one, other = (
+        MonteCarloValuer(
+            GaussianNB(), stop=MaxTasks(60), random_state=seed, runtime=Runtime(executor=Serial())
+        )
+        .fit(**DATA)
+        .valuation_
+        for seed in (0, 1)
+    )
+    merged = one.merge(other).validation_se
+    between = np.sort([one.validation_se, other.validation_se], axis=0)
+    assert (between[0] - 1e-12 <= merged).all()
+    assert (merged <= between[1] + 1e-12).all()
+
+
+def halves():
+    return Owners(TRAIN["X"]).assign("ann", columns=["x0"]).assign("bob", columns=["x1", "x2"])
+
+
+def test_owners_of_exact_values_have_the_errors_of_their_sums():
+    n_rows = 20
+    data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
+    owned = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        .fit(**data, owners=halves())
+        .valuation_
+    )
+    by_row = values_by_row(n_rows)
+    sums = np.stack([by_row[:, :, 0].sum(axis=1), by_row[:, :, 1:].sum(axis=(1, 2))], axis=1)
+    owners = owned.owners()
+    np.testing.assert_allclose(owners.values, sums.mean(axis=0), atol=1e-12)
+    expected = sums.std(axis=0, ddof=1) / np.sqrt(n_rows) * widening(n_rows)
+    np.testing.assert_allclose(owners.validation_se, expected, rtol=1e-5)
+    assert not owners.sampling_se.any()
+
+
+@pytest.mark.parametrize("design", [AntitheticPermutations(), PlainPermutations()], ids=repr)
+def test_owners_of_whole_columns_have_the_errors_of_columns(design):
+    columns = Owners(TRAIN["X"])
+    for name in ("x0", "x1", "x2"):
+        columns = columns.assign(name, columns=[name])
+    valuer = MonteCarloValuer(
+        GaussianNB(),
+        estimator=design,
+        stop=MaxTasks(250),
+        random_state=0,
+        runtime=Runtime(executor=Serial()),
+    )
+    valuation = valuer.fit(**DATA, owners=columns).valuation_
+    owners, sums = valuation.owners(), valuation.columns()
+    np.testing.assert_allclose(owners.values, sums.values, atol=1e-12)
+    np.testing.assert_allclose(owners.sampling_se, sums.sampling_se, rtol=0.25)
+    np.testing.assert_allclose(owners.validation_se, sums.validation_se, rtol=0.25)
+
+
+def test_payouts_of_model_games_have_intervals_of_validation_errors():
+    owners = halves()
+    valuation = (
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        .fit(**DATA, owners=owners)
+        .valuation_
+    )
+    payout = split_revenue(
+        valuation, owners, amount="100.00", policy=Policy(game="blocks", gate="off")
+    )
+    np.testing.assert_allclose(payout.errors.together, valuation.owners().validation_se, rtol=1e-12)
+    assert not payout.errors.bounded
+    assert "leave out the choice of validation rows" not in repr(payout)
+
+
+def test_owners_of_another_table_are_refused():
+    with pytest.raises(ValueError, match="other cells"):
+        ExactValuer(GaussianNB()).fit(**DATA, owners=Owners(X[:N_TRAIN] + 1).assign("ann"))
+    with pytest.raises(TypeError, match="give Owners"):
+        ExactValuer(GaussianNB()).fit(**DATA, owners={"ann": [0]})
+
+
+def test_fewer_deviations_keep_the_sum_of_squares_in_the_mean():
+    rng = np.random.default_rng(0)
+    ratios = []
+    for _ in range(400):
+        rows = rng.normal(size=256)
+        deviations = (rows - rows.mean()).astype(np.float32) * np.float32(np.sqrt(256 / 255))
+        ratios.append((fewer(deviations, 64) ** 2).sum() / (deviations**2).sum())
+    assert fewer(deviations, 64).shape == (64,)
+    error = np.std(ratios) / np.sqrt(len(ratios))
+    assert abs(np.mean(ratios) - 1) < 4.5 * error
+
+
+def test_more_validation_rows_than_groups_tell_the_same_error():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 2))
+    y = (x.sum(axis=1) + rng.normal(size=4000) > 0).astype(int)
+    error, fitted = errors_of("accuracy", LogisticRegression(), x, y)
+    right = fitted.predict(x[60:]) == y[60:]
+    assert error == pytest.approx(right.std() / np.sqrt(len(right)), rel=4 / np.sqrt(2 * 255))
+
+
+def test_a_game_of_the_user_can_bring_deviations():
+    class Survey:
+        """Rows earn the mean of three answers."""
+
+        answers = np.array([1.0, 2.0, 6.0])
+
+        def value(self, rows, columns):
+            return float(self.judged_value(rows, columns))
+
+        def judged_value(self, rows, columns):
+            answers = self.answers * rows.sum() * columns.sum()
+            return DetailedUtility(answers.mean(), (answers - answers.mean()) / np.sqrt(6))
+
+    valuation = value_game(Survey(), (2, 2))
+    error = np.std([1, 2, 6], ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose(valuation.validation_se, error)
+    assert valuation.total_error == pytest.approx(4 * error)

@@ -1,0 +1,189 @@
+"""List words that the glossary replaced: ``python tests/words.py [PATH ...]``.
+
+Names are read from the syntax tree (functions, classes, parameters, variables, attributes); text is
+everything else that people read: docstrings, comments, messages, pages.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A word of a name, and the word of the glossary.
+NAMES = {
+    "bench": "shard cache",
+    "benches": "shard caches",
+    "contrasts": "Banzhaf",
+    "course": "run context",
+    "crew": "worker pool",
+    "described": "spec",
+    "diary": "checkpoint writer",
+    "errand": "Dask task",
+    "errands": "Dask tasks",
+    "fingerprint": "hash",
+    "fingerprints": "hashes",
+    "gains": "interactions",
+    "gap": "missing value",
+    "gaps": "missing values",
+    "grids": "permutations",
+    "hands": "map_unordered",
+    "journal": "checkpoint",
+    "judge": "validation row",
+    "judged": "scored",
+    "judges": "validation rows",
+    "judging": "scoring",
+    "kinds": "column types",
+    "ledger": "checkpoint",
+    "looks": "utility log",
+    "mend": "fix",
+    "mended": "fixed",
+    "nobody": "none",
+    "parcel": "shared pickle",
+    "place": "index or position",
+    "places": "indices or positions",
+    "question": "problem",
+    "questions": "task schedule",
+    "refill": "fill",
+    "refills": "fills",
+    "refuse": "check",
+    "refused": "check",
+    "seal": "digest",
+    "sealed": "digest",
+    "spread": "scale or variance",
+    "spreads": "scales or variances",
+    "station": "shard assignment",
+    "stations": "shard assignments",
+    "strips": "iter_rows",
+    "suspicion": "anomaly score",
+    "suspicions": "anomaly scores",
+    "sweep": "pass",
+    "sweeps": "passes",
+    "told": "reported",
+    "unearned": "baseline",
+    "whole": "integer",
+    "wholes": "integers",
+    "worth": "value",
+    "worths": "values",
+}
+
+# What prose no longer says, and what it says instead.
+PHRASES = {
+    r"broken off": "interrupted",
+    r"crews?": "worker pool",
+    r"diar(y|ies)": "checkpoint writer",
+    r"errands?": "Dask task",
+    r"fingerprints?": "hash",
+    r"gaps?": "missing value",
+    r"goes on from": "resumes from",
+    r"journals?": "checkpoint",
+    r"judg(e|es|ed|ing)": "validation rows; score",
+    r"ledgers?": "checkpoint",
+    r"mend(s|ed|ing)?": "fix",
+    r"nobody": "no one; name the agent",
+    r"parcels?": "shared pickle",
+    r"refill(s|ed|ing)?": "fill",
+    r"rows to learn from": "training rows",
+    r"seal(s|ed|ing)?": "digest",
+    r"stand-ins?": "fallback",
+    r"suspicions?": "anomaly score",
+    r"sweeps?": "pass",
+    r"taken up": "resumed",
+    r"told": "reported; distinguished",
+    r"what is not to be had": "limitations",
+    r"whoever": "name the agent",
+    r"whole numbers?": "integer",
+}
+_PHRASES = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
+
+# Past participles that do not end in -ed.
+_PARTICIPLES = {
+    "drawn",
+    "given",
+    "held",
+    "kept",
+    "known",
+    "made",
+    "sent",
+    "shown",
+    "taken",
+    "told",
+    "written",
+}
+_VERBS = {"embed", "feed", "need", "seed", "shed", "speed"}
+
+
+def offences(path: Path) -> Iterator[str]:
+    """Yield what a file says in old words, one line each."""
+    text = path.read_text(encoding="utf-8")
+    where = path.relative_to(ROOT)
+    if path.suffix == ".py":
+        for line, name, word in _names(ast.parse(text)):
+            yield f"{where}:{line}: name {name}: {NAMES.get(word, word)}"
+    for number, line in enumerate(text.splitlines(), start=1):
+        for match in _PHRASES.finditer(line):
+            yield f"{where}:{number}: text {match[0]!r}: {line.strip()[:90]}"
+
+
+def _names(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
+    seen = set()
+    for node in ast.walk(tree):
+        for name in _names_of(node):
+            for word in _words(name):
+                if word in NAMES and (name, word) not in seen:
+                    seen.add((name, word))
+                    yield node.lineno, name, word
+        if isinstance(node, ast.FunctionDef) and _is_participle(node):
+            yield node.lineno, node.name, "a function is named by a verb"
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return [node.attr]
+    return []
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def _is_participle(node: ast.FunctionDef) -> bool:
+    """Whether a function, not a property or a test, is named by a past participle."""
+    if any(isinstance(mark, ast.Name) and "property" in mark.id for mark in node.decorator_list):
+        return False
+    first = _words(node.name)[:1]
+    return (
+        bool(first)
+        and first[0] not in _VERBS
+        and (first[0].endswith("ed") or first[0] in _PARTICIPLES)
+    )
+
+
+def files() -> list[Path]:
+    """What people read: the package, its pages and its programs."""
+    folders = ("src", "docs", "examples", "benchmarks", "experiments")
+    found = [
+        path
+        for name in folders
+        for path in sorted((ROOT / name).rglob("*"))
+        if path.suffix in {".py", ".pyi", ".md", ".rst", ".j2", ".js"}
+    ]
+    return [*found, *sorted(ROOT.glob("*.md"))]
+
+
+if __name__ == "__main__":
+    wanted = [Path(name).resolve() for name in sys.argv[1:]]
+    for path in files():
+        if not wanted or any(path.is_relative_to(name) for name in wanted):
+            for _offence in offences(path):
+                pass
