@@ -176,7 +176,7 @@ class Population:
                 game, self.blocks, SETTINGS, max_utilities=2**20, holdings=self.holdings
             )
         return monte_carlo_valuation(
-            game, self.blocks, SETTINGS, design=design, stop=stop, seed=seed,
+            game, self.blocks, SETTINGS, estimator=design, stop=stop, seed=seed,
             holdings=self.holdings,
         )  # fmt: skip
 

@@ -339,11 +339,11 @@ def test_a_shard_that_was_killed_goes_on(tmp_path):
 MISTAKES = {
     "a shard beyond the last": (
         lambda folder: fit("exact", folder, (3, 3)),
-        ["shard is (3, 3)", "i from 0 to n - 1"],
+        ["got (3, 3)", "i from 0 to n - 1"],
     ),
     "a shard before the first": (
         lambda folder: fit("exact", folder, (-1, 2)),
-        ["shard is (-1, 2)", "i from 0 to n - 1"],
+        ["got (-1, 2)", "i from 0 to n - 1"],
     ),
     "no shards": (lambda folder: fit("exact", folder, (0, 0)), ["got (0, 0)", "(0, 10)"]),
     "a shard in words": (
@@ -394,7 +394,7 @@ MISTAKES = {
     ),
     "merging nothing": (
         lambda folder: cellworth.merge([], into=folder),
-        ["no folders to merge", "give the checkpoints of the shards"],
+        ["no folders to merge", "give the checkpoints of the partitions"],
     ),
     "merging one name": (
         lambda folder: cellworth.merge("run1", into=folder),
@@ -519,18 +519,15 @@ def test_a_shard_of_fits_keeps_a_deadline(tmp_path):
     X, y = load_iris(return_X_y=True)
     groups = {"row_groups": np.arange(150) % 8, "column_groups": np.arange(4)}
 
-    def valuer(**given):
-        return MonteCarloValuer(
-            Sleepy(), random_state=0, runtime=Runtime(checkpoint=tmp_path), **given
-        )
+    def valuer(stop, **where):
+        runtime = Runtime(checkpoint=tmp_path, **where)
+        return MonteCarloValuer(Sleepy(), stop=stop, random_state=0, runtime=runtime)
 
     began = time.perf_counter()
     rule = MaxTasks(4) | MaxSeconds(0.5)
-    valuer(stop=rule, runtime=Runtime(partition=(0, 1), executor=Threads(2))).fit(
-        X, y, X_val=X, y_val=y, **groups
-    )
+    valuer(rule, partition=(0, 1), executor=Threads(2)).fit(X, y, X_val=X, y_val=y, **groups)
     assert time.perf_counter() - began < 3.0
-    joined = valuer(stop=MaxTasks(4)).fit(X, y, X_val=X, y_val=y, **groups)
+    joined = valuer(MaxTasks(4)).fit(X, y, X_val=X, y_val=y, **groups)
     plain = MonteCarloValuer(
         Sleepy(), stop=MaxTasks(4), random_state=0, runtime=Runtime(executor=Serial())
     )

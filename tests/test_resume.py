@@ -367,7 +367,7 @@ X, X_val = rng.normal(size=(4000, 10)), rng.normal(size=(4000, 10))
 y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
 valuer = KNNValuer(
     sampler=PermutationSampler(1), n_passes=50, random_state=0,
-    runtime=Runtime(on_round=press_ctrl_c_later)
+    runtime=Runtime(on_round=press_ctrl_c_later),
 )
 valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 assert valuation.status == "interrupted"

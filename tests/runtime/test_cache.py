@@ -247,7 +247,7 @@ class Slow:
         time.sleep(0.05)
         return float(rows.sum() ** 2 * columns.sum())
 
-value_game(Slow(), (6, 5), design=GaussianProcess(), stop=MaxUtilities(70), random_state=0,
+value_game(Slow(), (6, 5), estimator=GaussianProcess(), stop=MaxUtilities(70), random_state=0,
            runtime=Runtime(cache=FileCache(sys.argv[1])))
 print(Slow.calls)
 """

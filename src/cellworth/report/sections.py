@@ -368,13 +368,14 @@ def round_line(progress: Progress) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth import Runtime, report, value_game
     >>> from cellworth.games import TableGame
-    >>> from cellworth import report, value_game
+    >>> from cellworth.runtime import MaxTasks
     >>> rounds = []
     >>> game = TableGame(np.arange(16.0).reshape(4, 4) ** 2)
-    >>> valuation = value_game(game, (2, 2), stop=MaxTasks(64), random_state=0,
-    ...                        on_round=lambda progress: rounds.append(report.round_line(progress)))
+    >>> runtime = Runtime(on_round=lambda progress: rounds.append(report.round_line(progress)))
+    >>> rule = MaxTasks(64)
+    >>> valuation = value_game(game, (2, 2), stop=rule, random_state=0, runtime=runtime)
     >>> rounds[-1]["tasks"], rounds[-1]["total"]
     (64, 72.0)
     """

@@ -170,7 +170,7 @@ class ShardPlan:
         Rows and columns of the table.
     n_shards, n_workers : int
         A worker is one thread.
-    n_queries, n_coalitions, sweeps, n_rounds : int
+    n_queries, n_coalitions, n_passes, n_rounds : int
         A pair is a query with one of its coalitions.
     core_seconds : dict
         Seconds of one core, by what they are spent on.
@@ -192,7 +192,7 @@ class ShardPlan:
     n_workers: int
     n_queries: int
     n_coalitions: int
-    sweeps: int
+    n_passes: int
     n_rounds: int
     core_seconds: dict[str, float]
     pair_bytes: float
@@ -206,8 +206,8 @@ class ShardPlan:
 
     @property
     def n_pairs(self) -> int:
-        """Pairs of all sweeps."""
-        return self.n_queries * self.n_coalitions * self.sweeps
+        """Pairs of all passes."""
+        return self.n_queries * self.n_coalitions * self.n_passes
 
     @property
     def core_hours(self) -> float:
@@ -261,8 +261,8 @@ class ShardPlan:
             network += f"{_short_bytes(self.driver_bytes)} through the driver"
         return (
             f"{self.shape[0]:,} x {self.shape[1]:,} in {self.n_shards:,} shards, "
-            f"{self.n_queries:,} queries x {self.n_coalitions:,} coalitions x {self.sweeps:,} "
-            f"sweeps in {self.n_rounds:,} rounds, {self.n_workers:,} workers\n"
+            f"{self.n_queries:,} queries x {self.n_coalitions:,} coalitions x {self.n_passes:,} "
+            f"passes in {self.n_rounds:,} rounds, {self.n_workers:,} workers\n"
             f"  work        {_short_time(3600 * self.core_hours)} of one core "
             f"({', '.join(shares)})\n"
             f"  time        about {_short_time(3600 * self.hours)}, mostly {self.bottleneck}\n"
@@ -366,7 +366,7 @@ def plan_of_shards(
         n_workers=_n_workers(executor),
         n_queries=judges.n_queries,
         n_coalitions=questions.n_coalitions,
-        sweeps=sweeps,
+        n_passes=sweeps,
         n_rounds=sweeps * n_parts,
         core_seconds={
             "reading": n_rows * (gathering + opening) / shard.n_rows,
