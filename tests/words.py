@@ -98,6 +98,9 @@ PHRASES = {
     r"whoever": "name the agent",
     r"whole numbers?": "integer",
 }
+# Exceptions: (end of a file's path, line's content), each with its reason.
+ALLOWED: tuple[tuple[str, str], ...] = ()
+
 _PHRASES = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
 
 # Past participles that do not end in -ed.
@@ -120,7 +123,10 @@ _VERBS = {"embed", "feed", "need", "seed", "shed", "speed"}
 def offences(path: Path) -> Iterator[str]:
     """Yield what a file says in old words, one line each."""
     text = path.read_text(encoding="utf-8")
-    where = path.relative_to(ROOT)
+    where = path.relative_to(ROOT).as_posix()
+    for ending, content in ALLOWED:
+        if where.endswith(ending):
+            text = text.replace(content, "")
     if path.suffix == ".py":
         for line, name, word in _names(ast.parse(text)):
             yield f"{where}:{line}: name {name}: {NAMES.get(word, word)}"
