@@ -191,5 +191,4 @@ if __name__ == "__main__":
     wanted = [Path(name).resolve() for name in sys.argv[1:]]
     for path in files():
         if not wanted or any(path.is_relative_to(name) for name in wanted):
-            for _offence in offences(path):
-                pass
+            sys.stdout.writelines(f"{offence}\n" for offence in offences(path))
