@@ -126,7 +126,7 @@ def arrays_of(valuation: Any) -> dict[str, Any]:
     """Return the arrays of a valuation by our own names."""
     rows, columns = valuation.rows(), valuation.columns()
     scalars = [
-        valuation.total, valuation.total_error, valuation.expected_total, valuation.unearned,
+        valuation.total, valuation.total_error, valuation.expected_total, valuation.baseline,
         valuation.score,
     ]  # fmt: skip
     found = {
@@ -227,7 +227,7 @@ NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 # What differs between runs, machines or versions and is no result.
 VOLATILE = re.compile(
     "second|created|version|path|folder|output|sha256|hash|digest|fingerprint|identity|format|"
-    "^table$|^val$|question|problem_id|seal"
+    "^table$|^val$|question|problem_spec|seal"
 )
 
 

@@ -41,7 +41,7 @@ class Plain:
     def __init__(self, game: ModelGame) -> None:
         """Hide the deviations of a game."""
         self.value = game.value
-        self.question = game.question
+        self.problem_spec = game.problem_spec
         self.parts = game.parts
 
 

@@ -30,4 +30,4 @@ plots.beeswarm(valuation, X=X)
 # The columns add up to the score minus its baseline, the share of right labels among random rows.
 
 print(valuation.columns().highest(13))
-print(f"together {valuation.total:.3f}; {valuation.unearned:.3f} is there without any cell")
+print(f"together {valuation.total:.3f}; {valuation.baseline:.3f} is there without any cell")

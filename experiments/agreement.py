@@ -34,7 +34,7 @@ def figures(name: str, folder: Path) -> dict[str, float]:
     return {
         "rows": len(table.y),
         "neighbor agreement": valuation.score,
-        "baseline": valuation.unearned,
+        "baseline": valuation.baseline,
         "accuracy of the vote": scores.accuracy,
         "most frequent class": scores.majority,
     }

@@ -110,9 +110,9 @@ class Sampled:
 
     def value(self, rows: Any, columns: Any) -> float:
         """Return the score of a coalition."""
-        return float(self.judged_value(rows, columns))
+        return float(self.detailed_value(rows, columns))
 
-    def judged_value(self, rows: Any, columns: Any) -> DetailedUtility:
+    def detailed_value(self, rows: Any, columns: Any) -> DetailedUtility:
         """Return the score of a coalition with its deviations."""
         models = self.answers[rows.tobytes() + columns.tobytes()]
         scores, spreads = zip(*map(self._score, models), strict=True)
@@ -125,7 +125,7 @@ class Sampled:
         by_row = self.by_row(Recorded(model, self.rows), self.y)
         return float(by_row.mean()), by_row
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """Name the game, whose content would take long to hash."""
         return {"game": "sampled", "rows": self.rows[:5].tolist()}
 

@@ -17,13 +17,15 @@ from cellworth.valuation.storage import ValueFile
 SHAPLEY = {"row_semivalue": "Shapley()", "column_semivalue": "Shapley()"}
 
 
-def whole(shape=(50, 4), n_passes=3, *, seed=0, status="estimated", question=SHAPLEY):
+def whole(shape=(50, 4), n_passes=3, *, seed=0, status="estimated", problem_spec=SHAPLEY):
     """Values with ties, as a run of some n_passes may leave them."""
     rng = np.random.default_rng((seed, *shape))
     n_rows, n_columns = shape
     truth = np.random.default_rng(shape).normal(0.3, size=shape)
     seen = [with_margins(np.round(truth + rng.normal(size=shape), 1)) for _ in range(n_passes)]
-    came = Provenance.now(question, {"name": "KNNValuer"}, Session(seed, n_passes), Tally(12), 1.0)
+    came = Provenance.now(
+        problem_spec, {"name": "KNNValuer"}, Session(seed, n_passes), Tally(12), 1.0
+    )
     return Valuation(
         Blocks.cut(np.arange(n_rows), [f"c{j}" for j in range(n_columns)]),
         Moments.of_all(seen),
@@ -31,7 +33,7 @@ def whole(shape=(50, 4), n_passes=3, *, seed=0, status="estimated", question=SHA
         empty="prior",
         status=status,
         provenance=came,
-        unearned=0.25,
+        baseline=0.25,
     )
 
 
@@ -53,7 +55,7 @@ def stored_in(folder, entries, valuation, validation=None):
         empty=valuation.empty,
         status=valuation.status,
         provenance=valuation.provenance,
-        unearned=valuation.unearned,
+        baseline=valuation.baseline,
         owned=valuation.owned,
         scores=valuation.scores,
         sums_validation=validation,

@@ -215,7 +215,7 @@ def test_a_library_values_the_census(name):
     assert first.provenance.tally.failed == 0
     second = valuer.fit(**data(prepare)).valuation_
     np.testing.assert_array_equal(first.values, second.values)
-    assert first.provenance.question == second.provenance.question
+    assert first.provenance.problem_spec == second.provenance.problem_spec
 
 
 @with_data

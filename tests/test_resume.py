@@ -270,7 +270,7 @@ class Named:
         self.cache = {}
         self.empty = "a method would do as well"
 
-    def question(self):
+    def problem_spec(self):
         return {"game": "Named", "levels": (np.int64(1), np.float32(2.0))}
 
     def value(self, rows, columns):

@@ -99,7 +99,7 @@ def test_info_tells_of_values_in_shards(both, tmp_path):
 
 
 def test_check_holds_values_in_shards_against_limits(both, tmp_path):
-    share = both[0].signs().negative / 200
+    share = both[0].sign_counts().negative / 200
     assert share > 0
     code, text = run("check", tmp_path / "values", "--max-harmful", share, "--min-total", -100)
     assert (code, text.count("ok")) == (0, 2)

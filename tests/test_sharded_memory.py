@@ -53,7 +53,7 @@ print(json.dumps({
     "lowest": lowest.values.tolist(),
     "places": [lowest.labels["row"].tolist(), lowest.labels["column"].tolist()],
     "columns": valuation.columns().values.tolist(),
-    "signs": list(valuation.signs()),
+    "signs": list(valuation.sign_counts()),
     "worth": payout.values.tolist(),
     "text": repr(valuation),
     "n_visited": told["figures"]["n_visited"],

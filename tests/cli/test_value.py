@@ -139,7 +139,7 @@ def test_groups_of_rows_and_columns_are_the_players(home, tmp_path):
 def test_numbers_that_are_names_are_categories(home, tmp_path):
     fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
-    assert valuation.provenance.question["kinds"] == {"age": "'categorical'"}
+    assert valuation.provenance.problem_spec["kinds"] == {"age": "'categorical'"}
     read = read_input(home.table, target="label", row_id="name")
     again = KNNValuer(3, kinds={"age": "categorical"}).fit(read.X, read.y).valuation_
     np.testing.assert_array_equal(valuation.values, again.values)
@@ -319,7 +319,7 @@ def test_a_plan_tells_the_cost_of_the_run(home):
     told = fine("plan", *home.asked)
     assert "24 x 3 blocks" in told
     assert "scored by neighbor agreement on 5-fold cross-validation over 24 rows" in told
-    taken = {line["name"]: line["taken_for"] for line in found["column_info"]}
+    taken = {line["name"]: line["read_as"] for line in found["column_info"]}
     assert taken == {"age": "number", "town": "category", "debt": "number"}
     assert all(re.search(rf"^{name} +{kind} ", told, re.M) for name, kind in taken.items())
 

@@ -25,7 +25,7 @@ from cellworth import (
     value_game,
 )
 from cellworth.data import datasets
-from cellworth.data.io import is_address, local_path, written_atomically
+from cellworth.data.io import is_address, local_path, write_atomically
 from cellworth.games import TableGame
 from cellworth.payouts import Agreement, split_revenue, verify_audit
 from cellworth.runtime import DirectoryCheckpoint, FileCache, merge
@@ -36,7 +36,7 @@ def names(folder):
 
 
 def test_a_file_takes_its_name_once_it_is_written(tmp_path):
-    with written_atomically(tmp_path / "new") as file:
+    with write_atomically(tmp_path / "new") as file:
         file.write(b"whole")
         assert len(names(tmp_path)) == 1
         assert not (tmp_path / "new").exists()
@@ -46,7 +46,7 @@ def test_a_file_takes_its_name_once_it_is_written(tmp_path):
 
 def test_a_file_is_replaced_in_one_step(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
-    with written_atomically(tmp_path / "file") as file:
+    with write_atomically(tmp_path / "file") as file:
         file.write(b"new")
         file.flush()
         assert (tmp_path / "file").read_bytes() == b"old"
@@ -60,11 +60,11 @@ def test_the_first_of_two_keeps_the_name_where_nothing_is_replaced(tmp_path, mon
 
     if not linked:
         monkeypatch.setattr(os, "link", fail)
-    with written_atomically(tmp_path / "file", replacing=False) as file:
+    with write_atomically(tmp_path / "file", replacing=False) as file:
         file.write(b"first")
     with (
         pytest.raises(FileExistsError),
-        written_atomically(tmp_path / "file", replacing=False) as file,
+        write_atomically(tmp_path / "file", replacing=False) as file,
     ):
         file.write(b"second")
     assert names(tmp_path) == ["file"]
@@ -74,7 +74,7 @@ def test_the_first_of_two_keeps_the_name_where_nothing_is_replaced(tmp_path, mon
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt, SystemExit])
 def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path, error):
     def write():
-        with written_atomically(tmp_path / "file") as file:
+        with write_atomically(tmp_path / "file") as file:
             file.write(b"half of a new")
             raise error
 
@@ -91,7 +91,7 @@ def test_a_disk_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatc
         raise OSError(5, "Input/output error")
 
     def write():
-        with written_atomically(tmp_path / "file") as file:
+        with write_atomically(tmp_path / "file") as file:
             file.write(b"new")
 
     (tmp_path / "file").write_bytes(b"old")
@@ -111,13 +111,13 @@ def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path, monkeypatch):
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", files_only)
-    with written_atomically(tmp_path / "file") as file:
+    with write_atomically(tmp_path / "file") as file:
         file.write(b"new")
     assert names(tmp_path) == ["file"]
 
 
 def test_two_may_write_one_file_at_once_and_the_last_one_counts(tmp_path):
-    with written_atomically(tmp_path / "file") as one, written_atomically(tmp_path / "file") as two:
+    with write_atomically(tmp_path / "file") as one, write_atomically(tmp_path / "file") as two:
         two.write(b"two")
         one.write(b"one")
     assert names(tmp_path) == ["file"]
@@ -149,7 +149,7 @@ def test_what_a_killed_process_was_writing_does_not_take_its_name(tmp_path):
 
 def test_what_was_written_may_name_the_file(tmp_path):
     said = []
-    with written_atomically(tmp_path / "draft", named=lambda: f"file-{said[0]}") as file:
+    with write_atomically(tmp_path / "draft", named=lambda: f"file-{said[0]}") as file:
         said.append(file.write(b"four"))
     assert [path.name for path in tmp_path.iterdir()] == ["file-4"]
 

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 
-from cellworth.data.io import PlainFile, packed, prefixed, unpacked, write_plain
+from cellworth.data.io import PlainFile, add_prefix, pack, unpack, write_plain
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, with_margins
 from cellworth.sampling.passes import Spread, Sweeps
@@ -69,23 +69,23 @@ def written(path, plain):
 @pytest.mark.parametrize("name", THINGS)
 def test_what_is_read_is_what_was_written_to_the_bit(tmp_path, name):
     thing = THINGS[name]
-    path = written(tmp_path / "thing.npz", prefixed("it", packed(thing)))
-    assert_equal_to_the_bit(thing, unpacked(type(thing), PlainFile(path).read("it")[0]))
+    path = written(tmp_path / "thing.npz", add_prefix("it", pack(thing)))
+    assert_equal_to_the_bit(thing, unpack(type(thing), PlainFile(path).read("it")[0]))
 
 
 def test_one_file_holds_several_things_under_names_of_their_own(tmp_path):
     several = {"1": TALLY, "10": MOMENTS, "2": SWEEPS}
     content = {"run": "this one"}
     for name, thing in several.items():
-        content |= prefixed(name, packed(thing))
+        content |= add_prefix(name, pack(thing))
     file = PlainFile(written(tmp_path / "things.npz", content))
     assert file.rest["run"] == "this one"
     for name, thing in several.items():
-        assert_equal_to_the_bit(thing, unpacked(type(thing), file.read(name)[0]))
+        assert_equal_to_the_bit(thing, unpack(type(thing), file.read(name)[0]))
 
 
 def test_the_file_is_one_that_numpy_reads(tmp_path):
-    path = written(tmp_path / "thing.npz", prefixed("it", packed(MOMENTS)))
+    path = written(tmp_path / "thing.npz", add_prefix("it", pack(MOMENTS)))
     with np.load(path, allow_pickle=False) as archive:
         assert archive["it.mean"].tobytes() == ODD.tobytes()
 
@@ -158,7 +158,7 @@ def test_whichever_byte_is_changed_the_file_is_refused_or_means_the_same(tmp_pat
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.9, 0.999])
 def test_a_file_without_its_end_is_refused(tmp_path, share):
-    path = written(tmp_path / "thing.npz", prefixed("it", packed(MOMENTS)))
+    path = written(tmp_path / "thing.npz", add_prefix("it", pack(MOMENTS)))
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(ValueError, match="BadZipFile"):

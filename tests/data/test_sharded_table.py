@@ -107,8 +107,8 @@ def test_local_files_need_no_fsspec(tmp_path):
 def test_it_is_small_and_travels(tmp_path):
     folder = write(table_of_all_sorts(), tmp_path, [1000], rows_per_group=10)
     table = ShardedTable.from_parquet(folder, target="y")
-    packed = pickle.dumps(table)
-    assert len(packed) < 5000
+    pack = pickle.dumps(table)
+    assert len(pack) < 5000
     other = travelled(table)
     assert (other.shape, other.names.tolist(), repr(other)) == (
         table.shape, table.names.tolist(), repr(table),

@@ -231,8 +231,8 @@ def test_worth_is_read_strip_by_strip(valued, monkeypatch):
     expected = {
         by: suspect_cells(X, y, valuation=valuation, by=by) for by in ("suspicion", "worth")
     }
-    strips = valuation.strips
-    monkeypatch.setattr(type(valuation), "strips", lambda self: strips(7))
+    original = valuation.iter_rows
+    monkeypatch.setattr(type(valuation), "iter_rows", lambda self: original(7))
     for by, cells in expected.items():
         pd.testing.assert_frame_equal(suspect_cells(X, y, valuation=valuation, by=by), cells)
 

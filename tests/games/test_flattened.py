@@ -139,5 +139,5 @@ def test_a_fit_that_fails_has_a_defined_utility_and_says_so():
 def test_the_question_tells_it_from_the_game_of_rows_and_columns():
     y = [0.0, 1.0, 2.0]
     game = FlattenedGame(DecisionTreeRegressor(), X=NUMBERS, y=y, X_val=NUMBERS, y_val=y)
-    assert game.question()["game"] == "FlattenedGame"
+    assert game.problem_spec()["game"] == "FlattenedGame"
     assert game.shape == (6, 1)

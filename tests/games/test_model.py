@@ -343,10 +343,10 @@ def test_a_seed_that_a_model_does_not_tell_of_is_set_once():
 
 
 def test_repeats_and_weights_are_part_of_the_question():
-    plain = wine_game(GaussianNB()).question()
-    assert wine_game(GaussianNB(), n_repeats=2).question() == plain | {"n_repeats": 2}
-    weighted = wine_game(GaussianNB(), sample_weight=np.arange(80) + 1.0).question()
-    other = wine_game(GaussianNB(), sample_weight=np.arange(80) + 2.0).question()
+    plain = wine_game(GaussianNB()).problem_spec()
+    assert wine_game(GaussianNB(), n_repeats=2).problem_spec() == plain | {"n_repeats": 2}
+    weighted = wine_game(GaussianNB(), sample_weight=np.arange(80) + 1.0).problem_spec()
+    other = wine_game(GaussianNB(), sample_weight=np.arange(80) + 2.0).problem_spec()
     assert weighted != plain
     assert weighted != other
 

@@ -49,7 +49,7 @@ def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
     assert spearmanr(one, other)[0] > 0.99
     assert np.sqrt(np.mean((one - other) ** 2)) < 0.03 * one.std()
     assert binned.total == pytest.approx(exact.total, abs=1e-12)
-    assert exact.provenance.question["ranking"] != binned.provenance.question["ranking"]
+    assert exact.provenance.problem_spec["ranking"] != binned.provenance.problem_spec["ranking"]
 
 
 @pytest.mark.parametrize("empty", ["prior", "zero"])

@@ -134,4 +134,4 @@ def test_cross_validation_judges_each_row_by_the_others():
     X, y = [[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]
     game = KNNGame(X, y, n_neighbors=1, cv=2)
     assert game.value(np.ones(4, dtype=bool), np.ones(1, dtype=bool)) == 1.0
-    assert game.question()["validation"] == "2 folds"
+    assert game.problem_spec()["validation"] == "2 folds"

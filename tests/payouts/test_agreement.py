@@ -226,6 +226,6 @@ VALUERS = [
     ("valuer", "data"), VALUERS, ids=[f"{i} {type(v).__name__}" for i, (v, _) in enumerate(VALUERS)]
 )
 def test_the_question_told_beforehand_is_the_one_that_fit_answers(valuer, data):
-    before = valuer.question(**data)
-    assert before == dict(valuer.fit(**data).valuation_.provenance.question)
+    before = valuer.problem_spec(**data)
+    assert before == dict(valuer.fit(**data).valuation_.provenance.problem_spec)
     assert not pd.isna(before["data_sha256"]["X"])

@@ -181,7 +181,7 @@ def set_policy(key, value):
         (set_owner(2, "validation_se", 0.0), "validation_se of eve should"),
         (set_key("amount", "2000.00"), "ann should get "),
         (set_key("nobody", 0.0), "nobody of the payout"),
-        (set_key("unearned", 0.0), "unearned of the payout"),
+        (set_key("baseline", 0.0), "baseline of the payout"),
         (set_key("carried", {"ann": -0.1}), "carried of the payout"),
         (set_key("brought", {"ann": -0.1}), "ann should get "),
         (set_key("errors_are_bounds", True), "errors_are_bounds of the payout"),
@@ -241,12 +241,12 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
     )
 
 
-@pytest.mark.parametrize("figure", ["unearned", "validation", "spread", "status"])
+@pytest.mark.parametrize("figure", ["baseline", "validation", "spread", "status"])
 def test_errors_and_what_nobody_earned_are_computed_anew_too(tmp_path, figure):
     valuation = paid().valuation
     owned = valuation.owned
     changes = {
-        "unearned": {"unearned": 0.1},
+        "baseline": {"baseline": 0.1},
         "validation": {"owned": replace(owned, validation=owned.validation / 9)},
         "spread": {
             "owned": replace(owned, moments=replace(owned.moments, spread=owned.moments.spread / 9))
@@ -459,7 +459,7 @@ EVIL = {
         "valuation/manifest.json",
         lambda p: p | {"files": p["files"] | {"rows": {"file": "../x.parquet", "sha256": ""}}},
     ),
-    "unearned of text": ("valuation/manifest.json", set_key("unearned", "all")),
+    "baseline of text": ("valuation/manifest.json", set_key("baseline", "all")),
     "no provenance": ("valuation/manifest.json", set_key("provenance", {})),
     "owned by nobody": ("valuation/manifest.json", set_key("owned", {"names": 1})),
 }

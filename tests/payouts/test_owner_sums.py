@@ -89,7 +89,7 @@ def test_sums_are_saved_and_merged(tmp_path):
     runs[0].save(tmp_path / "one")
     again = load(tmp_path / "one")
     assert np.array_equal(again.owners().values, runs[0].owners().values)
-    assert again.unearned == runs[0].unearned
+    assert again.baseline == runs[0].baseline
     both = runs[0].merge(runs[1])
     assert np.allclose(
         both.owners().values, (runs[0].owners().values + runs[1].owners().values) / 2
@@ -115,8 +115,8 @@ def test_the_whole_score_is_what_cells_earn_and_what_is_there_before():
     valuation = fitted()
     held_out = KNNValuer(3).fit(X, y, X_val=X, y_val=y).valuation_
     shares = np.mean([np.mean(y == label) for label in y])
-    assert held_out.unearned == pytest.approx(shares, abs=1e-12)
-    assert 0 < valuation.unearned < valuation.unearned + valuation.total < 1
+    assert held_out.baseline == pytest.approx(shares, abs=1e-12)
+    assert 0 < valuation.baseline < valuation.baseline + valuation.total < 1
 
 
 def test_owners_that_are_none_are_refused():

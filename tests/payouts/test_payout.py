@@ -42,7 +42,7 @@ def valued(cells, *, errors=None, table=None, status="exact", **blocks):
     validation = None if errors is None else with_margins(np.full(cells.shape, errors))
     return Valuation(
         Blocks.cut(ids, names, **blocks), moments, total, "prior", status, provenance,
-        validation=validation, unearned=0.25,
+        validation=validation, baseline=0.25,
     )  # fmt: skip
 
 

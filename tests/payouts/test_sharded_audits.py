@@ -52,11 +52,11 @@ def audit(tmp_path_factory):
 
 def test_a_sharded_table_is_asked_for_its_question(audit):
     *_, data = audit
-    assert VALUER.question(**data) == VALUER.fit(**data).valuation_.provenance.question
+    assert VALUER.problem_spec(**data) == VALUER.fit(**data).valuation_.provenance.problem_spec
     with pytest.raises(ValueError, match="y is not for sharded tables; its labels are the column"):
-        VALUER.question(**data, y=[0, 1])
+        VALUER.problem_spec(**data, y=[0, 1])
     with pytest.raises(ValueError, match="sample_weight is not for sharded tables; leave it out"):
-        VALUER.question(**data, sample_weight=[1.0])
+        VALUER.problem_spec(**data, sample_weight=[1.0])
 
 
 def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):

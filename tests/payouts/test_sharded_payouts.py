@@ -126,8 +126,8 @@ def test_owners_of_a_sharded_valuation_are_refused_with_a_sentence(tmp_path):
 
 
 def test_owners_of_another_table_are_refused(tmp_path):
-    question = SHAPLEY | {"data_sha256": {"X": "abc"}}
-    stored = in_shards(whole(question=question), tmp_path)
+    problem_spec = SHAPLEY | {"data_sha256": {"X": "abc"}}
+    stored = in_shards(whole(problem_spec=problem_spec), tmp_path)
     split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
     other = held(Elsewhere((50, 4), "other"))
     with pytest.raises(ValueError, match="sha256"):

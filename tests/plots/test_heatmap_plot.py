@@ -407,7 +407,7 @@ def test_owners_of_labels_and_of_groups_are_drawn():
 
 
 def test_what_rounding_leaves_is_no_colour():
-    dust = replace(valuation_of([[1e-17, -1e-17]]), expected_total=0.0, unearned=0.6)
+    dust = replace(valuation_of([[1e-17, -1e-17]]), expected_total=0.0, baseline=0.6)
     np.testing.assert_allclose(
         painted(plots.heatmap(dust))[0, :, :3], [to_rgba(ZERO)[:3]] * 2, atol=0.01
     )

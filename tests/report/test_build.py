@@ -25,7 +25,7 @@ def summary():
     return report.summarize(*flowers())
 
 
-def unpacked(text):
+def unpack(text):
     return gzip.decompress(base64.b64decode(text))
 
 
@@ -37,10 +37,10 @@ def test_figures_are_those_of_the_valuation(summary):
     valuation, figures = flowers()[0], summary["figures"]
     errors = np.hypot(valuation.sampling_se, valuation.validation_se)
     assert figures["total"] == valuation.total
-    assert figures["score"] == pytest.approx(valuation.expected_total + valuation.unearned)
+    assert figures["score"] == pytest.approx(valuation.expected_total + valuation.baseline)
     assert figures["harmful_share"] == np.mean(valuation.values + WIDTH_95 * errors < 0)
     assert figures["unclear_share"] == np.mean(np.abs(valuation.values) < WIDTH_95 * errors)
-    signs = valuation.signs()
+    signs = valuation.sign_counts()
     assert figures["harmful_share"] == signs.negative / signs.total
     assert figures["error"] == pytest.approx(np.sqrt(np.mean(errors**2)))
 
@@ -77,7 +77,7 @@ def test_without_labels_the_lowest_cells_are_listed():
 
 
 def test_contents_of_cells_can_be_read(summary):
-    texts = json.loads(unpacked(summary["heatmap"]["contents"]["texts"]))
+    texts = json.loads(unpack(summary["heatmap"]["contents"]["texts"]))
     assert texts[2][:2] == ["2024-03-01", "2024-03-02"]
     assert "" in texts[1]
 
@@ -108,7 +108,7 @@ def test_blocks_have_no_contents_but_cells_in_the_list():
 def test_a_game_without_a_table_has_a_report():
     valuation = value_game(TableGame(np.arange(64.0).reshape(8, 8)), (3, 3))
     summary = report.summarize(valuation, None)
-    signs = valuation.signs()
+    signs = valuation.sign_counts()
     assert summary["figures"]["harmful_share"] == signs.negative / signs.total
     assert summary["heatmap"]["contents"] is None
     assert "All coalitions were evaluated" in report.render(summary)
@@ -119,7 +119,7 @@ def test_labels_that_played_are_a_column_with_contents():
     valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True).fit(X, y)
     heatmap = report.summarize(valuer.valuation_, X, y)["heatmap"]
     assert heatmap["columns"][-1] == "(label)"
-    assert json.loads(unpacked(heatmap["contents"]["texts"]))[-1] == ["red", "blue"]
+    assert json.loads(unpack(heatmap["contents"]["texts"]))[-1] == ["red", "blue"]
 
 
 def test_a_numeric_target_has_no_classes_to_filter_by():
@@ -153,7 +153,7 @@ def test_labels_that_are_not_at_hand_are_no_gaps():
     _, X, y = flowers()
     valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True).fit(X, y)
     heatmap = report.summarize(valuer.valuation_, X)["heatmap"]
-    assert json.loads(unpacked(heatmap["contents"]["texts"]))[-1] == [None]
+    assert json.loads(unpack(heatmap["contents"]["texts"]))[-1] == [None]
 
 
 def test_dates_have_one_form():
@@ -200,7 +200,7 @@ def test_cells_of_one_column_that_python_takes_for_equal_keep_their_contents():
     mixed["leaf"] = mixed["leaf"].astype(object)
     valuation = KNNValuer(cv=3).fit(mixed, y).valuation_
     contents = report.summarize(valuation, mixed, y)["heatmap"]["contents"]
-    texts = json.loads(unpacked(contents["texts"]))
+    texts = json.loads(unpack(contents["texts"]))
     assert texts[:2] == [["0", "-0"], ["1", "True"]]
 
 
@@ -237,7 +237,7 @@ def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
     valuation, X, y = flowers()
     monkeypatch.setattr(heatmap_data, "MOST_CELLS", 30)
     summary = report.summarize(valuation, X, y, k=2)
-    kept = np.frombuffer(unpacked(summary["heatmap"]["places"]), np.uint8)[:10]
+    kept = np.frombuffer(unpack(summary["heatmap"]["places"]), np.uint8)[:10]
     order = np.argsort(valuation.rows().values)
     assert summary["heatmap"]["n_rows"] == 10
     assert {line["place"] for line in summary["cells"]["cells"]} | {order[0]} <= set(kept)
@@ -292,7 +292,7 @@ def test_without_cells_there_is_no_hash_to_try_guesses_on():
 
 def test_without_cells_settings_are_names_and_numbers():
     valuation, X, y = flowers()
-    question = {
+    problem_spec = {
         "game": "ModelGame",
         "model": "sklearn.dummy.DummyClassifier",
         "model_parameters": {"constant": "'secret'"},
@@ -305,11 +305,11 @@ def test_without_cells_settings_are_names_and_numbers():
         "answer": "secret",
     }
     method = {"name": "Valuer", "stop": "Never('secret')", "valuer": {"cv": "[['secret']]"}}
-    provenance = replace(valuation.provenance, question=question, method=method)
+    provenance = replace(valuation.provenance, problem_spec=problem_spec, method=method)
     asked = replace(valuation, provenance=provenance)
     assert "secret" in report.render(report.summarize(asked, X, y))
     summary = report.summarize(asked, X, y, cells=False)
-    assert summary["provenance"]["question"] == {
+    assert summary["provenance"]["problem_spec"] == {
         "game": "ModelGame",
         "model": "sklearn.dummy.DummyClassifier",
         "scoring": "make_scorer",
@@ -376,7 +376,7 @@ def test_blocks_that_were_never_seen_are_counted():
     unseen = replace(valuation, moments=replace(valuation.moments, count=count))
     summary = report.summarize(unseen, X, y)
     assert summary["figures"]["n_visited"] == summary["figures"]["n_cells"] - 1
-    signs = unseen.signs()
+    signs = unseen.sign_counts()
     assert signs.unknown == 1
     assert summary["figures"]["harmful_share"] == signs.negative / 72
     assert summary["figures"]["unclear_share"] == signs.undecided / 72
@@ -403,7 +403,7 @@ def test_a_numeric_score_below_zero_is_told_in_words():
     target = np.arange(24) + 0.5
     valuation = KNNValuer(cv=3).fit(X, target).valuation_
     page = report.render(report.summarize(valuation, X, target))
-    assert valuation.unearned < 0
+    assert valuation.baseline < 0
     assert "negative mean squared error (K = 5)" in page
     assert "the baseline is <strong>" in page
     assert f"Fit: R2 {valuation.scores.r2:.4g}, root mean squared error" in page
@@ -413,7 +413,7 @@ def test_a_report_tells_what_columns_were_taken_for_and_without_cells_no_more_th
     X = pd.DataFrame({"x": np.sqrt(np.arange(40.0)), "plan": ["a", "b", "?", "b"] * 10})
     valuation = KNNValuer(1).fit(X, np.arange(40) % 3 % 2).valuation_
     x, plan = report.summarize(valuation, X)["column_info"]
-    assert (x["taken_for"], x["missing"], x["distinct"]) == ("number", 0, 40)
+    assert (x["read_as"], x["missing"], x["distinct"]) == ("number", 0, 40)
     assert x["distance"].startswith("(difference / ")
     assert plan["notes"] == ["'?' 10 times"]
     x, plan = report.summarize(valuation, X, cells=False)["column_info"]

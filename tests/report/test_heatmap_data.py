@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from cellworth.report.heatmap_data import UNKNOWN, Decimals, byte_planes, packed, packed_json
+from cellworth.report.heatmap_data import UNKNOWN, Decimals, byte_planes, pack, packed_json
 
 
 def decoded(decimals):
@@ -57,7 +57,7 @@ def test_numbers_far_below_the_largest_become_zero():
 
 def test_bytes_come_back():
     codes = np.array([1, 256, 65_535], dtype=np.uint16)
-    planes = gzip.decompress(base64.b64decode(packed(byte_planes(codes))))
+    planes = gzip.decompress(base64.b64decode(pack(byte_planes(codes))))
     assert list(planes) == [1, 0, 255, 0, 1, 255]
 
 

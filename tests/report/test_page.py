@@ -191,7 +191,7 @@ def test_the_record_can_be_read_as_json(pages, name):
     reader = Reader(pages[name])
     record = "".join(text for tag, text in reader.texts if tag == "pre")
     valuation = flowers()[0] if name == "plain" else hostile()[0]
-    assert json.loads(record)["question"] == valuation.provenance.question
+    assert json.loads(record)["problem_spec"] == valuation.provenance.problem_spec
 
 
 def test_a_table_of_the_census_size_stays_within_five_megabytes():

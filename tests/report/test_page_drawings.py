@@ -27,9 +27,9 @@ def test_a_column_without_value_has_no_bar():
 
 
 def test_a_score_is_cut_only_where_its_parts_add_up_to_it():
-    assert score_bar({"score": 0.8, "unearned": 0.2}) == {"unearned": 250.0, "width": 1000.0}
-    assert score_bar({"score": 0.8, "unearned": None}) is None
-    assert score_bar({"score": -0.5, "unearned": -1.0}) is None
+    assert score_bar({"score": 0.8, "baseline": 0.2}) == {"baseline": 250.0, "width": 1000.0}
+    assert score_bar({"score": 0.8, "baseline": None}) is None
+    assert score_bar({"score": -0.5, "baseline": -1.0}) is None
 
 
 def test_errors_that_fall_with_the_square_root_are_a_straight_line():

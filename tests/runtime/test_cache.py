@@ -206,7 +206,9 @@ class Wrapped:
 
 
 def test_a_game_that_cannot_be_told_from_others_is_refused(cache):
-    with pytest.raises(ValueError, match=r"a Wrapped cannot be told from others .* question\(\)"):
+    with pytest.raises(
+        ValueError, match=r"a Wrapped cannot be told from others .* problem_spec\(\)"
+    ):
         value_game(Wrapped(lambda rows, columns: rows.sum()), (2, 2), runtime=Runtime(cache=cache))
 
 
@@ -237,7 +239,7 @@ from cellworth import Runtime, value_game
 class Slow:
     calls = 0
 
-    def question(self):
+    def problem_spec(self):
         return {"game": "slow"}
 
     def value(self, rows, columns):

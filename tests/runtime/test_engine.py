@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from cellworth.data.io import packed
+from cellworth.data.io import pack
 from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
@@ -149,7 +149,7 @@ def test_what_was_done_before_an_error_is_not_lost():
 
 def test_time_of_earlier_sessions_counts_in_the_outcome_only():
     checkpoint = MemoryCheckpoint()
-    checkpoint.write(RunState(3, 1000.0, packed(noise(0))))
+    checkpoint.write(RunState(3, 1000.0, pack(noise(0))))
     outcome = start(MaxTasks(5) | MaxSeconds(500), checkpoint=checkpoint)
     assert outcome.tasks == 5
     assert 1000.0 < outcome.seconds < 1100.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cellworth import KNNValuer, Runtime, value_game
-from cellworth.data.io import packed, unpacked
+from cellworth.data.io import pack, unpack
 from cellworth.runtime import (
     DirectoryCheckpoint,
     MaxSeconds,
@@ -135,7 +135,7 @@ def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
     answers = dict(opened(tmp_path).answers())
     assert sorted(answers) == list(range(37))
     for task, load in answers.items():
-        assert bits(unpacked(Contribution, load())) == bits(noise(task))
+        assert bits(unpack(Contribution, load())) == bits(noise(task))
     nothing = Watched()
     outcome = start(tmp_path, 37, nothing)
     assert nothing.done == []
@@ -146,12 +146,12 @@ def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, mo
     monkeypatch.setattr(checkpoint, "_MANY_FILES", 5)
     journal = opened(tmp_path)
     for task in range(4):
-        journal.keep(task, packed(noise(task)))
+        journal.keep(task, pack(noise(task)))
     torn, gone, *_ = sorted(tmp_path.glob("answers-*"))
     torn.write_bytes(torn.read_bytes()[:-9])
     gone.unlink()
     with pytest.warns(UserWarning, match="is damaged"):
-        journal.keep(4, packed(noise(4)))
+        journal.keep(4, pack(noise(4)))
     assert len(names(tmp_path, "answers-*")) == 1
     again = Watched()
     outcome = start(tmp_path, 6, again)
@@ -177,12 +177,12 @@ def test_a_large_answer_is_written_at_once_and_can_be_read_back(tmp_path):
 def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
     journal = opened(tmp_path)
     for task in (3, 0, 1):
-        journal.keep(task, packed(noise(task)))
-    journal.write(RunState(2, 1.5, packed(noise(0).merge(noise(1)))))
+        journal.keep(task, pack(noise(task)))
+    journal.write(RunState(2, 1.5, pack(noise(0).merge(noise(1)))))
     assert [task for task, _ in opened(tmp_path).answers()] == [3]
     state = opened(tmp_path).read()
     assert (state.tasks, state.seconds) == (2, 1.5)
-    assert bits(unpacked(Contribution, state.content)) == bits(noise(0).merge(noise(1)))
+    assert bits(unpack(Contribution, state.content)) == bits(noise(0).merge(noise(1)))
 
 
 def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
@@ -244,7 +244,7 @@ def disk(tmp_path):
 class Product:
     """A game whose every utility is another number."""
 
-    def question(self):
+    def problem_spec(self):
         return {"game": "product"}
 
     def value(self, rows, columns):
@@ -290,8 +290,8 @@ def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_room(disk, fit, size)
 
 def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
     slow, fast = opened(tmp_path), opened(tmp_path)
-    fast.write(RunState(9, 1.0, packed(noise(0))))
-    slow.write(RunState(4, 1.0, packed(noise(1))))
+    fast.write(RunState(9, 1.0, pack(noise(0))))
+    slow.write(RunState(4, 1.0, pack(noise(1))))
     assert opened(tmp_path).read().tasks == 9
 
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cellworth.data.io import described, fingerprint
+from cellworth.data.io import describe, hash_json
 from cellworth.valuation.provenance import code_sha256
 
 
@@ -30,7 +30,7 @@ class Travelling:
     ids=["last digit", "elided middle", "shape", "random state", "float"],
 )
 def test_settings_that_differ_are_described_differently(one, other):
-    assert described(one) != described(other)
+    assert describe(one) != describe(other)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_settings_that_differ_are_described_differently(one, other):
 )
 def test_equal_settings_are_described_alike_wherever_they_lie_in_memory(make):
     kept = make()
-    assert described(kept) == described(make())
-    assert "0x" not in described(kept)
+    assert describe(kept) == describe(make())
+    assert "0x" not in describe(kept)
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_keys():
-    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
-    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    assert hash_json({"a": 1, "b": 2}) == hash_json({"b": 2, "a": 1})
+    assert hash_json({"a": 1}) != hash_json({"a": 2})
 
 
 def test_code_is_the_same_before_and_after_its_object_travels():

@@ -59,11 +59,11 @@ def test_values_and_errors_are_the_same_bits_in_any_number_of_shards(both):
 
 def test_sums_are_the_same_bits(both):
     one, other = both
-    for name in ("total", "total_error", "efficiency_residual", "largest_error", "unearned"):
+    for name in ("total", "total_error", "efficiency_residual", "largest_error", "baseline"):
         assert getattr(one, name) == getattr(other, name)
     same_list(one.rows(), other.rows())
     same_list(one.columns(), other.columns())
-    assert one.signs() == other.signs()
+    assert one.sign_counts() == other.sign_counts()
     assert repr(one) == repr(other)
     assert one._repr_html_() == other._repr_html_()
 
@@ -79,9 +79,9 @@ def test_the_lowest_and_highest_are_the_same_with_ties_by_position(both, k):
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 7, 50, 65_536])
-def test_strips_are_the_same_wherever_files_end(both, n_rows):
+def test_chunks_of_rows_are_the_same_wherever_files_end(both, n_rows):
     one, other = both
-    for strip, stored in zip(one.strips(n_rows), other.strips(n_rows), strict=True):
+    for strip, stored in zip(one.iter_rows(n_rows), other.iter_rows(n_rows), strict=True):
         assert strip.rows == stored.rows
         same(strip.values, stored.values)
         same(strip.sampling_se, stored.sampling_se)
@@ -108,7 +108,7 @@ def test_one_observation_has_no_errors(tmp_path):
     other = in_shards(one, tmp_path)
     same(one.sampling_se, other.sampling_se)
     assert np.isnan(other.sampling_se).all()
-    assert one.signs() == other.signs()
+    assert one.sign_counts() == other.sign_counts()
     same_list(one.lowest(5), other.lowest(5))
     assert repr(one) == repr(other)
 
@@ -117,7 +117,7 @@ def test_exact_values_have_errors_of_zero(tmp_path):
     one = whole(n_passes=1, status="exact")
     other = in_shards(one, tmp_path)
     assert not other.sampling_se.any()
-    assert one.signs() == other.signs()
+    assert one.sign_counts() == other.sign_counts()
     same_list(one.rows(), other.rows())
 
 
@@ -142,7 +142,7 @@ def test_a_changed_file_is_refused_when_it_is_read_through(tmp_path):
     file.write_bytes(content)
     valuation = load(tmp_path)
     with pytest.raises(ValueError, match="sha256 differs"):
-        list(valuation.strips())
+        list(valuation.iter_rows())
 
 
 def test_a_torn_or_missing_file_is_refused_at_once(tmp_path):
@@ -264,7 +264,7 @@ def test_what_does_not_fit_is_refused_and_the_rest_still_works(tmp_path, monkeyp
         lambda: other.rows().values,
         lambda: other.lowest(50),
     ):
-        with pytest.raises(MemoryError, match=r"use strips\(\), loc or lowest\(\)"):
+        with pytest.raises(MemoryError, match=r"use iter_rows\(\), loc or lowest\(\)"):
             ask()
     assert other.loc[7, "c1"] == one.loc[7, "c1"]
     assert repr(other) == repr(one)

@@ -398,17 +398,17 @@ def test_a_save_that_fails_leaves_the_old_result(exact, estimate, tmp_path, monk
     assert_equal(load(tmp_path), exact)
 
 
-def test_strips_go_through_all_values_from_top_to_bottom(estimate):
-    strips = list(estimate.strips(3))
-    assert [strip.rows for strip in strips] == [slice(0, 3), slice(3, 4)]
-    assert np.array_equal(np.vstack([strip.values for strip in strips]), estimate.values)
-    errors = np.vstack([strip.sampling_se for strip in strips])
+def test_iter_rows_yields_all_values_from_top_to_bottom(estimate):
+    chunks = list(estimate.iter_rows(3))
+    assert [strip.rows for strip in chunks] == [slice(0, 3), slice(3, 4)]
+    assert np.array_equal(np.vstack([strip.values for strip in chunks]), estimate.values)
+    errors = np.vstack([strip.sampling_se for strip in chunks])
     assert np.array_equal(errors, estimate.sampling_se)
 
 
-def test_strips_without_rows_are_refused(estimate):
+def test_iter_rows_needs_at_least_one_row(estimate):
     with pytest.raises(ValueError, match="n_rows is 0; give a whole number of at least 1"):
-        next(estimate.strips(0))
+        next(estimate.iter_rows(0))
 
 
 @pytest.mark.parametrize("n_seen", [2, 3, 10])

@@ -52,10 +52,10 @@ def test_a_valuation_shows_totals_columns_lowest_blocks_and_a_next_step(valuatio
     text = "\n".join(page.texts)
     assert f"scores {valuation.score:.4g} neighbor agreement (K = 5). The baseline" in text
     assert (
-        f"is {valuation.unearned:.4g}; all blocks together are worth {valuation.total:.4g}." in text
+        f"is {valuation.baseline:.4g}; all blocks together are worth {valuation.total:.4g}." in text
     )
     assert f"Accuracy: {valuation.scores.accuracy:.4g} by majority vote" in text
-    signs = valuation.signs()
+    signs = valuation.sign_counts()
     assert f"{signs.undecided:,} ({signs.undecided / signs.total:.1%}) cannot be told" in text
     assert all(name in page.texts for name in X.columns[:5])
     assert page.elements.count("tr") == (5 + 1) + (10 + 1)
@@ -114,7 +114,7 @@ def test_a_short_run_is_told_to_take_a_larger_budget(valuation):
 
 def test_values_that_are_not_known_do_not_break_the_view(valuation):
     moments = replace(valuation.moments, count=np.zeros_like(valuation.moments.count))
-    unknown = replace(valuation, moments=moments, unearned=math.nan, validation=None)
+    unknown = replace(valuation, moments=moments, baseline=math.nan, validation=None)
     assert "445 (100.0%) value or error is not known" in unknown._repr_html_()
 
 
@@ -130,7 +130,7 @@ def test_signs_count_intervals_that_leave_zero_out():
 
 def test_signs_of_a_valuation_are_those_of_its_cells(valuation):
     reach = WIDTH_95 * np.hypot(valuation.sampling_se, valuation.validation_se)
-    signs = valuation.signs()
+    signs = valuation.sign_counts()
     assert signs.negative == np.sum(valuation.values < -reach)
     assert signs.positive == np.sum(valuation.values > reach)
     assert signs.total == valuation.values.size

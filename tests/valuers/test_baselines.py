@@ -43,7 +43,7 @@ def test_leave_one_out_values_of_a_model_equal_exact_values(empty):
     exact = ExactValuer(GaussianNB(), empty=empty, **BY_DEFINITION).fit(**DATA).valuation_
     np.testing.assert_allclose(ours.values, exact.values, rtol=0, atol=1e-12)
     assert np.abs(ours.values).max() > 1e-3
-    assert ours.provenance.question == exact.provenance.question
+    assert ours.provenance.problem_spec == exact.provenance.problem_spec
 
 
 def test_leave_one_out_looks_at_n_plus_one_times_m_plus_one_utilities():

@@ -96,4 +96,4 @@ def test_names_and_values_do_not_depend_on_the_library(make):
 def test_a_flattened_valuation_can_be_saved_and_is_not_mixed_up_with_others(tmp_path):
     valuation = valuer(MaxTasks(2)).fit(**DATA).valuation_
     valuation.save(tmp_path)
-    assert load(tmp_path).provenance.question["game"] == "FlattenedGame"
+    assert load(tmp_path).provenance.problem_spec["game"] == "FlattenedGame"

@@ -98,9 +98,9 @@ STRANGE = {
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_columns_are_told_for_what_they_are_without_a_warning(name):
-    cells, taken_for, notes = CLEAN[name]
+    cells, read_as, notes = CLEAN[name]
     own = info(cells)
-    assert (own.taken_for, own.notes) == (taken_for, notes)
+    assert (own.read_as, own.notes) == (read_as, notes)
     raw = pd.Series(cells, dtype=object)
     assert (own.missing, own.distinct) == (raw.isna().sum(), raw.nunique())
 
@@ -110,7 +110,7 @@ def test_numbers_and_dates_as_text_are_noted_and_warned_of_once(name):
     cells, notes = STRANGE[name]
     with pytest.warns(DataWarning) as warned:
         own = info(cells)
-    assert (own.taken_for, own.notes) == ("category", notes)
+    assert (own.read_as, own.notes) == ("category", notes)
     (said,) = [str(one.message) for one in warned]
     assert said.startswith(f"column 'c' ({notes[0].partition('(')[2].removesuffix(')')} cells")
     assert "kinds={'c': 'categorical'}" in said
@@ -131,7 +131,7 @@ def test_kinds_are_the_truth_of_what_plays():
         {"code": shuffled() % 5, "grade": cycled(["low", "high"]), "x": shuffled() / 7}
     )
     taken = infos(X, kinds={"code": "categorical", "grade": lambda a, b: float(a != b)})
-    assert [own.taken_for for own in taken] == ["category", "own distance", "number"]
+    assert [own.read_as for own in taken] == ["category", "own distance", "number"]
     assert taken["grade"].distance == "your function"
     assert taken.summary == "1 number, 1 category, 1 with a distance of their own"
 
@@ -164,8 +164,8 @@ def test_all_libraries_tell_the_same():
     assert infos(pl.from_pandas(frame)) == same
     assert infos(pa.Table.from_pandas(frame)) == same
     plain = infos(frame.drop(columns=["day", "n"]).to_numpy(dtype=object))
-    assert [(o.taken_for, o.missing, o.distinct) for o in plain] == [
-        (same[name].taken_for, same[name].missing, same[name].distinct) for name in ("x", "plan")
+    assert [(o.read_as, o.missing, o.distinct) for o in plain] == [
+        (same[name].read_as, same[name].missing, same[name].distinct) for name in ("x", "plan")
     ]
 
 
@@ -182,7 +182,7 @@ def test_every_valuer_tells_its_columns(valuer):
     X = pd.DataFrame({"x": shuffled() / 7, "n": shuffled() % 5, "one": [1] * N})
     groups = {"row_groups": np.arange(N) % 2}
     columns = valuer.fit(X, LABELS, **groups).columns_
-    assert [own.taken_for for own in columns] == ["number"] * 3
+    assert [own.read_as for own in columns] == ["number"] * 3
     assert columns.noted("constant") == ["one"]
     assert {own.distance for own in columns} == {""}
     assert valuer.valuation_.column_info == columns

@@ -64,9 +64,9 @@ def test_provenance_tells_what_was_run(tmp_path):
     valuation = valuer().fit(**DATA).valuation_
     provenance = valuation.provenance
     assert provenance.seed == 0
-    assert provenance.question["model"] == "sklearn.naive_bayes.GaussianNB"
-    assert provenance.question["model_parameters"]["var_smoothing"] == "1e-09"
-    assert len(provenance.question["data_sha256"]["X"]) == 64
+    assert provenance.problem_spec["model"] == "sklearn.naive_bayes.GaussianNB"
+    assert provenance.problem_spec["model_parameters"]["var_smoothing"] == "1e-09"
+    assert len(provenance.problem_spec["data_sha256"]["X"]) == 64
     assert provenance.method["stop"] == "MaxTasks(n_tasks=60)"
     assert provenance.seconds > 0
     valuation.save(tmp_path)
@@ -75,10 +75,10 @@ def test_provenance_tells_what_was_run(tmp_path):
 
 @pytest.mark.parametrize("part", ["X", "y", "X_val", "y_val", "row_groups"])
 def test_provenance_sees_any_change_of_the_data(part):
-    before = valuer().fit(**DATA).valuation_.provenance.question
+    before = valuer().fit(**DATA).valuation_.provenance.problem_spec
     changed = np.array(DATA[part], copy=True)
     changed[0] = changed[-1]
-    after = valuer().fit(**(DATA | {part: changed})).valuation_.provenance.question
+    after = valuer().fit(**(DATA | {part: changed})).valuation_.provenance.problem_spec
     assert before != after
 
 

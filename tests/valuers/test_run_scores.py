@@ -96,8 +96,8 @@ def test_agreement_is_not_accuracy_on_wine():
     valuation = KNNValuer(5, **settings).fit(X, y).valuation_
     assert round(valuation.score, 3) == 0.917
     assert round(valuation.scores.accuracy, 3) == 0.949
-    assert (round(valuation.unearned, 3), round(valuation.scores.majority, 3)) == (0.342, 0.399)
-    assert valuation.scores.judged_on == "5-fold cross-validation over 178 rows"
+    assert (round(valuation.baseline, 3), round(valuation.scores.majority, 3)) == (0.342, 0.399)
+    assert valuation.scores.scored_on == "5-fold cross-validation over 178 rows"
     assert valuation.scores.task == "classification with 3 classes"
 
 
@@ -128,10 +128,10 @@ def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch)
         part = fitted(problem(), stop=MaxTasks(3), **settings)
     whole = fitted(problem(), **settings)
     assert 0 < part.scores.n_validation_rows < 40 == part.scores.n_planned_rows
-    assert f"{part.scores.n_validation_rows} of 40 validation rows" in part.scores.judged_on
+    assert f"{part.scores.n_validation_rows} of 40 validation rows" in part.scores.scored_on
     n_right = part.scores.accuracy * part.scores.n_validation_rows
     assert n_right == pytest.approx(round(n_right))
-    assert whole.scores.judged_on == "40 validation rows"
+    assert whole.scores.scored_on == "40 validation rows"
 
 
 def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch):
@@ -178,14 +178,14 @@ def test_models_are_told_of_with_their_own_score():
     assert valuation.scores.scoring == "accuracy"
     assert valuation.score == pytest.approx(model.score(given["X_val"], given["y_val"]))
     assert valuation.scores.accuracy == valuation.score
-    assert valuation.scores.majority == pytest.approx(valuation.unearned)
-    assert valuation.scores.judged_on == "40 validation rows"
+    assert valuation.scores.majority == pytest.approx(valuation.baseline)
+    assert valuation.scores.scored_on == "40 validation rows"
     X, y = given["X"], given["y"]
     flat = FlattenedValuer(tree, scoring="balanced_accuracy", cv=3, stop=MaxTasks(1))
     folds = flat.fit(X, y, **groups).valuation_.scores
     scores = cross_val_score(DummyClassifier(), X, y, cv=3, scoring="balanced_accuracy")
     assert folds.majority == pytest.approx(scores.mean())
-    assert folds.judged_on == "3-fold cross-validation over 120 rows"
+    assert folds.scored_on == "3-fold cross-validation over 120 rows"
 
 
 def test_a_model_of_a_numeric_target_has_r2_beside_its_squared_error():

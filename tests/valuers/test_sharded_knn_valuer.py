@@ -71,7 +71,7 @@ def same(sharded, whole):
     for one, other in ((sharded.rows(), whole.rows()), (sharded.columns(), whole.columns())):
         assert np.array_equal(one.values, other.values)
         assert np.array_equal(one.sampling_se, other.sampling_se, equal_nan=True)
-    for name in ("total", "expected_total", "unearned", "scores", "status", "empty", "shape"):
+    for name in ("total", "expected_total", "baseline", "scores", "status", "empty", "shape"):
         assert getattr(sharded, name) == getattr(whole, name)
     assert sharded.column_labels.tolist() == whole.column_labels.tolist()
     # Sums over rows are taken in another order there.
@@ -220,13 +220,13 @@ def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):
 
 
 def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp_path, monkeypatch):
-    asked, written = [], shards.written_atomically
+    asked, written = [], shards.write_atomically
 
     def noted(path, *, durable):
         asked.append(durable)
         return written(path, durable=durable)
 
-    monkeypatch.setattr(shards, "written_atomically", noted)
+    monkeypatch.setattr(shards, "write_atomically", noted)
     valuer().fit(table(folder), **JUDGES)
     valuer(runtime=Runtime(checkpoint=tmp_path / "run")).fit(table(folder), **JUDGES)
     # Four arrays and a manifest for each of four shards.

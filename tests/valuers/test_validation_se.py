@@ -78,7 +78,7 @@ def test_exact_values_have_validation_errors_and_no_standard_errors():
     assert not EXACT.sampling_se.any()
     assert "standard error" not in repr(EXACT.columns())
     assert "validation error" in repr(EXACT.columns())
-    assert EXACT.signs().undecided > 0
+    assert EXACT.sign_counts().undecided > 0
 
 
 def errors_of(scoring, model, x, y, n_train=60):
@@ -86,7 +86,7 @@ def errors_of(scoring, model, x, y, n_train=60):
         model, x[:n_train], y[:n_train], x[n_train:], y[n_train:], scoring=scoring, empty="zero"
     )
     everything = [np.ones(n, dtype=bool) for n in game.shape]
-    judged = game.judged_value(*everything)
+    judged = game.detailed_value(*everything)
     assert isinstance(judged, DetailedUtility)
     assert float(judged) == game.value(*everything)
     return np.sqrt((judged.deviations.astype(float) ** 2).sum()), model.fit(
@@ -181,7 +181,7 @@ def test_a_bootstrap_predicts_nothing_twice():
 
     game = ModelGame(Counting(), **DATA, scoring=plain_accuracy)
     everything = [np.ones(n, dtype=bool) for n in game.shape]
-    game.judged_value(*everything)
+    game.detailed_value(*everything)
     assert calls == [len(VALIDATION["y_val"])]
 
 
@@ -433,9 +433,9 @@ def test_a_game_of_the_user_can_bring_deviations():
         answers = np.array([1.0, 2.0, 6.0])
 
         def value(self, rows, columns):
-            return float(self.judged_value(rows, columns))
+            return float(self.detailed_value(rows, columns))
 
-        def judged_value(self, rows, columns):
+        def detailed_value(self, rows, columns):
             answers = self.answers * rows.sum() * columns.sum()
             return DetailedUtility(answers.mean(), (answers - answers.mean()) / np.sqrt(6))
 

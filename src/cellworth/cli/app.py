@@ -44,10 +44,10 @@ class _LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Refuse an address before it becomes the name of a folder."""
-        from cellworth.data.io import address_refused, is_address, local_path
+        from cellworth.data.io import explain_address, is_address, local_path
 
         if is_address(value):
-            self.fail(address_refused(value), param, ctx)
+            self.fail(explain_address(value), param, ctx)
         super().convert(value, param, ctx)
         return local_path(value, "path")
 

@@ -68,7 +68,7 @@ class Result:
     def loaded(self) -> LoadedRequest:
         """The question with its files read; one that these values do not answer is refused."""
         loaded = LoadedRequest.from_request(self.request)
-        valued = self.valuation.provenance.question.get("data_sha256", {}).get("X")
+        valued = self.valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
         given = drop_group_column(loaded.data()["X"], self.valuation)
         if valued not in (None, given.sha256()):
             raise ValueError(
@@ -102,8 +102,8 @@ def folder_of_sharded_run(folder: Path) -> Path | None:
 
 def _is_of_shards(manifest: dict[str, Any]) -> bool:
     run = manifest.get("run")
-    question = run.get("question") if isinstance(run, dict) else None
-    return isinstance(question, dict) and question.get("game") == "ShardedKNNGame"
+    problem_spec = run.get("problem_spec") if isinstance(run, dict) else None
+    return isinstance(problem_spec, dict) and problem_spec.get("game") == "ShardedKNNGame"
 
 
 def save_result(valuation: Valuation, request: Request, folder: Path) -> None:

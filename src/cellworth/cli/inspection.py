@@ -52,7 +52,7 @@ from cellworth.cli.schemas import (
     ValuesDocument,
 )
 from cellworth.data.blocks import Axis, some
-from cellworth.data.io import jsonable, written_atomically
+from cellworth.data.io import jsonable, write_atomically
 from cellworth.diagnostics.anomaly import anomaly_scores
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
@@ -60,7 +60,7 @@ from cellworth.report.page import text_of
 from cellworth.runtime.checkpoint import merge as merge_partitions
 from cellworth.sampling.moments import SAMPLING_ALONE
 from cellworth.valuation import load
-from cellworth.valuation.valuation import Valuation, named_score
+from cellworth.valuation.valuation import Valuation, format_score
 from cellworth.valuation.values import table_lines, visible_text
 
 _FORMATS = (".csv", ".parquet", ".json")
@@ -269,7 +269,7 @@ def shares_harmful(valuation: Valuation) -> tuple[float, float]:
 
     A block is unknown if its value or its error is.
     """
-    signs = valuation.signs()
+    signs = valuation.sign_counts()
     return signs.negative / signs.total, signs.unknown / signs.total
 
 
@@ -338,7 +338,7 @@ def _text(entry: Any) -> str:
 
 
 def _write(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
-    with written_atomically(path) as file:
+    with write_atomically(path) as file:
         if path.suffix == ".json":
             file.write(json.dumps(cells, indent=1, ensure_ascii=False).encode())
         elif path.suffix == ".parquet":
@@ -367,7 +367,7 @@ def _of_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
     if valuation.status != "interrupted":
         return
     scores = valuation.scores
-    done = f" ({scores.judged_on})" if scores is not None else ""
+    done = f" ({scores.scored_on})" if scores is not None else ""
     told = f"the run was interrupted{done}"
     advice = "allowed" if allowed else "continue with cellworth resume, or give --allow-interrupted"
     yield _limit("interrupted", 1.0, float(allowed), allowed, f"{told}; {advice}")
@@ -382,7 +382,7 @@ def _of_values(
         share = harmful + unknown
         told = f"{harmful:.2%} of the cells are harmful"
         told += f" and {unknown:.2%} are unknown" if unknown else ""
-        told += f" ({SAMPLING_ALONE})" if valuation.lacks_validation_errors else ""
+        told += f" ({SAMPLING_ALONE})" if valuation.validation_se_only_for_sums else ""
         told += f", the limit is {max_harmful:.2%}"
         yield _limit("max_harmful", share, max_harmful, share <= max_harmful, told, unknown=unknown)
     if min_total is not None:
@@ -395,7 +395,7 @@ def _of_values(
 def _told_score(valuation: Valuation) -> str:
     if valuation.scores is None or math.isnan(valuation.score):
         return ""
-    return f" (score {named_score(valuation)}, baseline {valuation.unearned:.4g})"
+    return f" (score {format_score(valuation)}, baseline {valuation.baseline:.4g})"
 
 
 def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:

@@ -28,7 +28,7 @@ from cellworth.cli.input_files import (
     read_input,
 )
 from cellworth.cli.schemas import Round, Settings, fits_type
-from cellworth.data.io import read_manifest, written_atomically
+from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table
@@ -110,7 +110,7 @@ class Request(Settings):
             if plain[name] is not None:
                 plain[name] = _seen_from(folder, plain[name])
         folder.mkdir(parents=True, exist_ok=True)
-        with written_atomically(folder / FILE) as file:
+        with write_atomically(folder / FILE) as file:
             file.write(json.dumps(plain, indent=1).encode())
 
     @classmethod

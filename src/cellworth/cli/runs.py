@@ -159,7 +159,7 @@ def plan_run(**asked: Any) -> None:
     }
     lines = [repr(found)]
     if found.scores is not None:
-        lines.append(f"scored by {found.scores.name} on {found.scores.judged_on}")
+        lines.append(f"scored by {found.scores.name} on {found.scores.scored_on}")
     print_result("plan", document, [*lines, "", repr(found.columns)])
 
 
@@ -289,7 +289,7 @@ def summarize_valuation(valuation: Valuation) -> ValuesDocument:
         "total_error": valuation.total_error,
         "expected_total": valuation.expected_total,
         "score": valuation.score,
-        "baseline": valuation.unearned,
+        "baseline": valuation.baseline,
         "scores": cast("ScoresDocument | None", valuation.scores and valuation.scores.to_plain()),
         "largest_standard_error": valuation.largest_error,
         "seconds": valuation.provenance.seconds,

@@ -123,7 +123,7 @@ class ColumnDocument(TypedDict):
     """How a raw column was interpreted."""
 
     name: str
-    taken_for: Literal["number", "category", "date", "duration", "own distance", "not known"]
+    read_as: Literal["number", "category", "date", "duration", "own distance", "not known"]
     missing: Count
     distinct: Count
     at_least: bool

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
+Integers = NDArray[np.int64]
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Labels = NDArray[Any]
@@ -22,13 +22,13 @@ Distance = Callable[[Any, Any], float]
 Scale = Literal["robust", "std"] | None
 
 
-def is_whole(number: Any) -> bool:
+def is_integer(number: Any) -> bool:
     """Tell whether this is a whole number; True and False are none."""
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
-def checked_count(number: Any, called: str) -> int:
+def check_count(number: Any, called: str) -> int:
     """Return a whole number of at least 1, or refuse it with a sentence."""
-    if not is_whole(number) or number < 1:
+    if not is_integer(number) or number < 1:
         raise ValueError(f"{called} is {number!r}; give a whole number of at least 1.")
     return int(number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Codes, Floats, Kind, Wholes
+from cellworth.data.arguments import GAP, Codes, Floats, Integers, Kind
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import LARGEST_EXACT
 
@@ -42,14 +42,14 @@ def read_floats(cells: pa.Array, name: str) -> Floats:
     return floats
 
 
-def read_times(cells: pa.Array, _name: str) -> Wholes:
+def read_times(cells: pa.Array, _name: str) -> Integers:
     """Dates, moments or durations as microseconds; a gap is the smallest number."""
     from pyarrow import types
 
     if types.is_null(cells.type):
         return np.full(len(cells), NO_TIME)
     times = cells.to_numpy(zero_copy_only=False)
-    micros: Wholes = times.astype(f"{times.dtype.kind}8[us]").view(np.int64)
+    micros: Integers = times.astype(f"{times.dtype.kind}8[us]").view(np.int64)
     return micros
 
 
@@ -142,7 +142,7 @@ class Coder:
         self._before: Any = None
         self._lookup: Codes = np.empty(0, dtype=np.int32)
 
-    def read(self, cells: pa.Array, name: str) -> tuple[Codes, Wholes]:
+    def read(self, cells: pa.Array, name: str) -> tuple[Codes, Integers]:
         """Codes of one batch, and where those that are new came first in it."""
         values, positions = self._translated(cells)
         codes = self._lookup[positions]
@@ -160,7 +160,7 @@ class Coder:
             self._lookup[position] = self.codes.setdefault(values[position], len(self.codes))
         return self._lookup[positions], np.array(seen, dtype=np.int64)
 
-    def _translated(self, cells: pa.Array) -> tuple[list[Any], Wholes]:
+    def _translated(self, cells: pa.Array) -> tuple[list[Any], Integers]:
         from pyarrow import types
 
         if types.is_dictionary(cells.type) and self._before is not None:
@@ -199,7 +199,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
     ) and not types.is_decimal(type_)
 
 
-def _distinct(cells: pa.Array) -> tuple[list[Any], Wholes]:
+def _distinct(cells: pa.Array) -> tuple[list[Any], Integers]:
     """Distinct cells as Python objects, None for gaps, and which one each cell is; -1 for gaps."""
     from pyarrow import types
 
@@ -217,8 +217,8 @@ def _distinct(cells: pa.Array) -> tuple[list[Any], Wholes]:
     return [None if is_missing(value) else value for value in listed], _places(cells)
 
 
-def _places(cells: pa.Array) -> Wholes:
-    positions: Wholes = cells.indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
+def _places(cells: pa.Array) -> Integers:
+    positions: Integers = cells.indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
     return positions
 
 

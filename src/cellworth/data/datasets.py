@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.io import local_path, written_atomically
+from cellworth.data.io import local_path, write_atomically
 from cellworth.data.tables import frame
 
 Part = Literal["train", "test"]
@@ -119,7 +119,7 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
         return path
     content = _as_csv(_downloaded(file, path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written_atomically(path) as sink:
+    with write_atomically(path) as sink:
         sink.write(gzip.compress(content, mtime=0))
     return path
 

@@ -32,12 +32,12 @@ _ARRAYS = "arrays"
 _REST = "rest"
 
 
-def fingerprint(*parts: Any) -> str:
+def hash_json(*parts: Any) -> str:
     """Return the sha256 of JSON-serializable parts; the same on every machine."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def described(setting: Any) -> str:
+def describe(setting: Any) -> str:
     """Return the repr of a setting; a hash is appended if the repr is incomplete."""
     text = repr(setting)
     without_address = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
@@ -69,13 +69,13 @@ def local_path(path: Any, called: str) -> Path:
             f"{called} must be a path, got {repr(path)[:80]}; give text or a pathlib.Path."
         )
     if is_address(path):
-        raise ValueError(f"{called} {address_refused(path)}")
+        raise ValueError(f"{called} {explain_address(path)}")
     local = Path(path)
     # "./s3:/x" is a local path, but pathlib drops the "./" that says so.
     return local.absolute() if is_address(local) else local
 
 
-def address_refused(path: str | os.PathLike[str]) -> str:
+def explain_address(path: str | os.PathLike[str]) -> str:
     """Return the error message for an address given as a local path."""
     text = os.fspath(path)
     found = _ADDRESS.match(text) or _ADDRESS.match(str(path))
@@ -91,7 +91,7 @@ def address_refused(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def written_atomically(
+def write_atomically(
     path: Path,
     *,
     replacing: bool = True,
@@ -169,40 +169,40 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def packed(thing: Any) -> Plain:
+def pack(thing: Any) -> Plain:
     """Return the fields of a dataclass by name; nested ones are ``outer.inner``."""
     plain: Plain = {}
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
         if dataclasses.is_dataclass(value):
-            plain |= prefixed(field.name, packed(value))
+            plain |= add_prefix(field.name, pack(value))
         else:
             plain[field.name] = value
     return plain
 
 
-def unpacked(kind: type[Kind], plain: Mapping[str, Any]) -> Kind:
-    """Create a dataclass from the output of :func:`packed`."""
+def unpack(kind: type[Kind], plain: Mapping[str, Any]) -> Kind:
+    """Create a dataclass from the output of :func:`pack`."""
     hints = get_type_hints(kind)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         hint = hints[field.name]
-        inner = unprefixed(field.name, plain)
+        inner = remove_prefix(field.name, plain)
         if inner:
             nested: Any = next(filter(dataclasses.is_dataclass, (hint, *get_args(hint))))
-            found[field.name] = unpacked(nested, inner)
+            found[field.name] = unpack(nested, inner)
         else:
             value = plain[field.name]
             found[field.name] = tuple(value) if get_origin(hint) is tuple else value
     return kind(**found)
 
 
-def prefixed(name: str, plain: Mapping[str, Any]) -> Plain:
+def add_prefix(name: str, plain: Mapping[str, Any]) -> Plain:
     """Prefix all names with ``name.``."""
     return {f"{name}.{inner}": value for inner, value in plain.items()}
 
 
-def unprefixed(name: str, plain: Mapping[str, Any]) -> Plain:
+def remove_prefix(name: str, plain: Mapping[str, Any]) -> Plain:
     """Return the entries with the prefix ``name.``, without it."""
     start = f"{name}."
     return {key.removeprefix(start): plain[key] for key in plain if key.startswith(start)}

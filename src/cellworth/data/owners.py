@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Codes, Labels, Mask, is_whole
+from cellworth.data.arguments import Codes, Labels, Mask, is_integer
 from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array, some
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
@@ -307,7 +307,7 @@ class Owners:
     def _read_slice(self, what: str, rows: slice) -> Mask | Stretches:
         n_rows = self.shape[0]
         ends = [end for end in (rows.start, rows.stop) if end is not None]
-        if any(not is_whole(end) or not -n_rows <= end <= n_rows for end in ends):
+        if any(not is_integer(end) or not -n_rows <= end <= n_rows for end in ends):
             raise ValueError(
                 f"{what} go from {rows.start!r} to {rows.stop!r}; give positions up to {n_rows}, "
                 "the number of rows."
@@ -327,7 +327,7 @@ class Owners:
         what, names, n_rows = f"rows of owner {name!r}", self.table.names.tolist(), self.shape[0]
         if set(rows) == {"from", "to"}:
             start, end = rows["from"], rows["to"]
-            if not (is_whole(start) and is_whole(end) and 0 <= start < end <= n_rows):
+            if not (is_integer(start) and is_integer(end) and 0 <= start < end <= n_rows):
                 raise ValueError(
                     f"{what} go from {start!r} to {end!r}; give positions with "
                     f"0 <= from < to <= {n_rows}, the number of rows."

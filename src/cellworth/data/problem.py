@@ -15,9 +15,9 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.data.arguments import Mask, Positions, is_whole
+from cellworth.data.arguments import Mask, Positions, is_integer
 from cellworth.data.blocks import Blocks, Groups, is_missing, some
-from cellworth.data.io import fingerprint
+from cellworth.data.io import hash_json
 from cellworth.data.tables import Table, array_as_given, column_sha256, series_array
 
 # Numbers without a fraction are read as classes up to this many different ones.
@@ -137,7 +137,7 @@ class Problem:
         name = getattr(y, "name", None)
         return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """Fingerprints of everything that was handed over and of how it is cut."""
         validation = hashlib.sha256()
         for fold in self.folds:
@@ -160,7 +160,7 @@ class Problem:
 
     def types(self) -> dict[str, Any]:
         """Types of columns, which the fingerprints leave out."""
-        validation = fingerprint([fold.table.types for fold in self.folds])
+        validation = hash_json([fold.table.types for fold in self.folds])
         return {"X": self.table.types, "validation": validation}
 
 
@@ -178,7 +178,7 @@ def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None
     return target, _classes(target, "y", least=1)
 
 
-def checked_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
+def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
     """Weights of the training rows, one each: finite, none below 0, not all of them 0."""
     called = "sample_weight"
     _check_order(sample_weight, table, called, "X")
@@ -274,7 +274,7 @@ def _held_out(
 def _is_measured(target: NDArray[Any]) -> bool:
     """Tell whether labels are a numeric target rather than classes."""
     labels = target.tolist()
-    if not all(is_whole(label) or isinstance(label, float) for label in labels):
+    if not all(is_integer(label) or isinstance(label, float) for label in labels):
         return False
     return len(set(labels)) > _MOST_NUMBERS_AS_CLASSES or any(map(_is_measurement, labels))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from cellworth.data.arguments import Labels, checked_count, is_whole
+from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import check_has_labels
 from cellworth.data.blocks import label_array, some
 from cellworth.data.io import is_address
@@ -140,9 +140,7 @@ class ShardedTable:
             )
         if not n_rows:
             raise ValueError(f"{files[0].address} and all other files hold no row; give others.")
-        dealt = (
-            _by_file(files) if shards is None else _dealt(files, checked_count(shards, "shards"))
-        )
+        dealt = _by_file(files) if shards is None else _dealt(files, check_count(shards, "shards"))
         return cls(files, schema, dealt, options)
 
     @property
@@ -167,7 +165,7 @@ class ShardedTable:
 
     def rows(self, shard: int) -> range:
         """Numbers of a shard's rows in the whole table."""
-        if not is_whole(shard) or not 0 <= shard < self.n_shards:
+        if not is_integer(shard) or not 0 <= shard < self.n_shards:
             raise IndexError(
                 f"shard is {shard!r}; give one of the {self.n_shards} shards, from 0 to "
                 f"{self.n_shards - 1}."

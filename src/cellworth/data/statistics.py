@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Wholes
+from cellworth.data.arguments import Integers
 
 # Low bits that were dropped, distinct keys in order, and how often each came.
-_Counted = tuple[int, Wholes, Wholes]
+_Counted = tuple[int, Integers, Integers]
 # Distinct numbers that are told apart; of more, the lowest bits are dropped until there are fewer.
 MOST_KEYS = 2**16
 # Numbers that are sorted together: the more, the less often counts are joined.
@@ -58,8 +58,8 @@ class Numbers:
     ends: tuple[float, float]
     narrow: bool
     shift: int
-    keys: Wholes
-    counts: Wholes
+    keys: Integers
+    counts: Integers
 
     @classmethod
     def of(cls, cells: NDArray[Any]) -> Numbers:
@@ -226,9 +226,9 @@ def _few(cells: NDArray[Any]) -> Numbers:
     )
 
 
-def _flipped(bits: Wholes) -> Wholes:
+def _flipped(bits: Integers) -> Integers:
     """Keys in the order of numbers from the bits of floats, or bits from keys."""
-    flipped: Wholes = bits ^ ((bits >> 63) & _MAGNITUDE)
+    flipped: Integers = bits ^ ((bits >> 63) & _MAGNITUDE)
     return flipped
 
 
@@ -238,7 +238,7 @@ def _key(number: float) -> int:
     return int(_flipped(np.array([number]).view(np.int64))[0])
 
 
-def _float_sums(keys: Wholes, counts: Wholes) -> tuple[int, int]:
+def _float_sums(keys: Integers, counts: Integers) -> tuple[int, int]:
     """Exact sums of the floats of sorted keys and of their squares."""
     bits = _flipped(keys)
     field = (bits & _MAGNITUDE) >> 52
@@ -255,7 +255,7 @@ def _float_sums(keys: Wholes, counts: Wholes) -> tuple[int, int]:
     return total, squares
 
 
-def _whole_sums(keys: Wholes, counts: Wholes) -> tuple[int, int]:
+def _whole_sums(keys: Integers, counts: Integers) -> tuple[int, int]:
     """Exact sums of whole numbers and of their squares."""
     high, low = keys >> 32, keys & _LOW
     parts = keys, high * high, high * low, low * low
@@ -265,13 +265,13 @@ def _whole_sums(keys: Wholes, counts: Wholes) -> tuple[int, int]:
     return total, (hh << 64) + (hl << 33) + ll + (wrapped << 64)
 
 
-def _exact_sums(numbers: Wholes, counts: Wholes, starts: Wholes) -> list[int]:
+def _exact_sums(numbers: Integers, counts: Integers, starts: Integers) -> list[int]:
     """Sums of numbers by group, each number as often as it came; halves cannot overflow."""
     halves = (np.add.reduceat(half * counts, starts) for half in (numbers >> 32, numbers & _LOW))
     return [(high << 32) + low for high, low in zip(*(h.tolist() for h in halves), strict=True)]
 
 
-def _starts(ordered: Wholes) -> Wholes:
+def _starts(ordered: Integers) -> Integers:
     """Where runs of the same number begin."""
     changes = ordered[1:] != ordered[:-1]
     return np.flatnonzero(np.concatenate([ordered[:1] == ordered[:1], changes]))
@@ -285,7 +285,7 @@ def _joined(one: _Counted, other: _Counted) -> _Counted:
     return _fitted(shift, keys[order], counts[order])
 
 
-def _fitted(shift: int, keys: Wholes, counts: Wholes) -> _Counted:
+def _fitted(shift: int, keys: Integers, counts: Integers) -> _Counted:
     """Count sorted keys, without the fewest low bits that leave no more than MOST_KEYS."""
     drop = 0
     if len(keys) > MOST_KEYS:

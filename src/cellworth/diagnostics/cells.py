@@ -244,7 +244,7 @@ class CellValues:
         """Worth of some cells, with its errors as far as these are known."""
         found: dict[str, Floats] = {}
         in_row, in_column = self.row_blocks[rows], self.column_blocks[columns]
-        for strip in self.valuation.strips():
+        for strip in self.valuation.iter_rows():
             inside = (in_row >= strip.rows.start) & (in_row < strip.rows.stop)
             cells = in_row[inside] - strip.rows.start, in_column[inside]
             figures = {"worth": strip.values, "sampling_se": strip.sampling_se}
@@ -257,7 +257,7 @@ class CellValues:
     def all(self) -> Floats:
         """Worth of all cells, shape (n_rows, n_columns)."""
         worths = np.empty((len(self.row_blocks), len(self.column_blocks)))
-        for strip in self.valuation.strips():
+        for strip in self.valuation.iter_rows():
             start, stop = strip.rows.start, strip.rows.stop
             inside = (self.row_blocks >= start) & (self.row_blocks < stop)
             cells = np.ix_(self.row_blocks[inside] - start, self.column_blocks)
@@ -286,7 +286,7 @@ def check_rows(valuation: Valuation, table: Table) -> None:
 
 def check_cells(valuation: Valuation, table: Table) -> None:
     """Refuse a table with other contents, where the valuation knows the sha256 of its own."""
-    known = valuation.provenance.question.get("data_sha256", {}).get("X")
+    known = valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
     if known is None:
         return
     # Refuses other columns.

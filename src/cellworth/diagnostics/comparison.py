@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask, Positions, checked_count
+from cellworth.data.arguments import Floats, Mask, Positions, check_count
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table, frame
 from cellworth.diagnostics.held_out import (
@@ -228,7 +228,7 @@ def compare_models(
     The interval accounts for the choice of held-out rows, of training rows and of seeds
     (10 random splits of 40 training rows into halves).
     """
-    n_repeats = checked_count(n_repeats, "n_repeats")
+    n_repeats = check_count(n_repeats, "n_repeats")
     rng = generator_of(random_state)
     scorer = checked_scorer(scoring, checked_model(model))
     kept = PredictionRecorder()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from cellworth.data.arguments import Floats, Labels, Mask, checked_count, is_whole
+from cellworth.data.arguments import Floats, Labels, Mask, check_count, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, entries_per_cell, frame
 from cellworth.diagnostics.cells import check_mask, check_scores, read_cell_scores
@@ -235,7 +235,7 @@ def removal_curve(
         warnings.warn(_describe_leak(refill), stacklevel=2)
     runs = []
     random_state = checked_seed(random_state)
-    n_fits = 2 * checked_count(n_seeds, "n_seeds") * len(wanted)
+    n_fits = 2 * check_count(n_seeds, "n_seeds") * len(wanted)
     with make_progress_bar("removal curve", n_fits, shown=progress) as bar:
         for seed in range(n_seeds):
             rng = np.random.default_rng([random_state, seed])
@@ -290,8 +290,8 @@ def _warn_of_validation_rows(ranking: Any, game: ModelGame) -> None:
     """Warn where the rows that score are the rows that the values came from."""
     if not isinstance(ranking, Valuation):
         return
-    asked = ranking.provenance.question.get("data_sha256", {}).get("validation")
-    if asked == game.problem.question()["data_sha256"]["validation"]:
+    asked = ranking.provenance.problem_spec.get("data_sha256", {}).get("validation")
+    if asked == game.problem.problem_spec()["data_sha256"]["validation"]:
         warnings.warn(
             "X_test and y_test are the rows that the cells were valued by: they praise the values "
             "for what is luck of these rows; score on rows that were set aside.",
@@ -423,7 +423,7 @@ class DetectionCurve:
 
     def cells_to_find(self, n: int) -> int:
         """Cells to look at until n wrong ones are found; among ties, in the mean over orders."""
-        if not is_whole(n) or not 1 <= n <= self.n_wrong:
+        if not is_integer(n) or not 1 <= n <= self.n_wrong:
             raise ValueError(
                 f"n is {n!r}; {self.n_wrong} cells are wrong, so give a whole number from 1 to "
                 f"{self.n_wrong}."

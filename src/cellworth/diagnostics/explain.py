@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Positions, is_whole
+from cellworth.data.arguments import Floats, Positions, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, default_backend
 from cellworth.diagnostics.cells import check_cells, check_rows, check_valuation, read_cells
@@ -289,7 +289,7 @@ def _check_table(X: Any, valuation: Valuation) -> Table:
 
 
 def _check_number(n_similar: Any) -> int:
-    if not is_whole(n_similar) or n_similar < 0:
+    if not is_integer(n_similar) or n_similar < 0:
         raise ValueError(f"n_similar is {n_similar!r}; give a whole number of at least 0.")
     return int(n_similar)
 

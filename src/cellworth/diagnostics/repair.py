@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask, Positions, Wholes
+from cellworth.data.arguments import Floats, Integers, Mask, Positions
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table
 from cellworth.diagnostics.cells import NamedCells
@@ -235,7 +235,7 @@ class _Middle:
         column = read_column(position, [table], None, "robust")
         return cls(column.cells[0], isinstance(column, NumericColumn))
 
-    def among(self, rows: Positions, distances: Wholes) -> int:
+    def among(self, rows: Positions, distances: Integers) -> int:
         """Return the row whose cell it is; all rows as near as the tenth nearest take part."""
         away = distances[rows]
         n_nearest = min(N_NEIGHBORS, len(rows))
@@ -243,13 +243,13 @@ class _Middle:
         rows, away = rows[near], away[near]
         return int(rows[self._median(rows, away) if self._numeric else self._mode(rows, away)])
 
-    def _median(self, rows: Positions, away: Wholes) -> int:
+    def _median(self, rows: Positions, away: Integers) -> int:
         # By value, and of equal values the nearer first.
         order = np.lexsort((away, self._cells[rows]))
         middle = order[[(len(order) - 1) // 2, len(order) // 2]]
         return int(middle[np.argmin(away[middle])])
 
-    def _mode(self, rows: Positions, away: Wholes) -> int:
+    def _mode(self, rows: Positions, away: Integers) -> int:
         _, codes, counts = np.unique(self._cells[rows], return_inverse=True, return_counts=True)
         # Of categories that are equally frequent, the one that the nearest row has.
         return int(np.lexsort((away, -counts[codes]))[0])

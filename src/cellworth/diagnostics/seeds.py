@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import is_whole
+from cellworth.data.arguments import is_integer
 
 
 def generator_of(random_state: Any) -> np.random.Generator:
@@ -22,7 +22,7 @@ def generator_of(random_state: Any) -> np.random.Generator:
 
 def checked_seed(random_state: Any) -> int:
     """Return a whole number of at least 0, or refuse it with a sentence."""
-    if not is_whole(random_state) or random_state < 0:
+    if not is_integer(random_state) or random_state < 0:
         raise ValueError(
             f"random_state is {random_state!r}; give a whole number of at least 0, so that the "
             "same call gives the same draws."

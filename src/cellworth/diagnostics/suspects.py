@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Floats, Kind, Positions, checked_count
+from cellworth.data.arguments import Distance, Floats, Kind, Positions, check_count
 from cellworth.data.tables import Table, default_backend, frame
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
@@ -96,7 +96,7 @@ def suspect_cells(
     and the worst fit to its row.
     """
     _check_arguments(X, y, valuation)
-    k = checked_count(k, "k")
+    k = check_count(k, "k")
     _check_ranking(by, valuation)
     table = Table.of(X, called="X")
     worths = None

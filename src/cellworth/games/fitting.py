@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from cellworth.data.arguments import Floats, Mask, Positions, is_whole
+from cellworth.data.arguments import Floats, Mask, Positions, is_integer
 
 # Parameters that list columns: by name, by position or by a mask.
 _SELECTIONS = (
@@ -354,7 +354,7 @@ def seeded(model: Any, repeat: int) -> Any:
 def _seed(setting: Any, repeat: int) -> Any:
     if setting is None:
         return repeat
-    if is_whole(setting):
+    if is_integer(setting):
         return setting + repeat
     if repeat and isinstance(setting, np.random.RandomState):
         return int(deepcopy(setting).randint(2**31 - 1)) + repeat

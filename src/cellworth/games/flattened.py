@@ -148,12 +148,12 @@ class FlattenedGame:
         """Number of blocks, and 1."""
         return self.blocks.shape
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """What decides the values of this game."""
-        question = self._whole.question() | {"game": "FlattenedGame"}
+        problem_spec = self._whole.problem_spec() | {"game": "FlattenedGame"}
         # Filled tables are never empty.
-        del question["empty"]
-        return question
+        del problem_spec["empty"]
+        return problem_spec
 
     def parts(self) -> list[Any]:
         """All objects whose code decides the utilities."""
@@ -163,7 +163,7 @@ class FlattenedGame:
         """Score of the model trained on the filled table, mean over the folds."""
         return self._value(rows, columns, judged=False)
 
-    def judged_value(self, rows: Mask, columns: Mask) -> float:
+    def detailed_value(self, rows: Mask, columns: Mask) -> float:
         """Return the same score with its deviations, as if validation rows were drawn anew."""
         return self._value(rows, columns, judged=True)
 

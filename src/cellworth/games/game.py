@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cellworth.data.arguments import Mask
 from cellworth.data.blocks import some
-from cellworth.data.io import described
+from cellworth.data.io import describe
 from cellworth.sampling.moments import DetailedUtility, Deviations, Tally
 from cellworth.sampling.samplers import AllCoalitions
 
@@ -26,11 +26,11 @@ class Game(Protocol):
     ``rows`` and ``columns`` are boolean arrays, one entry per player: True for the members of
     the coalition. The answer must depend on these alone.
 
-    A game may also have a method ``question() -> dict`` that names all that decides its utilities.
-    Runs are continued and merged only where the questions agree; without the method, a hash of
-    the game's content stands in, which changes when the game keeps things in a cache.
+    A game may also have a method ``problem_spec() -> dict`` that names everything that determines
+    its utilities. Runs are resumed and merged only if their specs agree. Without the method, a hash
+    of the game's content is used, which changes if the game caches things.
 
-    A game whose utilities are scores on validation rows may have a method ``judged_value(rows,
+    A game whose utilities are scores on validation rows may have a method ``detailed_value(rows,
     columns)`` that returns the same utilities as :class:`DetailedUtility`: values then have
     validation errors.
 
@@ -88,7 +88,7 @@ def described_model(model: Any) -> dict[str, Any]:
     settings = model.get_params(deep=True)
     return {
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
-        "model_parameters": {name: described(settings[name]) for name in sorted(settings)},
+        "model_parameters": {name: describe(settings[name]) for name in sorted(settings)},
     }
 
 
@@ -99,11 +99,11 @@ def one_line(error: Exception) -> str:
 
 def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:
     """Utilities of pairs of coalitions, and how many of them failed."""
-    seen, tally = judged_utilities(game, pairs)
+    seen, tally = detailed_utilities(game, pairs)
     return np.array(seen, dtype=np.float64), tally
 
 
-def judged_utilities(
+def detailed_utilities(
     game: Game, pairs: Iterable[tuple[Mask, Mask]]
 ) -> tuple[tuple[float, ...], Tally]:
     """Utilities of pairs of coalitions, as the game gives them, and how many of them failed."""
@@ -120,7 +120,7 @@ def checked_utility(game: Game, rows: Mask, columns: Mask) -> float:
     # A game that writes into its arguments would change what is weighed afterwards.
     rows.setflags(write=False)
     columns.setflags(write=False)
-    utility = _number(getattr(game, "judged_value", game.value)(rows, columns))
+    utility = _number(getattr(game, "detailed_value", game.value)(rows, columns))
     if not math.isfinite(utility):
         raise ValueError(
             f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
@@ -187,7 +187,7 @@ class TableGame:
         """Number of rows and of columns that play."""
         return self.table.shape[0].bit_length() - 1, self.table.shape[1].bit_length() - 1
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """What decides the values of this game."""
         return {"game": "TableGame", "table": hashlib.sha256(self.table.tobytes()).hexdigest()}
 

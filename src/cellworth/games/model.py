@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
-from cellworth.data.arguments import Mask, Positions, checked_count
+from cellworth.data.arguments import Mask, Positions, check_count
 from cellworth.data.blocks import Groups, some
-from cellworth.data.io import described
-from cellworth.data.problem import Fold, Problem, checked_weights
+from cellworth.data.io import describe
+from cellworth.data.problem import Fold, Problem, check_weights
 from cellworth.data.tables import Table, column_sha256
 from cellworth.games.fitting import (
     AllClasses,
@@ -157,7 +157,7 @@ class ModelGame:
         self.blocks = self.problem.blocks
         self.empty = checked_policy(empty)
         self.error = _checked_error(error)
-        self.n_repeats = checked_count(n_repeats, "n_repeats")
+        self.n_repeats = check_count(n_repeats, "n_repeats")
         self._models = tuple(seeded(model, repeat) for repeat in range(self.n_repeats))
         self._first_repeat = 0
         self._draws_from_torch = draws_from_torch(model)
@@ -168,7 +168,7 @@ class ModelGame:
         self._scorer = checked_scorer(scoring, classification)
         self._weights: NDArray[np.float64] | None = None
         if sample_weight is not None:
-            self._weights = checked_weights(sample_weight, self.problem.table)
+            self._weights = check_weights(sample_weight, self.problem.table)
             self._weight_name = _checked_weight_name(model)
         self._views = _Views(_n_views(self.problem))
         self._judge = Judge(self._scorer, self.problem.folds)
@@ -178,21 +178,21 @@ class ModelGame:
         """Number of players among the rows and among the columns."""
         return self.blocks.shape
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """What decides the values of this game."""
-        question = {
+        problem_spec = {
             "game": "ModelGame",
             **described_model(self._models[0]),
-            "scoring": described(self._scoring),
+            "scoring": describe(self._scoring),
             "empty": self.empty,
-            **self.problem.question(),
+            **self.problem.problem_spec(),
         }
         # Runs without these settings keep the name that they had before there were any.
         if self.n_repeats > 1:
-            question["n_repeats"] = self.n_repeats
+            problem_spec["n_repeats"] = self.n_repeats
         if self._weights is not None:
-            question["sample_weight_sha256"] = column_sha256(self._weights).hex()
-        return question
+            problem_spec["sample_weight_sha256"] = column_sha256(self._weights).hex()
+        return problem_spec
 
     def parts(self) -> list[Any]:
         """All objects whose code decides the utilities: the game, the model's parts, the scorer."""
@@ -204,7 +204,7 @@ class ModelGame:
         folds = range(len(self.problem.folds))
         return self.mean_utility([self.fold_score(fold, rows, columns) for fold in folds])
 
-    def judged_value(self, rows: Mask, columns: Mask) -> float:
+    def detailed_value(self, rows: Mask, columns: Mask) -> float:
         """Return the same score with its deviations, as if validation rows were drawn anew."""
         folds = range(len(self.problem.folds))
         return self.mean_utility(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Codes, Floats, Positions, Wholes, checked_count
+from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_count
 from cellworth.knn.distances import Columns, Rulers
 from cellworth.knn.exact import Chances, Query, chances_at_ranks, coalition_steps, right_vote
 from cellworth.sampling.column_samplers import Coalitions
@@ -40,10 +40,10 @@ class Steps(NamedTuple):
         As in kernels.fill_keys.
     """
 
-    starts: Wholes
-    bases: Wholes
-    firsts: Wholes
-    toggles: Wholes
+    starts: Integers
+    bases: Integers
+    firsts: Integers
+    toggles: Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +97,18 @@ class Asked(NamedTuple):
 
     numbers: Floats
     categories: Codes
-    lines: Wholes
-    labels: Wholes
-    orders: Wholes
-    draws: Wholes
-    pair_starts: Wholes
+    lines: Integers
+    labels: Integers
+    orders: Integers
+    draws: Integers
+    pair_starts: Integers
     counts: Floats
 
     @classmethod
     def of(
         cls,
         queries: Sequence[Query],
-        orders: Sequence[Wholes],
+        orders: Sequence[Integers],
         draws: Sequence[int],
         counts: Sequence[float],
         designs: Designs,
@@ -146,8 +146,8 @@ class Shard:
     """
 
     rows: Columns
-    starts: Wholes
-    positions: Wholes
+    starts: Integers
+    positions: Integers
 
     @classmethod
     def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
@@ -188,7 +188,7 @@ class BinnedRanks:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        checked_count(self.nearest, "nearest of BinnedRanks")
+        check_count(self.nearest, "nearest of BinnedRanks")
         number = isinstance(self.width, int | float | np.number)
         if not number or not 1e-3 <= self.width <= 1:
             raise ValueError(
@@ -201,7 +201,7 @@ class BinnedRanks:
         return max(math.ceil(math.log(ratio) / math.log1p(self.width)), 1)
 
 
-def edge_places(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> Wholes:
+def edge_places(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> Integers:
     """Places in the sorted sample at which bins begin; the nearest rows end at the first."""
     n_sample = _sample_size(n_rows)
     nearest = n_nearest(bins, n_rows, n_neighbors)
@@ -338,10 +338,10 @@ class Ranker:
     """
 
     rulers: Rulers
-    players: Wholes
+    players: Integers
     sample: Columns
-    edge_places: Wholes
-    class_counts: Wholes
+    edge_places: Integers
+    class_counts: Integers
     n_nearest: int
     n_neighbors: int
     chances: Chances
@@ -350,9 +350,9 @@ class Ranker:
     def of(
         cls,
         rulers: Rulers,
-        players: Wholes,
+        players: Integers,
         sample: Columns,
-        class_counts: Wholes,
+        class_counts: Integers,
         *,
         bins: BinnedRanks,
         n_neighbors: int,
@@ -511,17 +511,17 @@ class Ranker:
         )  # fmt: skip
 
 
-def _starts(lengths: Wholes) -> NDArray[np.uint32]:
+def _starts(lengths: Integers) -> NDArray[np.uint32]:
     # They travel: half the bytes are enough.
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
 
 
-def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Wholes], Wholes]:
+def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Integers], Integers]:
     """Where each shard's lists stand when all lists of a pair stand together, shard by shard.
 
     Returns where the rows of a shard go, and where each pair begins.
     """
-    lengths: dict[int, Wholes] = {
+    lengths: dict[int, Integers] = {
         n: np.diff(each.starts).astype(np.int64) for n, each in near.items()
     }
     starts = np.concatenate([[0], np.cumsum(sum(lengths.values()))])
@@ -530,7 +530,7 @@ def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Wholes], Whole
         begins[number] = begin
         begin = begin + length
 
-    def positions(number: int) -> Wholes:
+    def positions(number: int) -> Integers:
         first, length = near[number].starts[:-1].astype(np.int64), lengths[number]
         return np.repeat(begins[number] - first, length) + np.arange(length.sum())
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Codes, Distance, Floats, Kind, Scale, Wholes
+from cellworth.data.arguments import GAP, Codes, Distance, Floats, Integers, Kind, Scale
 from cellworth.data.tables import Table
 from cellworth.knn.columns import (
     FARTHEST,
@@ -83,12 +83,12 @@ class Rulers(NamedTuple):
     number_weights: Floats
     number_gaps: Floats
     farthest: float
-    category_weights: Wholes
-    category_gaps: Wholes
-    tables: Wholes
-    starts: Wholes
-    widths: Wholes
-    positions: Wholes
+    category_weights: Integers
+    category_gaps: Integers
+    tables: Integers
+    starts: Integers
+    widths: Integers
+    positions: Integers
 
     def where(self, position: int) -> tuple[Literal["numbers", "categories", "coded"], int]:
         """In which part of :class:`Columns` a column of the user's table stands, and where."""
@@ -181,7 +181,7 @@ class Distances:
             digest.update(np.asarray(part).tobytes())
         return digest.hexdigest()
 
-    def measured(self, fold: int, query: int) -> Wholes:
+    def measured(self, fold: int, query: int) -> Integers:
         """Distances of all rows to one query, shape (n_columns, n_rows): the plain definition."""
         rulers, rows, asked = self.rulers, self.rows, self.queries[fold]
         lines = []
@@ -232,7 +232,7 @@ def _rulers(columns: Sequence[AnyColumn], unit: float) -> Rulers:
     categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
     coded = [column for column in columns if isinstance(column, CodedColumn)]
 
-    def whole(amounts: list[float]) -> Wholes:
+    def whole(amounts: list[float]) -> Integers:
         return np.rint(np.array(amounts, dtype=np.float64) * unit).astype(np.int64)
 
     tables = [np.rint(column.table * unit).astype(np.int64) for column in coded]

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
-from cellworth.data.arguments import Codes, Floats, Wholes
+from cellworth.data.arguments import Codes, Floats, Integers
 from cellworth.knn.distances import Columns, Rulers
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.semivalues import Semivalue, Shapley, inside_chances
 
 # Base of each coalition, first entry of each in the toggles, toggles; see kernels.fill_keys.
-Steps = tuple[Wholes, Wholes, Wholes]
+Steps = tuple[Integers, Integers, Integers]
 # Keys that are sorted together; about what the cache of a core holds.
 _KEYS_AT_ONCE = 2**18
 _LEAST_AT_ONCE = 16
@@ -68,7 +68,7 @@ class RankChances:
         running = np.concatenate([[0.0], np.cumsum(single[1:])])
         return cls(single, running, pair, pushed)
 
-    def at(self, ranks: Wholes) -> tuple[Floats, Floats]:
+    def at(self, ranks: Integers) -> tuple[Floats, Floats]:
         """Return ``single`` and ``running`` at these ranks."""
         return self.single[ranks], self.running[ranks]
 
@@ -88,7 +88,7 @@ class Query(NamedTuple):
 
     numbers: Floats
     categories: Codes
-    lines: Wholes
+    lines: Integers
     label: float
 
     @classmethod
@@ -118,7 +118,7 @@ class Training:
 
     rows: Columns
     rulers: Rulers
-    players: Wholes
+    players: Integers
     labels: Floats
     is_class: bool
     n_neighbors: int
@@ -135,15 +135,15 @@ class Training:
         return self.n_rows.bit_length() + self.is_class
 
     @cached_property
-    def _shifted_places(self) -> Wholes:
+    def _shifted_places(self) -> Integers:
         return np.arange(self.n_rows, dtype=np.int64) << self.is_class
 
-    def payload(self, query: Query) -> Wholes:
+    def payload(self, query: Query) -> Integers:
         """What the sort keys carry besides the distance."""
         positions = self._shifted_places
         return positions | (self.labels == query.label) if self.is_class else positions
 
-    def row_values(self, keys: Wholes, query: Query, out: Floats) -> None:
+    def row_values(self, keys: Integers, query: Query, out: Floats) -> None:
         """Write the value of every row into ``out``, from sorted keys, line by line."""
         from cellworth.knn import kernels
 
@@ -156,7 +156,7 @@ class Training:
                 keys, self.shift, self.labels, query.label, self.n_neighbors, tables, out
             )
 
-    def utility(self, keys: Wholes, query: Query) -> float:
+    def utility(self, keys: Integers, query: Query) -> float:
         """Utility of all rows, from one line of sorted keys."""
         from cellworth.knn import kernels
 
@@ -175,7 +175,7 @@ class Training:
         return values[0], self.utility(keys, query)
 
 
-def vote_of_sorted(training: Training, keys: Wholes, query: Query) -> float:
+def vote_of_sorted(training: Training, keys: Integers, query: Query) -> float:
     """Chance that the vote is right, from one line of sorted keys."""
     from cellworth.knn import kernels as vote_kernels
 
@@ -187,7 +187,7 @@ def vote_of_sorted(training: Training, keys: Wholes, query: Query) -> float:
     return right_vote(surely, tied, positions, right)
 
 
-def right_vote(surely: Wholes, tied: Wholes, positions: int, right: int) -> float:
+def right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
     """Chance that a class gets most votes; classes with equally many win equally often.
 
     Parameters
@@ -277,7 +277,7 @@ class SortedRows:
         query: Query,
         plan: CoalitionBatches,
         *,
-        order: Wholes,
+        order: Integers,
         weights: Floats,
         count: float,
         nothing: Floats,
@@ -330,7 +330,7 @@ class SortedRows:
 class Chances(Protocol):
     """Chances of single rows, at any ranks."""
 
-    def at(self, ranks: Wholes) -> tuple[Floats, Floats]:
+    def at(self, ranks: Integers) -> tuple[Floats, Floats]:
         """Return ``single`` and ``running`` at these ranks."""
         ...
 
@@ -359,7 +359,7 @@ class ShapleyChances:
 
     n_neighbors: int
 
-    def at(self, ranks: Wholes) -> tuple[Floats, Floats]:
+    def at(self, ranks: Integers) -> tuple[Floats, Floats]:
         """Return ``single`` and ``running`` at these ranks."""
         single = 1.0 / np.maximum(ranks, self.n_neighbors)
         near = np.minimum(ranks, len(self._head) - 1)
@@ -378,7 +378,7 @@ class ShapleyChances:
 
 
 @lru_cache(maxsize=8)
-def _posts(last: int, first: int, begin: float) -> tuple[Wholes, Floats]:
+def _posts(last: int, first: int, begin: float) -> tuple[Integers, Floats]:
     """Ranks a sixteenth apart, from a first one on, and sums up to each."""
     posts, sums = [first], [begin]
     while posts[-1] + posts[-1] // 16 <= last:
@@ -387,7 +387,7 @@ def _posts(last: int, first: int, begin: float) -> tuple[Wholes, Floats]:
     return np.array(posts), np.array(sums)
 
 
-def _harmonic_step(begin: Wholes, end: Wholes) -> Floats:
+def _harmonic_step(begin: Integers, end: Integers) -> Floats:
     """1 / (begin + 1) + ... + 1 / end, for ends at most a sixteenth beyond a large begin."""
     ratio = (end - begin) / (end + begin)
     square = ratio * ratio

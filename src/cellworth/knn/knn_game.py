@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import (
     Distance,
     Floats,
+    Integers,
     Kind,
     Mask,
     Positions,
     Scale,
-    Wholes,
-    checked_count,
+    check_count,
 )
 from cellworth.data.blocks import Axis, Blocks, Groups
-from cellworth.data.io import described
+from cellworth.data.io import describe
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.statistics import Categories
@@ -36,7 +36,7 @@ from cellworth.runtime.executors import Executor
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,
-    TakenFor,
+    ReadAs,
     distance_in_words,
     notes_on_size,
     notes_on_values,
@@ -132,7 +132,7 @@ class KNNGame:
             X, y, X_val, y_val, classification=wants_classes(scoring), row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, one_class_can_judge=True,
         )  # fmt: skip
-        self.n_neighbors = checked_count(n_neighbors, "n_neighbors")
+        self.n_neighbors = check_count(n_neighbors, "n_neighbors")
         self.scoring = scoring or (
             "neighbor_agreement" if self.is_class else "neg_mean_squared_error"
         )
@@ -157,17 +157,17 @@ class KNNGame:
         """Number of players among the rows and among the columns."""
         return self.blocks.shape
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """What decides the values of this game."""
         return {
             "game": "KNNGame",
             "n_neighbors": self.n_neighbors,
             "scoring": self.scoring,
             "scale": self.scale,
-            "kinds": {str(name): described(kind) for name, kind in self.kinds.items()},
+            "kinds": {str(name): describe(kind) for name, kind in self.kinds.items()},
             "distances_sha256": self.distances.sha256(),
             "empty": self.empty,
-            **self.problem.question(),
+            **self.problem.problem_spec(),
         }
 
     @cached_property
@@ -220,7 +220,7 @@ class KNNGame:
                 total += float(weight) * self._utility(distances, labels, asked)
         return total
 
-    def _utility(self, distances: Wholes, labels: Floats, asked: float) -> float:
+    def _utility(self, distances: Integers, labels: Floats, asked: float) -> float:
         if len(labels) == 0:
             return 0.0 if self.is_class or self.empty == "zero" else -(float(asked) ** 2)
         if self.is_class:
@@ -379,7 +379,7 @@ class ShardedKNNGame:
                 "class labels; give 'neighbor_agreement' or "
                 "'balanced_neighbor_agreement'."
             )
-        n_neighbors = checked_count(n_neighbors, "n_neighbors")
+        n_neighbors = check_count(n_neighbors, "n_neighbors")
         warn_of_too_many_neighbors(n_neighbors, table.shape[0])
         columns = Axis.of_groups(table.names, column_groups, what="column")
         summary = summary_of(table, kinds, executor, show_progress=show_progress)
@@ -407,7 +407,7 @@ class ShardedKNNGame:
         """Codes of the validation rows' classes, in one fold."""
         return [self.queries.labels.astype(np.float64)]
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """What decides the values of this game."""
         queries = self.queries
         validation = hashlib.sha256(queries.table.sha256().encode())
@@ -418,7 +418,7 @@ class ShardedKNNGame:
             "n_neighbors": self.n_neighbors,
             "scoring": self.scoring,
             "scale": self.scale,
-            "kinds": {str(name): described(kind) for name, kind in self.kinds.items()},
+            "kinds": {str(name): describe(kind) for name, kind in self.kinds.items()},
             "distances_sha256": self.layout.sha256(),
             "empty": self.empty,
             "data_sha256": {
@@ -463,17 +463,17 @@ def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, position: 
     else:
         # Of very many numbers the last bits are dropped, so that some are counted as one.
         distinct, at_least, whole = len(own.keys), own.shift > 0, types.is_integer(type_)
-    taken_for: TakenFor = "category" if part == "categories" else _quantity(type_)
+    read_as: ReadAs = "category" if part == "categories" else _quantity(type_)
     distance = (
         f"0 or {rulers.mismatch(at):.3g}"
         if part == "categories"
-        else distance_in_words(rulers.spread(at), taken_for)
+        else distance_in_words(rulers.spread(at), read_as)
     )
     size = notes_on_size(distinct, own.count, own.gaps, whole=whole, at_least=at_least)
-    return ColumnInfo(name, taken_for, own.gaps, distinct, at_least, distance, (*size, *notes))
+    return ColumnInfo(name, read_as, own.gaps, distinct, at_least, distance, (*size, *notes))
 
 
-def _quantity(type_: Any) -> TakenFor:
+def _quantity(type_: Any) -> ReadAs:
     from pyarrow import types
 
     if types.is_date(type_) or types.is_timestamp(type_):

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Distance, Kind, Wholes
+from cellworth.data.arguments import GAP, Distance, Integers, Kind
 from cellworth.data.arrow import NO_TIME, READERS, Coder
-from cellworth.data.io import read_manifest, written_atomically
+from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard
 from cellworth.knn.distances import Columns
@@ -46,12 +46,12 @@ class ShardRows(Shard):
             # Named by what it holds: whoever prepares the same shard meanwhile writes the same
             # files, and others stand beside them until the manifest says which are meant.
             own = f"{name}-{_sha256(array)[:12]}.npy"
-            with written_atomically(folder / own, durable=durable) as file:
+            with write_atomically(folder / own, durable=durable) as file:
                 np.save(file, array)
             described[name] = [own, array.dtype.str, list(array.shape)]
             meant.add(folder / own)
         plain = {"format": _FORMAT, "version": _VERSION, "of": of, "arrays": described}
-        with written_atomically(folder / _MANIFEST, durable=durable) as file:
+        with write_atomically(folder / _MANIFEST, durable=durable) as file:
             file.write(json.dumps(plain).encode())
         for stale in {*folder.glob("*.npy")} - meant:
             stale.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def load(table: ShardedTable, shard: int, layout: Layout) -> ShardRows:
     return ShardRows(Columns(numbers, categories, coded), starts, positions)
 
 
-def sampled(rows: ShardRows, ids: Wholes) -> tuple[Columns, Wholes]:
+def sampled(rows: ShardRows, ids: Integers) -> tuple[Columns, Integers]:
     """Rows that a shard holds of those with these numbers: float64 numbers, and which they are.
 
     They come in the order of their numbers.
@@ -128,7 +128,7 @@ class _Filler:
         self._column, self._line, self._gap = column, line, gap
         self._coder = Coder({value: i for i, value in enumerate(column.values)})
 
-    def fill(self, cells: Any, to: Wholes) -> None:
+    def fill(self, cells: Any, to: Integers) -> None:
         column = self._column
         if column.sort == "gaps":
             self._line[to] = self._gap
@@ -142,7 +142,9 @@ class _Filler:
             self._line[to] = read
 
 
-def _by_class(table: ShardedTable, shard: int, layout: Layout) -> tuple[Wholes, Wholes, Wholes]:
+def _by_class(
+    table: ShardedTable, shard: int, layout: Layout
+) -> tuple[Integers, Integers, Integers]:
     """First row of each class, rows in the order of classes, and where each row goes."""
     coder = Coder({label: i for i, label in enumerate(layout.classes)})
     codes = [
@@ -220,7 +222,7 @@ class PreparedShards:
             load(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
             return ShardRows.open(folder, of=of)
 
-    def sample(self, ids: Wholes, executor: Executor, *, show_progress: bool) -> Columns:
+    def sample(self, ids: Integers, executor: Executor, *, show_progress: bool) -> Columns:
         """Rows with these numbers, in this order; all shards are opened for it."""
         work = partial(_sampled, self, ids)
         each = _each_shard(self.table, work, executor, "rows", show_progress)
@@ -233,7 +235,7 @@ class PreparedShards:
         return hashlib.sha256(both.encode()).hexdigest()
 
 
-def _sampled(prepared: PreparedShards, ids: Wholes, number: int) -> Columns:
+def _sampled(prepared: PreparedShards, ids: Integers, number: int) -> Columns:
     rows = prepared.table.rows(number)
     own = ids[np.searchsorted(ids, rows.start) : np.searchsorted(ids, rows.stop)]
     return sampled(prepared.open(number), own)[0]

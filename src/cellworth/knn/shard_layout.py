@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Distance, Kind, Scale, Wholes
+from cellworth.data.arguments import Distance, Integers, Kind, Scale
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Sort, sort_of
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -76,7 +76,7 @@ class Queries(NamedTuple):
     """
 
     columns: Columns
-    labels: Wholes
+    labels: Integers
     target: NDArray[Any]
     table: Table
 

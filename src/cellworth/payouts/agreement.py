@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from typing import Any
 
-from cellworth.data.arguments import is_whole
-from cellworth.data.io import local_path, written_atomically
+from cellworth.data.arguments import is_integer
+from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, check_entries, read_toml
 from cellworth.data.tables import is_absent
 from cellworth.payouts.payout import Payout, split_revenue
@@ -80,14 +80,14 @@ class Agreement:
         """
         _check_types(valuer, owners, policy)
         seed = getattr(valuer, "random_state", None)
-        if hasattr(valuer, "random_state") and not is_whole(seed):
+        if hasattr(valuer, "random_state") and not is_integer(seed):
             raise ValueError(
                 f"random_state of the valuer is {seed!r}; give a whole number, so that the "
                 "valuation can be replayed."
             )
         _check_data(data)
         terms = _make_terms(
-            valuer.question(**data), valuer.described(), None if seed is None else int(seed)
+            valuer.problem_spec(**data), valuer.describe(), None if seed is None else int(seed)
         )
         plain = {
             "format": FORMAT,
@@ -135,7 +135,7 @@ class Agreement:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
-        with written_atomically(local_path(path, "path")) as file:
+        with write_atomically(local_path(path, "path")) as file:
             file.write(self.text.encode())
 
     def owners_of(self, X: Any) -> Owners:
@@ -148,7 +148,7 @@ class Agreement:
         seeds = [session.seed for session in valuation.provenance.sessions]
         provenance = valuation.provenance
         valuer = provenance.method.get("valuer", {})
-        came = _make_terms(provenance.question, valuer, seeds[0] if len(seeds) == 1 else seeds)
+        came = _make_terms(provenance.problem_spec, valuer, seeds[0] if len(seeds) == 1 else seeds)
         for name in sorted(set(self.terms) | set(came)):
             if name == "valuer":
                 continue
@@ -185,7 +185,7 @@ class Agreement:
 
 
 def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
-    asked = ("question", "described")
+    asked = ("problem_spec", "describe")
     if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in asked):
         raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
     if not isinstance(owners, Owners):
@@ -216,12 +216,12 @@ def _find_other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> s
 
 
 def _make_terms(
-    question: Mapping[str, Any], valuer: Mapping[str, str], seed: Any
+    problem_spec: Mapping[str, Any], valuer: Mapping[str, str], seed: Any
 ) -> dict[str, Any]:
     """What is agreed on of a question, in words that TOML has."""
-    terms = {name: question[name] for name in question if name not in _LATER}
+    terms = {name: problem_spec[name] for name in problem_spec if name not in _LATER}
     terms = {name: "none" if term is None else term for name, term in terms.items()}
-    validation = question.get("data_sha256", {}).get("validation", "none")
+    validation = problem_spec.get("data_sha256", {}).get("validation", "none")
     seed = "none" if seed is None else seed
     return terms | {"validation_sha256": validation, "seed": seed, "valuer": dict(valuer)}
 

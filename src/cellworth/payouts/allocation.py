@@ -143,7 +143,7 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
     # Binary exponent of the last digit that is kept of every value.
     unit = math.frexp(largest)[1] - _DIGITS
     sums = [0] * len(holdings.claims)
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         whole = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
         codes = holdings.codes(strip.rows)
         # Two halves, so that no sum of many cells overflows.
@@ -180,7 +180,7 @@ def check_same_table(owners: Owners, valuation: Valuation) -> None:
 
     The gate looks at the owners' table, and must not be shown another one.
     """
-    owners.check_cells(valuation.provenance.question.get("data_sha256", {}).get("X"))
+    owners.check_cells(valuation.provenance.problem_spec.get("data_sha256", {}).get("X"))
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
@@ -193,7 +193,7 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
     n_blocks = np.zeros(shares.shape[1])
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         codes = holdings.codes(strip.rows).ravel()
         sampling += _sum_weighted(codes, strip.sampling_se, shares)
         n_blocks += _sum_weighted(codes, np.ones(len(codes)), holdings.claims)
@@ -244,7 +244,7 @@ def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> Owner
 
 def _estimate_rounding(valuation: Valuation, largest: float) -> float:
     # A score of the whole table that is not known tells nothing of its size.
-    sizes = [valuation.unearned, valuation.expected_total, largest]
+    sizes = [valuation.baseline, valuation.expected_total, largest]
     return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
 
 
@@ -254,7 +254,7 @@ def _find_largest(valuation: Valuation) -> float:
         # Of values in shards all are known, and what is written beside them tells the largest.
         return valuation.moments.largest("mean")
     largest = 0.0
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         unseen = int(np.isnan(strip.values).sum())
         if unseen:
             raise ValueError(

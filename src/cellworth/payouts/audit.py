@@ -330,7 +330,7 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     """Compare fingerprints; return the table whose columns play."""
     if is_absent(data["X"]):
         return compare_sharded_data(data, valuation)
-    if "table" in valuation.provenance.question["data_sha256"]:
+    if "table" in valuation.provenance.problem_spec["data_sha256"]:
         raise DifferenceError("X is a table in memory, but one in shards was valued.")
     held_out = data.get("X_val") is not None
     # Without validation rows the folds depend on the valuer, which looks at them itself.
@@ -343,7 +343,10 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
         one_class_can_judge=True,
         with_validation=held_out,
     )
-    hashes, saved = came.question()["data_sha256"], valuation.provenance.question["data_sha256"]
+    hashes, saved = (
+        came.problem_spec()["data_sha256"],
+        valuation.provenance.problem_spec["data_sha256"],
+    )
     for name in ("X", "y", "blocks", *(["validation"] if held_out else [])):
         if hashes[name] != saved[name]:
             raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
@@ -416,11 +419,11 @@ def _recompute(
 def _get_settings(valuation: Valuation) -> dict[str, Any]:
     """What a valuation answers, its seeds, and what its valuer was told."""
     provenance = valuation.provenance
-    question, told = provenance.question, provenance.method.get("valuer", {})
+    problem_spec, told = provenance.problem_spec, provenance.method.get("valuer", {})
     return (
-        {name: question[name] for name in sorted(question)}
+        {name: problem_spec[name] for name in sorted(problem_spec)}
         | {"seeds": [session.seed for session in provenance.sessions]}
-        | {name: told[name] for name in sorted(told) if name not in question}
+        | {name: told[name] for name in sorted(told) if name not in problem_spec}
     )
 
 
@@ -452,8 +455,8 @@ def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) 
     """Compare what else is shown beside the amounts."""
     for name in ("status", "empty"):
         check_equal(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
-    if not np.isclose(again.unearned, valuation.unearned, rtol=_CLOSE, equal_nan=True):
-        check_equal(again.unearned, valuation.unearned, "unearned of the valuation")
+    if not np.isclose(again.baseline, valuation.baseline, rtol=_CLOSE, equal_nan=True):
+        check_equal(again.baseline, valuation.baseline, "baseline of the valuation")
     now, then = (compute_owner_errors(v, holdings) for v in (again, valuation))
     _compare_error_arrays(now.sampling, then.sampling, "sampling errors of the owners")
     _compare_error_arrays(now.validation, then.validation, "validation errors of the owners")

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import Codes, is_whole
+from cellworth.data.arguments import Codes, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import local_path, written_atomically
+from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import AbsentTable
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
 from cellworth.runtime.executors import choose_thread_executor
 from cellworth.valuation.storage import read_parquet
-from cellworth.valuation.valuation import Strip, Valuation
+from cellworth.valuation.valuation import RowChunk, Valuation
 
 FORMAT = "cellworth audit"
 VERSION = 1
@@ -71,7 +71,7 @@ def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
     """What the run was, as a payout repeats it."""
     provenance = valuation.provenance
     return {
-        "data_sha256": provenance.question.get("data_sha256"),
+        "data_sha256": provenance.problem_spec.get("data_sha256"),
         "seeds": [session.seed for session in provenance.sessions],
         "versions": dict(provenance.versions),
     }
@@ -96,7 +96,7 @@ def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, 
         "errors_are_bounds": errors.bounded,
         "carried": dict(shared.carried),
         "nobody": shared.nobody,
-        "unearned": _replace_nan(valuation.unearned),
+        "baseline": _replace_nan(valuation.baseline),
     }
 
 
@@ -138,7 +138,7 @@ def _check_holdings(holdings: Holdings, labels: Any, valuation: Valuation) -> No
         and _are_below(lines, len(claims))
         and _are_below(holdings.row_lines[:], len(lines))
         and isinstance(labels, dict)
-        and all(name in names and is_whole(n) and n > 0 for name, n in labels.items())
+        and all(name in names and is_integer(n) and n > 0 for name, n in labels.items())
     )
     if not fits:
         raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not fit each other or the valuation.")
@@ -215,7 +215,7 @@ def _write_json(path: Path, plain: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with written_atomically(path) as file:
+    with write_atomically(path) as file:
         file.write(content)
 
 
@@ -235,25 +235,25 @@ def shorten(thing: Any, most: int = 200) -> str:
 
 def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> AbsentTable:
     """Compare fingerprints of all shards, read once; return the table whose columns play."""
-    question = valuation.provenance.question
-    saved = question["data_sha256"]
+    problem_spec = valuation.provenance.problem_spec
+    saved = problem_spec["data_sha256"]
     if "table" not in saved:
         raise DifferenceError("X is a table in shards, but a table in memory was valued.")
     game = ShardedKNNGame.of(
         data["X"],
         data.get("X_val"),
         data.get("y_val"),
-        n_neighbors=question["n_neighbors"],
-        scoring=question["scoring"],
-        scale=question["scale"],
+        n_neighbors=problem_spec["n_neighbors"],
+        scoring=problem_spec["scoring"],
+        scale=problem_spec["scale"],
         # Kinds are words; as settings they are spelled out with quotes.
-        kinds={name: kind.strip("'") for name, kind in question["kinds"].items()},
-        empty=question["empty"],
+        kinds={name: kind.strip("'") for name, kind in problem_spec["kinds"].items()},
+        empty=problem_spec["empty"],
         column_groups=data.get("column_groups"),
         executor=choose_thread_executor(),
         show_progress=False,
     )
-    came = game.question()["data_sha256"]
+    came = game.problem_spec()["data_sha256"]
     if came["table"] != saved["table"]:
         raise DifferenceError(
             "X is not the table that was valued, or is cut into other shards (its sha256 differs)."
@@ -285,7 +285,7 @@ def restore_sharded_owners(table: AbsentTable, holdings: Holdings, valuation: Va
 
 def compare_sharded_values(valuation: Valuation, again: Valuation) -> None:
     """Compare all values and errors bit for bit, some rows at a time."""
-    for then, now in zip(valuation.strips(), again.strips(), strict=True):
+    for then, now in zip(valuation.iter_rows(), again.iter_rows(), strict=True):
         _compare_rows(then, now, valuation)
     for name in ("values", "sampling_se", "validation_se"):
         now, then = (getattr(one.columns(), name) for one in (again, valuation))
@@ -297,7 +297,7 @@ def compare_sharded_values(valuation: Valuation, again: Valuation) -> None:
             check_equal(now, then, f"{name} of the valuation")
 
 
-def _compare_rows(then: Strip, now: Strip, valuation: Valuation) -> None:
+def _compare_rows(then: RowChunk, now: RowChunk, valuation: Valuation) -> None:
     for name in ("values", "sampling_se"):
         new, old = getattr(now, name), getattr(then, name)
         if not _are_equal(new, old):

@@ -40,7 +40,7 @@ from cellworth.payouts.policy import (
 )
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.sharded_valuation import ShardedValuation
-from cellworth.valuation.valuation import Valuation, name_of_score, named_score
+from cellworth.valuation.valuation import Valuation, format_score, name_of_score
 from cellworth.valuation.values import table_lines
 
 _ROUNDING = 1e-12
@@ -384,11 +384,11 @@ def _iter_score_notes(valuation: Valuation) -> Iterator[str]:
     if math.isnan(valuation.score):
         return
     if valuation.scores is not None:
-        yield f"The whole table scores {named_score(valuation)} on {valuation.scores.judged_on}."
+        yield f"The whole table scores {format_score(valuation)} on {valuation.scores.scored_on}."
         if valuation.scores.sentence:
             yield valuation.scores.sentence
     yield (
-        f"The baseline of the score, {valuation.unearned:.4f} (empty={valuation.empty!r}), is not "
+        f"The baseline of the score, {valuation.baseline:.4f} (empty={valuation.empty!r}), is not "
         "allocated to any owner."
     )
 
@@ -424,7 +424,7 @@ def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> d
     found: dict[str, list[Any]] = {
         name: [] for name in ("row", "column", "value", "sampling_se", "share")
     }
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         codes = holdings.codes(strip.rows)
         held = holdings.claims[:, position][codes]
         rows, columns = np.nonzero(held)

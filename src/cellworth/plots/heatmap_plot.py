@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, checked_count
+from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
 from cellworth.data.owners import Owners
 from cellworth.plots.style import (
@@ -89,7 +89,7 @@ def heatmap(
     """
     check_valuation(valuation)
     held = None if owners is None else _held(owners, valuation)
-    grid = Grid.of(valuation, checked_count(max_rows, "max_rows"))
+    grid = Grid.of(valuation, check_count(max_rows, "max_rows"))
     ax = axes_for(ax, _figure_size(grid))
     limit = _limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
@@ -169,7 +169,7 @@ def _limit(values: Floats, valuation: Valuation) -> float:
         return 1.0
     usual = float(np.quantile(sizes, 0.99, method="higher"))
     # What is left by rounding must not look like a value.
-    score = np.nansum(np.abs([valuation.expected_total, valuation.unearned]))
+    score = np.nansum(np.abs([valuation.expected_total, valuation.baseline]))
     return max(usual if usual > 0 else float(sizes.max()), float(_ROUNDING * score))
 
 
@@ -263,7 +263,9 @@ class Grid:
         """Bin the rows of a valuation, at most so many bins."""
         rows_per_bin = -(-valuation.shape[0] // most_rows)
         values, errors = [], []
-        for strip in valuation.strips(_ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin):
+        for strip in valuation.iter_rows(
+            _ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin
+        ):
             values.append(_bin_means(strip.values, rows_per_bin))
             errors.append(_bin_means(strip.errors, rows_per_bin))
         return cls(

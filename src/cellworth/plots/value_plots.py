@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.data.arguments import Floats, checked_count
+from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import LABEL, some
 from cellworth.data.tables import Table
 from cellworth.knn.columns import NumericColumn, read_column
@@ -101,7 +101,7 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
         ("label", "value", "sampling_se", "parts", "side"),
         "give the explanation of a row or a column.",
     )
-    parts, n_unvisited = _parts(explanation.parts, checked_count(max_bars, "max_bars"))
+    parts, n_unvisited = _parts(explanation.parts, check_count(max_bars, "max_bars"))
     whole = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
@@ -336,9 +336,9 @@ def beeswarm(
     """
     check_valuation(valuation)
     contents = None if X is None else _contents(X, valuation)
-    positions = _drawn_columns(valuation, checked_count(max_columns, "max_columns"))
+    positions = _drawn_columns(valuation, check_count(max_columns, "max_columns"))
     chosen = [
-        _evenly(valuation.values[:, position], checked_count(max_points, "max_points"))
+        _evenly(valuation.values[:, position], check_count(max_points, "max_points"))
         for position in positions
     ]
     # The text beside a colour bar takes some height.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Distance, Kind, checked_count
-from cellworth.data.io import fingerprint, local_path, written_atomically
+from cellworth.data.arguments import Distance, Kind, check_count
+from cellworth.data.io import hash_json, local_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.payouts.payout import Payout
 from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, packed_cells
@@ -28,7 +28,7 @@ from cellworth.report.sections import (
     plain,
     told_origin,
 )
-from cellworth.valuation.valuation import Strip, Valuation, name_of_score
+from cellworth.valuation.valuation import RowChunk, Valuation, name_of_score
 
 # Errors below this part of a large value are rounding.
 _DUST = 1e-12
@@ -103,7 +103,7 @@ def save(
         title=title,
         cells=cells,
     )
-    with written_atomically(position) as file:
+    with write_atomically(position) as file:
         file.write(render(summary).encode())
 
 
@@ -143,7 +143,7 @@ def summarize(
     ([2, 2], 72.0)
     """
     subject = Subject.of(valuation, X, y)
-    k = checked_count(k, "k")
+    k = check_count(k, "k")
     if owners is None and payout is not None:
         owners = payout.ownership
     summary: dict[str, Any] = {
@@ -193,10 +193,10 @@ def _own(line: Mapping[str, Any]) -> list[str]:
 def _figures(valuation: Valuation) -> dict[str, Any]:
     """Figures of the whole table; shares are those that the valuation itself tells."""
     visited = judged = negative = 0
-    size, signs = _size(valuation), valuation.signs()
+    size, signs = _size(valuation), valuation.sign_counts()
     squares, dust = 0.0, _DUST * size
     told = signs.unknown < signs.total
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         known = ~np.isnan(strip.values)
         errors = strip.errors
         sure = known & (errors > dust)
@@ -207,7 +207,7 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
     return {
         "score": plain(valuation.score),
         "scored_by": _scored_by(valuation),
-        "unearned": plain(valuation.unearned),
+        "baseline": plain(valuation.baseline),
         "total": plain(valuation.total),
         "total_error": plain(valuation.total_error),
         "expected_total": plain(valuation.expected_total),
@@ -219,7 +219,7 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "negative_share": negative / visited if visited else None,
         "unclear_share": signs.undecided / signs.total if told else None,
         "harmful_share": signs.negative / signs.total if told else None,
-        "sampling_alone": valuation.lacks_validation_errors,
+        "sampling_alone": valuation.validation_se_only_for_sums,
         "error": math.sqrt(squares / judged) if judged else None,
         "size": size,
     }
@@ -233,7 +233,7 @@ def _scored_by(valuation: Valuation) -> dict[str, Any] | None:
     return {
         "name": name_of_score(valuation),
         "task": scores.task,
-        "judged_on": scores.judged_on,
+        "scored_on": scores.scored_on,
         "beside": scores.sentence,
         **{name: plain(getattr(scores, name)) for name in ("accuracy", "majority", "r2", "rmse")},
     }
@@ -242,12 +242,12 @@ def _scored_by(valuation: Valuation) -> dict[str, Any] | None:
 def _size(valuation: Valuation) -> float:
     """Size of a cell that is large but not the largest, which may be far off."""
     step = -(-math.prod(valuation.shape) // MOST_CELLS)
-    some = np.concatenate([_every(step, strip) for strip in valuation.strips()])
+    some = np.concatenate([_every(step, strip) for strip in valuation.iter_rows()])
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
 
 
-def _every(step: int, strip: Strip) -> NDArray[np.float64]:
+def _every(step: int, strip: RowChunk) -> NDArray[np.float64]:
     """Values whose position in a list of all cells is a multiple of the step."""
     first = -strip.rows.start * strip.values.shape[1] % step
     # A copy: a part of a strip would keep all of it.
@@ -262,4 +262,4 @@ def _fingerprint(valuation: Valuation) -> str:
     """Name of these values: marks that were made on one report are found by its next copy."""
     provenance = valuation.provenance
     sessions = [asdict(session) for session in provenance.sessions]
-    return fingerprint(dict(provenance.question), sessions, repr(valuation.total))[:16]
+    return hash_json(dict(provenance.problem_spec), sessions, repr(valuation.total))[:16]

@@ -85,12 +85,12 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
         "column_worth": _plain(columns.values),
         "column_order": np.argsort(-columns.values, kind="stable").tolist(),
         "row_ids": packed_json([text_of(row) for row in ids.tolist()]),
-        "places": packed(byte_planes(kept.astype(np.uint32))),
-        "row_order": packed(byte_planes(np.argsort(in_rows, kind="stable").astype(np.uint32))),
+        "places": pack(byte_planes(kept.astype(np.uint32))),
+        "row_order": pack(byte_planes(np.argsort(in_rows, kind="stable").astype(np.uint32))),
         "worth": Decimals.of(worth, _WORTH_DIGITS).to_plain(),
         "error": _known(error),
         "classes": subject.classes if labels is not None else [],
-        "labels": None if labels is None else packed(byte_planes(labels[kept].astype(np.uint16))),
+        "labels": None if labels is None else pack(byte_planes(labels[kept].astype(np.uint16))),
         "owners": None if owners is None else _holdings(valuation, owners, kept),
         "contents": _contents(subject, kept),
     }
@@ -99,7 +99,7 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
 def _figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
     """Worth and joint error of the rows that are kept."""
     worth, error = (np.empty((len(kept), valuation.shape[1])) for _ in range(2))
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         here = (kept >= strip.rows.start) & (kept < strip.rows.stop)
         positions = kept[here] - strip.rows.start
         worth[here] = strip.values[positions]
@@ -118,7 +118,7 @@ def _holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str
     holdings = owners.on(valuation.blocks)
     return {
         "names": list(holdings.names),
-        "row_lines": packed(byte_planes(holdings.row_lines[kept].astype(np.uint32))),
+        "row_lines": pack(byte_planes(holdings.row_lines[kept].astype(np.uint32))),
         "lines": holdings.lines.tolist(),
         "claims": [np.flatnonzero(claim).tolist() for claim in holdings.claims],
     }
@@ -134,7 +134,7 @@ def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
         different, code = _dictionary(column, kept)
         texts.append(different)
         codes.append(code)
-    return {"texts": packed_json(texts), "codes": packed(byte_planes(np.concatenate(codes)))}
+    return {"texts": packed_json(texts), "codes": pack(byte_planes(np.concatenate(codes)))}
 
 
 def _dictionary(
@@ -195,7 +195,7 @@ class Decimals:
     def to_plain(self) -> dict[str, Any]:
         """Text and numbers, for JSON."""
         return {
-            "codes": packed(byte_planes(self.codes)),
+            "codes": pack(byte_planes(self.codes)),
             "digits": self.digits,
             "lowest": self.lowest,
         }
@@ -207,7 +207,7 @@ def byte_planes(numbers: NDArray[Any]) -> bytes:
     return little.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T.tobytes()
 
 
-def packed(content: bytes) -> str:
+def pack(content: bytes) -> str:
     """Bytes as compressed text; the same bytes give the same text at any time."""
     return base64.b64encode(gzip.compress(content, compresslevel=6, mtime=0)).decode()
 
@@ -215,7 +215,7 @@ def packed(content: bytes) -> str:
 def packed_json(content: Any) -> str:
     """Plain data as compressed text."""
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return packed(text.encode())
+    return pack(text.encode())
 
 
 def _rounded(sizes: Floats, digits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

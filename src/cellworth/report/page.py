@@ -241,10 +241,10 @@ def _bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
 
 def score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
     """Parts of a bar for baseline and cells; None unless both add to a score."""
-    score, unearned = figures["score"], figures["unearned"]
-    if score is None or unearned is None or not 0 <= unearned <= score or score == 0:
+    score, baseline = figures["score"], figures["baseline"]
+    if score is None or baseline is None or not 0 <= baseline <= score or score == 0:
         return None
-    return {"unearned": round(_WIDTH * unearned / score, 2), "width": _WIDTH}
+    return {"baseline": round(_WIDTH * baseline / score, 2), "width": _WIDTH}
 
 
 def error_curve(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

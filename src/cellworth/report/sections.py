@@ -227,7 +227,7 @@ def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, F
     """Rows, columns, worths and errors of the k lowest blocks, ties in the table's order."""
     n_columns = valuation.shape[1]
     positions, worths, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         start = strip.rows.start * n_columns
         positions = np.concatenate([positions, np.arange(start, start + strip.values.size)])
         worths = np.concatenate([worths, strip.values.ravel()])
@@ -242,7 +242,7 @@ def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, F
 def listed_rows(subject: Subject) -> list[dict[str, Any]]:
     """Rows of lowest worth, each with the cell that is lowest in it."""
     valuation = subject.valuation
-    positions = valuation.rows().lowest_places(_ROWS_LISTED)
+    positions = valuation.rows().lowest_positions(_ROWS_LISTED)
     rows = valuation.rows().part(positions)
     ids, names = rows.labels["row"].tolist(), valuation.column_labels.tolist()
     targets = _targets(subject, positions)
@@ -330,7 +330,7 @@ def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
     holdings = owners.on(valuation.blocks)
     parts = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sums = np.zeros(len(holdings.names))
-    for strip in valuation.strips():
+    for strip in valuation.iter_rows():
         codes = holdings.codes(strip.rows)
         worths = np.bincount(codes.ravel(), strip.values.ravel(), minlength=len(parts))
         sums += worths @ parts
@@ -425,7 +425,7 @@ def discreet_origin(provenance: Provenance) -> dict[str, Any]:
     """What can be told without the data: names and numbers, no hash, no parameter, no message."""
     told = told_origin(provenance)
     return told | {
-        "question": _names_and_numbers(told["question"], _QUESTION),
+        "problem_spec": _names_and_numbers(told["problem_spec"], _QUESTION),
         "method": _names_and_numbers(told["method"], _METHOD),
         # Messages of failed fits may hold contents of cells.
         "tally": told["tally"] | {"messages": []},

@@ -17,13 +17,13 @@ from uuid import uuid4
 from cellworth.data.io import (
     Plain,
     PlainFile,
-    fingerprint,
+    add_prefix,
+    hash_json,
     local_path,
     n_bytes,
-    prefixed,
     read_manifest,
+    write_atomically,
     write_plain,
-    written_atomically,
 )
 from cellworth.runtime.stopping import RateLimiter
 
@@ -225,7 +225,7 @@ class DirectoryCheckpoint:
                 _begin(self.folder, asked)
                 kept = _read_identity(self.folder) or asked
         check_same_run(kept, asked, str(self.folder))
-        self._run, self._files = fingerprint(asked), None
+        self._run, self._files = hash_json(asked), None
 
     def read(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
@@ -238,8 +238,8 @@ class DirectoryCheckpoint:
             # Another process has stored a later state.
             return
         head = {"run": self._run, "tasks": state.tasks, "seconds": state.seconds}
-        with explain_disk_errors(self.folder), written_atomically(path) as file:
-            write_plain(file, head | prefixed(_CONTENT, state.content))
+        with explain_disk_errors(self.folder), write_atomically(path) as file:
+            write_plain(file, head | add_prefix(_CONTENT, state.content))
         self._answer_files.drop_before(state.tasks)
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
@@ -330,14 +330,14 @@ def _run_in(folder: Path) -> dict[str, Any]:
 
 def _copy(source: Path, into: DirectoryCheckpoint, run: Mapping[str, Any]) -> None:
     # The source is left unchanged, even if it is damaged.
-    state = _read_state(source / _STATE, fingerprint(run))
+    state = _read_state(source / _STATE, hash_json(run))
     if state is not None:
         into.write(state)
     for path in sorted(source.glob(PATTERN)):
         with (
             explain_disk_errors(into.folder),
             path.open("rb") as original,
-            written_atomically(into.folder / path.name) as file,
+            write_atomically(into.folder / path.name) as file,
         ):
             shutil.copyfileobj(original, file)
 
@@ -380,7 +380,7 @@ def _read_identity(folder: Path) -> dict[str, Any] | None:
             ) from None
         return None
     run = manifest.get("run")
-    if not isinstance(run, dict) or manifest.get("sha256") != fingerprint(run):
+    if not isinstance(run, dict) or manifest.get("sha256") != hash_json(run):
         raise ValueError(
             f"{path} was changed after it was written (its sha256 differs); restore it from a copy."
         )
@@ -391,13 +391,13 @@ def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
     manifest = {
         "format": FORMAT,
         "version": VERSION,
-        "sha256": fingerprint(identity),
+        "sha256": hash_json(identity),
         "run": identity,
     }
     # Several processes may begin at once; the first one writes the manifest.
     with (
         suppress(FileExistsError),
-        written_atomically(folder / _MANIFEST, replacing=False) as file,
+        write_atomically(folder / _MANIFEST, replacing=False) as file,
     ):
         file.write(json.dumps(manifest, indent=1).encode())
 
@@ -483,9 +483,9 @@ class AnswerFiles:
         tasks = [task for task, _ in answers]
         content: Plain = {"run": self._run, "tasks": tasks}
         for index, (_, answer) in enumerate(answers):
-            content |= prefixed(str(index), answer)
+            content |= add_prefix(str(index), answer)
         path = self._folder / f"answers-{min(tasks):08d}-{uuid4().hex}.npz"
-        with written_atomically(path) as file:
+        with write_atomically(path) as file:
             write_plain(file, content)
         self._tasks[path] = tasks
         return path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar, Protocol, Self
 
-from cellworth.data.io import Plain, n_bytes, packed, unpacked
+from cellworth.data.io import Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import Checkpoint, Loader, RunState
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.stopping import Bar, Progress, RateLimiter, StoppingRule, count_tasks
@@ -138,7 +138,7 @@ class TaskPlanner:
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Any:
         """Remember how to load answers; they are read when they are folded."""
         self._kept = dict(answers)
-        return None if state is None else unpacked(self._kind, state)
+        return None if state is None else unpack(self._kind, state)
 
     def ask(self, number: int) -> Iterable[Any]:
         """Request a task, unless its answer is stored."""
@@ -155,15 +155,15 @@ class TaskPlanner:
 
     def state(self, contribution: Any) -> Plain:
         """Write down what finished tasks added."""
-        return packed(contribution)
+        return pack(contribution)
 
     def part(self, request: int, answer: Any) -> tuple[int, Plain]:
         """Write down an answer."""
-        return request, packed(answer)
+        return request, pack(answer)
 
     def answer(self, part: Plain) -> Any:
         """Read an answer."""
-        return unpacked(self._answer_kind, part)
+        return unpack(self._answer_kind, part)
 
 
 class CheckpointWriter:
@@ -368,7 +368,7 @@ class TaskQueue:
 
 def _is_heavy(answer: Any) -> bool:
     """Return whether an answer is too large for many of its kind to wait in memory."""
-    return dataclasses.is_dataclass(answer) and n_bytes(packed(answer)) >= _HEAVY
+    return dataclasses.is_dataclass(answer) and n_bytes(pack(answer)) >= _HEAVY
 
 
 @dataclass(frozen=True)

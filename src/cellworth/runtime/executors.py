@@ -16,7 +16,7 @@ import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from cellworth.data.arguments import checked_count, is_whole
+from cellworth.data.arguments import check_count, is_integer
 from cellworth.runtime.cache import Cache
 from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint
 from cellworth.runtime.processes import Processes, pickle_object
@@ -81,7 +81,7 @@ class Threads:
 
     def __post_init__(self) -> None:
         """Check the number of workers."""
-        checked_count(self.n_workers, "n_workers of Threads")
+        check_count(self.n_workers, "n_workers of Threads")
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
@@ -168,7 +168,7 @@ class Runtime:
 
     def _check_partition(self, partition: Any) -> None:
         is_pair = isinstance(partition, tuple | list) and len(partition) == 2
-        if not is_pair or not all(map(is_whole, partition)):
+        if not is_pair or not all(map(is_integer, partition)):
             raise TypeError(
                 f"partition must be (i, n), got {partition!r}; give (0, 10) for the first of ten."
             )
@@ -206,7 +206,7 @@ def check_runtime(runtime: Any, n_jobs: Any = None) -> Runtime:
     """Return the runtime, or the default one; check that n_jobs goes with it."""
     if runtime is not None and not isinstance(runtime, Runtime):
         raise TypeError(f"runtime must be Runtime(...) or None, got {runtime!r}.")
-    if n_jobs is not None and (not is_whole(n_jobs) or n_jobs == 0):
+    if n_jobs is not None and (not is_integer(n_jobs) or n_jobs == 0):
         raise ValueError(
             f"n_jobs must be a number of workers, -1 for all cores, or None, got {n_jobs!r}."
         )

@@ -26,7 +26,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import ShutdownExecutorError
 from threadpoolctl import threadpool_limits
 
-from cellworth.data.arguments import checked_count
+from cellworth.data.arguments import check_count
 from cellworth.runtime.workers import (
     Failure,
     FuturePool,
@@ -71,7 +71,7 @@ class Processes:
 
     def __post_init__(self) -> None:
         """Refuse a pool without workers."""
-        checked_count(self.n_workers, "n_workers of Processes")
+        check_count(self.n_workers, "n_workers of Processes")
 
     @contextmanager
     def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:

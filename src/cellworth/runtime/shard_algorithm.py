@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from cellworth.data.io import (
     Plain,
     PlainFile,
-    fingerprint,
-    prefixed,
-    unprefixed,
+    add_prefix,
+    hash_json,
+    remove_prefix,
+    write_atomically,
     write_plain,
-    written_atomically,
 )
 from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors
 from cellworth.runtime.workers import Interrupts
@@ -160,9 +160,9 @@ class ShardCheckpoint:
         head = {"run": self.run, "shard": shard, "rounds": rounds}
         with (
             explain_disk_errors(self.folder),
-            written_atomically(self._path(shard, rounds), durable=self.durable) as file,
+            write_atomically(self._path(shard, rounds), durable=self.durable) as file,
         ):
-            write_plain(file, head | prefixed(_CONTENT, check_arrays(state)))
+            write_plain(file, head | add_prefix(_CONTENT, check_arrays(state)))
         # Keep the previous state: if this one is damaged, one round is lost and not the run.
         before = min(complete, rounds - 1)
         for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
@@ -545,7 +545,7 @@ class RoundsCheckpoint:
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self._reports: dict[int, Plain] = {}
         # Hash the identity as it will be read back from JSON.
-        run = fingerprint(json.loads(json.dumps(identity)))
+        run = hash_json(json.loads(json.dumps(identity)))
         self.states = ShardCheckpoint(folder.absolute(), run, durable)
         self._n_shards = n_shards
         self._read()
@@ -554,7 +554,7 @@ class RoundsCheckpoint:
         for number, load in self._journal.answers():
             record = load()
             if record is not None:
-                self._reports[number] = unprefixed(_REPORT, record)
+                self._reports[number] = remove_prefix(_REPORT, record)
                 self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
 
     @property
@@ -565,7 +565,7 @@ class RoundsCheckpoint:
     def record(self, number: int, report: Plain) -> None:
         """Write the report of a round, before any shard accumulates the round."""
         if number not in self._reports:
-            self._journal.keep(number, prefixed(_REPORT, report) | {_SECONDS: self.seconds})
+            self._journal.keep(number, add_prefix(_REPORT, report) | {_SECONDS: self.seconds})
             self._journal.flush()
             self._reports[number] = report
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import TqdmWarning
 
-from cellworth.data.arguments import is_whole
+from cellworth.data.arguments import is_integer
 from cellworth.sampling.moments import Addition, Moments, widening
 
 # A budget of utilities is used up by this many looks at each, be they known or new.
@@ -328,7 +328,7 @@ def _credible(progress: Progress, share: float) -> float:
 
 
 def _require_count(rule: str, number: int, many: str, one: str) -> None:
-    if not is_whole(number):
+    if not is_integer(number):
         raise TypeError(f"{rule} takes a whole number of {many}, not {number!r}.")
     if number < 1:
         raise ValueError(f"{rule}({number}) would never start; give at least 1 {one}.")

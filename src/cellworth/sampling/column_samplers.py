@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import comb
 
-from cellworth.data.arguments import Floats, Mask, checked_count
+from cellworth.data.arguments import Floats, Mask, check_count
 from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import Semivalue, Shapley, membership_weights, size_probabilities
 
@@ -123,7 +123,7 @@ class FittedSubsets(ABC):
     def __post_init__(self) -> None:
         """Refuse what is no number of coalitions."""
         if self.coalitions is not None:
-            checked_count(self.coalitions, f"coalitions of {type(self).__name__}")
+            check_count(self.coalitions, f"coalitions of {type(self).__name__}")
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """As asked, or eight per player, but not more than there are."""
@@ -261,7 +261,7 @@ class PermutationSampler:
 
     def __post_init__(self) -> None:
         """Refuse what is no number of orders."""
-        checked_count(self.orders, "orders of Permutations")
+        check_count(self.orders, "orders of Permutations")
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """One per column and order; everyone is shared."""

@@ -197,7 +197,7 @@ class Sweeps:
         return self.total / self.weight if ended.finished is None else ended.finished_total
 
     @property
-    def unearned(self) -> float:
+    def baseline(self) -> float:
         """Part of the whole table's utility that is there without rows or columns."""
         ended = self.closed()
         if ended.finished is None:
@@ -207,7 +207,7 @@ class Sweeps:
     @property
     def score(self) -> float:
         """Utility of the whole table."""
-        return self.expected_total + self.unearned
+        return self.expected_total + self.baseline
 
     @property
     def accuracy(self) -> float:

@@ -6,7 +6,7 @@ import os
 
 from cellworth.data.io import local_path
 from cellworth.valuation.sharded_valuation import ShardedValuation
-from cellworth.valuation.storage import read_folder, read_whole_manifest
+from cellworth.valuation.storage import read_folder, read_valuation_manifest
 from cellworth.valuation.valuation import Valuation, read_plain
 
 __all__ = [
@@ -41,8 +41,8 @@ def load(folder: str | os.PathLike[str]) -> Valuation:
     >>> bool((load(folder).values == valuation.values).all())
     True
     """
-    if read_whole_manifest(local_path(folder, "folder")).get("sharded"):
+    if read_valuation_manifest(local_path(folder, "folder")).get("sharded"):
         return ShardedValuation.from_folder(folder)
     manifest, blocks, moments, validation = read_folder(folder)
-    described = read_plain(manifest, blocks.shape, folder)
-    return Valuation(blocks, moments, validation=validation, **described)
+    fields = read_plain(manifest, blocks.shape, folder)
+    return Valuation(blocks, moments, validation=validation, **fields)

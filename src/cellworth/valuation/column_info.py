@@ -41,7 +41,7 @@ _DATE = re.compile(
     r"\s*(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))"
     r"(?:[T ]+\d{1,2}:\d{2}.*)?\s*"
 )
-TakenFor = Literal["number", "category", "date", "duration", "own distance", "not known"]
+ReadAs = Literal["number", "category", "date", "duration", "own distance", "not known"]
 # Notes for which the summary lists columns, in this order.
 CONSTANT, ALL_MISSING, ID_LIKE = "constant", "all missing", "id-like"
 NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED = "numbers as text", "dates as text", "mixed"
@@ -59,16 +59,16 @@ _LEFT = ("column", "taken for", "distance", "note")
 _LINES_SHOWN = 60
 
 
-def distance_in_words(spread: float, taken_for: TakenFor) -> str:
+def distance_in_words(spread: float, read_as: ReadAs) -> str:
     """What two numbers, dates or durations count, whose column has this spread."""
     if not spread:
         return "0"
-    if taken_for == "number":
+    if read_as == "number":
         return "difference²" if spread == 1 else f"(difference / {spread:.3g})²"
     return f"(difference / {spread / _DAY:.3g} days)²"
 
 
-def quantity_of(cells: NDArray[Any]) -> TakenFor:
+def quantity_of(cells: NDArray[Any]) -> ReadAs:
     """Whether numbers are numbers, dates or durations."""
     if cells.dtype.kind in "Mm":
         return "date" if cells.dtype.kind == "M" else "duration"
@@ -230,7 +230,7 @@ class ColumnInfo:
     Parameters
     ----------
     name : str
-    taken_for : {"number", "category", "date", "duration", "own distance", "not known"}
+    read_as : {"number", "category", "date", "duration", "own distance", "not known"}
     missing : int
         Training rows without a value.
     distinct : int
@@ -245,7 +245,7 @@ class ColumnInfo:
     """
 
     name: str
-    taken_for: TakenFor
+    read_as: ReadAs
     missing: int
     distinct: int
     at_least: bool = False
@@ -308,8 +308,8 @@ class ColumnTable:
     @property
     def summary(self) -> str:
         """One line: the number of columns of each type, and the names of those with notes."""
-        counts = Counter(column.taken_for for column in self.columns)
-        parts = [_counted(counts[kind], kind) for kind in get_args(TakenFor) if counts[kind]]
+        counts = Counter(column.read_as for column in self.columns)
+        parts = [_counted(counts[kind], kind) for kind in get_args(ReadAs) if counts[kind]]
         named = [
             f"{len(names)} {note}: {_some(names)}" for note in _NAMED if (names := self.noted(note))
         ]
@@ -329,12 +329,12 @@ class ColumnTable:
         """Create a ColumnTable from the output of :meth:`to_plain`."""
         read = []
         for entry in plain:
-            if entry["taken_for"] not in get_args(TakenFor):
-                raise ValueError(f"a column is taken for {entry['taken_for']!r}")
+            if entry["read_as"] not in get_args(ReadAs):
+                raise ValueError(f"a column is taken for {entry['read_as']!r}")
             read.append(
                 ColumnInfo(
                     str(entry["name"]),
-                    entry["taken_for"],
+                    entry["read_as"],
                     int(entry["missing"]),
                     int(entry["distinct"]),
                     bool(entry["at_least"]),
@@ -360,7 +360,7 @@ class ColumnTable:
         shown = self.columns[:_LINES_SHOWN]
         parts: dict[str, list[str]] = {
             "column": [column.name for column in shown],
-            "taken for": [str(column.taken_for) for column in shown],
+            "taken for": [str(column.read_as) for column in shown],
             "missing": [f"{column.missing:,}" for column in shown],
             "distinct": [f"{column.distinct:,}{'+' * column.at_least}" for column in shown],
             "distance": [column.distance for column in shown],
@@ -369,7 +369,7 @@ class ColumnTable:
         return {name: texts for name, texts in parts.items() if any(texts)}
 
 
-def _counted(count: int, kind: TakenFor) -> str:
+def _counted(count: int, kind: ReadAs) -> str:
     single = count == 1 and kind in ("number", "category", "date", "duration")
     return f"{count:,} {kind if single else _PLURALS[kind]}"
 

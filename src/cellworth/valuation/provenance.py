@@ -40,7 +40,7 @@ class Provenance:
 
     Parameters
     ----------
-    question : mapping
+    problem_spec : mapping
         What determines the true values: model, scoring, semivalues, empty policy, data hashes.
     method : mapping
         How they were computed: valuer, design, stopping rule.
@@ -61,11 +61,11 @@ class Provenance:
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> came = valuation.provenance
-    >>> came.question["game"], came.method["name"], came.tally.utilities, came.failed_utilities
+    >>> came.problem_spec["game"], came.method["name"], came.tally.utilities, came.failed_utilities
     ('KNNGame', 'KNNValuer', 12, 0)
     """
 
-    question: Mapping[str, Any]
+    problem_spec: Mapping[str, Any]
     method: Mapping[str, Any]
     sessions: tuple[Session, ...]
     tally: Tally
@@ -76,7 +76,7 @@ class Provenance:
     @classmethod
     def now(
         cls,
-        question: Mapping[str, Any],
+        problem_spec: Mapping[str, Any],
         method: Mapping[str, Any],
         session: Session,
         tally: Tally,
@@ -84,7 +84,7 @@ class Provenance:
     ) -> Provenance:
         """Return the provenance of a run that has just ended, in this environment."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(question, method, (session,), tally, seconds, created, dict(_versions()))
+        return cls(problem_spec, method, (session,), tally, seconds, created, dict(_versions()))
 
     @property
     def seed(self) -> int | None:
@@ -99,7 +99,7 @@ class Provenance:
     @property
     def adds_up(self) -> bool:
         """Whether values add up to the expected total: Shapley rows and columns only."""
-        asked = {self.question.get(f"{side}_semivalue") for side in ("row", "column")}
+        asked = {self.problem_spec.get(f"{side}_semivalue") for side in ("row", "column")}
         return asked == {"Shapley()"}
 
     def merge(self, other: Provenance) -> Provenance:
@@ -121,7 +121,7 @@ class Provenance:
         """Create a Provenance from the output of :meth:`to_dict`."""
         tally = plain["tally"]
         return cls(
-            question=plain["question"],
+            problem_spec=plain["problem_spec"],
             method=plain["method"],
             sessions=tuple(Session(**session) for session in plain["sessions"]),
             tally=Tally(**{**tally, "messages": tuple(tally["messages"])}),
@@ -194,7 +194,7 @@ class Scores:
     """How the whole table was scored on the validation rows, and figures to compare that with.
 
     The score itself is ``Valuation.score``, the part of it that is there without any column
-    ``Valuation.unearned``. What is not known is NaN.
+    ``Valuation.baseline``. What is not known is NaN.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class Scores:
     >>> from cellworth import KNNValuer
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> valuation = KNNValuer(3).fit(X, y, X_val=X, y_val=y).valuation_
-    >>> valuation.scores.name, round(valuation.score, 3), round(valuation.unearned, 3)
+    >>> valuation.scores.name, round(valuation.score, 3), round(valuation.baseline, 3)
     ('neighbor agreement', 0.667, 0.5)
     >>> valuation.scores.accuracy, valuation.scores.majority
     (1.0, 0.5)
@@ -251,7 +251,7 @@ class Scores:
         return f"classification with {self.n_classes} class{'es' * (self.n_classes != 1)}"
 
     @property
-    def judged_on(self) -> str:
+    def scored_on(self) -> str:
         """Which rows the table is scored on."""
         n_rows = f"{self.n_validation_rows:,}"
         if self.n_validation_rows < self.n_planned_rows:

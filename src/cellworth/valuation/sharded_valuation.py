@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Labels, Positions, checked_count
+from cellworth.data.arguments import Floats, Labels, Positions, check_count
 from cellworth.data.blocks import Blocks, NumberedAxis
 from cellworth.data.io import local_path
 from cellworth.sampling.moments import Counts, Moments, Signs, widening
@@ -26,15 +26,15 @@ from cellworth.valuation.storage import (
     ValueFile,
     column_tables,
     files_to_replace,
-    made_folder,
+    make_folder,
     read_column_tables,
-    read_whole_manifest,
+    read_valuation_manifest,
     replace_manifest,
     to_array,
     write_groups,
     write_tables,
 )
-from cellworth.valuation.valuation import Strip, Valuation, check_mergeable, read_plain
+from cellworth.valuation.valuation import RowChunk, Valuation, check_mergeable, read_plain
 from cellworth.valuation.values import Lookup, ValueList, check_number, narrowed
 
 _TABLES = ("columns", "total", "column_groups")
@@ -119,10 +119,10 @@ class StoredMoments(Moments):
         if n_numbers > MOST_HELD:
             raise MemoryError(
                 f"{what} of {n_rows:,} x {n_columns:,} blocks are {n_numbers:,} numbers, and at "
-                f"most {MOST_HELD:,} are held at once; use strips(), loc or lowest()."
+                f"most {MOST_HELD:,} are held at once; use iter_rows(), loc or lowest()."
             )
 
-    def strips(
+    def iter_rows(
         self, n_rows: int = GROUP_ROWS, parts: Sequence[str] = ("mean", "spread")
     ) -> Iterator[tuple[slice, Statistics]]:
         """Yield ``n_rows`` rows at a time, in order; check the hash of each file once."""
@@ -153,7 +153,7 @@ class StoredMoments(Moments):
         self.check_fits("row sums" if of_rows else "values", n_rows if of_rows else None)
         found = np.zeros(n_rows if of_rows else (n_rows, n_columns))
         if self._known([part]):
-            for rows, statistics in self.strips(GROUP_ROWS, [part]):
+            for rows, statistics in self.iter_rows(GROUP_ROWS, [part]):
                 found[rows] = statistics[part]
         return found
 
@@ -281,7 +281,7 @@ class StoredMoments(Moments):
 
     def _merge_groups(self, other: StoredMoments) -> Iterator[Mapping[str, Floats]]:
         parts = ("mean", "spread", "row_mean", "row_spread")
-        both = (moments.strips(GROUP_ROWS, parts) for moments in (self, other))
+        both = (moments.iter_rows(GROUP_ROWS, parts) for moments in (self, other))
         for (_, mine), (_, others) in zip(*both, strict=True):
             merged: dict[str, Floats] = {}
             for side in ("", "row_"):
@@ -295,13 +295,13 @@ class StoredMoments(Moments):
 class ShardedValuation(Valuation):
     """A Valuation whose values stay in files; :func:`cellworth.load` reads it.
 
-    It has all methods of a Valuation. Sums, signs, the lowest and highest values, single cells and
-    :meth:`strips` need little memory. ``values`` and other arrays of all cells are refused beyond
-    2**27 cells. Row labels are 0, 1, 2, ...
+    It has all methods of a Valuation. Sums, sign counts, the lowest and highest values, single
+    cells and :meth:`iter_rows` need little memory. ``values`` and other arrays of all cells raise
+    MemoryError beyond 2**27 cells. Row labels are 0, 1, 2, ...
 
     ``load`` checks the manifest, the small tables, and that every file exists and has its size.
-    :meth:`strips` and all that reads every row check the SHA-256 of each file, once. Reading single
-    row groups checks their schema and page checksums.
+    :meth:`iter_rows` and all methods that read every row check the SHA-256 of each file, once.
+    Reading single row groups checks their schema and page checksums.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ class ShardedValuation(Valuation):
     def from_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
         """Read the manifest and the small tables; the files of values are not opened."""
         path = local_path(folder, "folder")
-        manifest = read_whole_manifest(path)
+        manifest = read_valuation_manifest(path)
         columns, sums, validation = read_column_tables(path, manifest, _TABLES)
         moments = StoredMoments(path, _list_files(path, manifest), sums)
         moments.check_sizes()
@@ -410,22 +410,24 @@ class ShardedValuation(Valuation):
         found = self._all_blocks().part(positions)
         return replace(found, labels={other: found.labels[other]})
 
-    def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
+    def iter_rows(self, n_rows: int = 65_536) -> Iterator[RowChunk]:
         """Yield the values in order, ``n_rows`` rows at a time.
 
         The files are read one after the other; the hash of each is checked before.
         """
         parts = ("mean", "spread") if self._reads_spread else ("mean",)
-        for rows, found in self.moments.strips(checked_count(n_rows, "n_rows"), parts):
+        for rows, found in self.moments.iter_rows(check_count(n_rows, "n_rows"), parts):
             spread = found.get("spread", np.broadcast_to(0.0, found["mean"].shape))
-            yield Strip(rows, _read_only(found["mean"]), _read_only(self._errors_of(spread)), None)
+            yield RowChunk(
+                rows, _read_only(found["mean"]), _read_only(self._errors_of(spread)), None
+            )
 
     @property
-    def lacks_validation_errors(self) -> bool:
+    def validation_se_only_for_sums(self) -> bool:
         """Whether validation errors are known of sums; those of single cells never are."""
         return self.sums_validation is not None
 
-    def signs(self) -> Signs:
+    def sign_counts(self) -> Signs:
         """Count the blocks that are surely negative, surely positive, or neither.
 
         Only sampling errors count: validation errors of single cells are not known, so that fewer
@@ -433,7 +435,7 @@ class ShardedValuation(Valuation):
         """
         if self.status != "exact" and not self._reads_spread:
             return Signs(0, 0, 0, math.prod(self.shape))
-        return super().signs()
+        return super().sign_counts()
 
     def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
         """Return a data frame in the caller's library, if all blocks may be held at once."""
@@ -471,7 +473,7 @@ class ShardedValuation(Valuation):
 
         In the folder that holds the files already, write only the manifest.
         """
-        path = made_folder(folder)
+        path = make_folder(folder)
         before = files_to_replace(path)
         self.moments.check_sizes()
         if not _same_folder(path, self.moments.folder):
@@ -620,12 +622,12 @@ class StoredList(ValueList):
         """Number of observations behind each value."""
         return np.broadcast_to(np.int64(self._moments.n_observations), len(self))
 
-    def lowest_places(self, k: int) -> NDArray[np.intp]:
+    def lowest_positions(self, k: int) -> NDArray[np.intp]:
         """Return the positions of the k lowest values, in the order of ``lowest``."""
         check_number(k)
         return self._moments.rank(f"{self._side}mean", k, lowest=True)
 
-    def highest_places(self, k: int) -> NDArray[np.intp]:
+    def highest_positions(self, k: int) -> NDArray[np.intp]:
         """Return the positions of the k highest values, in the order of ``highest``."""
         check_number(k)
         return self._moments.rank(f"{self._side}mean", k, lowest=False)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import Axis, Blocks
-from cellworth.data.io import local_path, read_manifest, written_atomically
+from cellworth.data.io import local_path, read_manifest, write_atomically
 from cellworth.sampling.moments import Moments
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def write_folder(
     validation : array of the same shape, or None
         Errors from the choice of validation rows, with their margins.
     """
-    path = made_folder(folder)
+    path = make_folder(folder)
     before = files_to_replace(path)
     files = write_tables(path, _to_tables(blocks, _figures(moments, validation)))
     replace_manifest(path, manifest, files, before)
 
 
-def made_folder(folder: str | os.PathLike[str]) -> Path:
+def make_folder(folder: str | os.PathLike[str]) -> Path:
     """Make a folder if it is not there; a file in its place is refused."""
     path = local_path(folder, "folder")
     if path.exists() and not path.is_dir():
@@ -94,7 +94,7 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[s
         # The hash in the name lets the new files stand beside the old ones until the manifest,
         # replaced last and in one step, says which are meant.
         files[name] = {"file": f"{name}-{digest[:12]}.parquet", "sha256": digest}
-        with written_atomically(path / files[name]["file"]) as file:
+        with write_atomically(path / files[name]["file"]) as file:
             file.write(content)
     return files
 
@@ -107,7 +107,7 @@ def replace_manifest(
 ) -> None:
     """Write the manifest, then remove files of the result that stood here before."""
     plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
-    with written_atomically(path / _MANIFEST) as file:
+    with write_atomically(path / _MANIFEST) as file:
         file.write(json.dumps(plain, indent=1).encode())
     for stale in before - {entry["file"] for entry in files.values()}:
         (path / stale).unlink(missing_ok=True)
@@ -118,12 +118,12 @@ def read_folder(
 ) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
     """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
     path = local_path(folder, "folder")
-    manifest = read_whole_manifest(path)
+    manifest = read_valuation_manifest(path)
     try:
         contents = _read_files(path, manifest)
     except FileNotFoundError:
         # Another process may have saved a new result since; its manifest names the new files.
-        newer = read_whole_manifest(path)
+        newer = read_valuation_manifest(path)
         if newer == manifest:
             raise
         manifest, contents = newer, _read_files(path, newer)
@@ -182,7 +182,7 @@ def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
     return contents
 
 
-def read_whole_manifest(path: Path) -> dict[str, Any]:
+def read_valuation_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a folder that a Valuation was saved to."""
     if not (path / _MANIFEST).is_file():
         raise FileNotFoundError(
@@ -218,7 +218,7 @@ def files_to_replace(path: Path) -> set[str]:
     if not (path / _MANIFEST).exists():
         return set()
     try:
-        files = read_whole_manifest(path)["files"].values()
+        files = read_valuation_manifest(path)["files"].values()
     except ValueError as error:
         raise FileExistsError(
             f"{path} holds a {_MANIFEST} that is none of ours or damaged; give another folder."
@@ -342,7 +342,7 @@ def write_groups(
     path = local_path(folder, "folder")
     path.mkdir(parents=True, exist_ok=True)
     entry: dict[str, Any] = {}
-    with written_atomically(
+    with write_atomically(
         path / f"values-{number:05d}", durable=durable, named=lambda: str(entry["file"])
     ) as file:
         entry |= _write_parquet(file.name, groups)
@@ -511,7 +511,7 @@ class ValueFile:
     def copy(self, folder: Path, to: Path) -> None:
         """Copy the file to another folder and check the copy."""
         self.check_size(folder)
-        with written_atomically(to / self.file) as copy, (folder / self.file).open("rb") as file:
+        with write_atomically(to / self.file) as copy, (folder / self.file).open("rb") as file:
             shutil.copyfileobj(file, copy)
             copy.flush()
             self._check_hash(copy.name, folder)

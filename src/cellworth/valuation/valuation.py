@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Labels, checked_count
+from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
 from cellworth.data.tables import frame
 from cellworth.sampling.moments import (
@@ -37,7 +37,7 @@ _LOWEST_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Strip:
+class RowChunk:
     """Some rows of a Valuation, with all columns.
 
     Parameters
@@ -52,7 +52,7 @@ class Strip:
     >>> from cellworth import KNNValuer
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
-    >>> [(strip.rows, strip.values.shape) for strip in valuation.strips(n_rows=3)]
+    >>> [(strip.rows, strip.values.shape) for strip in valuation.iter_rows(n_rows=3)]
     [(slice(0, 3, None), (3, 2)), (slice(3, 4, None), (1, 2))]
     """
 
@@ -94,7 +94,7 @@ class Valuation:
     shrink : bool
         Whether values are drawn towards equal shares as far as noise may explain what the Moments
         show.
-    unearned : float
+    baseline : float
         h(N, 0) + h(0, M) - h(0, 0): the part of the whole table's score that no block earns,
         because it is there without rows or without columns. NaN where it is not known.
     owned : OwnerSums or None
@@ -128,7 +128,7 @@ class Valuation:
     backend: str | None = None
     validation: Floats | None = None
     shrink: bool = False
-    unearned: float = math.nan
+    baseline: float = math.nan
     owned: OwnerSums | None = None
     scores: Scores | None = None
     column_info: ColumnTable | None = None
@@ -194,7 +194,7 @@ class Valuation:
     @property
     def score(self) -> float:
         """Score of the whole table: what all blocks should add up to, and the part unearned."""
-        return self.expected_total + self.unearned
+        return self.expected_total + self.baseline
 
     @property
     def largest_error(self) -> float:
@@ -285,12 +285,12 @@ class Valuation:
             None if judged is None else judged[key],
         )
 
-    def strips(self, n_rows: int = 65_536) -> Iterator[Strip]:
+    def iter_rows(self, n_rows: int = 65_536) -> Iterator[RowChunk]:
         """Go through the values from top to bottom, some rows at a time."""
-        for start in range(0, self.shape[0], checked_count(n_rows, "n_rows")):
+        for start in range(0, self.shape[0], check_count(n_rows, "n_rows")):
             rows = slice(start, min(start + n_rows, self.shape[0]))
             judged = self.validation_se
-            yield Strip(
+            yield RowChunk(
                 rows,
                 self.values[rows],
                 self.sampling_se[rows],
@@ -298,21 +298,21 @@ class Valuation:
             )
 
     @property
-    def lacks_validation_errors(self) -> bool:
-        """Whether validation errors are known of sums but not of blocks, as of tables in shards.
+    def validation_se_only_for_sums(self) -> bool:
+        """Whether validation errors are known for sums but not for blocks, as for sharded tables.
 
-        What is then told of single blocks, such as :meth:`signs`, has sampling errors alone in it.
+        Results for single blocks, such as :meth:`sign_counts`, then use sampling errors only.
         """
         return False
 
-    def signs(self) -> Signs:
+    def sign_counts(self) -> Signs:
         """Count the blocks that are surely worth less than nothing, surely more, or neither.
 
         A value is told from zero if its 95 % interval, of both kinds of errors as far as they are
         known, leaves zero out. Validation errors are not known of blocks of a table in shards:
         only sampling errors are in its signs.
         """
-        counted = (Signs.of(strip.values, strip.errors) for strip in self.strips())
+        counted = (Signs.of(strip.values, strip.errors) for strip in self.iter_rows())
         return reduce(Signs.with_others, counted)
 
     def lowest(self, k: int = 10) -> ValueList:
@@ -451,7 +451,7 @@ class Valuation:
             "empty": self.empty,
             # JSON knows no NaN.
             "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
-            "unearned": None if math.isnan(self.unearned) else self.unearned,
+            "baseline": None if math.isnan(self.baseline) else self.baseline,
             "owned": None if self.owned is None else self.owned.to_plain(),
             "scores": None if self.scores is None else self.scores.to_plain(),
             "column_info": None if self.column_info is None else self.column_info.to_plain(),
@@ -551,7 +551,7 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
         raise ValueError("exact values cannot be improved by merging; keep the exact ones.")
     if one.blocks != other.blocks:
         raise ValueError("the two valuations have different rows or columns; merge like with like.")
-    questions = one.provenance.question, other.provenance.question
+    questions = one.provenance.problem_spec, other.provenance.problem_spec
     different = sorted(
         name for name in set().union(*questions) if questions[0].get(name) != questions[1].get(name)
     )
@@ -606,7 +606,7 @@ def read_plain(
             "provenance": Provenance.from_dict(manifest["provenance"]),
             "backend": manifest["backend"],
             "shrink": bool(manifest["shrink"]),
-            "unearned": _read_total(manifest["unearned"]),
+            "baseline": _read_total(manifest["baseline"]),
             "owned": None if owned is None else OwnerSums.from_plain(owned),
             "scores": None if scores is None else Scores.from_plain(scores),
             "column_info": None if columns is None else ColumnTable.from_plain(columns),
@@ -667,24 +667,24 @@ def _told_scores(valuation: Valuation) -> dict[str, str]:
         return {} if valuation.empty == "none" else {"empty": valuation.empty}
     empty = "" if valuation.empty == "none" else f" (empty={valuation.empty!r})"
     told = {
-        "task": f"{scores.task}, {scores.judged_on}",
-        "score": f"{named_score(valuation)}; baseline {valuation.unearned:.4g}{empty}",
+        "task": f"{scores.task}, {scores.scored_on}",
+        "score": f"{format_score(valuation)}; baseline {valuation.baseline:.4g}{empty}",
     }
     return told if scores.beside is None else told | dict([scores.beside])
 
 
-def named_score(valuation: Valuation) -> str:
+def format_score(valuation: Valuation) -> str:
     """Score of the whole table, with its name and of which model."""
     return f"{valuation.score:.4g} {name_of_score(valuation)}".strip()
 
 
 def name_of_score(valuation: Valuation) -> str:
     """Name of the score, and of which model; empty where no validation rows judge."""
-    scores, question = valuation.scores, valuation.provenance.question
+    scores, problem_spec = valuation.scores, valuation.provenance.problem_spec
     if scores is None:
         return ""
-    of_model = f" of {question['model'].rpartition('.')[2]}" if "model" in question else ""
-    neighbors = f" (K = {question['n_neighbors']})" if "n_neighbors" in question else ""
+    of_model = f" of {problem_spec['model'].rpartition('.')[2]}" if "model" in problem_spec else ""
+    neighbors = f" (K = {problem_spec['n_neighbors']})" if "n_neighbors" in problem_spec else ""
     return f"{scores.name}{of_model}{neighbors}"
 
 
@@ -712,8 +712,8 @@ def _view(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
     yield paragraph(_told_score(valuation))
-    lacking = f", {SAMPLING_ALONE}" if valuation.lacks_validation_errors else ""
-    yield paragraph(f"{valuation.signs()}{lacking}.")
+    lacking = f", {SAMPLING_ALONE}" if valuation.validation_se_only_for_sums else ""
+    yield paragraph(f"{valuation.sign_counts()}{lacking}.")
     columns = valuation.columns()
     yield paragraph(_title("Columns", min(n_columns, _COLUMNS_SHOWN), n_columns, "highest first"))
     yield columns.highest(_COLUMNS_SHOWN).to_html(bars=True)
@@ -733,11 +733,11 @@ def _told_score(valuation: Valuation) -> str:
     total, scores = f"{valuation.total:.4g}", valuation.scores
     if math.isnan(valuation.score):
         return f"All blocks together are worth {total}."
-    judged = "" if scores is None else f"{scores.task.capitalize()}, {scores.judged_on}. "
+    judged = "" if scores is None else f"{scores.task.capitalize()}, {scores.scored_on}. "
     beside = "" if scores is None else scores.sentence
     return (
-        f"{judged}The whole table scores {named_score(valuation)}. The baseline, which is there "
-        f"without any column, is {valuation.unearned:.4g}; all blocks together are worth {total}. "
+        f"{judged}The whole table scores {format_score(valuation)}. The baseline, which is there "
+        f"without any column, is {valuation.baseline:.4g}; all blocks together are worth {total}. "
         f"{beside}"
     ).strip()
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Labels, is_whole
+from cellworth.data.arguments import Floats, Labels, is_integer
 from cellworth.data.blocks import Axis, Blocks
 from cellworth.data.tables import frame
 
@@ -79,17 +79,17 @@ class ValueList:
 
     def lowest(self, k: int = 10) -> ValueList:
         """Return the k lowest values, lowest first; ties in the data's order, no unvisited ones."""
-        return self._best(self.lowest_places(k))
+        return self._best(self.lowest_positions(k))
 
     def highest(self, k: int = 10) -> ValueList:
         """Return the k highest values, highest first; ties in the data's order, no unvisited."""
-        return self._best(self.highest_places(k))
+        return self._best(self.highest_positions(k))
 
-    def lowest_places(self, k: int) -> NDArray[np.intp]:
+    def lowest_positions(self, k: int) -> NDArray[np.intp]:
         """Positions of the k lowest values, in the order of :meth:`lowest`."""
         return self._places(np.argsort(self.values, kind="stable"), k)
 
-    def highest_places(self, k: int) -> NDArray[np.intp]:
+    def highest_positions(self, k: int) -> NDArray[np.intp]:
         """Positions of the k highest values, in the order of :meth:`highest`."""
         return self._places(np.argsort(-self.values, kind="stable"), k)
 
@@ -206,7 +206,7 @@ class ValueList:
 
 def check_number(k: Any) -> None:
     """Refuse what does not say how many values to list."""
-    if not is_whole(k) or k < 1:
+    if not is_integer(k) or k < 1:
         raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
 
 

@@ -117,8 +117,8 @@ class LeaveOneOutValuer(ModelValuer):
         settings = self._settings(LeaveOneOut(), LeaveOneOut())
         return leave_one_out_valuation(game, blocks, settings, holdings)
 
-    def _question(self, game: Any) -> dict[str, Any]:
-        return self._settings(LeaveOneOut(), LeaveOneOut()).question(game)
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
+        return self._settings(LeaveOneOut(), LeaveOneOut()).problem_spec(game)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ class RandomValuer(Valuer):
         seed = checked_seed(self.random_state, None)
         values = generator(seed, 0).random(blocks.shape)
         problem = game.problem
-        question = self._question(game)
+        problem_spec = self._problem_spec(game)
         method = {"name": "random values"}
         return Valuation(
             blocks,
@@ -255,12 +255,12 @@ class RandomValuer(Valuer):
             math.nan,
             "none",
             "estimated",
-            Provenance.now(question, method, Session(seed, 1), Tally(), 0.0),
+            Provenance.now(problem_spec, method, Session(seed, 1), Tally(), 0.0),
             problem.table.backend,
         )
 
-    def _question(self, game: Any) -> dict[str, Any]:
-        return {"game": "random values", **game.problem.question()}
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
+        return {"game": "random values", **game.problem.problem_spec()}
 
 
 class FlattenedValuer(ModelValuer):

@@ -11,7 +11,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Floats, Mask, Wholes
+from cellworth.data.arguments import GAP, Floats, Integers, Mask
 from cellworth.data.blocks import is_missing, some
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
@@ -22,7 +22,7 @@ from cellworth.valuation.column_info import (
     NUMBERS_AS_TEXT,
     ColumnInfo,
     ColumnTable,
-    TakenFor,
+    ReadAs,
     distance_in_words,
     is_gap_mark,
     notes_on_size,
@@ -195,13 +195,13 @@ def _is_odd(cell: str) -> bool:
     return not is_gap_mark(cell) and not reads_as_number(cell)
 
 
-def _counted(target: NDArray[Any]) -> tuple[NDArray[Any], Wholes]:
+def _counted(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     labels, counts = np.unique(target, return_counts=True)
     return labels, counts
 
 
 def target_warning(
-    labels: NDArray[Any], counts: Wholes, *, are_classes: bool, ways: Ways
+    labels: NDArray[Any], counts: Integers, *, are_classes: bool, ways: Ways
 ) -> str | None:
     """Say how whole numbers were taken, where they may as well be the other task."""
     if labels.dtype.kind not in "iuf" or not np.all(labels == np.floor(labels)):
@@ -226,7 +226,7 @@ def target_warning(
     )
 
 
-def _are_numbered(labels: NDArray[Any], counts: Wholes) -> bool:
+def _are_numbered(labels: NDArray[Any], counts: Integers) -> bool:
     """Whether numbers look like those of classes: 0, 1, 2, ... without a hole, none rare."""
     whole = np.array_equal(labels, np.arange(len(labels)) + labels[0]) and labels[0] in (0, 1)
     enough = counts.min() >= max(_ROWS_PER_CLASS, 0.2 * counts.mean())
@@ -316,13 +316,13 @@ def _singles(problem: Problem, cells: Sequence[Cells], names: list[str]) -> Iter
         yield _Single(name, missed, guess, len(rows))
 
 
-def _groups(own: Cells, rows: Wholes) -> tuple[Floats, Wholes]:
+def _groups(own: Cells, rows: Integers) -> tuple[Floats, Integers]:
     """Distinct cells of some rows, a gap among them, and which each row has."""
     values, groups = np.unique(own.rows[rows], return_inverse=True)
     return values.astype(np.float64), groups
 
 
-def _nearest_groups(values: Floats) -> Wholes:
+def _nearest_groups(values: Floats) -> Integers:
     """The nearest other value of each value; a gap is far from all."""
     n = len(values)
     if n == 1:
@@ -333,7 +333,7 @@ def _nearest_groups(values: Floats) -> Wholes:
     return np.where(left <= right, np.arange(n) - 1, np.arange(n) + 1).clip(0, n - 1)
 
 
-def _missed_labels(own: Cells, rows: Wholes, codes: Wholes, n_labels: int) -> float:
+def _missed_labels(own: Cells, rows: Integers, codes: Integers, n_labels: int) -> float:
     """Share of rows whose label the others of the same, or else of the nearest, cell miss."""
     values, groups = _groups(own, rows)
     if len(values) == 1:
@@ -353,7 +353,7 @@ def _missed_labels(own: Cells, rows: Wholes, codes: Wholes, n_labels: int) -> fl
     return float(np.mean(right <= others.max(axis=1)))
 
 
-def _missed_variance(own: Cells, rows: Wholes, codes: Wholes) -> float:
+def _missed_variance(own: Cells, rows: Integers, codes: Integers) -> float:
     """Part of the variance of ranks that others of the same or the nearest cell leave."""
     values, groups = _groups(own, rows)
     if len(values) == 1:
@@ -388,7 +388,7 @@ def _is_target(problem: Problem, own: Cells) -> bool:
     return one_to_one and (problem.classes is not None or abs(_monotone(firsts)) == 1)
 
 
-def _monotone(order: Wholes) -> int:
+def _monotone(order: Integers) -> int:
     steps = np.diff(order)
     return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
@@ -425,14 +425,14 @@ class _Copies:
         Which judged rows have a copy; without folds each row is judged by the others.
     """
 
-    sides: list[list[Wholes]]
-    codes: Wholes
-    times: Wholes
+    sides: list[list[Integers]]
+    codes: Integers
+    times: Integers
     n_rows: int
     copied: Mask
 
     @classmethod
-    def of(cls, problem: Problem, sides: list[list[Wholes]]) -> _Copies:
+    def of(cls, problem: Problem, sides: list[list[Integers]]) -> _Copies:
         """Compare rows by a hash of their cells."""
         n_sides = len(problem.folds) + 1
         rows, *judged = (_hashed([side[position] for side in sides]) for position in range(n_sides))
@@ -518,7 +518,7 @@ def _told_out_of_bag(found: _Copies) -> str:
     )
 
 
-def _hashed(columns: list[Wholes]) -> NDArray[np.uint64]:
+def _hashed(columns: list[Integers]) -> NDArray[np.uint64]:
     """One number for each row, equal where all cells are."""
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
     for codes in columns:
@@ -528,14 +528,14 @@ def _hashed(columns: list[Wholes]) -> NDArray[np.uint64]:
     return mixed
 
 
-def _times(among: Wholes, wanted: Wholes) -> Wholes:
+def _times(among: Integers, wanted: Integers) -> Integers:
     """How often each wanted number comes."""
     ordered = np.sort(among)
     left, right = (np.searchsorted(ordered, wanted, side) for side in ("left", "right"))
     return np.asarray(right - left, dtype=np.int64)
 
 
-def _n_with_label(problem: Problem, codes: Wholes, copied: Mask) -> int:
+def _n_with_label(problem: Problem, codes: Integers, copied: Mask) -> int:
     (fold,) = problem.folds
     labels = np.unique(np.concatenate([problem.target, fold.target]), return_inverse=True)[1]
     both = codes * (int(labels.max()) + 1) + labels
@@ -596,7 +596,7 @@ def _hashable(cell: Any) -> Any:
     return cell
 
 
-def played(distances: Distances, table: Table) -> list[tuple[TakenFor, str]]:
+def played(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
     """What nearest neighbours take each column for, and what two of its cells count."""
     return [
         _played(distances.rulers, position, lambda position=position: table.column(position))  # type: ignore[misc]
@@ -604,21 +604,19 @@ def played(distances: Distances, table: Table) -> list[tuple[TakenFor, str]]:
     ]
 
 
-def _played(
-    rulers: Rulers, position: int, cells: Callable[[], NDArray[Any]]
-) -> tuple[TakenFor, str]:
+def _played(rulers: Rulers, position: int, cells: Callable[[], NDArray[Any]]) -> tuple[ReadAs, str]:
     part, at = rulers.where(position)
     if part == "coded":
         return "own distance", "your function"
     if part == "categories":
         return "category", f"0 or {rulers.mismatch(at):.3g}"
-    taken_for = quantity_of(cells())
-    return taken_for, distance_in_words(rulers.spread(at), taken_for)
+    read_as = quantity_of(cells())
+    return read_as, distance_in_words(rulers.spread(at), read_as)
 
 
-def guessed(table: Table) -> list[tuple[TakenFor, str]]:
+def guessed(table: Table) -> list[tuple[ReadAs, str]]:
     """What columns are by their type and cells, where a model says what is made of them."""
-    found: list[tuple[TakenFor, str]] = []
+    found: list[tuple[ReadAs, str]] = []
     for position, name in enumerate(table.names.tolist()):
         cells = table.column(position)
         try:
@@ -631,7 +629,7 @@ def guessed(table: Table) -> list[tuple[TakenFor, str]]:
 
 
 def column_table(
-    table: Table, cells: Sequence[Cells], plays: Sequence[tuple[TakenFor, str]]
+    table: Table, cells: Sequence[Cells], plays: Sequence[tuple[ReadAs, str]]
 ) -> ColumnTable:
     """Count the training rows' cells of all columns, and note what strikes."""
     return ColumnTable(
@@ -642,15 +640,13 @@ def column_table(
     )
 
 
-def _info(
-    table: Table, position: int, own: Cells, taken_for: TakenFor, distance: str
-) -> ColumnInfo:
+def _info(table: Table, position: int, own: Cells, read_as: ReadAs, distance: str) -> ColumnInfo:
     known = own.rows[own.known()]
     missing = len(own.rows) - len(known)
     notes: tuple[str, ...] = ()
     if own.ordered:
         distinct = len(np.unique(known))
-        whole = taken_for in ("number", "category") and _are_whole(table, position, known, missing)
+        whole = read_as in ("number", "category") and _are_whole(table, position, known, missing)
     else:
         counts = np.bincount(known) if len(known) else np.zeros(0, dtype=np.int64)
         distinct, whole = int(np.count_nonzero(counts)), True
@@ -658,7 +654,7 @@ def _info(
         notes = notes_on_values(*_values(table.column(position), own.rows, counts), named=named)
     notes = (*notes_on_size(distinct, len(known), missing, whole=whole and not notes), *notes)
     return ColumnInfo(
-        str(table.names.tolist()[position]), taken_for, missing, distinct, False, distance, notes
+        str(table.names.tolist()[position]), read_as, missing, distinct, False, distance, notes
     )
 
 

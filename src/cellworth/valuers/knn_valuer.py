@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Floats, Kind, Mask, Scale, checked_count
+from cellworth.data.arguments import Distance, Floats, Kind, Mask, Scale, check_count
 from cellworth.data.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import described, local_path
+from cellworth.data.io import describe, local_path
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.games.game import EmptyPolicy, Game, checked_policy
@@ -291,32 +291,34 @@ class KNNValuer(Valuer):
             to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
         )
 
-    def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
+    def problem_spec(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
         """Say what ``fit`` with these arguments would answer, without doing it.
 
         Of a ShardedTable, all shards are read once for it.
         """
         if not isinstance(X, ShardedTable):
-            return super().question(X, y, **given)
+            return super().problem_spec(X, y, **given)
         known = {name: given.pop(name, None) for name in ("X_val", "y_val", "column_groups")}
         run, _ = self._sharded_run(_InShards(X, **known, refused={"y": y, **given}))
-        return self._question(run.game)
+        return self._problem_spec(run.game)
 
     def _fit_sharded(self, given: _InShards) -> Self:
         run, columns = self._sharded_run(given)
-        design = described(run.questions.design)
+        design = describe(run.questions.design)
         method = {
             "name": "KNNValuer",
             "design": design,
             "sweeps": run.sweeps,
-            "stop": described(None),
-            "valuer": self.described(),
+            "stop": describe(None),
+            "valuer": self.describe(),
         }
-        question = self._question(run.game)
+        problem_spec = self._problem_spec(run.game)
         self.columns_ = run.game.column_info
         self._warn_of_shards(run.game)
         # Values stay in files; they are read when values_ and the like are asked for.
-        self.valuation_ = run.value(columns, question, method, show_progress=self._where.progress)
+        self.valuation_ = run.value(
+            columns, problem_spec, method, show_progress=self._where.progress
+        )
         self.n_features_in_ = len(given.table.names)
         self.feature_names_in_ = given.table.names
         return self
@@ -468,12 +470,12 @@ class KNNValuer(Valuer):
         sweeps = _checked_sweeps(
             self.n_passes, once=not tasks.questions.draws, limited=self.stop is not None
         )
-        question = self._question(game)
+        problem_spec = self._problem_spec(game)
         method = {
             "name": "KNNValuer",
-            "design": described(tasks.questions.design),
+            "design": describe(tasks.questions.design),
             "sweeps": sweeps,
-            "stop": described(self.stop),
+            "stop": describe(self.stop),
         }
         work = Work(tasks, tasks.contribution)
         outcome = settings.run(
@@ -482,7 +484,7 @@ class KNNValuer(Valuer):
             stop=_stop(sweeps, len(tasks.questions.parts), self.stop),
             executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
             identity=run_identity(
-                question,
+                problem_spec,
                 game,
                 method=method["name"],
                 design=method["design"],
@@ -496,12 +498,12 @@ class KNNValuer(Valuer):
             # Two sweeps differ; parts of one do not tell.
             errors_from=2 * len(tasks.questions.parts),
         )
-        return None if outcome is None else _valuation(blocks, tasks, outcome, question, method)
+        return None if outcome is None else _valuation(blocks, tasks, outcome, problem_spec, method)
 
-    def _question(self, game: Any) -> dict[str, Any]:
-        return super()._question(game) | {
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
+        return super()._problem_spec(game) | {
             "value_labels": _checked_flag(self.value_labels, "value_labels"),
-            "ranking": described(self._ranking(game)),
+            "ranking": describe(self._ranking(game)),
         }
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
@@ -531,7 +533,7 @@ def _valuation(
     blocks: Blocks,
     tasks: QueryTasks,
     outcome: Outcome,
-    question: dict[str, Any],
+    problem_spec: dict[str, Any],
     method: dict[str, Any],
 ) -> Valuation:
     """Write down what came out of a run over queries."""
@@ -545,10 +547,10 @@ def _valuation(
         seen.expected_total,
         tasks.game.empty,
         _status(outcome, tasks),
-        Provenance.now(question, method, session, seen.tally, outcome.seconds),
+        Provenance.now(problem_spec, method, session, seen.tally, outcome.seconds),
         tasks.game.problem.table.backend,
         _errors_without_rows(seen.validation_se(), never_valued),
-        unearned=seen.unearned,
+        baseline=seen.baseline,
         owned=_owned(seen, tasks),
         scores=_scores(tasks, outcome.tasks, seen),
     )
@@ -695,7 +697,7 @@ def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
     """Return how many sweeps to make; None where a rule alone ends the run."""
     if sweeps is None:
         return 1 if once else None if limited else _SWEEPS
-    count = checked_count(sweeps, "n_passes")
+    count = check_count(sweeps, "n_passes")
     return 1 if once else count
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask, is_whole
+from cellworth.data.arguments import Floats, Mask, is_integer
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.games.game import EmptyPolicy, Game
@@ -434,7 +434,7 @@ def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
 
 
 def _check_plausible(game: Game, shape: tuple[int, int], limit: int) -> None:
-    if not is_whole(limit):
+    if not is_integer(limit):
         raise TypeError(f"max_utilities is {limit!r}; give a whole number.")
     if 1 << sum(shape) > limit:
         plan = _plan(game, shape, limit)

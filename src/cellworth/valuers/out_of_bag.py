@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-from cellworth.data.arguments import GAP, Floats, Mask, Positions, checked_count
+from cellworth.data.arguments import GAP, Floats, Mask, Positions, check_count
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
@@ -178,12 +178,12 @@ class Lessons:
         """What is valued."""
         return self.problem.blocks
 
-    def question(self) -> dict[str, Any]:
+    def problem_spec(self) -> dict[str, Any]:
         """What decides the scores of a model."""
         return {
             "game": "out-of-bag scores",
             **described_model(self.model),
-            **self.problem.question(),
+            **self.problem.problem_spec(),
         }
 
     def trained(self, rows: Positions, columns: Positions, seed: int) -> Any:
@@ -253,9 +253,9 @@ class _Asked(Settings):
     distance: bool
     contrast: bool
 
-    def question(self, game: Game) -> dict[str, Any]:
+    def problem_spec(self, game: Game) -> dict[str, Any]:
         """All that decides what the values tend to with the number of trees."""
-        asked = super().question(game)
+        asked = super().problem_spec(game)
         del asked["row_semivalue"], asked["column_semivalue"]
         return asked | {
             "column_share": float(self.column_share),
@@ -407,7 +407,7 @@ class OutOfBagValuer(Valuer):
             n_rows=len(game.problem.target),
             n_columns=blocks.shape[1],
             n_used=_n_used(self.column_share, blocks.shape[1], contrast),
-            n_trees=checked_count(self.n_trees, "n_trees"),
+            n_trees=check_count(self.n_trees, "n_trees"),
             seed=seed,
         )
         method = Method(
@@ -422,8 +422,8 @@ class OutOfBagValuer(Valuer):
         valuation = value_blocks(game, blocks, method, settings=self._asked(), ends=_trial(game))
         return None if valuation is None else replace(valuation, empty="none")
 
-    def _question(self, game: Any) -> dict[str, Any]:
-        return self._asked().question(game)
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
+        return self._asked().problem_spec(game)
 
     def _asked(self) -> _Asked:
         return _Asked(

@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import described, fingerprint
+from cellworth.data.io import describe, hash_json
 from cellworth.data.problem import Problem
-from cellworth.games.game import EmptyPolicy, Game, judged_utilities
+from cellworth.games.game import EmptyPolicy, Game, detailed_utilities
 from cellworth.knn.knn_game import query_weights
 from cellworth.knn.tasks import Questions
 from cellworth.runtime.cache import Cache, FileCache
@@ -192,7 +192,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with threadpool_limits(1):
         began = time.perf_counter()
-        whole, tally = judged_utilities(game, pairs[:1])
+        whole, tally = detailed_utilities(game, pairs[:1])
         seconds = time.perf_counter() - began
         if tally.failed:
             raise ValueError(
@@ -200,7 +200,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
                 f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
                 "Pipeline."
             )
-        rest, more = judged_utilities(game, pairs[1:])
+        rest, more = detailed_utilities(game, pairs[1:])
     return Corners(shape, (*whole, *rest), tally.merge(more), seconds)
 
 
@@ -219,12 +219,12 @@ def value_blocks(
     holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Run a method on a game and write down what came out; None for a partition of the run."""
-    question = settings.question(game)
+    problem_spec = settings.problem_spec(game)
     identity = run_identity(
-        question,
+        problem_spec,
         game,
         method=method.name,
-        design=described(method.design),
+        design=describe(method.design),
         shape=list(blocks.shape),
         seed=method.seed,
         # It tells games apart whose settings cannot be spelled out, such as a lambda; its last
@@ -234,7 +234,7 @@ def value_blocks(
     if settings.checkpoint is not None:
         # Before anything is put beside it.
         settings.checkpoint.open(identity)
-    book, work = _book(game, question, method, settings, ends)
+    book, work = _book(game, problem_spec, method, settings, ends)
     n_utilities = _most_utilities(method)
     outcome = settings.run(
         work,
@@ -260,10 +260,10 @@ def value_blocks(
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     provenance = Provenance.now(
-        question,
+        problem_spec,
         {
             "name": method.name,
-            "stop": described(method.stop),
+            "stop": describe(method.stop),
             "merges": method.merges,
             "errors_from": method.errors_from,
         },
@@ -281,11 +281,11 @@ def value_blocks(
         _backend(game),
         judged.errors,
         shrink=method.shrink and not exact,
-        unearned=ends.whole - ends.total,
+        baseline=ends.whole - ends.total,
         scores=scores_of_game(game, ends.whole),
     )
     _warn_of_nothing_told(valuation, outcome.tasks)
-    scored = hasattr(game, "judged_value") and isinstance(getattr(game, "problem", None), Problem)
+    scored = hasattr(game, "detailed_value") and isinstance(getattr(game, "problem", None), Problem)
     if scored and outcome.tasks and judged.errors is None:
         warnings.warn(
             "validation errors are not known: the scoring gives no score for some draws of the "
@@ -355,10 +355,10 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
     )
 
 
-def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str, Any]:
+def run_identity(problem_spec: dict[str, Any], game: Any, **method: Any) -> dict[str, Any]:
     """All that decides the tasks of a run and what each adds, to the bit."""
     return {
-        "question": question,
+        "problem_spec": problem_spec,
         "types": _types(game),
         "code": [code_sha256(part) for part in _parts(game)],
         **method,
@@ -367,7 +367,7 @@ def run_identity(question: dict[str, Any], game: Any, **method: Any) -> dict[str
 
 
 def _book(
-    game: Game, question: dict[str, Any], method: Method, settings: Settings, ends: Corners
+    game: Game, problem_spec: dict[str, Any], method: Method, settings: Settings, ends: Corners
 ) -> tuple[Planner, Callable[[Any], Any]]:
     """Who keeps the books of a run, and what its workers do."""
     if method.estimate is None:
@@ -377,12 +377,12 @@ def _book(
     name, known = "", ends.known
     # An empty cache is one, too.
     cache = (
-        _cache_beside(settings, question)
+        _cache_beside(settings, problem_spec)
         if settings.runtime.cache is None
         else settings.runtime.cache
     )
     if cache is not None:
-        name = _cache_name(game, question, ends.shape)
+        name = _cache_name(game, problem_spec, ends.shape)
         _check_same_game(cache, name, known)
         cache.keep(name, {coalition: each.kept for coalition, each in known.items()})
     most_deviations = _most_deviations(_most_utilities(method))
@@ -410,13 +410,13 @@ def _most_deviations(n_utilities: float) -> int:
     return int(max(MOST_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
 
 
-def _cache_beside(settings: Settings, question: dict[str, Any]) -> Cache | None:
+def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | None:
     """A cache in the folder of the checkpoint, for other runs of the same game."""
     # Partitions may be on many machines, and SQLite is for one; some games no cache can name.
     if (
         not isinstance(settings.checkpoint, DirectoryCheckpoint)
         or settings.runtime.partition is not None
-        or question.get("content", "") is None
+        or problem_spec.get("content", "") is None
     ):
         return None
     cache = FileCache(settings.checkpoint.folder / CACHE_FILE)
@@ -442,19 +442,19 @@ def _check_same_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None
             )
 
 
-def _cache_name(game: Game, question: dict[str, Any], shape: tuple[int, int]) -> str:
+def _cache_name(game: Game, problem_spec: dict[str, Any], shape: tuple[int, int]) -> str:
     """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
     # Utilities are the same however coalitions are weighed.
     weighing = ("row_semivalue", "column_semivalue")
-    described_game = {name: question[name] for name in question if name not in weighing}
+    described_game = {name: problem_spec[name] for name in problem_spec if name not in weighing}
     if described_game.get("content", "") is None:
         raise ValueError(
             f"a {type(game).__name__} cannot be told from others of its kind, and so no cache can "
-            "keep its utilities; give it a method question() -> dict that names all that decides "
-            "them."
+            "keep its utilities; give it a method problem_spec() -> dict that names all that "
+            "decides them."
         )
     code = [code_sha256(part) for part in _parts(game)]
-    return fingerprint(described_game, list(shape), _types(game), code, ALGORITHM_VERSION)
+    return hash_json(described_game, list(shape), _types(game), code, ALGORITHM_VERSION)
 
 
 def _parts(game: Any) -> list[Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import is_whole
-from cellworth.data.io import content_hash, described
+from cellworth.data.arguments import is_integer
+from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import Checkpoint
 from cellworth.runtime.engine import Outcome, Planner, run, run_partition
@@ -54,11 +54,11 @@ class Settings:
         """Of rows and of columns."""
         return self.row_semivalue, self.column_semivalue
 
-    def question(self, game: Game) -> dict[str, Any]:
+    def problem_spec(self, game: Game) -> dict[str, Any]:
         """All that decides the true values."""
         return {
-            "row_semivalue": described(self.row_semivalue),
-            "column_semivalue": described(self.column_semivalue),
+            "row_semivalue": describe(self.row_semivalue),
+            "column_semivalue": describe(self.column_semivalue),
             **_described_game(game),
         }
 
@@ -114,7 +114,7 @@ def checked_stop(stop: Any) -> StoppingRule:
 
 def checked_seed(random_state: Any, runtime: Runtime | None) -> int:
     """Turn a random_state into the seed that names every task of the run."""
-    if runtime is not None and runtime.checkpoint is not None and not is_whole(random_state):
+    if runtime is not None and runtime.checkpoint is not None and not is_integer(random_state):
         raise ValueError(
             "a checkpoint needs random_state to be a whole number, so that a later session draws "
             "the same tasks."
@@ -131,7 +131,7 @@ def check_same_seed(random_state: Any) -> None:
     """Refuse what no seed can be had from, also where nothing is drawn."""
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return
-    if not is_whole(random_state):
+    if not is_integer(random_state):
         raise TypeError(
             f"random_state is {random_state!r}; give a whole number, None or a RandomState."
         )
@@ -151,9 +151,9 @@ def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
 
 
 def _described_game(game: Game) -> dict[str, Any]:
-    if hasattr(game, "question"):
+    if hasattr(game, "problem_spec"):
         # As it will be read from a file, so that a loaded answer can be compared with a new one.
-        question: dict[str, Any] = json.loads(json.dumps(game.question(), default=described))
-        return question
+        problem_spec: dict[str, Any] = json.loads(json.dumps(game.problem_spec(), default=describe))
+        return problem_spec
     name = f"{type(game).__module__}.{type(game).__qualname__}"
     return {"game": name, "content": content_hash(game)}

@@ -60,13 +60,13 @@ class ShardedRun:
     def value(
         self,
         columns: Axis,
-        question: dict[str, Any],
+        problem_spec: dict[str, Any],
         method: dict[str, Any],
         *,
         show_progress: bool,
     ) -> ShardedValuation:
         """Run all rounds and put the results of shards together."""
-        identity = self._identity(question, method)
+        identity = self._identity(problem_spec, method)
         if self.folder is not None:
             # That of another run is refused before rows are prepared for this one.
             DirectoryCheckpoint(self.folder / "run").open(identity)
@@ -81,7 +81,7 @@ class ShardedRun:
                 title=f"{method['design']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
             )
-            valuation = self._valuation(finished, home / "values", columns, question, method)
+            valuation = self._valuation(finished, home / "values", columns, problem_spec, method)
         if self.folder is None:
             shutil.rmtree(home / "rows")
             # Lists of rows and the like hold on to the files as well.
@@ -109,10 +109,10 @@ class ShardedRun:
         )
         return KNNShardAlgorithm(shards, ranker, self.questions)
 
-    def _identity(self, question: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
+    def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
         """All that decides what rounds do and tell; how many rounds there are is left out."""
         return {
-            "question": question,
+            "problem_spec": problem_spec,
             "table": self.game.table.footers_sha256(),
             "design": method["design"],
             "seed": self.questions.seed,
@@ -125,7 +125,7 @@ class ShardedRun:
         finished: ShardRunResult,
         folder: Path,
         columns: Axis,
-        question: dict[str, Any],
+        problem_spec: dict[str, Any],
         method: dict[str, Any],
     ) -> ShardedValuation:
         seen = _sweeps(finished, len(self.questions.parts))
@@ -139,9 +139,9 @@ class ShardedRun:
             expected_total=seen.expected_total,
             empty=self.game.empty,
             status="estimated" if complete else "interrupted",
-            provenance=Provenance.now(question, method, session, seen.tally, finished.seconds),
+            provenance=Provenance.now(problem_spec, method, session, seen.tally, finished.seconds),
             sums_validation=seen.validation_se(),
-            unearned=seen.unearned,
+            baseline=seen.baseline,
             scores=scores_of_queries(
                 self.questions,
                 self.game.scoring,

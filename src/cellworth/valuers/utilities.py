@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Mask
-from cellworth.data.io import Plain, packed, prefixed, unpacked, unprefixed
+from cellworth.data.io import Plain, add_prefix, pack, remove_prefix, unpack
 from cellworth.games.game import FailedUtility, Game, checked_utility
 from cellworth.runtime.cache import Cache
 from cellworth.runtime.checkpoint import Loader
@@ -225,7 +225,7 @@ class UtilityPlanner:
             "lengths": np.array([len(some) for some in utilities]),
             "deviations": deviations,
             "places": positions,
-            **prefixed("tally", packed(looks.tally)),
+            **add_prefix("tally", pack(looks.tally)),
         }
 
     def part(self, request: Request, answer: Answer) -> tuple[int, Plain]:
@@ -254,7 +254,7 @@ class UtilityPlanner:
         lengths = state["lengths"]
         tasks = [self._design(number) for number in range(len(lengths))]
         utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
-        tally = unpacked(Tally, unprefixed("tally", state))
+        tally = unpack(Tally, remove_prefix("tally", state))
         distinct = _unstacked(state["deviations"])
         deviations = [
             [distinct[position] if distinct else None for position in some.tolist()]

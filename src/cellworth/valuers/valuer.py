@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import described
+from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.problem import Problem
 from cellworth.games.game import Game
@@ -86,15 +86,15 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             groups=groups,
         )  # fmt: skip
 
-    def question(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
+    def problem_spec(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
         """Say what ``fit`` with these arguments would answer, without doing it.
 
         Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
-        in ``valuation_.provenance.question``: what an agreement fixes beforehand.
+        in ``valuation_.provenance.problem_spec``: what an agreement fixes beforehand.
         """
-        return self._question(self._game(X=X, y=y, **given))
+        return self._problem_spec(self._game(X=X, y=y, **given))
 
-    def described(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
 
         Left out are the seed, which is fixed as a number, and what says where and how a run is
@@ -132,7 +132,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         self._keep_names(game)
         if valuation is None:
             return self
-        method = {**valuation.provenance.method, "valuer": self.described()}
+        method = {**valuation.provenance.method, "valuer": self.describe()}
         self.valuation_ = replace(
             valuation,
             provenance=replace(valuation.provenance, method=method),
@@ -159,9 +159,9 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         given = {name: getattr(self, name) for name in _SETTINGS if hasattr(self, name)}
         return Settings.checked(row_semivalue, column_semivalue, **given)
 
-    def _question(self, game: Any) -> dict[str, Any]:
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
         semivalues = (getattr(self, f"{side}_semivalue", None) for side in ("row", "column"))
-        return self._settings(*semivalues).question(game)
+        return self._settings(*semivalues).problem_spec(game)
 
     @abstractmethod
     def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
@@ -188,7 +188,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 
 def _spelled_out(parameter: Any) -> str:
     # 5 is 5, whatever type of number it is held in.
-    return described(parameter.item() if isinstance(parameter, np.generic) else parameter)
+    return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
 def checked_holdings(owners: Any, problem: Problem) -> Holdings:
