@@ -352,7 +352,7 @@ MISTAKES = {
     ),
     "an unknown way to fail": (
         lambda: fit_with(error="ignore"),
-        ["error is 'ignore'", "'stand-in'", "'raise'"],
+        ["error is 'ignore'", "'fallback'", "'raise'"],
     ),
     "a design by its name": (
         lambda: monte_carlo(estimator="grids"),

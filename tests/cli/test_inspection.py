@@ -128,7 +128,7 @@ def test_info_says_what_a_folder_holds(home):
     assert out.startswith(f"{home.values}: cellworth valuation\n")
     assert "24 x 3 blocks" in out
     assert "label" in out
-    assert "column  taken for  missing  distinct  distance" in out
+    assert "column  read_as   missing  distinct  distance" in out
     values = json.loads(fine("info", home.values, "--json"))["values"]
     assert [line["name"] for line in values["column_info"]] == ["age", "town", "debt"]
 

@@ -72,7 +72,7 @@ def test_a_replay_never_holds_all_values(audit, monkeypatch):
     folder, seal, data = audit
     monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
     with pytest.raises(MemoryError):
-        VALUER.fit(**data).valuation_.line("column", 0)
+        VALUER.fit(**data).valuation_.column(0)
     assert verify_audit(folder, data=data, valuer=VALUER, seal=seal)
 
 

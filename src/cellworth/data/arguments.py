@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 Labels = NDArray[Any]
 # Categories of a column by number, and the code of a missing value.
 Codes = NDArray[np.int32]
-GAP = -1
+MISSING = -1
 # How a column is measured: its type or a squared distance of the user's, and the unit of numbers.
 Kind = Literal["numeric", "categorical"]
 Distance = Callable[[Any, Any], float]

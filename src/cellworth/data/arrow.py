@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Codes, Floats, Integers, Kind
+from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Kind
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import LARGEST_EXACT
 
@@ -168,8 +168,8 @@ class Coder:
             if cells.dictionary.equals(dictionary):
                 return values, _places(cells)
         values, positions = _distinct(cells)
-        known = [GAP if v is None else self.codes.get(v, _UNKNOWN) for v in values]
-        self._lookup = np.array([*known, GAP], dtype=np.int32)
+        known = [MISSING if v is None else self.codes.get(v, _UNKNOWN) for v in values]
+        self._lookup = np.array([*known, MISSING], dtype=np.int32)
         self._before = (values, cells.dictionary) if types.is_dictionary(cells.type) else None
         return values, positions
 

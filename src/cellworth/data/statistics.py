@@ -190,7 +190,7 @@ class Gathering:
         if sum(map(len, self._waiting)) >= _AT_ONCE:
             self.summary()
 
-    def add_gaps(self, gaps: int) -> None:
+    def add_missing(self, gaps: int) -> None:
         """Add this many missing values."""
         self._summary = replace(self._summary, gaps=self._summary.gaps + gaps)
 

@@ -228,7 +228,7 @@ def _sort_parts(
     valuation: Valuation, side: ExplainedAxis, position: int
 ) -> tuple[ValueList, Positions]:
     """The parts, and where each of them stands in its line."""
-    parts = valuation.line(side, position)
+    parts = valuation.row(position) if side == "row" else valuation.column(position)
     # NaN sorts last; equal sizes stay in the table's order.
     positions = np.argsort(-np.abs(parts.values), kind="stable")
     return parts.part(positions), positions

@@ -54,7 +54,7 @@ class Game(Protocol):
 
 
 class FailedUtility(float):
-    """A utility that could not be had as defined, and the stand-in that counts instead.
+    """A utility that could not be computed, and the fallback that counts instead.
 
     It is a float like any other, so that games stay simple; valuers count it and keep the
     message, so that nobody takes it for a measured one.
@@ -70,10 +70,10 @@ class FailedUtility(float):
     deviations: Deviations | None
 
     def __new__(
-        cls, stand_in: float, message: str, deviations: Deviations | None = None
+        cls, fallback: float, message: str, deviations: Deviations | None = None
     ) -> FailedUtility:
         """Hold the value that stands in, and why."""
-        utility = super().__new__(cls, stand_in)
+        utility = super().__new__(cls, fallback)
         utility.message = message
         utility.deviations = deviations
         return utility

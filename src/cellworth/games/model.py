@@ -43,7 +43,7 @@ from cellworth.games.game import (
 from cellworth.games.scoring import Judge
 from cellworth.sampling.moments import DetailedUtility
 
-ErrorPolicy = Literal["stand-in", "raise"]
+ErrorPolicy = Literal["fallback", "raise"]
 # Validation cells that are kept ready, for all the columns that were asked for lately.
 _MOST_CELLS_AT_HAND = 2**23
 
@@ -89,7 +89,7 @@ class ModelGame:
         remaining rows.
     groups : array-like, default=None
         Rows that a splitter keeps together.
-    error : {"stand-in", "raise"}, default="stand-in"
+    error : {"fallback", "raise"}, default="fallback"
         What happens where the model fails on a coalition: the constant predictor stands in and the
         failure is counted, or an error says on which rows and columns.
     n_repeats : int, default=1
@@ -108,7 +108,7 @@ class ModelGame:
 
     Rows of a single class teach a classifier nothing but that class: their utility is the score
     of the constant predictor, whether or not the model would accept them. A fit that raises and a
-    score that raises or is NaN get the same stand-in as a :class:`cellworth.FailedUtility`, which
+    score that raises or is NaN get the same fallback as a :class:`cellworth.FailedUtility`, which
     valuers count and warn of.
 
     Columns that the model names (in a ColumnTransformer, as categorical features, in entries per
@@ -144,7 +144,7 @@ class ModelGame:
         column_groups: Groups = None,
         cv: Any = 5,
         groups: Any = None,
-        error: ErrorPolicy = "stand-in",
+        error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
         sample_weight: Any = None,
     ) -> None:
@@ -354,7 +354,7 @@ class ModelGame:
         rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
         return (
             f"the model failed on {len(rows)} rows ({some(rows)}) and {len(columns)} columns "
-            f"({some(columns)}): {message}. Mend it, or give error='stand-in' to go on with a "
+            f"({some(columns)}): {message}. Mend it, or give error='fallback' to go on with a "
             "constant predictor in its place."
         )
 
@@ -493,7 +493,7 @@ def scoring_name(scoring: Any, classification: bool) -> str:
 def _checked_error(error: Any) -> ErrorPolicy:
     if error not in get_args(ErrorPolicy):
         raise ValueError(
-            f"error is {error!r}; say what a failing fit does: 'stand-in' (a constant predictor "
+            f"error is {error!r}; say what a failing fit does: 'fallback' (a constant predictor "
             "counts instead) or 'raise'."
         )
     policy: ErrorPolicy = error

@@ -15,7 +15,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Codes, Distance, Floats, Kind, Labels, Scale
+from cellworth.data.arguments import MISSING, Codes, Distance, Floats, Kind, Labels, Scale
 from cellworth.data.blocks import is_missing, some
 from cellworth.data.statistics import Numbers
 from cellworth.data.tables import LARGEST_EXACT, Table
@@ -327,7 +327,7 @@ def _between_quantiles(numbers: Numbers) -> float:
 def _categorical(position: int, sides: list[list[Any]]) -> CategoricalColumn:
     numbers: dict[Any, int] = {}
     codes = [coded_by(numbers, cells) for cells in sides]
-    known = codes[0][codes[0] != GAP]
+    known = codes[0][codes[0] != MISSING]
     return categorical_column(position, codes, np.bincount(known).tolist())
 
 
@@ -337,7 +337,7 @@ def coded_by(numbers: dict[Any, int], cells: list[Any]) -> Codes:
         # Some libraries make moments of days, and a moment equals no day.
         cells = [_midnight(cell) if type(cell) is datetime.date else cell for cell in cells]
     return np.array(
-        [GAP if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
+        [MISSING if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
         dtype=np.int32,
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Codes, Distance, Floats, Integers, Kind, Scale
+from cellworth.data.arguments import MISSING, Codes, Distance, Floats, Integers, Kind, Scale
 from cellworth.data.tables import Table
 from cellworth.knn.columns import (
     FARTHEST,
@@ -193,7 +193,7 @@ class Distances:
         for j, cells in enumerate(rows.categories):
             other = asked.categories[j, query]
             line = np.where(cells == other, 0, rulers.category_weights[j])
-            gap = (cells == GAP) | (other == GAP)
+            gap = (cells == MISSING) | (other == MISSING)
             lines.append(np.where(gap, rulers.category_gaps[j], line))
         for j, cells in enumerate(rows.coded):
             table = rulers.tables[rulers.starts[j] :]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Distance, Integers, Kind
+from cellworth.data.arguments import MISSING, Distance, Integers, Kind
 from cellworth.data.arrow import NO_TIME, READERS, Coder
 from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
@@ -86,7 +86,7 @@ def load(table: ShardedTable, shard: int, layout: Layout) -> ShardRows:
             for column, line in zip(layout.numeric, numbers, strict=True)
         ),
         *(
-            _Filler(column, line, GAP)
+            _Filler(column, line, MISSING)
             for column, line in zip(layout.categorical, categories, strict=True)
         ),
     ]

@@ -403,7 +403,7 @@ class _GatheredNumbers:
         cells = self._read(array, self._name)
         if self._whole:
             known = cells[cells != NO_TIME]
-            self._gathering.add_gaps(len(cells) - len(known))
+            self._gathering.add_missing(len(cells) - len(known))
         else:
             # Adding 0.0 turns -0.0 into 0.0; every NaN becomes the same one.
             cells += 0.0

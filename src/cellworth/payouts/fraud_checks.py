@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Floats, Mask, Positions
+from cellworth.data.arguments import MISSING, Floats, Mask, Positions
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
 from cellworth.data.tables import Table
@@ -215,13 +215,13 @@ def _read_numbers(column: Any) -> Floats:
         return np.asarray(cells)
     scaled = cells * np.sqrt(column.weight)
     # A gap is like a gap and like nothing else.
-    return np.where(np.isnan(cells), GAP * _FAR, scaled)
+    return np.where(np.isnan(cells), MISSING * _FAR, scaled)
 
 
 def _is_known(column: Any) -> Mask:
     cells = column.cells[0]
     if isinstance(column, CategoricalColumn | CodedColumn):
-        return np.asarray(cells != GAP)
+        return np.asarray(cells != MISSING)
     return np.asarray(~np.isnan(cells.astype(np.float64)))
 
 

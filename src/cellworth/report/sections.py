@@ -248,7 +248,7 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
     targets = _targets(subject, positions)
     listed = []
     for position, row, value, error in zip(positions, ids, rows.values, _errors(rows), strict=True):
-        values = valuation.line("row", position).values
+        values = valuation.row(position).values
         lowest = None if np.isnan(values).all() else int(np.nanargmin(values))
         cells = None if lowest is None else subject.column(lowest)
         listed.append(

@@ -300,9 +300,9 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     >>> merge([folder / "part0", folder / "part1"], into=folder / "all")
     >>> valuer = KNNValuer(1, random_state=0, runtime=Runtime(checkpoint=folder / "all"))
     >>> valuer.fit(**data).valuation_.columns()
-    column   value  validation error
-        x0  0.3750            0.1172
-        x1  0.1250            0.1172
+    column   value  validation_se
+        x0  0.3750         0.1172
+        x1  0.1250         0.1172
     """
     if isinstance(folders, str | os.PathLike):
         raise TypeError(f"folders is {folders!r}; give a list of the partitions' checkpoints.")

@@ -62,9 +62,9 @@ class Dask:
     >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
     ...     valuer = KNNValuer(1, runtime=Runtime(Dask(client))).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
-    column   value  validation error
-        x0  0.3750            0.1172
-        x1  0.1250            0.1172
+    column   value  validation_se
+        x0  0.3750         0.1172
+        x1  0.1250         0.1172
     """
 
     def __init__(self, client: Any) -> None:

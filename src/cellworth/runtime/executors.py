@@ -48,9 +48,9 @@ class Serial:
     >>> from cellworth import KNNValuer, Runtime
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> KNNValuer(1, runtime=Runtime(Serial())).fit(X, y, X_val=X, y_val=y).valuation_.columns()
-    column   value  validation error
-        x0  0.3750            0.1172
-        x1  0.1250            0.1172
+    column   value  validation_se
+        x0  0.3750         0.1172
+        x1  0.1250         0.1172
     """
 
     @contextmanager

@@ -27,7 +27,7 @@ _MOST_UNITS = 4
 _FIRST_LOOK = 1000
 _DAY = 86_400e6
 # What people write where a value is missing; none of it tells anything of a cell.
-_GAP_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
+_MISSING_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
 _DIGITS = (
     r"\d{1,3}(?:[,'\u00a0\u202f ]\d{3})+(?:\.\d*)?"  # 1,234,567.8
     r"|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234,5
@@ -55,7 +55,7 @@ _PLURALS = {
     "not known": "of other types",
 }
 _NAMES_SHOWN = 3
-_LEFT = ("column", "taken for", "distance", "note")
+_LEFT = ("column", "read_as", "distance", "note")
 _LINES_SHOWN = 60
 
 
@@ -158,8 +158,8 @@ class TextLook:
         pairs = list(zip(values, counts, strict=True))
         types = {_type_of(value) for value in values}
         texts = [(value, count) for value, count in pairs if isinstance(value, str)]
-        marks = tuple(pair for pair in texts if pair[0].strip().lower() in _GAP_MARKS)
-        told = [pair for pair in texts if pair[0].strip().lower() not in _GAP_MARKS]
+        marks = tuple(pair for pair in texts if pair[0].strip().lower() in _MISSING_MARKS)
+        told = [pair for pair in texts if pair[0].strip().lower() not in _MISSING_MARKS]
         numeric = sum(count for value, count in pairs if _type_of(value) == "number")
         known = sum(counts)
         dates = _matching(_DATE.fullmatch, told)
@@ -181,9 +181,9 @@ def reads_as_number(cell: Any) -> bool:
     return _type_of(cell) == "number" or (isinstance(cell, str) and bool(_NUMBER.fullmatch(cell)))
 
 
-def is_gap_mark(cell: Any) -> bool:
+def is_missing_mark(cell: Any) -> bool:
     """Tell whether a cell is text that people write where a value is missing."""
-    return isinstance(cell, str) and cell.strip().lower() in _GAP_MARKS
+    return isinstance(cell, str) and cell.strip().lower() in _MISSING_MARKS
 
 
 def _matching(
@@ -272,9 +272,9 @@ class ColumnTable:
     >>> X = [[0.0, "red"], [1.0, "red"], [9.0, "blue"], [8.0, None]]
     >>> valuer = KNNValuer(1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     >>> valuer.columns_
-    column  taken for  missing  distinct  distance
-    x0      number           0         4  (difference / 5.56)²
-    x1      category         1         2  0 or 4.5
+    column  read_as   missing  distinct  distance
+    x0      number          0         4  (difference / 5.56)²
+    x1      category        1         2  0 or 4.5
     >>> valuer.columns_["x1"].missing
     1
     """
@@ -360,7 +360,7 @@ class ColumnTable:
         shown = self.columns[:_LINES_SHOWN]
         parts: dict[str, list[str]] = {
             "column": [column.name for column in shown],
-            "taken for": [str(column.read_as) for column in shown],
+            "read_as": [str(column.read_as) for column in shown],
             "missing": [f"{column.missing:,}" for column in shown],
             "distinct": [f"{column.distinct:,}{'+' * column.at_least}" for column in shown],
             "distance": [column.distance for column in shown],

@@ -35,7 +35,7 @@ from cellworth.valuation.storage import (
     write_tables,
 )
 from cellworth.valuation.valuation import RowChunk, Valuation, check_mergeable, read_plain
-from cellworth.valuation.values import Lookup, ValueList, check_number, narrowed
+from cellworth.valuation.values import Lookup, ValueList, check_number, narrow_key
 
 _TABLES = ("columns", "total", "column_groups")
 Statistics = dict[str, Floats]
@@ -399,8 +399,7 @@ class ShardedValuation(Valuation):
             )
         return super().owners()
 
-    def line(self, side: Literal["row", "column"], position: int) -> ValueList:
-        """Return the values of the blocks of one row or one column, and read only these."""
+    def _cross_section(self, side: Literal["row", "column"], position: int) -> ValueList:
         n_rows, n_columns = self.shape
         if side == "row":
             positions, other = range(n_rows)[position] * n_columns + np.arange(n_columns), "column"
@@ -524,7 +523,7 @@ class _Indexer:
 
     def __getitem__(self, key: tuple[Any, Any]) -> Any:
         (rows, row_key), (columns, column_key) = (
-            narrowed(one, length) for one, length in zip(key, self.moments.shape, strict=True)
+            narrow_key(one, length) for one, length in zip(key, self.moments.shape, strict=True)
         )
         shape = len(rows), len(columns)
         self.moments.check_fits("the chosen values", math.prod(shape))

@@ -111,8 +111,8 @@ class Valuation:
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> valuation.columns().highest(1)
-    rank  column   value  validation error
-       1      x0  0.3750            0.1172
+    rank  column   value  validation_se
+       1      x0  0.3750         0.1172
     >>> round(valuation.loc[1, "x0"], 3), valuation.loc[:, "x1"].round(3).tolist()
     (0.135, [0.031, 0.031, 0.031, 0.031])
     >>> print(f"{valuation.total:.3f} = {valuation.expected_total:.3f}, {valuation.status}")
@@ -241,9 +241,9 @@ class Valuation:
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> fitted = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners)
         >>> fitted.valuation_.owners()
-        owner   value  validation error
-          ann  0.3750            0.1172
-          bob  0.1250            0.1172
+        owner   value  validation_se
+          ann  0.3750         0.1172
+          bob  0.1250         0.1172
         """
         if self.owned is None:
             raise ValueError(
@@ -261,28 +261,35 @@ class Valuation:
             self.owned.validation,
         )
 
-    def line(self, side: Literal["row", "column"], position: int) -> ValueList:
-        """Values of the blocks of one row, or of one column, by its position.
+    def row(self, position: int) -> ValueList:
+        """Return the values of the blocks of one row, by its position.
 
         Examples
         --------
         >>> from cellworth.games import TableGame
         >>> from cellworth import value_game
         >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
-        >>> value_game(game, (2, 2)).line("row", 0)
+        >>> value_game(game, (2, 2)).row(0)
         column   value
              0   3.000
              1  -1.000
         """
+        return self._cross_section("row", position)
+
+    def column(self, position: int) -> ValueList:
+        """Return the values of the blocks of one column, by its position."""
+        return self._cross_section("column", position)
+
+    def _cross_section(self, side: Literal["row", "column"], position: int) -> ValueList:
         key = np.s_[position, :] if side == "row" else np.s_[:, position]
-        judged = self.validation_se
+        validation = self.validation_se
         return ValueList(
             {"column": self.column_labels} if side == "row" else {"row": self.row_labels},
             self.values[key],
             self.sampling_se[key],
             self.counts[key],
             self.backend,
-            None if judged is None else judged[key],
+            None if validation is None else validation[key],
         )
 
     def iter_rows(self, n_rows: int = 65_536) -> Iterator[RowChunk]:

@@ -50,12 +50,12 @@ class ValueList:
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> columns = valuation.columns()
     >>> columns
-    column   value  validation error
-        x0  0.3750            0.1172
-        x1  0.1250            0.1172
+    column   value  validation_se
+        x0  0.3750         0.1172
+        x1  0.1250         0.1172
     >>> columns.lowest(1)
-    rank  column   value  validation error
-       1      x1  0.1250            0.1172
+    rank  column   value  validation_se
+       1      x1  0.1250         0.1172
     >>> columns.to_frame("pyarrow").column_names
     ['column', 'value', 'sampling_se', 'count', 'validation_se']
     """
@@ -212,7 +212,7 @@ def check_number(k: Any) -> None:
 
 def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:
     """Lines of a table for the terminal: names above, columns to the right but for some."""
-    texts = {name: [name.replace("_", " "), *map(str, cells)] for name, cells in columns.items()}
+    texts = {name: [name, *map(str, cells)] for name, cells in columns.items()}
     aligned = [
         [(str.ljust if name in left else str.rjust)(cell, max(map(len, cells))) for cell in cells]
         for name, cells in texts.items()
@@ -266,7 +266,7 @@ def _places(axis: Axis, key: Any, what: str) -> Any:
     return axis.position(key, what=what)
 
 
-def narrowed(key: Any, length: int) -> tuple[NDArray[np.intp], Any]:
+def narrow_key(key: Any, length: int) -> tuple[NDArray[np.intp], Any]:
     """Positions along one side that a key asks for, and the key to use on these alone.
 
     Positions are sorted and differ; cut to them, an array answers the new key as the whole one
@@ -316,8 +316,7 @@ def paragraph(text: str) -> str:
 def table(columns: Mapping[str, Sequence[object]], *, bars: str | None = None) -> str:
     """A table with names above; ``bars`` names a column that holds what :func:`bars` made."""
     sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
-    names = [name.replace("_", " ") for name in columns]
-    head = _line("th", [_escape(name) for name in names], sides)
+    head = _line("th", [_escape(name) for name in columns], sides)
     entries = [map(_bar if key == bars else _short, column) for key, column in columns.items()]
     body = "".join(_line("td", line, sides) for line in zip(*entries, strict=True))
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"

@@ -64,7 +64,7 @@ class LeaveOneOutValuer(ModelValuer):
         Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
-    error : {"stand-in", "raise"}, default="stand-in"
+    error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
         Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
@@ -94,7 +94,7 @@ class LeaveOneOutValuer(ModelValuer):
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
-        error: ErrorPolicy = "stand-in",
+        error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
@@ -298,7 +298,7 @@ class FlattenedValuer(ModelValuer):
         Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
-    error : {"stand-in", "raise"}, default="stand-in"
+    error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
         Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
@@ -335,7 +335,7 @@ class FlattenedValuer(ModelValuer):
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
-        error: ErrorPolicy = "stand-in",
+        error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""

@@ -11,7 +11,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import GAP, Floats, Integers, Mask
+from cellworth.data.arguments import MISSING, Floats, Integers, Mask
 from cellworth.data.blocks import is_missing, some
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
@@ -24,7 +24,7 @@ from cellworth.valuation.column_info import (
     ColumnTable,
     ReadAs,
     distance_in_words,
-    is_gap_mark,
+    is_missing_mark,
     notes_on_size,
     notes_on_values,
     quantity_of,
@@ -115,7 +115,7 @@ class Cells(NamedTuple):
 
     def known(self) -> NDArray[np.bool_]:
         """Which training rows have a value."""
-        known: NDArray[np.bool_] = ~np.isnan(self.rows) if self.ordered else self.rows != GAP
+        known: NDArray[np.bool_] = ~np.isnan(self.rows) if self.ordered else self.rows != MISSING
         return known
 
 
@@ -185,14 +185,14 @@ def _odd_one(table: Table | None, name: str) -> str:
     odd = [
         (row, cell) for row, cell in enumerate(cells) if isinstance(cell, str) and _is_odd(cell)
     ][:1]
-    marks = [(row, cell) for row, cell in enumerate(cells) if is_gap_mark(cell)][:1]
+    marks = [(row, cell) for row, cell in enumerate(cells) if is_missing_mark(cell)][:1]
     return "".join(
         f"; row {table.row_ids.tolist()[row]} has {cell!r}" for row, cell in odd or marks
     )
 
 
 def _is_odd(cell: str) -> bool:
-    return not is_gap_mark(cell) and not reads_as_number(cell)
+    return not is_missing_mark(cell) and not reads_as_number(cell)
 
 
 def _counted(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
@@ -583,7 +583,7 @@ def _microseconds(times: NDArray[Any]) -> NDArray[np.float64]:
 def _coded(cells: NDArray[Any], codes: dict[Any, int]) -> NDArray[np.int64]:
     listed = (_hashable(cell) for cell in cells.tolist())
     return np.array(
-        [GAP if is_missing(cell) else codes.setdefault(cell, len(codes)) for cell in listed],
+        [MISSING if is_missing(cell) else codes.setdefault(cell, len(codes)) for cell in listed],
         dtype=np.int64,
     )
 
@@ -663,8 +663,8 @@ def _values(
 ) -> tuple[list[Any], list[int]]:
     """Distinct cells, and how often each came."""
     own, firsts = np.unique(codes, return_index=True)
-    firsts = firsts[own != GAP]
-    return raw[firsts].tolist(), counts[own[own != GAP]].tolist()
+    firsts = firsts[own != MISSING]
+    return raw[firsts].tolist(), counts[own[own != MISSING]].tolist()
 
 
 def _are_whole(table: Table, position: int, known: NDArray[np.float64], missing: int) -> bool:

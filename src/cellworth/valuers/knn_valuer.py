@@ -183,9 +183,9 @@ class KNNValuer(Valuer):
     >>> X = [[0.0, "red"], [1.0, "red"], [9.0, "blue"], [8.0, None]]
     >>> valuer = KNNValuer(n_neighbors=1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     >>> valuer.valuation_.columns()
-    column   value  validation error
-        x0  0.3125            0.1015
-        x1  0.1875            0.1015
+    column   value  validation_se
+        x0  0.3125         0.1015
+        x1  0.1875         0.1015
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class MonteCarloValuer(ModelValuer):
         Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
-    error : {"stand-in", "raise"}, default="stand-in"
+    error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
         Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
@@ -131,7 +131,7 @@ class MonteCarloValuer(ModelValuer):
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
-        error: ErrorPolicy = "stand-in",
+        error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
     ) -> None:
         """Keep the parameters; they are checked by ``fit``."""
@@ -318,7 +318,7 @@ class ExactValuer(ModelValuer):
         Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
-    error : {"stand-in", "raise"}, default="stand-in"
+    error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
         Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
@@ -350,9 +350,9 @@ class ExactValuer(ModelValuer):
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> valuer = ExactValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
-    column   value  validation error
-        x0  0.5000            0.2344
-        x1  0.0000            0.2344
+    column   value  validation_se
+        x0  0.5000         0.2344
+        x1  0.0000         0.2344
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class ExactValuer(ModelValuer):
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
-        error: ErrorPolicy = "stand-in",
+        error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
         max_utilities: int = MOST_UTILITIES,
     ) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-from cellworth.data.arguments import GAP, Floats, Mask, Positions, check_count
+from cellworth.data.arguments import MISSING, Floats, Mask, Positions, check_count
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
@@ -66,7 +66,7 @@ class CategoryCells:
 
     def squared_distances(self, groups: Positions, weights: Floats) -> Floats:
         """Squared distance of each cell, one-hot, from the shares in its group; 1 where missing."""
-        known = self.codes != GAP
+        known = self.codes != MISSING
         group, level = groups[known], self.codes[known]
         counts = np.bincount(level)
         variance = 1.0 - float(((counts / max(counts.sum(), 1)) ** 2).sum())
@@ -344,8 +344,8 @@ class OutOfBagValuer(Valuer):
     >>> X = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0], [9.0, 5.0], [4.0, 4.0]]
     >>> valuer = OutOfBagValuer(n_trees=200, random_state=0).fit(X, [0, 0, 0, 1, 1, 1])
     >>> valuer.valuation_.columns().highest(1)
-    rank  column  value  standard error
-       1      x0  6.592             nan
+    rank  column  value  sampling_se
+       1      x0  6.592          nan
     """
 
     def __init__(
@@ -678,7 +678,7 @@ def numbers_of(table: Table) -> Table:
 def _alphabetical(codes: NDArray[np.int32], cells: NDArray[Any]) -> Floats:
     """Number categories by name, so that the order of rows does not matter."""
     numbers = np.full(len(codes), np.nan)
-    known = codes != GAP
+    known = codes != MISSING
     names = np.array([str(cell) for cell in cells[known].tolist()], dtype=object)
     numbers[known] = np.unique(names, return_inverse=True)[1]
     return numbers

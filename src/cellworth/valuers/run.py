@@ -522,7 +522,7 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
     if tally.failed:
         warnings.warn(
             f"{tally.failed} of {max(tally.new, tally.failed)} utilities failed and count as "
-            "their stand-in (a model: as a constant predictor); the first message: "
+            "their fallback (a model: as a constant predictor); the first message: "
             f"{tally.messages[0]}",
             stacklevel=2,
         )
