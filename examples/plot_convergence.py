@@ -3,7 +3,7 @@ Convergence of estimates
 ========================
 
 Six groups of rows and five groups of columns make 30 blocks, valued with a naive Bayes model.
-Exact values take 2,048 fits. How good are estimates with fewer fits, and with which sampler?
+Exact values take 2,048 fits. How good are estimates with fewer fits, and with which estimator?
 """
 
 from dataclasses import replace
@@ -50,7 +50,7 @@ valuer.set_params(
     estimator=PlainPermutations(), runtime=replace(shared, on_round=paper.append)
 ).fit(**data)
 figure, axes = pyplot.subplots(1, 2, figsize=(9.0, 3.8), sharey=True, layout="constrained")
-for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain grids"), strict=True):
+for ax, rounds, title in zip(axes, (history, paper), ("antithetic", "plain"), strict=True):
     plots.convergence(rounds, ax=ax)
     ax.set_title(title)
 
@@ -58,9 +58,10 @@ for ax, rounds, title in zip(axes, (history, paper), ("centred grids", "plain gr
 # Compare both estimates with the exact values, from the same cache.
 
 exact = ExactValuer(GaussianNB(), runtime=shared).fit(**data).valuation_
-for name, estimate in (("centred", valuation), ("plain", valuer.valuation_)):
+for name, estimate in (("antithetic", valuation), ("plain", valuer.valuation_)):
     off = np.sqrt(np.mean((estimate.values - exact.values) ** 2))
-    print(f"{name:8} grids: off by {off:.4f}, values spread by {exact.values.std():.4f}")
+    print(f"{name:10} permutations: RMSE {off:.4f}")
+print(f"standard deviation of the exact values: {exact.values.std():.4f}")
 
 # %%
 # The values of the blocks.

@@ -33,14 +33,21 @@ valuers = {
 model = GaussianNB()
 
 
-def fitted(valuer, table):
+def value_table(valuer, table):
     validation = {"X_val": X_val, "y_val": y_val} if isinstance(valuer, KNNValuer) else {}
     return valuer.fit(table, y, **validation).valuation_
 
 
 curves = [
     removal_curve(
-        fitted(valuer, X), model, X, y, X_test=X_test, y_test=y_test, n_seeds=5, progress=False
+        value_table(valuer, X),
+        model,
+        X,
+        y,
+        X_test=X_test,
+        y_test=y_test,
+        n_seeds=5,
+        progress=False,
     )
     for valuer in valuers.values()
 ]
@@ -57,8 +64,8 @@ for i, j in np.argwhere(wrong):
     swapped[i, j] = rng.choice(X.to_numpy()[y != y.iloc[i], j])
 swapped = X.copy().assign(**{name: swapped[:, j] for j, name in enumerate(X.columns)})
 
-rankings = {name: detection_curve(fitted(v, swapped), wrong) for name, v in valuers.items()}
-rankings["suspicion"] = detection_curve(anomaly_scores(swapped, y), wrong)
+rankings = {name: detection_curve(value_table(v, swapped), wrong) for name, v in valuers.items()}
+rankings["anomaly score"] = detection_curve(anomaly_scores(swapped, y), wrong)
 ax = pyplot.subplots(figsize=(5.6, 4.4), layout="constrained")[1]
 plots.detection(*rankings.values(), labels=list(rankings), ax=ax)
 
@@ -67,4 +74,4 @@ plots.detection(*rankings.values(), labels=list(rankings), ax=ax)
 # repository, with many tables and seeds.
 
 for name, curve in rankings.items():
-    print(f"{name:10}  area {curve.area:.3f}, average precision {curve.average_precision:.3f}")
+    print(f"{name:13}  area {curve.area:.3f}, average precision {curve.average_precision:.3f}")

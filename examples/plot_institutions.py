@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cellworth import KNNValuer, Owners, plots
-from cellworth.data import datasets
+from cellworth import KNNValuer, Owners, datasets, plots
 from cellworth.payouts import Agreement, Policy, verify_audit
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())

@@ -12,11 +12,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
-from cellworth import KNNValuer, Runtime, plots, suspect_cells
-from cellworth.data.datasets import load_adult
+from cellworth import KNNValuer, Runtime, datasets, plots, suspect_cells
 from cellworth.diagnostics import anomaly_scores, compare_models, detection_curve, repair_cells
 
-people, income = load_adult("train", backend="pandas")
+people, income = datasets.load_adult("train", backend="pandas")
 # Duplicate people must not be in both the training and the test set.
 people = people.drop(columns="fnlwgt").assign(income=income).drop_duplicates()
 people = people.sample(3000, random_state=0)
@@ -36,14 +35,14 @@ print(wrong.loc[young, "age"].tolist())
 # Each suspect comes with a reason and with its value for a nearest-neighbor model, validated on
 # 200 rows of the other half.
 
-judges = {"X_val": X_test[:200], "y_val": y_test[:200]}
+validation = {"X_val": X_test[:200], "y_val": y_test[:200]}
 valuer = KNNValuer(
     scoring="balanced_neighbor_agreement",
     n_passes=2,
     random_state=0,
     runtime=Runtime(progress=False),
 )
-valuation = valuer.fit(wrong, y, **judges).valuation_
+valuation = valuer.fit(wrong, y, **validation).valuation_
 suspects = suspect_cells(wrong, y, valuation=valuation, k=5)
 for reason in suspects["reason"]:
     print("-", reason)
@@ -54,11 +53,11 @@ for reason in suspects["reason"]:
 
 typos = np.zeros(X.shape, dtype=bool)
 typos[X.index.isin(young), X.columns.get_loc("age")] = True
-by_suspicion = detection_curve(anomaly_scores(wrong, y), typos)
-by_worth = detection_curve(valuation, typos)
-ax = plots.detection(by_suspicion, by_worth, labels=["suspicion", "worth"])
+by_score = detection_curve(anomaly_scores(wrong, y), typos)
+by_value = detection_curve(valuation, typos)
+ax = plots.detection(by_score, by_value, labels=["anomaly score", "value"])
 ax.legend(loc="lower right")
-print(f"{by_suspicion.cells_to_find(8)} of {typos.size:,} cells to find 8 of 10")
+print(f"{by_score.cells_to_find(8)} of {typos.size:,} cells to find 8 of 10")
 
 # %%
 # A person checks the ages among the first hundred suspects and corrects the wrong ones. Nothing

@@ -14,7 +14,7 @@ INSTITUTIONS = ROOT / "examples" / "plot_institutions.py"
 
 def test_from_the_table_to_a_saved_audit_takes_fewer_than_25_lines():
     code = INSTITUTIONS.read_text()
-    steps = code[code.index("# From the table") : code.index("# What came out")].splitlines()
+    steps = code[code.index("# From the table") : code.index("# The payout")].splitlines()
     assert sum(bool(line.strip()) and not line.startswith("#") for line in steps) < 25
 
 

@@ -46,12 +46,12 @@ def one_pair_of_orders() -> Figure:
     }  # fmt: skip
     rows, columns = ("", "2", "12"), ("", "a", "ab")
     grid = np.array([[utility[row, column] for column in columns] for row in rows])
-    gains = np.diff(np.diff(grid, axis=0), axis=1)
+    differences = np.diff(np.diff(grid, axis=0), axis=1)
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _write_grid(left, grid, ("no row", "row 2", "rows 2, 1"), ("no column", "a", "a, b"))
     left.set_title("utilities of the prefixes", size=11)
-    _write_grid(right, gains, ("row 2", "row 1"), ("a", "b"), largest=4.0)
+    _write_grid(right, differences, ("row 2", "row 1"), ("a", "b"), largest=4.0)
     right.set_title("what each block adds", size=11)
     return figure
 
