@@ -80,12 +80,12 @@ def main():
         valuers = [OutOfBagValuer(random_state=seed, **quiet, **settings) for seed in SEEDS]
         report(f"OutOfBagValuer({settings})", given, valuers)
     report("RandomValuer", given, [RandomValuer(random_state=seed) for seed in SEEDS])
-    judged = {"X_val": given.X_val, "y_val": given.y_val}
+    validation = {"X_val": given.X_val, "y_val": given.y_val}
     tree = DecisionTreeClassifier()
-    report("LeaveOneOutValuer(tree)", given, [LeaveOneOutValuer(tree, **quiet)], **judged)
+    report("LeaveOneOutValuer(tree)", given, [LeaveOneOutValuer(tree, **quiet)], **validation)
     orders = [FlattenedValuer(tree, stop=MaxTasks(1), random_state=seed, **quiet) for seed in SEEDS]
-    report("FlattenedValuer(tree), 1 task", given, orders, **judged)
-    report("KNNValuer(), for comparison", given, [KNNValuer(10, **quiet)], **judged)
+    report("FlattenedValuer(tree), 1 task", given, orders, **validation)
+    report("KNNValuer(), for comparison", given, [KNNValuer(10, **quiet)], **validation)
 
 
 if __name__ == "__main__":

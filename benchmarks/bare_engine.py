@@ -64,7 +64,7 @@ def tables(data):
         )  # fmt: skip
 
 
-def encoded(X, X_val):
+def encode_tables(X, X_val):
     """Return both tables as numbers of unit variance, strings as codes."""
     both = pd.concat([pd.DataFrame(X), pd.DataFrame(X_val)])
     for name in both.columns:
@@ -120,15 +120,15 @@ class Binned:
         query = self.judges.query(self.ranker.rulers, 0, position)
         asked = Asked.of([query], [order], [0], [1.0], self.designs)
         prepared = self.ranker.prepare(asked, self.designs, empty="prior", with_label=False)
-        worths = self.ranker.resolve(self.ranker.look(0, self.shard, prepared))
-        self.ranker.settle(self.shard, prepared, worths.far, worths.near[0], into=self.cells)
+        values = self.ranker.resolve(self.ranker.look(0, self.shard, prepared))
+        self.ranker.settle(self.shard, prepared, values.far, values.near[0], into=self.cells)
 
 
 def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
     """Return the best nanoseconds per row and coalition of rankings and of the bare engine."""
     game = KNNGame(X, y, X_val, y_val, n_neighbors=10)
     ours = [Binned(game, r) if r else Ranked(game) for r in rankings]
-    numbers, asked = encoded(X, X_val)
+    numbers, asked = encode_tables(X, X_val)
     bare = BareEngine(numbers)
     order = np.random.default_rng(0).permutation(game.shape[1])
     seconds = np.full((len(ours) + 1, len(y_val)), np.inf)
@@ -199,7 +199,7 @@ def main():
     apart = agreement(options.data)
     print(
         f"rank bins on the Census: Spearman {apart['spearman']:.4f}, relative RMS error "
-        f"{apart['rms']:.2%}, lowest 1 % in common {apart['lowest']:.2%}, residual "
+        f"{apart['rms']:.2%}, lowest 1% in common {apart['lowest']:.2%}, residual "
         f"{apart['residual']:.1e}, totals apart {apart['total']:.1e}"
     )
 

@@ -47,14 +47,14 @@ def load(name: str, folder: Path) -> Data:
             train.drop(columns="income"), train["income"].to_numpy(),
             test.drop(columns="income"), test["income"].to_numpy(),
         )  # fmt: skip
-    X, y, n_train, n_test = _whole(name, folder)
+    X, y, n_train, n_test = _load_table(name, folder)
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:n_train], order[n_train : n_train + n_test]
     X = X.reset_index(drop=True)
     return Data(X.iloc[train], y[train], X.iloc[test], y[test])
 
 
-def _whole(name, folder):
+def _load_table(name, folder):
     if name in ("wine", "breast30", "digits"):
         loader, n_train, n_test = {
             "wine": (datasets.load_wine, 106, 72),

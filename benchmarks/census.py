@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from bare_engine import BareEngine, encoded
+from bare_engine import BareEngine, encode_tables
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import kernels
 from cellworth.runtime import Threads
@@ -67,7 +67,7 @@ def main():
     memory = peak_megabytes() - before
     print(valuer.valuation_)
     print(valuer.valuation_.columns())
-    bare = bare_seconds(*encoded(X, X_val))
+    bare = bare_seconds(*encode_tables(X, X_val))
     print(
         f"{len(X):,} x 14, {options.queries:,} queries: {seconds:.0f} s, bare {bare:.0f} s, ratio "
         f"{seconds / bare:.2f}; {memory:.0f} MB above the imports ({kernels.__name__} included)"

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 ROWS_PER_GROUP = 62_500
 
 
-def jittered(rows, rng):
+def jitter(rows, rng):
     """Return a copy of some rows with other numbers."""
     rows = rows.copy()
     for name, width in (("age", 2), ("hours_per_week", 2)):
@@ -44,7 +44,7 @@ def write(folder, train, n_rows, n_files=16, seed=0):
             while done < end:
                 size = min(ROWS_PER_GROUP, end - done)
                 positions = np.arange(done, done + size) % len(train)
-                rows = jittered(train.iloc[positions], rng)
+                rows = jitter(train.iloc[positions], rng)
                 writer.write_table(pa.Table.from_pandas(rows, schema, preserve_index=False))
                 done += size
 

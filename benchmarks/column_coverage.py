@@ -1,6 +1,6 @@
 """Measure the coverage of 95% intervals of sampled columns, by sampler and semivalue.
 
-    python benchmarks/column_coverage.py [repetitions] [sweeps]
+    python benchmarks/column_coverage.py [repetitions] [passes]
 
 Values of rows are computed once for every coalition of 14 columns. The ground truth is therefore
 known, and a repetition needs no ranking: coalitions are drawn and renamed per query, as KNNValuer
@@ -72,7 +72,7 @@ def game(seed=0):
     return found
 
 
-def swept(drawn, found, rng):
+def run_pass(drawn, found, rng):
     """Return the estimates of one pass: every query draws coalitions under its own names."""
     total = np.zeros((N_COLUMNS, N_ROWS + 1))
     for values in found:
@@ -90,21 +90,24 @@ def exact(found, semivalue):
     return drawn.weights.T @ mean[numbers] + np.outer(drawn.nothing, mean[0])
 
 
-def main(repetitions=200, sweeps=10):
+def main(repetitions=200, n_passes=10):
     """Print one line for each sampler and semivalue."""
     found = game()
-    print(f"{repetitions} repetitions of {sweeps} sweeps; 95 % intervals, normal and as told")
-    print("design, semivalue                columns        cells          error / standard error")
-    for design, semivalue in CASES:
+    print(f"{repetitions} repetitions of {n_passes} passes; 95% intervals, normal and Student's t")
+    print("sampler, semivalue               columns        cells          error / standard error")
+    for sampler, semivalue in CASES:
         truth, rng = exact(found, semivalue), np.random.default_rng(1)
         inside, ratios = [], []
         for _ in range(repetitions):
             seen = np.array(
-                [swept(design.draw(N_COLUMNS, semivalue, rng), found, rng) for _ in range(sweeps)]
+                [
+                    run_pass(sampler.draw(N_COLUMNS, semivalue, rng), found, rng)
+                    for _ in range(n_passes)
+                ]
             )
             off = seen.mean(axis=0) - truth
-            errors = seen.std(axis=0, ddof=1) / np.sqrt(sweeps)
-            widths = WIDTH_95, WIDTH_95 * float(widening(sweeps))
+            errors = seen.std(axis=0, ddof=1) / np.sqrt(n_passes)
+            widths = WIDTH_95, WIDTH_95 * float(widening(n_passes))
             inside.append([np.abs(off) <= width * errors for width in widths])
             ratios.append((off**2, errors**2))
         inside = np.array(inside)
@@ -115,7 +118,7 @@ def main(repetitions=200, sweeps=10):
             )
             for part in (np.s_[-1:], np.s_[:-1])
         )
-        name = f"{type(design).__name__}, {semivalue}"
+        name = f"{type(sampler).__name__}, {semivalue}"
         print(
             f"{name:32} {columns[0]:.3f}  {columns[1]:.3f}   {cells[0]:.3f}  {cells[1]:.3f}   "
             f"{of_columns:.3f} {of_cells:.3f}"

@@ -45,8 +45,10 @@ def ties(name, given, n_orders):
                     if position + 1 < n_columns:
                         cells[k, order[position + 1], rows] -= values
     moved = np.sqrt(np.mean((cells[0] - cells[1]) ** 2) / np.mean(cells[0] ** 2))
-    whole = [game.distances.measured(0, q).sum(axis=0) for q in range(len(game.query_labels[0]))]
-    share = np.mean([np.isin(line, line[repeated(line)]).mean() for line in whole])
+    on_all_columns = [
+        game.distances.measured(0, q).sum(axis=0) for q in range(len(game.query_labels[0]))
+    ]
+    share = np.mean([np.isin(line, line[find_repeated(line)]).mean() for line in on_all_columns])
     print(f"{name}: {share:.0%} of rows tie with another on all columns; with ties broken by the "
           f"order of rows, shuffling these moves values by {moved:.0%} of their size")  # fmt: skip
     X, y = given.X.iloc[shuffled], np.asarray(given.y)[shuffled]
@@ -55,7 +57,7 @@ def ties(name, given, n_orders):
     print(f"  cellworth: by {np.abs(ours.values[shuffled] - again.values).max():.0e}")
 
 
-def repeated(line):
+def find_repeated(line):
     _, first, counts = np.unique(line, return_index=True, return_counts=True)
     return first[counts > 1]
 
@@ -81,7 +83,7 @@ def empty_coalitions(name, given):
           f"shuffled labels to {chance[0]:.3f} and {chance[1]:.3f}")  # fmt: skip
 
 
-def published(given, folder):
+def report_published(given, folder):
     """Print the sum of the authors' published values, and the difference of equal rows."""
     file = folder / "breast_cancer_2dshapley_values_clean.csv.gz"
     values = pd.read_csv(file).drop(columns="row").to_numpy()
@@ -135,7 +137,7 @@ def main():
     ties("breast cancer, 241 x 9", breast, 20)
     ties("Census, 2,000 x 14", census._replace(X_val=census.X_val[:50], y_val=census.y_val[:50]), 5)
     empty_coalitions("breast cancer", breast)
-    published(breast, folder)
+    report_published(breast, folder)
     raw_columns(census, "relationship")
     for name, given in (("breast cancer", breast), ("wine", wine)):
         labels(name, given)

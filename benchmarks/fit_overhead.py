@@ -38,7 +38,7 @@ def cases(folder):
     """Yield name, model and data."""
     numbers = benchmark_data.load("breast30", folder)
     arrays = numbers.X.to_numpy(), numbers.y, numbers.X_val.to_numpy(), numbers.y_val
-    yield "NumPy, logistic regression", scaled(LogisticRegression()), arrays
+    yield "NumPy, logistic regression", add_scaler(LogisticRegression()), arrays
     yield "NumPy, decision tree", DecisionTreeClassifier(random_state=0), arrays
     adult = benchmark_data.load("adult", folder)
     rest = adult.X.select_dtypes("number").columns.tolist()
@@ -57,7 +57,7 @@ def cases(folder):
         yield "pandas, LightGBM", boosted, tables
 
 
-def scaled(model):
+def add_scaler(model):
     return make_pipeline(StandardScaler(), model)
 
 
@@ -79,13 +79,17 @@ def compare(model, X, y, X_val, y_val):
     for rows, columns in coalitions(game.shape):
         train = rows[groups]
         ready = for_columns(model, game.problem.table.names, columns)
-        cut, labels, judged = part(X, train, columns), y[train], part(X_val, slice(None), columns)
+        cut, labels, validation = (
+            part(X, train, columns),
+            y[train],
+            part(X_val, slice(None), columns),
+        )
         pairs = [
             (
                 seconds(lambda rows=rows, columns=columns: game.value(rows, columns)),
                 seconds(
-                    lambda m=ready, cut=cut, labels=labels, judged=judged: scorer(
-                        clone(m).fit(cut, labels), judged, y_val
+                    lambda m=ready, cut=cut, labels=labels, validation=validation: scorer(
+                        clone(m).fit(cut, labels), validation, y_val
                     )
                 ),
             )

@@ -27,7 +27,7 @@ CHUNK = 500_000
 ROWS_PER_GROUP = 62_500
 N_CLUSTERS = 4
 N_NUMBERS, N_COUNTS, N_TEXTS = 12, 4, 4
-GAPS = 0.03
+MISSING_SHARE = 0.03
 LEVELS = (3, 6, 12, 40)
 
 
@@ -60,7 +60,7 @@ def chunk(seed, number, n_rows=CHUNK):
         names = pa.array([f"level {level}" for level in range(LEVELS[j])])
         columns[f"text{j}"] = pa.DictionaryArray.from_arrays(codes, names).cast("string")
     for name in ("number0", "text0"):
-        mask = pa.array(rng.random(CHUNK) < GAPS)
+        mask = pa.array(rng.random(CHUNK) < MISSING_SHARE)
         cells = pa.array(columns[name])
         columns[name] = pc.if_else(mask, pa.scalar(None, cells.type), cells)
     high = rng.random(CHUNK) < world["high"][cluster]
@@ -108,7 +108,7 @@ def measure(folder):
     print(table)
     seconds = {step: np.zeros(2) for step in ("summarise", "merge", "load", "save", "open")}
 
-    def timed(step, function, *arguments):
+    def time_call(step, function, *arguments):
         start = np.array([time.perf_counter(), time.process_time()])
         result = function(*arguments)
         seconds[step] += np.array([time.perf_counter(), time.process_time()]) - start
@@ -116,20 +116,20 @@ def measure(folder):
 
     # Compile the kernels, or load them from their cache, before timing.
     summarise(ShardedTable.from_parquet(table.files[0].address, target="label"), 0)
-    summary = timed("summarise", summarise, table, 0)
+    summary = time_call("summarise", summarise, table, 0)
     for shard in range(1, table.n_shards):
-        part = timed("summarise", summarise, table, shard)
-        summary = timed("merge", TableSummary.merge, summary, part)
+        part = time_call("summarise", summarise, table, shard)
+        summary = time_call("merge", TableSummary.merge, summary, part)
     print(f"after summaries: {_peak():.0f} MB at most")
     asked = pq.ParquetFile(table.files[0].address).read_row_group(0, use_threads=False)[:1000]
     y_val = asked["label"].to_pylist()
     layout, _ = Layout.of(table, summary, asked.drop_columns("label"), y_val)
     with tempfile.TemporaryDirectory(dir=Path(folder).parent) as prepared:
         for shard in range(table.n_shards):
-            rows = timed("load", load, table, shard, layout)
-            timed("save", rows.save, Path(prepared) / str(shard))
+            rows = time_call("load", load, table, shard, layout)
+            time_call("save", rows.save, Path(prepared) / str(shard))
             del rows
-            timed("open", ShardRows.open, Path(prepared) / str(shard))
+            time_call("open", ShardRows.open, Path(prepared) / str(shard))
     for step, (taken, busy) in seconds.items():
         print(
             f"{step:10} {taken:7.2f} s, {busy:7.2f} s busy: {busy / n_cells * 1e9:6.2f} ns a cell"

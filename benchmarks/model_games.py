@@ -74,7 +74,7 @@ def utilities(name, partition, folder):
     return TableGame(table)
 
 
-def unexplained(values, exact):
+def compute_unexplained(values, exact):
     """Return 1 - R squared: squared error relative to that of equal shares of the total."""
     return float(np.mean((values - exact) ** 2) / np.mean((exact - exact.mean()) ** 2))
 
@@ -94,20 +94,20 @@ def fits_needed(game, exact, design, seed):
     low, high = 0, len(LADDER) - 1
     if LADDER[high] > design.most_utilities:
         high = int(np.searchsorted(LADDER, design.most_utilities, side="right")) - 1
-    if unexplained(estimate(game, design, LADDER[high], seed).values, exact) > 1 - WANTED:
+    if compute_unexplained(estimate(game, design, LADDER[high], seed).values, exact) > 1 - WANTED:
         return np.inf
     while low < high:
         middle = (low + high) // 2
         reached = estimate(game, design, LADDER[middle], seed)
         # A run that is too short for any value returns NaN.
-        if unexplained(reached.values, exact) <= 1 - WANTED:
+        if compute_unexplained(reached.values, exact) <= 1 - WANTED:
             high = middle
         else:
             low = middle + 1
     return LADDER[high]
 
 
-def fits_of_plain_grids(game, exact):
+def fits_of_plain_permutations(game, exact):
     """Return the mean fits of plain permutations: their squared error is variance over tasks."""
     run = value_game(
         game,
@@ -132,7 +132,7 @@ def report_fits(folder, names):
     plain = {name: [] for name in names}
     needed = {(name, design): [] for name in names for design in DESIGNS}
     for name, game, exact in games(folder, names):
-        plain[name].append(fits_of_plain_grids(game, exact))
+        plain[name].append(fits_of_plain_permutations(game, exact))
         for design in DESIGNS:
             needed[name, design] += [fits_needed(game, exact, design, seed) for seed in SEEDS]
     for name in names:
@@ -149,7 +149,7 @@ def report_asked(folder, names):
     for design, budgets in ASKED.items():
         for name in names:
             left = [
-                unexplained(estimate(game, design, budgets[name], seed).values, exact)
+                compute_unexplained(estimate(game, design, budgets[name], seed).values, exact)
                 for _, game, exact in games(folder, [name])
                 for seed in SEEDS
             ]
@@ -186,7 +186,7 @@ def report_nothing(folder, names):
     for name in names:
         for budget in SMALL_BUDGETS:
             ratios = [
-                unexplained(estimate(game, None, budget, seed).values, exact)
+                compute_unexplained(estimate(game, None, budget, seed).values, exact)
                 for _, game, exact in games(folder, [name])
                 for seed in SEEDS
             ]

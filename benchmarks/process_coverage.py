@@ -63,7 +63,7 @@ def model_table(name, partition):
     return TableGame.of(ModelGame(model, X, y, X_val, y_val, **groups), (5, 4)).table
 
 
-def covered(table, budget, seed):
+def measure_coverage(table, budget, seed):
     """Return the covered shares of blocks, rows and columns; None if not reported."""
     table = table.copy()
     table[0], table[:, 0] = 0.0, 0.0
@@ -90,14 +90,14 @@ def main(repetitions=30):
     tables = {name: [model_table(name, p) for p in range(PARTITIONS)] for name in MODELS}
     for seed in range(repetitions):
         for name, table in formulas(seed):
-            shares.setdefault(name, []).append(covered(table, 170, seed))
+            shares.setdefault(name, []).append(measure_coverage(table, 170, seed))
         for name, some in tables.items():
-            shares.setdefault(name, []).append(covered(some[seed % PARTITIONS], 220, seed))
+            shares.setdefault(name, []).append(measure_coverage(some[seed % PARTITIONS], 220, seed))
     for name, found in shares.items():
-        told = [each for each in found if each is not None]
-        blocks, rows, columns = np.mean(told, axis=0)
+        runs = [each for each in found if each is not None]
+        blocks, rows, columns = np.mean(runs, axis=0)
         print(
-            f"{name:20} {len(told)} runs: blocks {blocks:.3f} rows {rows:.3f} columns {columns:.3f}"
+            f"{name:20} {len(runs)} runs: blocks {blocks:.3f} rows {rows:.3f} columns {columns:.3f}"
         )
 
 

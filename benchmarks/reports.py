@@ -21,18 +21,18 @@ from cellworth import KNNValuer, report
 
 HOVER = """async () => {
     const canvas = document.getElementById('canvas'), tip = document.getElementById('tip');
-    const box = canvas.getBoundingClientRect(), told = [], painted = [];
+    const box = canvas.getBoundingClientRect(), shown = [], painted = [];
     for (let i = 0; i < 40; i++) {
         const began = performance.now();
         canvas.dispatchEvent(new PointerEvent('pointermove', {
             clientX: box.left + 130 + 17 * i, clientY: box.top + 150 + 11 * i, bubbles: true,
         }));
         tip.getBoundingClientRect();
-        told.push(performance.now() - began);
+        shown.push(performance.now() - began);
         await new Promise(requestAnimationFrame);
         painted.push(performance.now() - began);
     }
-    return [told, painted];
+    return [shown, painted];
 }"""
 
 
@@ -49,11 +49,11 @@ def main() -> None:
 
 def make(data: Path, path: Path) -> None:
     train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
-    judges = test.sample(20, random_state=0)
+    validation = test.sample(20, random_state=0)
     X, y = train.drop(columns="income"), train["income"]
     valuation = (
         KNNValuer(n_passes=3, random_state=0)
-        .fit(X, y, X_val=judges.drop(columns="income"), y_val=judges["income"])
+        .fit(X, y, X_val=validation.drop(columns="income"), y_val=validation["income"])
         .valuation_
     )
     began = time.perf_counter()
@@ -78,10 +78,10 @@ def look(path: Path, picture: Path | None) -> None:
         ready = page.evaluate("performance.now()")
         paints = page.evaluate("performance.getEntriesByType('paint').map((e) => e.startTime)")
         page.locator("#canvas").scroll_into_view_if_needed()
-        told, painted = page.evaluate(HOVER)
+        shown, painted = page.evaluate(HOVER)
         print(f"first paint      {max(paints):6.0f} ms")
         print(f"heat map ready   {ready:6.0f} ms")
-        print(f"hover, told      {statistics.median(told):6.1f} ms, at most {max(told):.1f}")
+        print(f"hover, shown     {statistics.median(shown):6.1f} ms, at most {max(shown):.1f}")
         print(f"hover, painted   {statistics.median(painted):6.1f} ms, at most {max(painted):.1f}")
         if picture:
             page.locator("#worst .find").first.click()

@@ -21,13 +21,13 @@ from cellworth.runtime import Dask
 from cellworth.sampling import LeverageSampler, PermutationSampler
 from mixture import queries, write
 
-# What a task's name says about what it hands out.
-KINDS = {
+# Name of a task -> what it sends.
+CONTENTS = {
     "prepare": "bins",
     "count": "summaries",
     "merge": "summaries",
-    "shared": "worths by bin",
-    "portion": "worths of the nearest",
+    "shared": "values by bin",
+    "portion": "values of the nearest",
     "finalize": "all worths",
     "work": "run",
     "table": "run",
@@ -39,13 +39,13 @@ KINDS = {
 
 
 def install(dask_worker):
-    """Have a worker write down what it hands out, and to whom."""
+    """Make a worker record what it sends, and to whom."""
     from distributed.protocol.serialize import serialize
     from distributed.utils import nbytes
 
     handed, hand_out = [], dask_worker.handlers["get_data"]
 
-    async def written_down(comm, keys, who=None, serializers=None):
+    async def recorded(comm, keys, who=None, serializers=None):
         held = {key: dask_worker.data[key] for key in keys if key in dask_worker.data}
         answer = await hand_out(comm, keys=keys, who=who, serializers=serializers)
         if not isinstance(answer, dict):
@@ -54,12 +54,12 @@ def install(dask_worker):
                 handed.append((key, who, sum(map(nbytes, frames))))
         return answer
 
-    dask_worker.handlers["get_data"] = written_down
+    dask_worker.handlers["get_data"] = recorded
     dask_worker.handed = handed
 
 
-def handed(dask_worker):
-    """Give back what was written down since the last time: as it is, and as it was written."""
+def take_record(dask_worker):
+    """Return and clear a worker's record: sizes of what it sent, and compressed bytes."""
     found, sockets = list(dask_worker.handed), list(dask_worker.transfer_outgoing_log)
     dask_worker.handed.clear()
     dask_worker.transfer_outgoing_log.clear()
@@ -74,22 +74,22 @@ class Counting:
         client.run(install)
 
     def __call__(self, run):
-        """Bytes between workers and to the driver by kind, bytes on sockets."""
-        self._client.run(handed)
+        """Return bytes between workers and to the driver by content, and bytes on sockets."""
+        self._client.run(take_record)
         with DriverBytes() as driver:
             run()
-        found = self._client.run(handed)
+        found = self._client.run(take_record)
         between, to_driver = Counter(), Counter()
         for things, _ in found.values():
             for key, who, size in things:
-                kind = KINDS.get(re.match(r"[a-z]+", key)[0], key)
+                kind = CONTENTS.get(re.match(r"[a-z]+", key)[0], key)
                 (between if who in found else to_driver)[kind] += size
         sockets = sum(written for _, written in found.values())
         return between, to_driver, sockets, driver.written
 
 
 class DriverBytes:
-    """Counts what the driver's process writes to sockets, by who talks to whom."""
+    """Count what the driver's process writes to sockets, by connection."""
 
     def __enter__(self):
         from distributed.comm.tcp import TCP
@@ -99,8 +99,8 @@ class DriverBytes:
 
         async def write(comm, message, *given, **named):
             size = await counter._write(comm, message, *given, **named)
-            told = getattr(comm, "name", None) or "other"
-            counter.written[re.sub(r"[^A-Za-z>-].*", "", str(told).replace(" ", "-"))] += size
+            name = getattr(comm, "name", None) or "other"
+            counter.written[re.sub(r"[^A-Za-z>-].*", "", str(name).replace(" ", "-"))] += size
             return size
 
         TCP.write = write
@@ -112,8 +112,8 @@ class DriverBytes:
         TCP.write = self._write
 
 
-def counted(client, counting, table, n_queries, **settings):
-    """Plan a run, do it, and count."""
+def count_bytes(client, counting, table, n_queries, **settings):
+    """Plan a run, execute it, and count its bytes."""
     X_val, y_val = queries(n_queries)
     settings = {"n_passes": 2, "random_state": 0, **settings}
     valuer = KNNValuer(runtime=Runtime(Dask(client), progress=False), **settings)
@@ -122,15 +122,15 @@ def counted(client, counting, table, n_queries, **settings):
 
 
 def compare(client, counting, table, n_queries, design):
-    """Print what was planned and what was counted."""
-    plan, found = counted(client, counting, table, n_queries, sampler=design)
+    """Print planned and counted bytes."""
+    plan, found = count_bytes(client, counting, table, n_queries, sampler=design)
     between, to_driver, sockets, driver = found
     n_rounds = plan.n_rounds
     print(
         f"\n{table.shape[0]:,} x {table.shape[1]} in {table.n_shards} shards, {design!r}, ", end=""
     )
     print(f"{n_queries} queries, {n_rounds} rounds, {plan.n_workers} workers")
-    print(f"{'MB':<32}{'planned':>10}{'counted':>10}{'ratio':>8}")
+    print(f"{'MB':<32}{'planned':>10}{'count_bytes':>10}{'ratio':>8}")
     line("between workers", plan.network_bytes, sum(between.values()))
     for kind in between:
         line(f"  {kind}", 0.0, between[kind])

@@ -44,11 +44,11 @@ N_ROUNDS = 3
 STEPS = ("prepare", "count", "merge", "finalize")
 
 
-def timed(method):
-    """Have a worker note how long a method takes."""
+def time_method(method):
+    """Make a worker record how long a method takes."""
 
     @wraps(method)
-    def noted(*given):
+    def record(*given):
         from distributed import get_worker
 
         began = time.thread_time()
@@ -58,12 +58,12 @@ def timed(method):
         worker.spent[method.__name__] += time.thread_time() - began
         return made
 
-    return noted
+    return record
 
 
 @dataclass(frozen=True)
 class Messages:
-    """ShardAlgorithm of shards without rows: what they send is as large as that of real ones."""
+    """ShardAlgorithm of shards without rows, whose messages have the size of real ones."""
 
     n_shards: int
     n_pairs: int
@@ -75,11 +75,11 @@ class Messages:
     def open(self, shard):
         return shard
 
-    @timed
+    @time_method
     def prepare(self, number):
         return np.zeros((self.n_pairs, len(self._edges())), dtype=np.int32)
 
-    @timed
+    @time_method
     def count(self, shard, prepared):
         rng = np.random.default_rng(shard)
         n_bins = prepared.shape[1] + 1
@@ -89,14 +89,14 @@ class Messages:
         rows = rng.integers(0, 2**33, int(starts[-1]))
         return Summary(counts, {shard: Near(rows, starts.astype(np.uint32))})
 
-    @timed
+    @time_method
     def merge(self, one, other):
         return one.merge(other)
 
-    @timed
+    @time_method
     def finalize(self, prepared, summary):
-        worths = self._ranker().resolve(summary)
-        return RoundResult(worths.far, worths.near, {"sum": worths.sums.sum()})
+        values = self._ranker().resolve(summary)
+        return RoundResult(values.far, values.near, {"sum": values.sums.sum()})
 
     def initial_state(self, shard):
         return {"rounds": np.zeros(1)}
@@ -121,29 +121,29 @@ class Messages:
 
 
 def durations(client):
-    """Seconds that steps took since the cluster began."""
+    """Return the seconds of each step since the cluster began."""
     spent = client.run(lambda dask_worker: dict(getattr(dask_worker, "spent", {}))).values()
     return [sum(each.get(name, 0.0) for each in spent) for name in STEPS]
 
 
 class Submitted:
-    """Counts tasks that the driver submits."""
+    """Count the tasks that the driver submits."""
 
     def __init__(self):
         self.n_tasks = 0
         one, many = dask_rounds.TaskSubmitter.one, dask_rounds.TaskSubmitter.for_shards
 
-        def counted_one(tasks, *given):
+        def count_one(tasks, *given):
             self.n_tasks += 1
             return one(tasks, *given)
 
-        def counted_many(tasks, *given, **named):
+        def count_many(tasks, *given, **named):
             self.n_tasks += len(given[-1])
             return many(tasks, *given, **named)
 
         dask_rounds.TaskSubmitter.one, dask_rounds.TaskSubmitter.for_shards = (
-            counted_one,
-            counted_many,
+            count_one,
+            count_many,
         )
 
 
@@ -215,8 +215,8 @@ def table_of(n_columns, folder):
     return ShardedTable.from_parquet(path, target="label", shards=1)
 
 
-def planned(table, n_rows, n_queries=1000):
-    """A plan as plan() makes it, for so many rows; beyond ten million, serial steps are scaled."""
+def make_plan(table, n_rows, n_queries=1000):
+    """Plan a run of n_rows; beyond ten million, scale the serial steps."""
     n_columns, most = table.shape[1], min(n_rows, 10**7)
     validation = table.take(range(n_queries))
 
@@ -256,7 +256,7 @@ def print_table(columns):
         for n_columns in columns:
             table = table_of(n_columns, folder)
             for power in range(4, 10):
-                print(planned(table, 10**power), flush=True)
+                print(make_plan(table, 10**power), flush=True)
 
 
 def main():

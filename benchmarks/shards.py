@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 import mixture
 
 ROWS_PER_SHARD = 625_000
-PHASES = ("prepare", "look", "merge", "resolve", "settle")
+PHASES = ("prepare", "count", "merge", "finalize", "accumulate")
 
 
-def written(folder, n_rows, n_files=16):
+def write_mixture(folder, n_rows, n_files=16):
     """Return the folder of a mixture with this many rows, written once."""
     path = Path(folder) / f"{n_rows}"
     if not (path / "done").exists():
@@ -41,24 +41,24 @@ def written(folder, n_rows, n_files=16):
     return path
 
 
-def timed(seconds):
-    """Have every phase of a round tell the processor time it takes."""
+def time_phases(seconds):
+    """Record the CPU time of every phase of a round."""
     from cellworth.knn.algorithms import KNNShardAlgorithm
 
-    for name in (*PHASES, "open", "publish"):
+    for name in (*PHASES, "open", "write"):
         method = getattr(KNNShardAlgorithm, name)
 
-        def told(self, *given, method=method, name=name):
+        def time_phase(self, *given, method=method, name=name):
             began = time.thread_time()
             try:
                 return method(self, *given)
             finally:
                 seconds[name] = seconds.get(name, 0.0) + time.thread_time() - began
 
-        setattr(KNNShardAlgorithm, name, told)
+        setattr(KNNShardAlgorithm, name, time_phase)
 
 
-def judges(folder, n_queries):
+def load_validation(folder, n_queries):
     """Return validation rows and labels, written once, because drawing them is slow."""
     path = Path(folder) / f"{n_queries}-queries.parquet"
     if not path.exists():
@@ -68,7 +68,7 @@ def judges(folder, n_queries):
     return rows.drop_columns("label"), rows["label"].to_pylist()
 
 
-def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
+def measure(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     """Value the cells of a table in this process; return figures by name."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
@@ -76,7 +76,7 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     from cellworth.runtime import Serial
     from cellworth.sampling import PermutationSampler
 
-    X_val, y_val = judges(Path(folder).parent, n_queries)
+    X_val, y_val = load_validation(Path(folder).parent, n_queries)
     names = X_val.column_names[: n_columns or None]
     valuer = KNNValuer(
         10,
@@ -87,11 +87,11 @@ def measured(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     )
     # Compile the kernels, or load them from their cache, before timing.
     small = ShardedTable.from_parquet(
-        written(Path(folder).parent, 10_000, 2), target="label", columns=names
+        write_mixture(Path(folder).parent, 10_000, 2), target="label", columns=names
     )
     valuer.fit(small, X_val=X_val.select(names).slice(0, 2), y_val=y_val[:2])
     seconds = {}
-    timed(seconds)
+    time_phases(seconds)
     table = ShardedTable.from_parquet(folder, target="label", columns=names, shards=n_shards)
     began = time.perf_counter()
     valuation = valuer.fit(table, X_val=X_val.select(names), y_val=y_val).valuation_
@@ -120,9 +120,9 @@ def peak_kilobytes():
 
 def in_process(folder, **given):
     """Measure in a separate process."""
-    judges(folder.parent, given["n_queries"])
-    written(folder.parent, 10_000, 2)
-    code = f"import json, shards; print(json.dumps(shards.measured({str(folder)!r}, **{given!r})))"
+    load_validation(folder.parent, given["n_queries"])
+    write_mixture(folder.parent, 10_000, 2)
+    code = f"import json, shards; print(json.dumps(shards.measure({str(folder)!r}, **{given!r})))"
     done = subprocess.run(  # noqa: S603 (this very program)
         [sys.executable, "-c", code],
         check=False,
@@ -137,13 +137,13 @@ def in_process(folder, **given):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def show(told):
-    phases = ", ".join(f"{name} {each:.2f}" for name, each in told["nanoseconds"].items())
+def show(found):
+    phases = ", ".join(f"{name} {each:.2f}" for name, each in found["nanoseconds"].items())
     print(
-        f"{told['rows']:>11,} x {told['columns']:<3} {told['shards']:>3} shards, "
-        f"{told['queries']} queries: {told['evaluations per second'] / 1e6:.0f} million cell "
-        f"evaluations per second and core; ns: {phases}; wall {told['wall seconds']:.1f} s; peak "
-        f"{told['peak megabytes']:.0f} MB; residual {told['residual']:.1g}",
+        f"{found['rows']:>11,} x {found['columns']:<3} {found['shards']:>3} shards, "
+        f"{found['queries']} queries: {found['evaluations per second'] / 1e6:.0f} million cell "
+        f"evaluations per second and core; ns: {phases}; wall {found['wall seconds']:.1f} s; peak "
+        f"{found['peak megabytes']:.0f} MB; residual {found['residual']:.1g}",
         flush=True,
     )
 
@@ -189,7 +189,7 @@ def accuracy(folder, n_queries):
     from cellworth.knn import BinnedRanks
     from cellworth.sampling import PermutationSampler
 
-    X_val, y_val = judges(folder.parent, n_queries)
+    X_val, y_val = load_validation(folder.parent, n_queries)
     rows = pa.concat_tables(
         pq.ParquetFile(path).read(use_threads=False) for path in sorted(folder.glob("*.parquet"))
     )
@@ -210,7 +210,7 @@ def accuracy(folder, n_queries):
         lowest = [set(np.argpartition(each, n_lowest)[:n_lowest].tolist()) for each in (one, other)]
         print(
             f"{table.shape[0]:,} rows, {n_queries} queries, {bins}: relative RMS error "
-            f"{np.sqrt(np.mean((one - other) ** 2)) / one.std():.3%}, lowest 1 % in common "
+            f"{np.sqrt(np.mean((one - other) ** 2)) / one.std():.3%}, lowest 1% in common "
             f"{len(lowest[0] & lowest[1]) / n_lowest:.2%}, totals differ by "
             f"{exact.sum() - ours.total:.1g}, columns by "
             f"{np.abs(exact.sum(axis=0) - ours.columns().values).max():.1g}",
@@ -228,14 +228,14 @@ def growth(folder, n_queries=64):
     best = {}
     for _ in range(2):
         for n_rows, n_columns in asked:
-            told = in_process(
-                written(folder, n_rows),
+            figures = in_process(
+                write_mixture(folder, n_rows),
                 n_shards=max(round(n_rows / ROWS_PER_SHARD), 1),
                 n_queries=n_queries,
                 n_columns=n_columns,
             )
-            show(told)
-            each = 1e9 / told["evaluations per second"]
+            show(figures)
+            each = 1e9 / figures["evaluations per second"]
             best[n_rows, n_columns] = min(best.get((n_rows, n_columns), np.inf), each)
     costs = np.array([best[n_rows, 20] for n_rows in lengths])
     totals = costs * lengths
@@ -259,14 +259,14 @@ def main():
     parser.add_argument("--accuracy", action="store_true")
     options = parser.parse_args()
     if options.accuracy:
-        accuracy(written(options.folder, options.rows), options.queries)
+        accuracy(write_mixture(options.folder, options.rows), options.queries)
         return
     if options.growth:
         growth(options.folder)
         return
     show(
         in_process(
-            written(options.folder, options.rows),
+            write_mixture(options.folder, options.rows),
             n_shards=options.shards,
             n_queries=options.queries,
             limit=options.gigabytes,

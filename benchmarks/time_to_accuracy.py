@@ -59,10 +59,10 @@ class SharedOrder:
         )
 
 
-def values(given, design, seed=0, **settings):
+def values(given, sampler, seed=0, **settings):
     valuer = KNNValuer(
         K,
-        sampler=design,
+        sampler=sampler,
         n_passes=1,
         random_state=seed,
         runtime=Runtime(executor=Serial(), progress=False),
@@ -71,7 +71,7 @@ def values(given, design, seed=0, **settings):
     return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).values_
 
 
-def shared_variance(given, n_orders):
+def estimate_shared_variance(given, n_orders):
     """Return the mean over cells of the variance of one shared permutation."""
     from cellworth.knn.tasks import Questions
 
@@ -95,8 +95,8 @@ def truth(given):
     return np.mean(runs, axis=0), np.var(runs, axis=0, ddof=1).mean() / len(runs)
 
 
-def mean_squared_error(given, design, exact, repetitions):
-    seen = np.array([values(given, design, seed) for seed in range(repetitions)])
+def mean_squared_error(given, sampler, exact, repetitions):
+    seen = np.array([values(given, sampler, seed) for seed in range(repetitions)])
     error = ((seen - exact) ** 2).mean()
     # Subtract the variance of the mean: the rest does not shrink with more queries.
     bias = ((seen.mean(axis=0) - exact) ** 2).mean() - seen.var(axis=0, ddof=1).mean() / repetitions
@@ -116,7 +116,7 @@ def coalitions_needed(given, kind, exact, *, noise, target, repetitions):
     return high
 
 
-def interleaved_seconds(ours, theirs):
+def time_in_turns(ours, theirs):
     """Return the best CPU seconds of each, in turns, seven times and for ten seconds at least."""
     best, spent, turns = [np.inf, np.inf], 0.0, 0
     while turns < 7 or spent < 10:
@@ -138,13 +138,13 @@ def main():
     )
     parser.add_argument("names", nargs="+")
     options = parser.parse_args()
-    print(f"{'table':<10} {'design':<18} {'coalitions':>10} {'sorts':>6} {'MSE/target':>10} "
+    print(f"{'table':<10} {'sampler':<18} {'coalitions':>10} {'sorts':>6} {'MSE/target':>10} "
           f"{'bias':>5} {'seconds':>8} {'paper':>9} {'faster':>7} {'ns':>5}")  # fmt: skip
     for name in options.names:
         given = benchmark_data.load(name, options.data)
         n_columns = given.X.shape[1]
         exact, noise = truth(given)
-        target = shared_variance(given, 100) / PAPER_PERMUTATIONS
+        target = estimate_shared_variance(given, 100) / PAPER_PERMUTATIONS
         X, X_val = given.encoded
         order = np.random.default_rng(0).permutation(n_columns)
 
@@ -155,10 +155,10 @@ def main():
                 X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order
             )
 
-        kinds = [LeverageSampler, QuadratureSampler] + [ExhaustiveSampler] * (n_columns <= 13)
-        for position, kind in enumerate(kinds):
+        samplers = [LeverageSampler, QuadratureSampler] + [ExhaustiveSampler] * (n_columns <= 13)
+        for position, kind in enumerate(samplers):
             if kind is ExhaustiveSampler:
-                design, count, error, bias = ExhaustiveSampler(), 2**n_columns - 1, 0.0, 0.0
+                sampler, count, error, bias = ExhaustiveSampler(), 2**n_columns - 1, 0.0, 0.0
             else:
                 count = (
                     options.coalitions[position]
@@ -172,10 +172,10 @@ def main():
                         repetitions=options.repetitions,
                     )
                 )
-                design = kind(count)
-                error, bias = mean_squared_error(given, design, exact, options.repetitions)
-            ours, theirs = interleaved_seconds(
-                lambda design=design, given=given: values(given, design), paper_part
+                sampler = kind(count)
+                error, bias = mean_squared_error(given, sampler, exact, options.repetitions)
+            ours, theirs = time_in_turns(
+                lambda sampler=sampler, given=given: values(given, sampler), paper_part
             )
             per_cell = theirs / (PAPER_QUERIES * X.size) * 1e9
             theirs *= PAPER_PERMUTATIONS * len(given.y_val) / PAPER_QUERIES

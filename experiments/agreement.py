@@ -16,7 +16,7 @@ import pandas as pd
 
 from cellworth import KNNValuer, Runtime
 from cellworth.sampling import PermutationSampler
-from tables import drawn, load
+from tables import draw_samples, load
 
 SETS = ["wine", "breast 30", "heart", "credit", "adult"]
 MOST_ROWS = 2000
@@ -24,8 +24,8 @@ MOST_ROWS = 2000
 
 def figures(name: str, folder: Path) -> dict[str, float]:
     """Return the figures of the whole table, which do not depend on the sampled coalitions."""
-    whole = load(name, folder)
-    table, *_ = drawn(whole, min(MOST_ROWS, len(whole.y)), seed=0)
+    full = load(name, folder)
+    table, *_ = draw_samples(full, min(MOST_ROWS, len(full.y)), seed=0)
     valuer = KNNValuer(
         sampler=PermutationSampler(1), n_passes=1, random_state=0, runtime=Runtime(progress=False)
     )

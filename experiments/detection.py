@@ -66,11 +66,11 @@ def case(name: str, error: str, seed: int, folder: Path, n_rows: int = 200) -> C
     """Draw some rows and 100 queries of a numeric table and alter cells."""
     table = tables.load(name, folder).numbers()
     n_rows = min(n_rows, 2 * len(table.y) // 3)
-    train, queries = tables.drawn(table, n_rows, 100, seed=seed)
+    train, queries = tables.draw_samples(table, n_rows, 100, seed=seed)
     varied = (train.X.nunique() > 1).to_numpy()
     X, X_val = (part.X.to_numpy()[:, varied] for part in (train, queries))
     rng = np.random.default_rng([seed, ord(error)])
-    spoiled, wrong = {"A": rare, "B": far_out, "S": swapped}[error](X, train.y, rng)
+    spoiled, wrong = {"A": rare, "B": far_out, "S": swap_cells}[error](X, train.y, rng)
     return Case(spoiled, train.y, wrong, X_val, queries.y)
 
 
@@ -85,14 +85,14 @@ def rare(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[np.nda
         alike = cells[y == y[row]]
         return values[norm.pdf((values - alike.mean()) / max(alike.std(), 1e-9)) < 0.05]
 
-    return _replaced(X, choices, rng)
+    return _replace_cells(X, choices, rng)
 
 
-def swapped(
+def swap_cells(
     X: np.ndarray, y: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Error S."""
-    return _replaced(X, lambda row, column: X[y != y[row], column], rng)
+    return _replace_cells(X, lambda row, column: X[y != y[row], column], rng)
 
 
 def far_out(
@@ -113,7 +113,7 @@ def far_out(
     return spoiled, wrong
 
 
-def _replaced(
+def _replace_cells(
     X: np.ndarray, choices: Callable[[int, int], np.ndarray], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Replace 2% of cells by one of these choices, skipping cells without another choice."""
@@ -134,8 +134,8 @@ def class_z(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     scores = np.empty(X.shape)
     for label in np.unique(y):
         alike = X[y == label]
-        spread = alike.std(axis=0)
-        scores[y == label] = np.abs(alike - alike.mean(axis=0)) / np.where(spread > 0, spread, 1)
+        scale = alike.std(axis=0)
+        scores[y == label] = np.abs(alike - alike.mean(axis=0)) / np.where(scale > 0, scale, 1)
     return scores
 
 
@@ -157,7 +157,7 @@ def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str,
         for distance in (True, False)
     )
     return {
-        "suspicion (suspect_cells)": anomaly_scores(X, y),
+        "anomaly score (suspect_cells)": anomaly_scores(X, y),
         f"KNN worth, K = {n_neighbours}, normalised": -standardize_values(knn.values_, y),
         f"KNN worth, K = {n_neighbours}": -knn.values_,
         f"2D-OOB, {n_trees} trees": -both.fit(X, y).values_,
@@ -219,12 +219,12 @@ def _print_errors(given: argparse.Namespace) -> None:
     _print_header(given.errors)
     detectors = list(found[given.errors[0]])
     for detector in detectors:
-        print(f"{detector:32}" + "".join(_printed(found[e][detector]) for e in given.errors))
+        print(f"{detector:32}" + "".join(_format_figures(found[e][detector]) for e in given.errors))
     print(f"\n{detectors[0]} minus the others, table by table")
     _print_header(given.errors)
     for detector in detectors[1:]:
         ahead = [found[e][detectors[0]] - found[e][detector] for e in given.errors]
-        print(f"{detector:32}" + "".join(_printed(difference) for difference in ahead))
+        print(f"{detector:32}" + "".join(_format_figures(difference) for difference in ahead))
 
 
 def _print_header(errors: list[str]) -> None:
@@ -245,7 +245,7 @@ def _found(error: str, given: argparse.Namespace) -> dict[str, np.ndarray]:
     return {detector: np.array(seen) for detector, seen in of_tables.items()}
 
 
-def _printed(of_tables: np.ndarray) -> str:
+def _format_figures(of_tables: np.ndarray) -> str:
     """Format the mean over tables with its standard error, if there are several tables."""
     n_tables = len(of_tables)
     means = of_tables.mean(axis=0)

@@ -51,7 +51,7 @@ def read(folder: Path, name: str, target: str, drop: list[str]) -> tuple[pd.Data
     return table.drop(columns=[target, *left]), table[target]
 
 
-def told(X: Any, y: Any, **given: Any) -> list[str]:
+def collect_warnings(X: Any, y: Any, **given: Any) -> list[str]:
     """Return the warnings that a fit would give."""
     valuer = KNNValuer(scoring=given.pop("scoring", None))
     with warnings.catch_warnings(record=True) as caught:
@@ -77,62 +77,71 @@ def clean(folder: Path) -> Iterator[tuple[str, list[str]]]:
         for name, (target, drop) in tables.items():
             X, y = read(folder, name, target, drop)
             scoring = None if tables is CLASSES else "neg_mean_squared_error"
-            yield f"{name} {target} cv", told(X, y, scoring=scoring)
+            yield f"{name} {target} cv", collect_warnings(X, y, scoring=scoring)
             for seed in range(3):
-                yield f"{name} {target} half {seed}", told(**halves(X, y, seed), scoring=scoring)
+                yield (
+                    f"{name} {target} half {seed}",
+                    collect_warnings(**halves(X, y, seed), scoring=scoring),
+                )
                 some = np.random.default_rng(seed).permutation(len(y))[:150]
                 part = X.iloc[some].reset_index(drop=True), y.iloc[some].reset_index(drop=True)
-                yield f"{name} {target} 150 rows {seed}", told(*part, scoring=scoring)
+                yield f"{name} {target} 150 rows {seed}", collect_warnings(*part, scoring=scoring)
     X, y = read(folder, "adult_train", "income", [])
     X_val, y_val = read(folder, "adult_test", "income", [])
-    yield "adult train and test", told(X, y, X_val=X_val, y_val=y_val)
+    yield "adult train and test", collect_warnings(X, y, X_val=X_val, y_val=y_val)
     part = {"columns": "fnlwgt"}
     yield (
         "adult without fnlwgt",
-        told(X.drop(**part), y, X_val=X_val.drop(**part), y_val=y_val),
+        collect_warnings(X.drop(**part), y, X_val=X_val.drop(**part), y_val=y_val),
     )
 
 
-def spoiled(folder: Path) -> Iterator[tuple[str, list[str]]]:
+def spoil_tables(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield tables with one mistake each."""
     rng = np.random.default_rng(0)
     for name in ("wine", "adult_train", "breast_cancer_2dshapley_train_clean"):
         X, y = read(folder, name, *CLASSES[name])
         codes = pd.factorize(y)[0]
-        yield f"{name}: target copied", told(X.assign(again=y), y)
-        yield f"{name}: target as text", told(X.assign(again=[f"class {c}" for c in codes]), y)
+        yield f"{name}: target copied", collect_warnings(X.assign(again=y), y)
+        yield (
+            f"{name}: target as text",
+            collect_warnings(X.assign(again=[f"class {c}" for c in codes]), y),
+        )
         noisy = codes + rng.normal(0, 0.01, len(y))
-        yield f"{name}: target and noise", told(X.assign(again=noisy), y)
+        yield f"{name}: target and noise", collect_warnings(X.assign(again=noisy), y)
         recoded = np.array([7, -2, 30])[codes]
-        yield f"{name}: target recoded", told(X.assign(again=recoded), y)
+        yield f"{name}: target recoded", collect_warnings(X.assign(again=recoded), y)
         order = np.argsort(codes, kind="stable")
         ids = np.empty(len(y), dtype=int)
         ids[order] = np.arange(len(y))
-        yield f"{name}: ids in the order of the target", told(X.assign(number=ids), y)
-        yield f"{name}: whole table with its target", told(X.assign(**{str(y.name): y}), y)
+        yield f"{name}: ids in the order of the target", collect_warnings(X.assign(number=ids), y)
+        yield (
+            f"{name}: whole table with its target",
+            collect_warnings(X.assign(**{str(y.name): y}), y),
+        )
         parts = halves(X, y, 0)
         n_both = max(len(y) // 20, 15)
         parts["X_val"] = pd.concat([parts["X_val"], parts["X"].head(n_both)], ignore_index=True)
         parts["y_val"] = pd.concat([parts["y_val"], parts["y"].head(n_both)], ignore_index=True)
-        yield f"{name}: {n_both} rows in both", told(**parts)
-        yield f"{name}: judged by itself", told(X, y, X_val=X, y_val=y)
+        yield f"{name}: {n_both} rows in both", collect_warnings(**parts)
+        yield f"{name}: validated on itself", collect_warnings(X, y, X_val=X, y_val=y)
     X, y = read(folder, "heart", "target", [])
-    yield "heart: 302 different rows of 1,025, cv", told(X, y)
-    yield "heart: 302 different rows of 1,025, halves", told(**halves(X, y, 0))
+    yield "heart: 302 different rows of 1,025, cv", collect_warnings(X, y)
+    yield "heart: 302 different rows of 1,025, halves", collect_warnings(**halves(X, y, 0))
     X, y = read(folder, "musk", "class", [])
-    yield "musk: names of molecules", told(X, y)
+    yield "musk: names of molecules", collect_warnings(X, y)
     X, y = read(folder, "fried", "binaryClass", [])
-    yield "fried: what the target was made from", told(X, y)
+    yield "fried: what the target was made from", collect_warnings(X, y)
     X, y = read(folder, "lawschool", "ugpagt3", [])
-    yield "lawschool: what the target was made from", told(X, y)
+    yield "lawschool: what the target was made from", collect_warnings(X, y)
 
 
 if __name__ == "__main__":
     where = Path(sys.argv[1])
-    for title, tables in (("clean", clean(where)), ("spoiled", spoiled(where))):
-        n_tables = n_told = 0
+    for title, tables in (("clean", clean(where)), ("spoiled", spoil_tables(where))):
+        n_tables = n_warned = 0
         for what, sentences in tables:
-            n_tables, n_told = n_tables + 1, n_told + bool(sentences)
+            n_tables, n_warned = n_tables + 1, n_warned + bool(sentences)
             if bool(sentences) == (title == "clean"):
-                print(f"! {what}: {sentences or 'nothing is told'}", flush=True)
-        print(f"{title}: {n_told} of {n_tables} tables get a warning", flush=True)
+                print(f"! {what}: {sentences or 'nothing is collect_warnings'}", flush=True)
+        print(f"{title}: {n_warned} of {n_tables} tables get a warning", flush=True)

@@ -28,7 +28,7 @@ def owners_of(table, whose):
     return owners
 
 
-def copied(table, whose):
+def count_copied(table, whose):
     """Return the number of pairs flagged for copied rows, and of pairs."""
     n_owners = len(np.unique(whose))
     found = [f for f in check_owners(owners_of(table, whose)) if f.kind == "copied rows"]
@@ -76,11 +76,11 @@ def main():
                 for columns in (part.shape[1], 3):
                     key = name, way, "all columns" if columns > 3 else "3 columns"
                     counts = honest.setdefault(key, np.zeros(2, int))
-                    counts += copied(part.iloc[:, :columns], whose)
+                    counts += count_copied(part.iloc[:, :columns], whose)
             for share in (0.02, 0.05, 0.2, 1.0):
                 for noise in (0.0, 0.005):
                     counts = caught.setdefault((share, noise), np.zeros(2, int))
-                    counts += copied(*with_copies(part, share, noise, rng))
+                    counts += count_copied(*with_copies(part, share, noise, rng))
     print("honest splits: flagged pairs of all pairs")
     for key, (flagged, pairs) in honest.items():
         if flagged:

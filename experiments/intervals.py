@@ -45,10 +45,10 @@ class Setting:
 
     def valuer(self, checkpoint=None, **more):
         """With tasks of one query each."""
-        design = PermutationSampler(1) if self.sampled else ExhaustiveSampler()
-        sweeps = 8 if self.sampled else None
+        sampler = PermutationSampler(1) if self.sampled else ExhaustiveSampler()
+        n_passes = 8 if self.sampled else None
         return KNNValuer(
-            N_NEIGHBORS, scoring=self.scoring, sampler=design, n_passes=sweeps, scale=None,
+            N_NEIGHBORS, scoring=self.scoring, sampler=sampler, n_passes=n_passes, scale=None,
             runtime=Runtime(Serial(), checkpoint, progress=False), **more,
         )  # fmt: skip
 
@@ -108,8 +108,8 @@ def figures(valuation):
     }
     cells = both_errors(valuation.sampling_se, valuation.validation_se)
     found["cells"] = valuation.values.ravel(), cells.ravel()
-    judged = valuation.validation[-1, -1:]
-    total = both_errors(valuation._errors[-1, -1:], judged)
+    validation = valuation.validation[-1, -1:]
+    total = both_errors(valuation._errors[-1, -1:], validation)
     return found | {"total": (np.array([valuation.total]), total)}
 
 
@@ -117,9 +117,9 @@ def truth_by_folds(setting, X, y, people):
     """Return sums over folds of the values of other rows, validated on the population."""
     values = np.zeros(X.shape)
     splits = check_cv(5, y, classifier=not setting.numeric).split(X, y)
-    for train, judged in splits:
+    for train, validation in splits:
         fitted = setting.valuer().fit(X.iloc[train], y[train], X_val=people[0], y_val=people[1])
-        values[train] += len(judged) / len(X) * fitted.values_
+        values[train] += len(validation) / len(X) * fitted.values_
     owned = owners_of(X)
     codes = [owned.cells_of(name) for name in owned.names]
     return {
@@ -141,7 +141,7 @@ def runs(setting, rng, table, val):
     yield valuer.set_params(stop=None).fit(X, y, **given).valuation_
 
 
-def covered(setting, n_repetitions, seed):
+def measure_coverage(setting, n_repetitions, seed):
     """Return rows of (queries done, name, share of intervals that cover the truth)."""
     rng = np.random.default_rng(seed)
     n_population = 3000 if setting.cross_validated else N_POPULATION
@@ -156,8 +156,8 @@ def covered(setting, n_repetitions, seed):
             X, y = population(rng, setting.n_val, numeric=setting.numeric)
             truth, val = truth_by_folds(setting, X, y, people), {}
         else:
-            drawn = rng.integers(0, n_population, setting.n_val)
-            val = {"X_val": people[0].iloc[drawn], "y_val": people[1][drawn]}
+            sample = rng.integers(0, n_population, setting.n_val)
+            val = {"X_val": people[0].iloc[sample], "y_val": people[1][sample]}
         with small_tasks(setting.n_val):
             done = list(runs(setting, rng, (X, y), val))
         for valuation in done:
@@ -167,17 +167,17 @@ def covered(setting, n_repetitions, seed):
                 yield n_done, name, float(held.mean())
 
 
-def shown(setting, lines):
+def print_table(setting, lines):
     """Print the table of a setting: complete runs, and stopped ones by progress."""
     lines = pd.DataFrame(lines, columns=["n_done", "what", "held"])
-    whole = lines["n_done"] == setting.n_val
-    kinds = {"whole": whole, "stopped": ~whole}
+    complete = lines["n_done"] == setting.n_val
+    groups = {"whole": complete, "stopped": ~complete}
     for low, high in ((5, 20), (20, 60), (60, 200)):
-        within = ~whole & lines["n_done"].between(low, min(high, setting.n_val) - 1)
+        within = ~complete & lines["n_done"].between(low, min(high, setting.n_val) - 1)
         if setting.n_val > low:
-            kinds[f"  after {low} to {min(high, setting.n_val) - 1}"] = within
+            groups[f"  after {low} to {min(high, setting.n_val) - 1}"] = within
     print(f"{setting.name}, {setting.n_val} validation rows")
-    for kind, some in kinds.items():
+    for kind, some in groups.items():
         means = lines[some].groupby("what")["held"].mean()
         figures = "  ".join(f"{name} {means.get(name, np.nan):.3f}" for name in WHAT)
         print(f"  {kind:<20} {int(some.sum() / len(WHAT)):5d} runs  {figures}", flush=True)
@@ -191,11 +191,11 @@ def main():
     parser.add_argument("--only", default="", help="settings whose name has this")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    warnings.filterwarnings("ignore", message="the run was broken off")
+    warnings.filterwarnings("ignore", message="the run was interrupted")
     for setting in SETTINGS:
         if given.only in f"{setting.name}, {setting.n_val}":
             n_repetitions = 20 if given.quick else given.repetitions
-            shown(setting, list(covered(setting, n_repetitions, given.seed)))
+            print_table(setting, list(measure_coverage(setting, n_repetitions, given.seed)))
 
 
 if __name__ == "__main__":

@@ -115,8 +115,8 @@ class Sampled:
     def detailed_value(self, rows: Any, columns: Any) -> DetailedUtility:
         """Return the score of a coalition with its deviations."""
         models = self.answers[rows.tobytes() + columns.tobytes()]
-        scores, spreads = zip(*map(self._score, models), strict=True)
-        return DetailedUtility(np.mean(scores), self.judge.deviations([np.mean(spreads, axis=0)]))
+        scores, by_row = zip(*map(self._score, models), strict=True)
+        return DetailedUtility(np.mean(scores), self.judge.deviations([np.mean(by_row, axis=0)]))
 
     def _score(self, model: Any) -> tuple[float, Any]:
         if self.by_row is None:
@@ -194,7 +194,7 @@ def figures(valuation: Any) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def covered(population: Population, way: str, repetition: int) -> dict[str, Any]:
+def measure_coverage(population: Population, way: str, repetition: int) -> dict[str, Any]:
     """Return which intervals of a repetition cover the truth."""
     rng = np.random.default_rng([repetition, 5])
     rows = rng.integers(POPULATION, size=SAMPLE)
@@ -222,7 +222,7 @@ def main() -> None:
     for case in asked.cases:
         population = Population(*CASES[case])
         for way in asked.ways:
-            held = [covered(population, way, r) for r in range(asked.repetitions)]
+            held = [measure_coverage(population, way, r) for r in range(asked.repetitions)]
             shares = [np.mean([each[part] for each in held]) for part in parts]
             print(f"{case:<18} {way:<17}" + "".join(f"{share:>9.3f}" for share in shares),
                   flush=True)  # fmt: skip

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cellworth import ExactValuer, KNNValuer, Runtime
-from tables import Table, drawn, load
+from tables import Table, draw_samples, load
 
 SETS = ["breast original", "breast 30", "electricity", "fried"]
 HONEST = np.repeat(["A", "B", "C"], [120, 60, 60])
@@ -55,7 +55,7 @@ def _shares(valuation) -> pd.Series:
     return 100 * pd.Series(rows.values, rows.labels["row"]) / rows.values.sum()
 
 
-def copied(train: Table) -> Table:
+def copy_rows(train: Table) -> Table:
     """Replace the last owner's rows by copies of the first owner's first rows."""
     X, y = train.X.copy(), train.y.copy()
     X.iloc[180:], y[180:] = X.iloc[:60].to_numpy(), y[:60]
@@ -67,11 +67,11 @@ def report(folder: Path, sets: list[str], seeds: int) -> pd.DataFrame:
     for name in sets:
         table = load(name, folder).numbers()
         for seed in range(seeds):
-            train, val = drawn(table, 240, 200, seed=seed)
+            train, val = draw_samples(table, 240, 200, seed=seed)
             for game, shares in (("blocks", shares_of_blocks), ("cells", shares_of_cells)):
                 honest = shares(train, val, HONEST)
                 apart = shares(train, val, SPLIT)
-                copies = shares(copied(train), val, HONEST)
+                copies = shares(copy_rows(train), val, HONEST)
                 lines.append(
                     {
                         "game": game,

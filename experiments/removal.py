@@ -37,7 +37,7 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import KNNValuer, Runtime, Valuation
 from cellworth.diagnostics import removal_curve, repair_cells
 from cellworth.sampling import LeverageSampler
-from tables import Table, drawn, load
+from tables import Table, draw_samples, load
 
 SETS = ("breast original", "wine", "breast 30", "heart", "credit", "adult")
 MOST_ROWS = 1000
@@ -64,16 +64,16 @@ class Split(NamedTuple):
 def main() -> None:
     args = arguments(__doc__)
     began = time.perf_counter()
-    gains: list[dict[str, Any]] = []
+    improvements: list[dict[str, Any]] = []
     leaks: list[dict[str, Any]] = []
     for name in args.sets:
         table = load(name, args.data)
         for seed in range(args.seeds):
-            split = valued(*split_rows(table, seed), seed)
-            gains += [{"set": name} | gain for gain in all_gains(split, seed)]
+            split = value_split(*split_rows(table, seed), seed)
+            improvements += [{"set": name} | gain for gain in all_improvements(split, seed)]
             leaks += [{"set": name} | leak for leak in all_leaks(split, seed)]
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
-    print(against_random(pd.DataFrame(gains)).to_string())
+    print(against_random(pd.DataFrame(improvements)).to_string())
     print()
     print(pd.DataFrame(leaks).drop(columns="set").groupby("refill", sort=False).mean().round(3))
 
@@ -90,20 +90,20 @@ def split_rows(table: Table, seed: int) -> list[Table]:
     """Return training, validation and test rows."""
     n_rows = min(len(table.y), MOST_ROWS)
     half, quarter = n_rows // 2, n_rows // 4
-    return drawn(table, half, quarter, n_rows - half - quarter, seed=seed)
+    return draw_samples(table, half, quarter, n_rows - half - quarter, seed=seed)
 
 
-def valued(train: Table, judges: Table, test: Table, seed: int) -> Split:
+def value_split(train: Table, validation: Table, test: Table, seed: int) -> Split:
     """Return the values of the training cells; all classes of validation rows count the same."""
     valuer = KNNValuer(
         scoring="balanced_neighbor_agreement", sampler=LeverageSampler(), n_passes=3,
         random_state=seed, runtime=Runtime(progress=False),
     )  # fmt: skip
-    valuer.fit(train.X, train.y, X_val=judges.X, y_val=judges.y)
+    valuer.fit(train.X, train.y, X_val=validation.X, y_val=validation.y)
     return Split(train, test, valuer.valuation_)
 
 
-def all_gains(split: Split, seed: int) -> list[dict[str, Any]]:
+def all_improvements(split: Split, seed: int) -> list[dict[str, Any]]:
     asked = [("draw", *rest) for rest in product(SCORES, ORDERS, MODELS)]
     asked += [("mean", "balanced accuracy", order, "tree") for order in ORDERS]
     return [
@@ -121,14 +121,14 @@ def gain(split: Split, model: str, seed: int, **asked: Any) -> float:
         # Breast original repeats rows, so some are on both sides of any split.
         warnings.filterwarnings("ignore", message=".* rows of X_test are rows of X")
         curve = removal_curve(
-            split.values, encoded(MODELS[model], split.train), split.train.X, split.train.y,
+            split.values, encode_columns(MODELS[model], split.train), split.train.X, split.train.y,
             X_test=split.test.X, y_test=split.test.y, shares=SHARES, scoring=SCORES[score],
             n_seeds=N_DRAWS, random_state=seed, **asked,
         )  # fmt: skip
     return float(curve.difference().mean)
 
 
-def encoded(model: Any, train: Table) -> Pipeline:
+def encode_columns(model: Any, train: Table) -> Pipeline:
     """Scale numbers and one-hot encode strings."""
     text = make_column_selector(dtype_include=[object, "string"])(train.X)
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -142,22 +142,22 @@ def all_leaks(split: Split, seed: int) -> list[dict[str, Any]]:
     mask = values <= np.quantile(values, LEAKING_SHARE)
     tables = {
         "nothing removed": split.train.X,
-        "mean": averaged(split.train.X, mask),
+        "mean": fill_with_means(split.train.X, mask),
         "draw": repair_cells(split.train.X, mask, how="draw", random_state=seed),
     }
     y, scorer = split.train.y, get_scorer("balanced_accuracy")
-    told = cross_val_score(LogisticRegression(), mask, y, scoring="roc_auc_ovr").mean()
+    mask_auc = cross_val_score(LogisticRegression(), mask, y, scoring="roc_auc_ovr").mean()
     leaks = []
     for refill, X in tables.items():
-        tree = encoded(MODELS["tree"], split.train)
+        tree = encode_columns(MODELS["tree"], split.train)
         by_itself = cross_val_score(tree, X, y, scoring="balanced_accuracy").mean()
         on_test = scorer(tree.fit(X, y), split.test.X, split.test.y)
         scores = {"cross-validation": by_itself, "test rows": on_test}
-        leaks.append({"refill": refill} | scores | {"AUC of the mask": told})
+        leaks.append({"refill": refill} | scores | {"AUC of the mask": mask_auc})
     return leaks
 
 
-def averaged(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
+def fill_with_means(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
     """Replace removed cells by the mean or the most frequent of the others."""
     kept = X.mask(mask)
     means = {
@@ -167,12 +167,14 @@ def averaged(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
     return kept.fillna(means)
 
 
-def against_random(gains: pd.DataFrame) -> pd.DataFrame:
+def against_random(improvements: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of each table, and the mean of these with its standard error.
 
     Runs on one table are similar; only tables are independent.
     """
-    sets = gains.pivot_table("points", ["refill", "score", "order", "model"], "set", sort=False)
+    sets = improvements.pivot_table(
+        "points", ["refill", "score", "order", "model"], "set", sort=False
+    )
     both = [sets.mean(axis=1).rename("mean"), sets.sem(axis=1).rename("error")]
     return pd.concat([*both, sets], axis=1).round(1)
 

@@ -23,7 +23,7 @@ import pandas as pd
 from sklearn.metrics import get_scorer
 
 from cellworth.diagnostics import detection_curve, repair_cells
-from removal import MODELS, SCORES, Split, arguments, encoded, split_rows, valued
+from removal import MODELS, SCORES, Split, arguments, encode_columns, split_rows, value_split
 from tables import Table, load
 
 SHARES = (0.02, 0.05, 0.15)
@@ -36,16 +36,16 @@ def main() -> None:
     for name in args.sets:
         table = load(name, args.data)
         for seed, share in product(range(args.seeds), SHARES):
-            figures += [{"set": name} | figure for figure in mended(table, share, seed)]
+            figures += [{"set": name} | figure for figure in measure_repairs(table, share, seed)]
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
     report(pd.DataFrame(figures))
 
 
-def mended(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
+def measure_repairs(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
     """Return the points gained by each way to repair the cells of lowest value, by score."""
-    train, judges, test = split_rows(table, seed)
+    train, validation, test = split_rows(table, seed)
     wrong, spoilt = with_wrong_cells(train, share, seed)
-    split = valued(Table(spoilt, train.y), judges, test, seed)
+    split = value_split(Table(spoilt, train.y), validation, test, seed)
     values = split.values.values
     looked_at = np.zeros(values.size, dtype=bool)
     looked_at[np.argsort(values.ravel(), kind="stable")[: wrong.sum()]] = True
@@ -81,7 +81,7 @@ def with_wrong_cells(train: Table, share: float, seed: int) -> tuple[np.ndarray,
 
 def scores(split: Split, X: pd.DataFrame) -> np.ndarray:
     """Return the scores on the test rows, mean over models."""
-    models = [encoded(model, split.train).fit(X, split.train.y) for model in MODELS.values()]
+    models = [encode_columns(model, split.train).fit(X, split.train.y) for model in MODELS.values()]
     return np.mean(
         [
             [get_scorer(name)(model, split.test.X, split.test.y) for name in SCORES.values()]

@@ -47,9 +47,9 @@ def main() -> None:
     sources = np.arange(len(train)) % N_SOURCES
     model = DecisionTreeClassifier(max_depth=6, random_state=0)
     for sample in range(3):
-        judges = rest[sample * N_VALIDATION : (sample + 1) * N_VALIDATION]
+        validation = rest[sample * N_VALIDATION : (sample + 1) * N_VALIDATION]
         valuer = ExactValuer(model, runtime=Runtime(executor=Serial(), progress=False)).fit(
-            X[train], y[train], X_val=X[judges], y_val=y[judges], row_groups=sources,
+            X[train], y[train], X_val=X[validation], y_val=y[validation], row_groups=sources,
             column_groups=["all"] * len(COLUMNS),
         )  # fmt: skip
         rows = valuer.valuation_.rows()

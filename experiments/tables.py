@@ -58,7 +58,7 @@ def load(name: str, folder: Path) -> Table:
     return Table(table, y)
 
 
-def drawn(table: Table, *sizes: int, seed: int) -> list[Table]:
+def draw_samples(table: Table, *sizes: int, seed: int) -> list[Table]:
     """Draw disjoint random samples of these sizes, stratified by class."""
     rows, parts = np.arange(len(table.y)), []
     for size in sizes:

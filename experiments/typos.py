@@ -38,7 +38,7 @@ def with_typos(X: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     return X.assign(age=ages), wrong
 
 
-def inspected(score: np.ndarray, wrong: np.ndarray) -> int:
+def count_inspected(score: np.ndarray, wrong: np.ndarray) -> int:
     """Return the cells to inspect, highest score first, ties included, to find 12 typos."""
     last = np.sort(score[wrong])[::-1][N_FOUND - 1]
     return int((score >= last).sum())
@@ -46,7 +46,7 @@ def inspected(score: np.ndarray, wrong: np.ndarray) -> int:
 
 def small_table(folder: Path, n_rows: int, seed: int) -> tables.Table:
     """Draw some rows, without fnlwgt."""
-    (part,) = tables.drawn(tables.load("adult", folder), n_rows, seed=seed)
+    (part,) = tables.draw_samples(tables.load("adult", folder), n_rows, seed=seed)
     return tables.Table(part.X.drop(columns="fnlwgt"), part.y)
 
 
@@ -55,7 +55,7 @@ def detectors(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, np.ndarray
     numeric = np.array([pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes])
     numbers = X.loc[:, numeric].to_numpy(dtype=float)
     simple = {"class-conditional |z|": class_z(numbers, y), "ECOD per column": ecod(numbers)}
-    scores = {"suspicion (suspect_cells)": anomaly_scores(X, y)}
+    scores = {"anomaly score (suspect_cells)": anomaly_scores(X, y)}
     for name, score in simple.items():
         scores[name] = np.zeros(X.shape)
         scores[name][:, numeric] = score
@@ -77,17 +77,17 @@ def main() -> None:
         _print_size(size, [table(seed) for seed in range(given.seeds)])
 
 
-def _print_size(size: str, drawn: list[tables.Table]) -> None:
+def _print_size(size: str, samples: list[tables.Table]) -> None:
     found: dict[str, list[int]] = {}
-    for seed, table in enumerate(drawn):
+    for seed, table in enumerate(samples):
         X, wrong = with_typos(table.X, seed)
         for name, score in detectors(X, table.y, seed).items():
-            found.setdefault(name, []).append(inspected(score, wrong))
+            found.setdefault(name, []).append(count_inspected(score, wrong))
     start = time.perf_counter()
     anomaly_scores(X, table.y)
     seconds = time.perf_counter() - start
-    print(f"{size}: {wrong.size:,} cells; suspicion of all of them takes {seconds:.1f} s")
-    print(f"{'cells inspected to find 12 of 15':34}{'mean':>10}   each seed")
+    print(f"{size}: {wrong.size:,} cells; anomaly scores of all of them takes {seconds:.1f} s")
+    print(f"{'cells count_inspected to find 12 of 15':34}{'mean':>10}   each seed")
     for name, counts in found.items():
         print(f"{name:34}{np.mean(counts):10,.0f}   {', '.join(f'{n:,}' for n in counts)}")
 

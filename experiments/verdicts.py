@@ -39,7 +39,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cellworth.diagnostics import compare_models
 from cellworth.diagnostics.held_out import compute_half_width, estimate_training_variance
-from tables import Table, drawn, load
+from tables import Table, draw_samples, load
 
 # Training and held-out rows of each table.
 SIZES = {
@@ -70,9 +70,9 @@ class Change(NamedTuple):
 def main() -> None:
     args = arguments()
     print(of_the_rule().to_string(), end="\n\n")
-    for title, kinds in {"no effect": NULL, "real": REAL}.items():
+    for title, changes in {"no effect": NULL, "real": REAL}.items():
         if args.only in (None, title):
-            report(title, pd.DataFrame(verdicts(args, kinds)))
+            report(title, pd.DataFrame(verdicts(args, changes)))
 
 
 def arguments() -> argparse.Namespace:
@@ -115,13 +115,13 @@ def false_verdict(shared: float, n_splits: int, rng: np.random.Generator) -> boo
     )
 
 
-def verdicts(args: argparse.Namespace, kinds: dict[str, Kind]) -> list[dict[str, Any]]:
+def verdicts(args: argparse.Namespace, changes: dict[str, Kind]) -> list[dict[str, Any]]:
     began, found = time.perf_counter(), []
     for name, seed in product(args.sets, range(args.seeds)):
-        train, test = drawn(load(name, args.data).numbers(), *SIZES[name], seed=seed)
-        for kind, model in product(kinds, MODELS):
+        train, test = draw_samples(load(name, args.data).numbers(), *SIZES[name], seed=seed)
+        for kind, model in product(changes, MODELS):
             # The same change for every model.
-            change = kinds[kind](train, test, np.random.default_rng([seed, *kind.encode()]))
+            change = changes[kind](train, test, np.random.default_rng([seed, *kind.encode()]))
             compared = compare(MODELS[model], change, args.repeats, seed)
             found.append(
                 {"change": kind, "model": model, "set": name}
@@ -143,7 +143,7 @@ def compare(model: Any, change: Change, n_repeats: int, seed: int) -> Any:
         )  # fmt: skip
 
 
-def redrawn(n_cells: int | None) -> Kind:
+def redraw(n_cells: int | None) -> Kind:
     """Return two tables with different draws in some cells."""
 
     def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
@@ -157,7 +157,7 @@ def redrawn(n_cells: int | None) -> Kind:
     return change
 
 
-def nudged(train: Table, test: Table, rng: np.random.Generator) -> Change:
+def nudge(train: Table, test: Table, rng: np.random.Generator) -> Change:
     """Return two tables that differ from the true one by a thousandth in a few cells."""
     X = train.X.to_numpy()
     cells = some_cells(X, FEW, rng)
@@ -175,7 +175,7 @@ def other_noise(train: Table, test: Table, rng: np.random.Generator) -> Change:
     return Change(before, after, train.y, X_test, test.y)
 
 
-def given_back(share: float) -> Kind:
+def restore(share: float) -> Kind:
     """Restore cells that had the value of a row of another class."""
 
     def change(train: Table, test: Table, rng: np.random.Generator) -> Change:
@@ -214,15 +214,15 @@ def some_cells(X: np.ndarray, n_cells: int, rng: np.random.Generator) -> tuple[A
 
 Kind = Callable[[Table, Table, np.random.Generator], Change]
 NULL: dict[str, Kind] = {
-    "23 cells redrawn": redrawn(FEW),
-    "5 % of cells redrawn": redrawn(None),
-    "23 cells nudged": nudged,
+    "23 cells redrawn": redraw(FEW),
+    "5% of cells redrawn": redraw(None),
+    "23 cells nudged": nudge,
     "other noise": other_noise,
 }
 REAL: dict[str, Kind] = {
-    "5 % of cells": given_back(0.05),
-    "16 % of cells": given_back(0.16),
-    "slips in 5 % of rows": slips(0.05),
+    "5% of cells": restore(0.05),
+    "16% of cells": restore(0.16),
+    "slips in 5% of rows": slips(0.05),
     "one slip": slips(None),
 }
 

@@ -57,7 +57,7 @@ def figures(name: str, seed: int, share: float, folder: Path) -> dict[str, float
     table = tables.load(name, folder).numbers()
     # Some tables have fewer than 200 training rows.
     n_rows = min(200, 2 * len(table.y) // 3)
-    train, queries = tables.drawn(table, n_rows, 100, seed=seed)
+    train, queries = tables.draw_samples(table, n_rows, 100, seed=seed)
     rng = np.random.default_rng(seed)
     X, classes = train.X.to_numpy(), np.unique(train.y, return_inverse=True)[1]
     wrong = rng.permutation(len(X)) < round(share * len(X))
@@ -70,18 +70,20 @@ def figures(name: str, seed: int, share: float, folder: Path) -> dict[str, float
     }
 
 
-def worth(*, of_labels: bool, folds: bool) -> Callable[..., np.ndarray]:
+def make_score(*, of_labels: bool, folds: bool) -> Callable[..., np.ndarray]:
     """Return values of rows or labels, validated on clean rows or on folds of the altered table."""
 
-    def worths(X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray) -> np.ndarray:
-        judges = {} if folds else {"X_val": X_val, "y_val": y_val}
+    def compute_values(
+        X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray
+    ) -> np.ndarray:
+        validation = {} if folds else {"X_val": X_val, "y_val": y_val}
         valuer = KNNValuer(
             N_NEIGHBORS, value_labels=of_labels, random_state=0, runtime=Runtime(progress=False)
         )
-        valuation = valuer.fit(X, y, **judges).valuation_
+        valuation = valuer.fit(X, y, **validation).valuation_
         return valuation.values[:, -1] if of_labels else valuation.rows().values
 
-    return worths
+    return compute_values
 
 
 def vote(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
@@ -98,10 +100,10 @@ def cleanlab_with(model: object) -> Callable[..., np.ndarray]:
 
 
 METHODS = {
-    "worth of the row, 100 clean validation rows": worth(of_labels=False, folds=False),
-    "worth of the row, five folds": worth(of_labels=False, folds=True),
-    "worth of the label, 100 clean validation rows": worth(of_labels=True, folds=False),
-    "worth of the label, five folds": worth(of_labels=True, folds=True),
+    "value of the row, 100 clean validation rows": make_score(of_labels=False, folds=False),
+    "value of the row, five folds": make_score(of_labels=False, folds=True),
+    "value of the label, 100 clean validation rows": make_score(of_labels=True, folds=False),
+    "value of the label, five folds": make_score(of_labels=True, folds=True),
     "vote of the ten nearest rows": vote,
     "cleanlab, logistic regression": cleanlab_with(LogisticRegression(max_iter=1000)),
     "cleanlab, random forest": cleanlab_with(RandomForestClassifier(random_state=0)),

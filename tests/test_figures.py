@@ -53,7 +53,7 @@ def test_the_papers_algorithm_is_written_down_rightly():
 @with_data
 def test_published_values_share_out_no_score_and_tell_equal_rows_apart():
     given = benchmark_data.load("breast9", DATA)
-    total, score, apart = explanation.published(given, DATA)
+    total, score, apart = explanation.report_published(given, DATA)
     assert (round(total, 3), round(score, 3)) == (0.173, 0.958)
     assert apart > 7e-4
 
@@ -62,7 +62,9 @@ def error_against_the_paper(name, design):
     """Mean squared error as a multiple of that of 500 shared permutations."""
     given = benchmark_data.load(name, DATA)
     exact, _ = time_to_accuracy.truth(given)
-    target = time_to_accuracy.shared_variance(given, 60) / time_to_accuracy.PAPER_PERMUTATIONS
+    target = (
+        time_to_accuracy.estimate_shared_variance(given, 60) / time_to_accuracy.PAPER_PERMUTATIONS
+    )
     return time_to_accuracy.mean_squared_error(given, design, exact, 20)[0] / target
 
 
@@ -158,10 +160,10 @@ def test_large_answers_do_not_pile_up(with_journal, tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_shards_are_valued_fast_and_in_little_memory(tmp_path):
-    told = shards.in_process(
-        shards.written(tmp_path, 200_000), n_shards=16, n_queries=16, limit=2.0
+    figures = shards.in_process(
+        shards.write_mixture(tmp_path, 200_000), n_shards=16, n_queries=16, limit=2.0
     )
     # On a quiet machine it is three times as many.
-    assert told["evaluations per second"] > 5e7
-    assert told["peak megabytes"] < 600
-    assert abs(told["residual"]) < 1e-10
+    assert figures["evaluations per second"] > 5e7
+    assert figures["peak megabytes"] < 600
+    assert abs(figures["residual"]) < 1e-10

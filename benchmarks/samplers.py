@@ -1,6 +1,6 @@
 """Measure variance times sorts of the column samplers, relative to random orders.
 
-    python benchmarks/designs.py --data ../shared/data heart lawschool pol jannis breast30 credit
+    python benchmarks/samplers.py --data ../shared/data heart lawschool pol jannis breast30 credit
 
 All samplers are unbiased, so variance between passes is the whole error. The parameters of
 QuadratureSampler were chosen on breast9, wine and breast30; the last four tables were not used.
@@ -15,17 +15,17 @@ import benchmark_data
 from cellworth import KNNValuer, Runtime
 from cellworth.sampling import LeverageSampler, PermutationSampler, QuadratureSampler
 
-SWEEPS = 6
+N_PASSES = 6
 N_QUERIES = 60
 
 
-def variance_times_sorts(given, design):
+def variance_times_sorts(given, sampler):
     valuer = KNNValuer(
-        sampler=design, n_passes=SWEEPS, random_state=0, runtime=Runtime(progress=False)
+        sampler=sampler, n_passes=N_PASSES, random_state=0, runtime=Runtime(progress=False)
     )
     X_val, y_val = given.X_val.iloc[:N_QUERIES], given.y_val[:N_QUERIES]
     errors = valuer.fit(given.X, given.y, X_val=X_val, y_val=y_val).standard_errors_
-    return (errors**2).mean() * design.n_coalitions(given.X.shape[1])
+    return (errors**2).mean() * sampler.n_coalitions(given.X.shape[1])
 
 
 def main():
@@ -39,8 +39,8 @@ def main():
         for per_column in (4, 8, 16):
             count = per_column * n_columns
             orders, leverage, quadrature = (
-                variance_times_sorts(given, design)
-                for design in (
+                variance_times_sorts(given, sampler)
+                for sampler in (
                     PermutationSampler(per_column), LeverageSampler(count), QuadratureSampler(count)
                 )
             )  # fmt: skip
