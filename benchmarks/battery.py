@@ -600,7 +600,7 @@ def written(folder: Path, n_files: int = 4) -> Path:
 def sharded(folder: Path, **settings: Any) -> Any:
     data = {"X": sharded_table(written(folder)), "X_val": X_MIXED_VAL, "y_val": Y_MIXED_VAL}
     with_bins = {"random_state": 0, "ranking": bins(8), "checkpoint": folder / "run"}
-    return fit("KNNValuer", data, **with_bins | settings)
+    return fit("ShardedKNNValuer", data, **with_bins | settings)
 
 
 SHARDED = {
@@ -632,8 +632,8 @@ def _(folder: Path) -> Any:
 def _(folder: Path) -> Any:
     data = {"X": sharded_table(written(folder)), "X_val": X_MIXED_VAL, "y_val": Y_MIXED_VAL}
     run = {"random_state": 0, "checkpoint": folder / "run", **SHARDED["sampled"]}
-    fit("KNNValuer", data, **run)
-    return arrays_of(fit("KNNValuer", data, **run))
+    fit("ShardedKNNValuer", data, **run)
+    return arrays_of(fit("ShardedKNNValuer", data, **run))
 
 
 @in_folder("shards/lists and payout")

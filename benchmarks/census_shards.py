@@ -64,12 +64,12 @@ def main():
         write(folder, train, options.rows)
         (folder / "done").touch()
 
-    from cellworth import KNNValuer, ShardedTable
+    from cellworth import ShardedKNNValuer, ShardedTable
 
     began = time.perf_counter()
     table = ShardedTable.from_parquet(folder, target="income")
     valuation = (
-        KNNValuer(n_passes=1, random_state=0).fit(table, X_val=X_val, y_val=y_val).valuation_
+        ShardedKNNValuer(n_passes=1, random_state=0).fit(table, X_val=X_val, y_val=y_val).valuation_
     )
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from cellworth import KNNValuer, Runtime, ShardedTable
+from cellworth import Runtime, ShardedKNNValuer, ShardedTable
 from cellworth.runtime import Dask
 from cellworth.sampling import LeverageSampler, PermutationSampler
 from mixture import queries, write
@@ -116,7 +116,7 @@ def count_bytes(client, counting, table, n_queries, **settings):
     """Plan a run, execute it, and count its bytes."""
     X_val, y_val = queries(n_queries)
     settings = {"n_passes": 2, "random_state": 0, **settings}
-    valuer = KNNValuer(runtime=Runtime(Dask(client), progress=False), **settings)
+    valuer = ShardedKNNValuer(runtime=Runtime(Dask(client), progress=False), **settings)
     plan = valuer.plan(table, X_val=X_val, y_val=y_val)
     return plan, counting(lambda: valuer.fit(table, X_val=X_val, y_val=y_val))
 

@@ -72,13 +72,13 @@ def measure(folder, n_shards, n_queries, n_columns=None, limit=0.0):
     """Value the cells of a table in this process; return figures by name."""
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit * 2**30),) * 2)
-    from cellworth import KNNValuer, Runtime, ShardedTable
+    from cellworth import Runtime, ShardedKNNValuer, ShardedTable
     from cellworth.runtime import Serial
     from cellworth.sampling import PermutationSampler
 
     X_val, y_val = load_validation(Path(folder).parent, n_queries)
     names = X_val.column_names[: n_columns or None]
-    valuer = KNNValuer(
+    valuer = ShardedKNNValuer(
         10,
         sampler=PermutationSampler(1),
         n_passes=1,
@@ -185,7 +185,7 @@ def exact_values(rows, X_val, y_val):
 
 def accuracy(folder, n_queries):
     """Compare values of a sharded table with exact ranking in memory."""
-    from cellworth import KNNValuer, Runtime, ShardedTable
+    from cellworth import Runtime, ShardedKNNValuer, ShardedTable
     from cellworth.knn import BinnedRanks
     from cellworth.sampling import PermutationSampler
 
@@ -196,7 +196,7 @@ def accuracy(folder, n_queries):
     exact = exact_values(rows, X_val, y_val)
     table = ShardedTable.from_parquet(folder, target="label", shards=16)
     for bins in (BinnedRanks(), BinnedRanks(1000, 0.01)):
-        valuer = KNNValuer(
+        valuer = ShardedKNNValuer(
             10,
             sampler=PermutationSampler(1),
             n_passes=1,

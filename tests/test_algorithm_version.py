@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from threadpoolctl import threadpool_info
 
-from cellworth import KNNValuer, Runtime, ShardedTable, value_game
+from cellworth import KNNValuer, Runtime, ShardedKNNValuer, ShardedTable, value_game
 from cellworth.games import TableGame
 from cellworth.knn import BinnedRanks
 from cellworth.runtime import MaxTasks, MaxUtilities, Serial
@@ -171,7 +171,7 @@ def neighbors(folder):
         pq.write_table(rows, folder / f"{number}.parquet")
     shards = ShardedTable.from_parquet(folder, target="y")
     for name, settings in SHARDED.items():
-        valuer = KNNValuer(**quiet | {"ranking": BinnedRanks(4)} | settings)
+        valuer = ShardedKNNValuer(**quiet | {"ranking": BinnedRanks(4)} | settings)
         yield f"knn over shards, {name}", valuer.fit(shards, **given).valuation_
     yield "random", RandomValuer(random_state=4).fit(X, y).valuation_
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from cellworth import (
-    KNNValuer,
     Runtime,
+    ShardedKNNValuer,
     ShardedTable,
     explain_column,
     explain_row,
@@ -135,13 +135,15 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     cells = pa.table({"a": X[:, 0], "b": X[:, 1]})
     write(cells.append_column("y", pa.array(X[:, 0] > 0)), tmp_path / "table", [20])
     table = ShardedTable.from_parquet(tmp_path / "table", target="y")
-    valuer = KNNValuer(3, runtime=Runtime(checkpoint=tmp_path / "k"), random_state=0)
+    valuer = ShardedKNNValuer(3, runtime=Runtime(checkpoint=tmp_path / "k"), random_state=0)
     valuation = valuer.fit(table, X_val=cells.slice(0, 9), y_val=X[:9, 0] > 0).valuation_
     for folder in (tmp_path / "k", tmp_path / "k" / "run"):
         code, text = run("info", folder)
         assert code == 0
         assert "cellworth checkpoint\n  of          a sharded table\n" in text
-        going_on = f"KNNValuer(runtime=Runtime(checkpoint='{tmp_path / 'k'}')).fit(table, ...)"
+        going_on = (
+            f"ShardedKNNValuer(runtime=Runtime(checkpoint='{tmp_path / 'k'}')).fit(table, ...)"
+        )
         assert going_on in text
         assert going_on in run("resume", folder)[1]
     assert json.loads(run("info", tmp_path / "k", "--json")[1])["holds"] == "cellworth checkpoint"

@@ -17,6 +17,7 @@ _MODULES = {
     "OutOfBagValuer": "valuers",
     "Owners": "data",
     "Runtime": "runtime",
+    "ShardedKNNValuer": "valuers",
     "ShardedTable": "data",
     "Valuation": "valuation",
     "explain_column": "diagnostics",

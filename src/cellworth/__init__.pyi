@@ -21,6 +21,7 @@ from cellworth.valuers import KNNValuer as KNNValuer
 from cellworth.valuers import LeaveOneOutValuer as LeaveOneOutValuer
 from cellworth.valuers import MonteCarloValuer as MonteCarloValuer
 from cellworth.valuers import OutOfBagValuer as OutOfBagValuer
+from cellworth.valuers import ShardedKNNValuer as ShardedKNNValuer
 from cellworth.valuers import value_game as value_game
 
 __version__: str
@@ -33,6 +34,7 @@ __all__ = [
     "OutOfBagValuer",
     "Owners",
     "Runtime",
+    "ShardedKNNValuer",
     "ShardedTable",
     "Valuation",
     "datasets",

@@ -253,7 +253,7 @@ def test_a_target_that_holds_no_labels_is_refused(labels, tmp_path):
 
 def test_other_valuers_say_who_takes_a_sharded_table(tmp_path):
     table = ShardedTable.from_parquet(written(tmp_path), target="y")
-    with pytest.raises(TypeError, match="X is a ShardedTable, which is for the X of KNNValuer"):
+    with pytest.raises(TypeError, match="X must be a table in memory, got a ShardedTable"):
         MonteCarloValuer(DecisionTreeClassifier()).fit(table, [0, 1])
 
 

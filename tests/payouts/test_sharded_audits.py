@@ -5,13 +5,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cellworth import KNNValuer, Owners, ShardedTable
+from cellworth import Owners, ShardedKNNValuer, ShardedTable
 from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
 from cellworth.payouts.bundle import restore_sharded_owners
 from cellworth.valuation import sharded_valuation as stored_moments
 from sharded_tables import write
 
-VALUER = KNNValuer(5, random_state=0, n_passes=2)
+VALUER = ShardedKNNValuer(5, random_state=0, n_passes=2)
 BANKS = {"north": (0, 200), "east": (200, 350), "south": (350, 600), "west": (600, 900)}
 
 
@@ -53,10 +53,6 @@ def audit(tmp_path_factory):
 def test_a_sharded_table_is_asked_for_its_question(audit):
     *_, data = audit
     assert VALUER.problem_spec(**data) == VALUER.fit(**data).valuation_.provenance.problem_spec
-    with pytest.raises(ValueError, match="y is not for sharded tables; its labels are the column"):
-        VALUER.problem_spec(**data, y=[0, 1])
-    with pytest.raises(ValueError, match="sample_weight is not for sharded tables; leave it out"):
-        VALUER.problem_spec(**data, sample_weight=[1.0])
 
 
 def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
@@ -99,7 +95,9 @@ def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
 
 def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):
     *_, data = audit
-    mine, other = (KNNValuer(k, random_state=0, n_passes=2).fit(**data).valuation_ for k in (5, 4))
+    mine, other = (
+        ShardedKNNValuer(k, random_state=0, n_passes=2).fit(**data).valuation_ for k in (5, 4)
+    )
     forged = replace(other, provenance=mine.provenance)
     split_revenue(forged, four_banks(data["X"]), amount="9.00", policy=Policy(gate="off")).save(
         tmp_path / "audit"

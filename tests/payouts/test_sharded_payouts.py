@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cellworth import KNNValuer, Owners, ShardedTable, load
+from cellworth import Owners, ShardedKNNValuer, ShardedTable, load
 from cellworth.knn import algorithms as shard_phases
 from cellworth.payouts import Policy, check_owners, split_revenue
 from cellworth.valuation import sharded_valuation as stored_moments
@@ -201,7 +201,7 @@ def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(90, 370))
     table = ShardedTable.from_parquet(tmp_path / "table", target="y")
     X_val = pa.table({name: cells[:40] for name, cells in columns.items()})
-    valuer = KNNValuer(5, random_state=0, n_passes=2)
+    valuer = ShardedKNNValuer(5, random_state=0, n_passes=2)
     valuation = valuer.fit(table, X_val=X_val, y_val=y[:40]).valuation_
     owners = Owners(table).assign("ann", rows=slice(0, 100)).assign("bob", rows=slice(100, 700))
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))

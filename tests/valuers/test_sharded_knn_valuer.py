@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import survivor
-from cellworth import KNNValuer, Owners, Runtime, ShardedTable, load
+from cellworth import KNNValuer, Runtime, ShardedKNNValuer, ShardedTable, load
 from cellworth.knn import BinnedRanks
 from cellworth.knn import shard_data as shards
 from cellworth.knn.algorithms import KNNShardAlgorithm
@@ -60,8 +60,19 @@ def table(folder, n_shards=4):
 
 
 def valuer(**settings):
-    settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0, **settings}
-    return KNNValuer(5, ranking=BinnedRanks(100), **settings)
+    settings = {
+        "ranking": BinnedRanks(100),
+        "sampler": PermutationSampler(1),
+        "n_passes": 1,
+        "random_state": 0,
+        **settings,
+    }
+    return ShardedKNNValuer(5, **settings)
+
+
+def in_memory(**settings):
+    """The same settings for the same table in memory."""
+    return KNNValuer(**valuer(**settings).get_params(deep=False))
 
 
 def same(sharded, whole):
@@ -94,7 +105,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_shards_are_worth_what_they_are_in_memory(folder, settings):
-    whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    whole = in_memory(**settings).fit(X, Y, **JUDGES).valuation_
     same(valuer(**settings).fit(table(folder), **JUDGES).valuation_, whole)
 
 
@@ -106,7 +117,7 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
 )
 def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
     settings = {"n_passes": 2, "runtime": Runtime(executor=executor)}
-    whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+    whole = in_memory(n_passes=2).fit(X, Y, **JUDGES).valuation_
     same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
 
 
@@ -115,9 +126,9 @@ def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
     X, y = rows(n_rows, 2)
     X.assign(label=y).to_parquet(tmp_path / "rows.parquet", row_group_size=25)
     settings = {"sampler": LeverageSampler(24), "n_passes": 2, "random_state": 0}
-    few = KNNValuer(5, ranking=BinnedRanks(80), **settings)
-    whole = few.fit(X, y, **JUDGES).valuation_
-    same(few.fit(table(tmp_path, 3), **JUDGES).valuation_, whole)
+    few = {"ranking": BinnedRanks(80), **settings}
+    whole = in_memory(**few).fit(X, y, **JUDGES).valuation_
+    same(valuer(**few).fit(table(tmp_path, 3), **JUDGES).valuation_, whole)
     exact = KNNValuer(5, **settings).fit(X, y, **JUDGES).valuation_
     # Up to twice the nearest rows, all are ranked.
     off = np.abs(whole.values - exact.values).max() / exact.values.std()
@@ -127,16 +138,23 @@ def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
 def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
     settings = {"sampler": None, "n_passes": None, "column_semivalue": LeaveOneOut()}
     settings |= {"value_labels": True, "random_state": None}
-    whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+    whole = in_memory(**settings).fit(X, Y, **JUDGES).valuation_
     sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
     same(sharded, whole)
     assert sharded.provenance.tally.new == N_QUERIES * (X.shape[1] + 1)
     assert sharded.provenance.method["design"] == "ExhaustiveSampler()"
 
 
+def test_each_valuer_names_the_other_for_a_table_of_its_kind(folder):
+    with pytest.raises(TypeError, match="got a ShardedTable; use ShardedKNNValuer"):
+        KNNValuer().fit(table(folder), **JUDGES)
+    with pytest.raises(TypeError, match="got DataFrame; use KNNValuer for a table in memory"):
+        ShardedKNNValuer().fit(X, **JUDGES)
+
+
 def test_columns_play_in_groups(folder):
     groups = {"numbers": ["number0", "number1", "number2"], "rest": ["count", "text", "day"]}
-    whole = valuer().fit(X, Y, **JUDGES, column_groups=groups).valuation_
+    whole = in_memory().fit(X, Y, **JUDGES, column_groups=groups).valuation_
     same(valuer().fit(table(folder), **JUDGES, column_groups=groups).valuation_, whole)
 
 
@@ -150,7 +168,7 @@ def small_rounds(monkeypatch):
 
 def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
     with small_rounds(monkeypatch):
-        whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+        whole = in_memory(n_passes=2).fit(X, Y, **JUDGES).valuation_
         sharded = valuer(n_passes=2).fit(table(folder), **JUDGES).valuation_
     assert sharded.provenance.sessions[0].tasks > 4
     same(sharded, whole)
@@ -161,7 +179,7 @@ def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
         settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
         once = valuer(**settings).fit(table(folder), **JUDGES).valuation_
         more = valuer(n_passes=3, **settings).fit(table(folder), **JUDGES).valuation_
-        whole = valuer(n_passes=3).fit(X, Y, **JUDGES).valuation_
+        whole = in_memory(n_passes=3).fit(X, Y, **JUDGES).valuation_
     assert once.provenance.sessions[0].tasks * 3 == more.provenance.sessions[0].tasks
     same(more, whole)
 
@@ -205,9 +223,10 @@ def test_shards_that_are_broken_off_are_as_sure_as_memory(folder, scoring, monke
         with pytest.warns(UserWarning, match="of 30 validation rows"):
             sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
         n_tasks = sharded.provenance.sessions[0].tasks
-        settings["stop"] = MaxTasks(n_tasks)
         with pytest.warns(UserWarning, match="of 30 validation rows"):
-            whole = valuer(**settings).fit(X, Y, **JUDGES).valuation_
+            whole = (
+                in_memory(**settings).set_params(stop=MaxTasks(n_tasks)).fit(X, Y, **JUDGES)
+            ).valuation_
     assert 0 < n_tasks < 30
     same(sharded, whole)
 
@@ -266,13 +285,13 @@ def unread(monkeypatch):
             {},
             {"runtime": Runtime(checkpoint=MemoryCheckpoint())},
             TypeError,
-            "for a sharded table give the path",
+            "the path of a folder for a sharded table",
         ),
         (
             {},
             {"runtime": Runtime(checkpoint=__file__)},
             ValueError,
-            "checkpoint is the file .*; give a folder",
+            "checkpoint must be a folder, got the file",
         ),
     ],
 )
@@ -294,7 +313,7 @@ def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
     assert not home.exists()
     loaded = load(tmp_path / "values")
     assert np.array_equal(loaded.values, values)
-    assert loaded.provenance.method["valuer"]["name"] == "KNNValuer"
+    assert loaded.provenance.method["valuer"]["name"] == "ShardedKNNValuer"
 
 
 @pytest.mark.parametrize("n_rows", [2, 40, 300, 1001, 1100, 2100])
@@ -305,7 +324,7 @@ def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     n_neighbors = min(n_rows - 1, 5)
     whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
     cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
-    sharded = KNNValuer(n_neighbors, **settings).fit(cut, **JUDGES).valuation_
+    sharded = ShardedKNNValuer(n_neighbors, **settings).fit(cut, **JUDGES).valuation_
     assert sharded.total == pytest.approx(whole.total, abs=1e-12)
     spread = whole.values.std() if n_rows > 1000 else 1e-10
     np.testing.assert_allclose(sharded.values, whole.values, atol=0.05 * spread)
@@ -348,12 +367,8 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
 @pytest.mark.parametrize(
     ("given", "settings", "message"),
     [
-        ({"y": Y}, {}, "y is not for sharded tables; its labels are the column called target"),
-        ({"row_groups": Y}, {}, "row_groups is not for sharded tables"),
-        ({"groups": Y}, {}, "it is judged by X_val and y_val"),
-        ({"owners": Owners(X)}, {}, "give them to split"),
-        ({}, {"runtime": Runtime(checkpoint="run", partition=(0, 2))}, "worked on by all workers"),
-        ({}, {"runtime": Runtime(on_round=print)}, "on_round is not for sharded tables"),
+        ({}, {"runtime": Runtime(checkpoint="run", partition=(0, 2))}, "all workers of the exec"),
+        ({}, {"runtime": Runtime(on_round=print)}, "runtime.on_round must be None"),
         ({"X_val": None, "y_val": None}, {}, "give X_val and y_val"),
         (
             {},
@@ -399,13 +414,13 @@ def test_labels_that_cannot_judge_are_refused(labels, words, tmp_path):
 def test_labels_may_be_dates(tmp_path):
     days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
     judges = {"X_val": pd.DataFrame({"x": [1.0, 2.0]}), "y_val": days}
-    sharded = KNNValuer(1).fit(labelled(tmp_path, days * 3), **judges).valuation_
+    sharded = ShardedKNNValuer(1).fit(labelled(tmp_path, days * 3), **judges).valuation_
     whole = KNNValuer(1).fit(pd.DataFrame({"x": np.arange(6.0)}), days * 3, **judges).valuation_
     np.testing.assert_allclose(sharded.values, whole.values, atol=1e-12)
 
 
 def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):
-    with pytest.raises(TypeError, match="give the path of a folder"):
+    with pytest.raises(TypeError, match="the path of a folder"):
         valuer(runtime=Runtime(checkpoint=MemoryCheckpoint())).fit(table(folder), **JUDGES)
 
 
@@ -417,7 +432,7 @@ def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
     log = Log(tmp_path / "log")
     killer = Killer(log, [6], doing=doing)
     with small_rounds(monkeypatch), survivor.cluster(2) as client:
-        whole = valuer(n_passes=2).fit(X, Y, **JUDGES).valuation_
+        whole = in_memory(n_passes=2).fit(X, Y, **JUDGES).valuation_
         killer.start()
         settings = {
             "n_passes": 2,

@@ -92,7 +92,7 @@ def _in_python() -> str:
 
 
 def folder_of_sharded_run(folder: Path) -> Path | None:
-    """Folder that a KNNValuer kept a run over a table in shards in, given this or its ``run``."""
+    """Return the folder of a run over a sharded table, given it or its subfolder ``run``."""
     for top in (folder, folder.parent):
         run = read_manifest_of(top / _RUN) or {}
         if run.get("format") == CHECKPOINT and _is_of_shards(run):

@@ -280,7 +280,8 @@ def _resume_hint(folder: Path, model: str) -> str:
 def _sharded_lines(folder: Path) -> Iterator[str]:
     """What a run over a table in shards left, and how it goes on."""
     yield "  of          a sharded table"
-    yield (f"  resume with KNNValuer(runtime=Runtime(checkpoint={str(folder)!r})).fit(table, ...)")
+    runtime = f"Runtime(checkpoint={str(folder)!r})"
+    yield f"  resume with ShardedKNNValuer(runtime={runtime}).fit(table, ...)"
     if (folder / "values").is_dir():
         yield f"  values      {folder / 'values'}"
 

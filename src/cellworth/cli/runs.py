@@ -127,8 +127,8 @@ def resume_run(
     if sharded is not None:
         raise ValueError(
             f"{folder} holds a run over a sharded table, which is resumed in Python: "
-            f"KNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), with the "
-            "same settings."
+            f"ShardedKNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), "
+            "with the same settings."
         )
     if folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")

@@ -60,8 +60,8 @@ class ParquetFile:
 class ShardedTable:
     """A table in Parquet files, cut into shards of rows; made by ``from_parquet``.
 
-    ``KNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes. It
-    knows where its cells are and holds none of them, so that it is small and can be sent to other
+    ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes.
+    It knows where its cells are and holds none of them, so it is small and can be sent to other
     machines, which read their shards themselves. Rows are numbered from 0 in the order of files and
     of rows in them. However it is cut into shards, its values are the same.
 
@@ -89,9 +89,9 @@ class ShardedTable:
     <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
     >>> table.names.tolist()
     ['age', 'town']
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import ShardedKNNValuer
     >>> judges = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
-    >>> KNNValuer(n_neighbors=1).fit(table, **judges).valuation_.shape
+    >>> ShardedKNNValuer(n_neighbors=1).fit(table, **judges).valuation_.shape
     (6, 2)
     """
 
@@ -219,9 +219,9 @@ class ShardedTable:
 
         Rows of the lowest cells of a valuation:
 
-        >>> from cellworth import KNNValuer
+        >>> from cellworth import ShardedKNNValuer
         >>> judges = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
-        >>> valuation = KNNValuer(n_neighbors=1).fit(table, **judges).valuation_
+        >>> valuation = ShardedKNNValuer(n_neighbors=1).fit(table, **judges).valuation_
         >>> table.take(valuation.lowest(2).labels["row"]).num_rows
         2
         """

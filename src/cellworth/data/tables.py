@@ -249,8 +249,8 @@ def _check_table(X: Any, called: str) -> None:
     # Known by what it has, as tables in shards are made of these tables.
     if hasattr(X, "n_shards") and hasattr(X, "footers_sha256"):
         raise TypeError(
-            f"{called} is a ShardedTable, which is for the X of KNNValuer; give a table that is "
-            "held in memory."
+            f"{called} must be a table in memory, got a ShardedTable; use ShardedKNNValuer for "
+            "a table in shards."
         )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
         raise TypeError(

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Positions
-from cellworth.data.blocks import Blocks, is_missing
+from cellworth.data.blocks import Blocks, Groups, is_missing
 from cellworth.data.tables import Table
-from cellworth.games.model import FoldScore, ModelGame
+from cellworth.games.model import ErrorPolicy, FoldScore, ModelGame
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +137,29 @@ class FlattenedGame:
     0.5
     """
 
-    def __init__(self, model: Any, **given: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        X: Any,
+        y: Any,
+        X_val: Any = None,
+        y_val: Any = None,
+        *,
+        scoring: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        cv: Any = 5,
+        groups: Any = None,
+        error: ErrorPolicy = "fallback",
+        n_repeats: int = 1,
+        sample_weight: Any = None,
+    ) -> None:
         """Check model and data."""
-        self._whole = ModelGame(model, **given)
+        self._whole = ModelGame(
+            model, X, y, X_val, y_val, scoring=scoring, row_groups=row_groups,
+            column_groups=column_groups, cv=cv, groups=groups, error=error, n_repeats=n_repeats,
+            sample_weight=sample_weight,
+        )  # fmt: skip
         self.problem, self.scoring = self._whole.problem, self._whole.scoring
         self.blocks = Blocks.of_shape((int(np.prod(self.problem.blocks.shape)), 1))
 

@@ -161,7 +161,7 @@ def _has_labels(valuation: Valuation) -> bool:
 def has_joint_rows(valuation: Valuation) -> bool:
     """Whether groups of rows were players as a whole."""
     # Row groups of neighbours are worth the sum of their cells: they do not join as a whole.
-    summed = valuation.provenance.method["name"] == "KNNValuer"
+    summed = valuation.provenance.method["name"] in ("KNNValuer", "ShardedKNNValuer")
     return valuation.blocks.rows.grouped and not summed
 
 

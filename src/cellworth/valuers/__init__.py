@@ -6,6 +6,7 @@ from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuers import ExactValuer, MonteCarloValuer, value_game
 from cellworth.valuers.out_of_bag import OutOfBagValuer
 from cellworth.valuers.plan import Plan
+from cellworth.valuers.sharded_knn_valuer import ShardedKNNValuer
 
 __all__ = [
     "DataWarning",
@@ -17,5 +18,6 @@ __all__ = [
     "OutOfBagValuer",
     "Plan",
     "RandomValuer",
+    "ShardedKNNValuer",
     "value_game",
 ]

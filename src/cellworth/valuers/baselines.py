@@ -28,7 +28,7 @@ from cellworth.valuers.data_checks import cells_of, column_table, guessed
 from cellworth.valuers.plan import Plan
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Settings, checked_seed, checked_stop
-from cellworth.valuers.valuer import ModelValuer, Valuer
+from cellworth.valuers.valuer import FitData, ModelValuer, TableValuer
 
 _LEAVE_ONE_OUT = "leave one out"
 _FLATTENED = "orders of blocks"
@@ -200,7 +200,7 @@ class Unplayed:
         return self.problem.blocks
 
 
-class RandomValuer(Valuer):
+class RandomValuer(TableValuer):
     """Independent random values, uniform between 0 and 1: what every ranking must beat.
 
     The table is looked at for its shape and names alone. Values have no standard errors: there is
@@ -231,12 +231,18 @@ class RandomValuer(Valuer):
         """Keep the parameters; they are checked by ``fit``."""
         self.random_state = random_state
 
-    def _game(self, **given: Any) -> Unplayed:
-        # Validation rows may come along, so that one loop can fit all valuers; they cannot matter.
-        asked: dict[str, Any] = {
-            name: given.get(name) for name in ("X", "y", "row_groups", "column_groups")
-        }
-        return Unplayed(Problem.of(**asked, classification=None, with_validation=False))
+    def _game(self, data: FitData) -> Unplayed:
+        # Validation rows are accepted, so that one loop can fit all valuers, and ignored.
+        return Unplayed(
+            Problem.of(
+                data.X,
+                data.y,
+                classification=None,
+                row_groups=data.row_groups,
+                column_groups=data.column_groups,
+                with_validation=False,
+            )
+        )
 
     def _looked_at(self, game: Any) -> ColumnTable:
         # Nothing is judged, so there is nothing to warn of.
@@ -349,10 +355,12 @@ class FlattenedValuer(ModelValuer):
         self.error = error
         self.n_repeats = n_repeats
 
-    def _game(self, **given: Any) -> FlattenedGame:
+    def _game(self, data: FitData) -> FlattenedGame:
         return FlattenedGame(
-            self.model, scoring=self.scoring, cv=self.cv, error=self.error,
-            n_repeats=self.n_repeats, **given,
+            self.model, data.X, data.y, data.X_val, data.y_val, scoring=self.scoring,
+            row_groups=data.row_groups, column_groups=data.column_groups, cv=self.cv,
+            groups=data.groups, error=self.error, n_repeats=self.n_repeats,
+            sample_weight=data.sample_weight,
         )  # fmt: skip
 
     def _rule(self) -> StoppingRule:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import math
-import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
 from cellworth.data.arguments import Distance, Floats, Kind, Mask, Scale, check_count
 from cellworth.data.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import describe, local_path
+from cellworth.data.io import describe
 from cellworth.data.owners import Owners
-from cellworth.data.sharded_table import ShardedTable
-from cellworth.games.game import EmptyPolicy, Game, checked_policy
+from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
-from cellworth.knn.knn_game import KNNGame, KNNScoring, ShardedKNNGame, some_rows
-from cellworth.knn.shard_layout import check_validation_rows
-from cellworth.knn.tasks import Judges, Questions
+from cellworth.knn.knn_game import KNNGame, KNNScoring
+from cellworth.knn.tasks import Questions
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
 from cellworth.runtime.executors import (
-    Executor,
     Runtime,
-    Serial,
-    check_runtime,
     choose_thread_executor,
 )
-from cellworth.runtime.rounds import get_shard_runner
 from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule
 from cellworth.sampling.column_samplers import (
     MOST_COALITIONS_OF_ALL_SUBSETS,
@@ -48,47 +40,19 @@ from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.data_checks import (
     Ways,
-    cells_of,
-    dates_warning,
-    leak_warnings,
-    target_warning,
-    text_warning,
-    warn,
 )
-from cellworth.valuers.plan import Plan, ShardPlan, first_rows, plan_of_shards, plan_of_sweeps
+from cellworth.valuers.plan import Plan, plan_of_sweeps
 from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
 from cellworth.valuers.settings import Settings, check_same_seed, checked_seed, checked_stop
-from cellworth.valuers.sharded_knn_valuer import ShardedRun, warn_if_broken_off
-from cellworth.valuers.valuer import Valuer
+from cellworth.valuers.valuer import FitData, TableValuer
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
 MOST_SORTED_ROWS = 100_000
 _SWEEPS = 10
-_QUANTITIES_IN_SHARDS = "a table in memory and scoring='neg_mean_squared_error'"
-# What sharded tables do without, and what to do.
-_INSTEAD = {
-    "y": "its labels are the column called target",
-    "row_groups": "add up the values of rows, strip by strip",
-    "groups": "it is judged by X_val and y_val",
-    "owners": "give them to split",
-    "partition": "its shards are worked on by all workers of the executor",
-    "stop": "give n_passes",
-    "on_round": "leave it out",
-}
 
 
-class _InShards(NamedTuple):
-    """What ``fit`` was given with a table in shards; what is refused there, too."""
-
-    table: ShardedTable
-    X_val: Any
-    y_val: Any
-    column_groups: Groups
-    refused: Mapping[str, Any]
-
-
-class KNNValuer(Valuer):
+class KNNValuer(TableValuer):
     """Values of all cells to a K-nearest-neighbour model, on raw columns, from closed forms.
 
     Rows are valued exactly, for every coalition of columns that is looked at; only columns are
@@ -98,10 +62,8 @@ class KNNValuer(Valuer):
     no order at all. Where columns are sampled, coalitions are drawn by position: another order of
     columns or of validation rows gives another draw of the same accuracy.
 
-    Ctrl-C ends a run early: what is done is kept, with a warning.
-
-    A :class:`ShardedTable` is valued shard by shard and never held; values then stay in files. It
-    needs class labels and a validation set.
+    Ctrl-C ends a run early: what is done is kept, with a warning. For a table in shards, use
+    :class:`ShardedKNNValuer`.
 
     Parameters
     ----------
@@ -121,7 +83,7 @@ class KNNValuer(Valuer):
         leaving one column out takes but one more than there are columns.
     ranking : BinnedRanks, default=None
         How rows are ranked by distance. None means exactly for up to 100,000 rows, and beyond
-        with ``BinnedRanks()`` where labels are classes. A ShardedTable is always ranked in bins.
+        with ``BinnedRanks()`` where labels are classes.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
     kinds : mapping, default=None
@@ -242,10 +204,10 @@ class KNNValuer(Valuer):
 
         Parameters
         ----------
-        X : pandas, polars or Arrow table, array, or ShardedTable, of shape (n_rows, n_columns)
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
             Table to learn from; its cells are valued. Names and row ids are kept.
         y : array-like of shape (n_rows,)
-            Labels. A ShardedTable has its own.
+            Labels.
         X_val, y_val : table and labels, default=None
             Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
         row_groups : array-like, mapping or str, default=None
@@ -268,144 +230,9 @@ class KNNValuer(Valuer):
             raise TypeError(
                 f"owners is of type {type(owners).__name__}; give Owners(X).assign(...)."
             )
-        if isinstance(X, ShardedTable):
-            refused = {"y": y, "row_groups": row_groups, "groups": groups, "owners": owners}
-            return self._fit_sharded(_InShards(X, X_val, y_val, column_groups, refused))
-        game = self._game(
-            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups,
-        )  # fmt: skip
+        game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         self.columns_ = self._looked_at(game)
         return self._keep(game, self._value(game, game.blocks, owners))
-
-    @property
-    def _where(self) -> Runtime:
-        return check_runtime(self.runtime, self.n_jobs)
-
-    def _ways(self) -> Ways:
-        guessed = self.scoring is None
-        return Ways(
-            kinds=True,
-            named=frozenset(map(str, self.kinds or {})),
-            to_classes="scoring='neighbor_agreement'" if guessed else None,
-            to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
-        )
-
-    def problem_spec(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
-        """Say what ``fit`` with these arguments would answer, without doing it.
-
-        Of a ShardedTable, all shards are read once for it.
-        """
-        if not isinstance(X, ShardedTable):
-            return super().problem_spec(X, y, **given)
-        known = {name: given.pop(name, None) for name in ("X_val", "y_val", "column_groups")}
-        run, _ = self._sharded_run(_InShards(X, **known, refused={"y": y, **given}))
-        return self._problem_spec(run.game)
-
-    def _fit_sharded(self, given: _InShards) -> Self:
-        run, columns = self._sharded_run(given)
-        design = describe(run.questions.design)
-        method = {
-            "name": "KNNValuer",
-            "design": design,
-            "sweeps": run.sweeps,
-            "stop": describe(None),
-            "valuer": self.describe(),
-        }
-        problem_spec = self._problem_spec(run.game)
-        self.columns_ = run.game.column_info
-        self._warn_of_shards(run.game)
-        # Values stay in files; they are read when values_ and the like are asked for.
-        self.valuation_ = run.value(
-            columns, problem_spec, method, show_progress=self._where.progress
-        )
-        self.n_features_in_ = len(given.table.names)
-        self.feature_names_in_ = given.table.names
-        return self
-
-    def _warn_of_shards(self, game: ShardedKNNGame) -> None:
-        """Warn as of a table in memory, but for what all rows would be needed for."""
-        ways = replace(self._ways(), to_numbers=_QUANTITIES_IN_SHARDS)
-        if self.scoring is None:
-            labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
-            warn(target_warning(labels, counts, are_classes=True, ways=ways))
-        warn(text_warning(game.column_info, ways))
-        warn(dates_warning(game.column_info, ways))
-        problem = some_rows(game.table)
-        for told in leak_warnings(problem, cells_of(problem)):
-            warn(told)
-
-    def _sharded_run(self, given: _InShards) -> tuple[ShardedRun, Axis]:
-        folder = _checked_folder(self._where.checkpoint)
-        settings, executor = self._checked_for_shards(given)
-        game = self._sharded_game(given, executor, show_progress=settings.runtime.progress)
-        questions, sweeps = self._asked_of(game, n_rows=game.shape[0], settings=settings)
-        columns = _with_label(game.columns) if questions.with_label else game.columns
-        run = ShardedRun(
-            game, questions, settings.row_semivalue, self._bins(), sweeps, executor, folder
-        )
-        return run, columns
-
-    def _sharded_game(
-        self, given: _InShards, executor: Executor, *, show_progress: bool
-    ) -> ShardedKNNGame:
-        return ShardedKNNGame.of(
-            given.table, given.X_val, given.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, kinds=self.kinds, empty=self.empty,
-            column_groups=given.column_groups, executor=executor, show_progress=show_progress,
-        )  # fmt: skip
-
-    def _asked_of(
-        self, game: ShardedKNNGame, *, n_rows: int, settings: Settings
-    ) -> tuple[Questions, int]:
-        """Questions about a table of ``n_rows`` rows, and how many sweeps."""
-        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
-        questions = self._questions(judges, (n_rows, len(game.columns)), settings)
-        return questions, _checked_sweeps(
-            self.n_passes, once=not questions.draws, limited=False
-        ) or 1
-
-    def _questions(self, judges: Judges, shape: tuple[int, int], settings: Settings) -> Questions:
-        with_label = _checked_flag(self.value_labels, "value_labels")
-        design, seed = self._drawn((*shape, judges.n_queries), settings, with_label)
-        return Questions(
-            judges,
-            shape,
-            design=design,
-            column_semivalue=settings.column_semivalue,
-            with_label=with_label,
-            empty=checked_policy(self.empty),
-            seed=seed,
-        )
-
-    def _drawn(
-        self, size: tuple[int, int, int], settings: Settings, with_label: bool
-    ) -> tuple[ColumnSampler, int | None]:
-        """Design for so many rows, column players and queries, and its seed."""
-        design = _checked_design(self.sampler, size, settings.column_semivalue, with_label)
-        check_same_seed(self.random_state)
-        # Where nothing is drawn there is no seed, and a checkpoint needs none.
-        draws = not isinstance(design, ExhaustiveSampler)
-        return design, checked_seed(self.random_state, self.runtime) if draws else None
-
-    def _bins(self) -> BinnedRanks:
-        return _checked_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
-
-    def _checked_for_shards(self, given: _InShards) -> tuple[Settings, Executor]:
-        """Refuse what can be refused before the table is read."""
-        where = self._where
-        own = {"partition": where.partition, "stop": self.stop, "on_round": where.on_round}
-        for name, thing in {**given.refused, **own}.items():
-            if thing is not None:
-                raise ValueError(
-                    f"{name} is not for sharded tables; {_INSTEAD.get(name, 'leave it out')}."
-                )
-        check_validation_rows(given.X_val, given.y_val)
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
-        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
-        get_shard_runner(executor)
-        given.table.check_files_unchanged()
-        return settings, executor
 
     def plan(
         self,
@@ -417,57 +244,41 @@ class KNNValuer(Valuer):
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         groups: Any = None,
-    ) -> Plan | ShardPlan:
+    ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after valuing a few queries.
 
-        A utility is here one query that is ranked on one coalition of columns. For a ShardedTable
-        the plan tells core-hours, bytes between workers, memory and disk, from some of its rows.
+        A utility is here one query that is ranked on one coalition of columns.
         """
-        if isinstance(X, ShardedTable):
-            refused = {"y": y, "row_groups": row_groups, "groups": groups}
-            return self._shard_plan(_InShards(X, X_val, y_val, column_groups, refused))
-        game = self._game(
-            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups,
-        )  # fmt: skip
+        game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         settings = self._settings(self.row_semivalue, self.column_semivalue)
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else checked_stop(self.stop)
         once, limited = not tasks.questions.draws, rule is not None
-        sweeps = _checked_sweeps(self.n_passes, once=once, limited=limited)
+        sweeps = check_n_passes(self.n_passes, once=once, limited=limited)
         plan = plan_of_sweeps(tasks, sweeps, rule)
         scores = scores_of_game(game, math.nan)
         return replace(plan, scores=scores, columns=self._looked_at(game))
 
-    def _shard_plan(self, given: _InShards) -> ShardPlan:
-        settings, executor = self._checked_for_shards(given)
-        table = given.table
-        some = given._replace(table=first_rows(table))
-        return plan_of_shards(
-            table,
-            partial(self._sharded_game, some, Serial(), show_progress=False),
-            partial(self._asked_of, n_rows=table.shape[0], settings=settings),
-            bins=self._bins(),
-            semivalue=settings.row_semivalue,
-            executor=executor,
-        )
+    def _ways(self) -> Ways:
+        return knn_ways(self.scoring, self.kinds)
 
-    def _game(self, **given: Any) -> KNNGame:
+    def _game(self, data: FitData) -> KNNGame:
         return KNNGame(
-            n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale, kinds=self.kinds,
-            empty=self.empty, cv=self.cv, **given,
+            data.X, data.y, data.X_val, data.y_val, n_neighbors=self.n_neighbors,
+            scoring=self.scoring, scale=self.scale, kinds=self.kinds, row_groups=data.row_groups,
+            column_groups=data.column_groups, empty=self.empty, cv=self.cv, groups=data.groups,
         )  # fmt: skip
 
     def _value(self, game: Game, blocks: Blocks, owners: Owners | None = None) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.row_semivalue, self.column_semivalue)
-        if _checked_flag(self.value_labels, "value_labels"):
-            blocks = Blocks(blocks.rows, _with_label(blocks.columns))
+        if check_flag(self.value_labels, "value_labels"):
+            blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
         holdings = None if owners is None else owners.on(blocks)
         if owners is not None:
             owners.check_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
-        sweeps = _checked_sweeps(
+        sweeps = check_n_passes(
             self.n_passes, once=not tasks.questions.draws, limited=self.stop is not None
         )
         problem_spec = self._problem_spec(game)
@@ -502,21 +313,19 @@ class KNNValuer(Valuer):
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
         return super()._problem_spec(game) | {
-            "value_labels": _checked_flag(self.value_labels, "value_labels"),
+            "value_labels": check_flag(self.value_labels, "value_labels"),
             "ranking": describe(self._ranking(game)),
         }
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
-        if isinstance(game, ShardedKNNGame):
-            return self._bins()
-        return _checked_ranking(self.ranking, is_class=game.is_class, n_rows=len(game.labels))
+        return check_ranking(self.ranking, is_class=game.is_class, n_rows=len(game.labels))
 
     def _tasks(
         self, game: KNNGame, settings: Settings, holdings: Holdings | None = None
     ) -> QueryTasks:
         with_label = bool(self.value_labels)
         size = len(game.labels), game.shape[1], game.n_queries
-        design, seed = self._drawn(size, settings, with_label)
+        design = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         return QueryTasks(
             game=game,
             design=design,
@@ -524,7 +333,7 @@ class KNNValuer(Valuer):
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             ranking=self._ranking(game),
-            seed=seed,
+            seed=choose_seed(self.random_state, self.runtime, design),
             holdings=holdings,
         )
 
@@ -538,7 +347,7 @@ def _valuation(
 ) -> Valuation:
     """Write down what came out of a run over queries."""
     seen = cast(Sweeps, outcome.contribution)
-    warn_if_broken_off(outcome.tasks, tasks.questions, interrupted=outcome.interrupted)
+    warn_if_interrupted(outcome.tasks, tasks.questions, interrupted=outcome.interrupted)
     session = Session(tasks.questions.seed, outcome.tasks)
     never_valued = tasks.never_valued(outcome.tasks)
     return Valuation(
@@ -621,13 +430,33 @@ def _stop(sweeps: int | None, parts_per_sweep: int, rule: Any) -> StoppingRule:
     return limit if rule is None else limit | checked_stop(rule)
 
 
-def _checked_flag(flag: Any, called: str) -> bool:
+def knn_ways(scoring: Any, kinds: Mapping[Any, Any] | None) -> Ways:
+    """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
+    guessed = scoring is None
+    return Ways(
+        kinds=True,
+        named=frozenset(map(str, kinds or {})),
+        to_classes="scoring='neighbor_agreement'" if guessed else None,
+        to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
+    )
+
+
+def choose_seed(random_state: Any, runtime: Runtime | None, sampler: ColumnSampler) -> int | None:
+    """Return the seed of the sampled coalitions; None if all coalitions are evaluated."""
+    check_same_seed(random_state)
+    if isinstance(sampler, ExhaustiveSampler):
+        return None
+    return checked_seed(random_state, runtime)
+
+
+def check_flag(flag: Any, called: str) -> bool:
+    """Return a parameter that must be True or False."""
     if not isinstance(flag, bool | np.bool_):
         raise TypeError(f"{called} is {flag!r}; give True or False.")
     return bool(flag)
 
 
-def _checked_design(
+def choose_sampler(
     design: Any, size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
 ) -> ColumnSampler:
     """Fill in the default for so many rows, column players and queries."""
@@ -667,7 +496,8 @@ def _all_if_enough(
     return ExhaustiveSampler() if exist <= max(wanted, n_players + 1) else design
 
 
-def _checked_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRanks | None:
+def check_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRanks | None:
+    """Return how rows are ranked: in bins, or exactly (None)."""
     if ranking is None:
         return BinnedRanks() if is_class and n_rows > MOST_SORTED_ROWS else None
     if not isinstance(ranking, BinnedRanks):
@@ -679,21 +509,7 @@ def _checked_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRa
     return ranking
 
 
-def _checked_folder(checkpoint: Any) -> Path | None:
-    if checkpoint is None:
-        return None
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise TypeError(
-            f"checkpoint is {checkpoint!r}; for a sharded table give the path of a folder."
-        )
-    # Workers elsewhere may have another working directory.
-    folder = local_path(checkpoint, "checkpoint").absolute()
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"checkpoint is the file {folder}; give a folder, or one to be made.")
-    return folder
-
-
-def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
+def check_n_passes(sweeps: Any, *, once: bool, limited: bool) -> int | None:
     """Return how many sweeps to make; None where a rule alone ends the run."""
     if sweeps is None:
         return 1 if once else None if limited else _SWEEPS
@@ -701,7 +517,7 @@ def _checked_sweeps(sweeps: Any, *, once: bool, limited: bool) -> int | None:
     return 1 if once else count
 
 
-def _with_label(columns: Axis) -> Axis:
+def add_label_column(columns: Axis) -> Axis:
     """Columns with the labels as one more; all names are text then."""
     names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
     if len(set(names)) < len(names) or len(set(ids)) < len(ids):
@@ -713,3 +529,22 @@ def _with_label(columns: Axis) -> Axis:
         label_array(ids, what="column"),
         np.append(columns.codes, len(columns.labels)),
     )
+
+
+def warn_if_interrupted(n_done: int, questions: Questions, *, interrupted: bool) -> None:
+    """Tell how far a run has come that ended before its time."""
+    n_parts = len(questions.parts)
+    if n_done < n_parts:
+        n_asked = sum(part.n_queries for part in questions.parts[:n_done])
+        warnings.warn(
+            f"the run was broken off after {n_asked} of {questions.judges.n_queries} validation "
+            "rows; values and their total are for these alone.",
+            stacklevel=2,
+        )
+    elif interrupted:
+        n_sweeps = n_done // n_parts
+        warnings.warn(
+            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
+            "is 'interrupted'.",
+            stacklevel=2,
+        )

@@ -31,7 +31,7 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import Ways
 from cellworth.valuers.run import Corners, Method, value_blocks
 from cellworth.valuers.settings import Settings, checked_seed
-from cellworth.valuers.valuer import Valuer
+from cellworth.valuers.valuer import FitData, TableValuer
 
 _TASKS_PER_ROUND = 10
 _TREES_PER_TASK = 10
@@ -264,7 +264,7 @@ class _Asked(Settings):
         }
 
 
-class OutOfBagValuer(Valuer):
+class OutOfBagValuer(TableValuer):
     """2D-OOB (Sun, Shen and Kwon 2024): a cell is worth what trees with its column make of its row.
 
     Every tree learns from a bootstrap sample of the rows, seen through a random part of the
@@ -372,9 +372,13 @@ class OutOfBagValuer(Valuer):
         self.n_jobs = n_jobs
         self.runtime = runtime
 
-    def _game(self, **given: Any) -> Lessons:
+    def _game(self, data: FitData) -> Lessons:
         wants_classes = None if self.model is None else checked_model(self.model)
-        problem = Problem.of(**given, classification=wants_classes, with_validation=False)
+        problem = Problem.of(
+            data.X, data.y, data.X_val, data.y_val, classification=wants_classes,
+            row_groups=data.row_groups, column_groups=data.column_groups, groups=data.groups,
+            with_validation=False,
+        )  # fmt: skip
         _check_single_row(problem)
         distances = self._distances(problem) if _checked(self.distance, "distance") else None
         if self.model is not None:

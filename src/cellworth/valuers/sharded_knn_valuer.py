@@ -2,35 +2,292 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import tempfile
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from cellworth.data.blocks import Axis, Blocks, NumberedAxis
+from cellworth.data.arguments import Distance, Kind, Scale
+from cellworth.data.blocks import Blocks, Groups, NumberedAxis
+from cellworth.data.io import describe, local_path
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.games.game import EmptyPolicy
 from cellworth.knn.algorithms import KNNShardAlgorithm
 from cellworth.knn.binned import BinnedRanks, Ranker, sample_places
-from cellworth.knn.knn_game import ShardedKNNGame
+from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, some_rows
 from cellworth.knn.shard_data import PreparedShards
-from cellworth.knn.tasks import Questions
+from cellworth.knn.shard_layout import check_validation_rows
+from cellworth.knn.tasks import Judges, Questions
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
-from cellworth.runtime.executors import Executor
-from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
+from cellworth.runtime.rounds import get_shard_runner, run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
+from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally
 from cellworth.sampling.passes import Spread, Sweeps
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
+from cellworth.valuers.data_checks import (
+    cells_of,
+    dates_warning,
+    leak_warnings,
+    target_warning,
+    text_warning,
+    warn,
+)
+from cellworth.valuers.knn_valuer import (
+    add_label_column,
+    check_flag,
+    check_n_passes,
+    check_ranking,
+    choose_sampler,
+    choose_seed,
+    knn_ways,
+    warn_if_interrupted,
+)
+from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
+from cellworth.valuers.settings import Settings
+from cellworth.valuers.valuer import Valuer
+
+_NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
+
+
+class ShardedKNNValuer(Valuer):
+    """Values of all cells of a table in shards to a K-nearest-neighbor model.
+
+    The table is read shard by shard and is never held in memory as a whole. The values stay in
+    files; ``valuation_`` reads what is asked for. Values equal those of :class:`KNNValuer` with the
+    same ``ranking`` to the bit, however the table is cut and however many workers there are. The
+    table needs class labels and a validation set; its rows are always ranked in bins.
+
+    Ctrl-C ends a run early: the finished rounds are kept, with a warning.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        Number of nearest rows that vote.
+    scoring : {"neighbor_agreement", "balanced_neighbor_agreement"}, default=None
+        See :class:`KNNValuer`; None means "neighbor_agreement".
+    sampler : ColumnSampler, default=None
+        Coalitions of columns; see :class:`KNNValuer`.
+    ranking : BinnedRanks, default=None
+        How finely rows are ranked by distance; None means ``BinnedRanks()``.
+    scale : {"robust", "std"} or None, default="robust"
+        What numeric columns are divided by: interquartile range, standard deviation, nothing.
+    kinds : mapping, default=None
+        ``{"postcode": "categorical"}`` where the guess from the type is wrong.
+    value_labels : bool, default=False
+        Whether the label column plays too; see :class:`KNNValuer`.
+    empty : {"prior", "zero"}, default="prior"
+        With no columns all rows tie, or the utility is 0.
+    row_semivalue, column_semivalue : Semivalue, default=None
+        How coalitions are weighed by size; None means ``Shapley()``.
+    n_passes : int, default=None
+        Passes over all validation rows; None means 1 if all subsets are evaluated, else 10.
+    random_state : int or None, default=None
+        Seed of the coalitions; None draws one, which the provenance records.
+    n_jobs : int, default=None
+        Number of threads, -1 for all cores; None as in :class:`Runtime`.
+    runtime : Runtime, default=None
+        Executor, checkpoint and progress. The executor is Serial, Threads or Dask; the checkpoint
+        is the path of a folder. Partitions and ``on_round`` are for tables in memory.
+
+    Attributes
+    ----------
+    valuation_ : ShardedValuation
+    values_, standard_errors_ : arrays of shape (n_rows, n_column_groups)
+        They are read from files at each access, as are ``row_values_`` and ``column_values_``.
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        scoring: KNNScoring | None = None,
+        sampler: ColumnSampler | None = None,
+        ranking: BinnedRanks | None = None,
+        scale: Scale = "robust",
+        kinds: Mapping[Any, Kind | Distance] | None = None,
+        value_labels: bool = False,
+        empty: EmptyPolicy = "prior",
+        row_semivalue: Semivalue | None = None,
+        column_semivalue: Semivalue | None = None,
+        n_passes: int | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        """Keep the parameters; they are checked by ``fit``."""
+        self.n_neighbors = n_neighbors
+        self.scoring = scoring
+        self.sampler = sampler
+        self.ranking = ranking
+        self.scale = scale
+        self.kinds = kinds
+        self.value_labels = value_labels
+        self.empty = empty
+        self.row_semivalue = row_semivalue
+        self.column_semivalue = column_semivalue
+        self.n_passes = n_passes
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+
+    def fit(self, X: ShardedTable, *, X_val: Any, y_val: Any, column_groups: Groups = None) -> Self:
+        """Value the cells of a training table in shards.
+
+        Parameters
+        ----------
+        X : ShardedTable
+            Training table, which holds its own labels.
+        X_val, y_val : table and labels
+            Validation rows, in memory.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+
+        Returns
+        -------
+        self
+        """
+        self._forget()
+        run = self._run(X, X_val, y_val, column_groups)
+        method = {
+            "name": type(self).__name__,
+            "design": describe(run.questions.design),
+            "sweeps": run.sweeps,
+            "stop": describe(None),
+            "valuer": self.describe(),
+        }
+        self.columns_ = run.game.column_info
+        self._warn_of_data(run.game)
+        self.valuation_ = run.value(
+            self._problem_spec(run.game), method, show_progress=self._settings().runtime.progress
+        )
+        self.n_features_in_ = len(X.names)
+        self.feature_names_in_ = X.names
+        return self
+
+    def problem_spec(
+        self, X: ShardedTable, *, X_val: Any, y_val: Any, column_groups: Groups = None
+    ) -> dict[str, Any]:
+        """Describe the problem that ``fit`` with these arguments solves; read all shards once."""
+        return self._problem_spec(self._run(X, X_val, y_val, column_groups).game)
+
+    def plan(
+        self, X: ShardedTable, *, X_val: Any, y_val: Any, column_groups: Groups = None
+    ) -> ShardPlan:
+        """Estimate core-hours, bytes between workers, memory and disk from the first rows."""
+        settings, executor = self._check(X, X_val, y_val)
+
+        def make_game() -> ShardedKNNGame:
+            return self._game(first_rows(X), X_val, y_val, column_groups, Serial(), progress=False)
+
+        return plan_of_shards(
+            X,
+            make_game,
+            partial(self._schedule, n_rows=X.shape[0], settings=settings),
+            bins=self._bins(),
+            semivalue=settings.row_semivalue,
+            executor=executor,
+        )
+
+    def _run(self, X: ShardedTable, X_val: Any, y_val: Any, column_groups: Groups) -> ShardedRun:
+        settings, executor = self._check(X, X_val, y_val)
+        folder = _check_folder(settings.runtime.checkpoint)
+        progress = settings.runtime.progress
+        game = self._game(X, X_val, y_val, column_groups, executor, progress=progress)
+        questions, n_passes = self._schedule(game, n_rows=game.shape[0], settings=settings)
+        return ShardedRun(
+            game, questions, settings.row_semivalue, self._bins(), n_passes, executor, folder
+        )
+
+    def _check(self, X: Any, X_val: Any, y_val: Any) -> tuple[Settings, Executor]:
+        """Check what can be checked before the table is read."""
+        if not isinstance(X, ShardedTable):
+            raise TypeError(
+                f"X must be a ShardedTable, got {type(X).__name__}; use KNNValuer for a table in "
+                "memory."
+            )
+        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        for name in ("partition", "on_round"):
+            if getattr(settings.runtime, name) is not None:
+                raise ValueError(
+                    f"runtime.{name} must be None for a sharded table; all workers of the executor "
+                    "share its shards."
+                )
+        check_validation_rows(X_val, y_val)
+        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
+        get_shard_runner(executor)
+        X.check_files_unchanged()
+        return settings, executor
+
+    def _game(
+        self,
+        X: ShardedTable,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups,
+        executor: Executor,
+        *,
+        progress: bool,
+    ) -> ShardedKNNGame:
+        return ShardedKNNGame.of(
+            X, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale,
+            kinds=self.kinds, empty=self.empty, column_groups=column_groups, executor=executor,
+            show_progress=progress,
+        )  # fmt: skip
+
+    def _schedule(
+        self, game: ShardedKNNGame, *, n_rows: int, settings: Settings
+    ) -> tuple[Questions, int]:
+        """Return the tasks for a table of ``n_rows`` rows, and the number of passes."""
+        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
+        with_label = check_flag(self.value_labels, "value_labels")
+        size = n_rows, len(game.columns), judges.n_queries
+        sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
+        questions = Questions(
+            judges,
+            size[:2],
+            design=sampler,
+            column_semivalue=settings.column_semivalue,
+            with_label=with_label,
+            empty=game.empty,
+            seed=choose_seed(self.random_state, self.runtime, sampler),
+        )
+        n_passes = check_n_passes(self.n_passes, once=not questions.draws, limited=False)
+        return questions, n_passes or 1
+
+    def _bins(self) -> BinnedRanks:
+        return check_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
+
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
+        return super()._problem_spec(game) | {
+            "value_labels": check_flag(self.value_labels, "value_labels"),
+            "ranking": describe(self._bins()),
+        }
+
+    def _warn_of_data(self, game: ShardedKNNGame) -> None:
+        """Warn as for a table in memory, except where all rows would be needed."""
+        ways = replace(knn_ways(self.scoring, self.kinds), to_numbers=_NUMERIC_TARGET_HINT)
+        if self.scoring is None:
+            labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
+            warn(target_warning(labels, counts, are_classes=True, ways=ways))
+        warn(text_warning(game.column_info, ways))
+        warn(dates_warning(game.column_info, ways))
+        problem = some_rows(game.table)
+        for message in leak_warnings(problem, cells_of(problem)):
+            warn(message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +315,7 @@ class ShardedRun:
     folder: Path | None
 
     def value(
-        self,
-        columns: Axis,
-        problem_spec: dict[str, Any],
-        method: dict[str, Any],
-        *,
-        show_progress: bool,
+        self, problem_spec: dict[str, Any], method: dict[str, Any], *, show_progress: bool
     ) -> ShardedValuation:
         """Run all rounds and put the results of shards together."""
         identity = self._identity(problem_spec, method)
@@ -81,13 +333,13 @@ class ShardedRun:
                 title=f"{method['design']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
             )
-            valuation = self._valuation(finished, home / "values", columns, problem_spec, method)
+            valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None:
             shutil.rmtree(home / "rows")
             # Lists of rows and the like hold on to the files as well.
             valuation.moments.delete_with_last_copy(home)
         n_done = valuation.provenance.sessions[0].tasks
-        warn_if_broken_off(n_done, self.questions, interrupted=finished.interrupted)
+        warn_if_interrupted(n_done, self.questions, interrupted=finished.interrupted)
         return valuation
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
@@ -124,10 +376,12 @@ class ShardedRun:
         self,
         finished: ShardRunResult,
         folder: Path,
-        columns: Axis,
         problem_spec: dict[str, Any],
         method: dict[str, Any],
     ) -> ShardedValuation:
+        columns = self.game.columns
+        if self.questions.with_label:
+            columns = add_label_column(columns)
         seen = _sweeps(finished, len(self.questions.parts))
         n_done, n_parts = len(finished.reports), len(self.questions.parts)
         complete = n_done >= n_parts and not finished.interrupted
@@ -184,25 +438,6 @@ def _sweeps(finished: ShardRunResult, n_parts: int) -> Sweeps:
     return reduce(Sweeps.merge, rounds).closed()
 
 
-def warn_if_broken_off(n_done: int, questions: Questions, *, interrupted: bool) -> None:
-    """Tell how far a run has come that ended before its time."""
-    n_parts = len(questions.parts)
-    if n_done < n_parts:
-        n_asked = sum(part.n_queries for part in questions.parts[:n_done])
-        warnings.warn(
-            f"the run was broken off after {n_asked} of {questions.judges.n_queries} validation "
-            "rows; values and their total are for these alone.",
-            stacklevel=2,
-        )
-    elif interrupted:
-        n_sweeps = n_done // n_parts
-        warnings.warn(
-            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
-            "is 'interrupted'.",
-            stacklevel=2,
-        )
-
-
 @contextmanager
 def _home(folder: Path | None) -> Iterator[Path]:
     """Give the folder of a run; a temporary one does not outlive an error."""
@@ -216,3 +451,20 @@ def _home(folder: Path | None) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
+
+
+def _check_folder(checkpoint: Any) -> Path | None:
+    if checkpoint is None:
+        return None
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint must be the path of a folder for a sharded table, got {checkpoint!r}."
+        )
+    # Workers elsewhere may have another working directory.
+    folder = local_path(checkpoint, "checkpoint").absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(
+            f"checkpoint must be a folder, got the file {folder}; give a folder, or the path of a "
+            "new one."
+        )
+    return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -45,8 +45,88 @@ _NAMES = ("n_features_in_", "feature_names_in_", "columns_")
 _SETTINGS = ("n_jobs", "runtime")
 
 
+@dataclass(frozen=True, eq=False)
+class FitData:
+    """The arguments of ``fit`` that describe the data."""
+
+    X: Any
+    y: Any
+    X_val: Any = None
+    y_val: Any = None
+    row_groups: Groups | str = None
+    column_groups: Groups = None
+    groups: Any = None
+    sample_weight: Any = None
+
+
 class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all valuers: scikit-learn estimators whose ``fit`` values the blocks of X."""
+
+    def describe(self) -> dict[str, str]:
+        """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
+
+        Left out are the seed, which is fixed as a number, and what says where and how a run is
+        executed: n_jobs and runtime.
+        """
+        given = self.get_params(deep=False)
+        told = sorted(set(given) - {*_SETTINGS, "random_state"})
+        return {"name": type(self).__name__} | {name: _spelled_out(given[name]) for name in told}
+
+    def _ways(self) -> Ways:
+        """Return how a user of this valuer fixes the data that it warns of."""
+        return Ways()
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
+        for name in (*_RESULTS, *_NAMES):
+            self.__dict__.pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Read values that are in files; say why there are none: a partition, or no fit yet."""
+        if name in _READERS and "valuation_" in self.__dict__:
+            return _READERS[name](self.valuation_)
+        if name in _RESULTS:
+            if getattr(self.__dict__.get("runtime"), "partition", None) is None:
+                raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
+            raise AttributeError(
+                f"a partition has no {name}: its results are in the checkpoint; fit without "
+                "partition, with the same checkpoint, once all partitions are done."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _settings(self, row_semivalue: Any = None, column_semivalue: Any = None) -> Settings:
+        n_jobs, runtime = (getattr(self, name, None) for name in _SETTINGS)
+        return Settings.checked(row_semivalue, column_semivalue, n_jobs=n_jobs, runtime=runtime)
+
+    def _problem_spec(self, game: Any) -> dict[str, Any]:
+        semivalues = (getattr(self, f"{side}_semivalue", None) for side in ("row", "column"))
+        return self._settings(*semivalues).problem_spec(game)
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _spelled_out(parameter: Any) -> str:
+    # 5 is 5, whatever type of number it is held in.
+    return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
+
+
+def checked_holdings(owners: Any, problem: Problem) -> Holdings:
+    """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
+    if not isinstance(owners, Owners):
+        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+    holdings = owners.on(problem.blocks)
+    owners.check_cells(problem.table.sha256())
+    return holdings
+
+
+class TableValuer(Valuer):
+    """Base of valuers of a table in memory."""
 
     def fit(
         self,
@@ -81,34 +161,30 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         -------
         self
         """
-        return self._fit(
-            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups,
-        )  # fmt: skip
-
-    def problem_spec(self, X: Any, y: Any = None, **given: Any) -> dict[str, Any]:
-        """Say what ``fit`` with these arguments would answer, without doing it.
-
-        Model, scoring, semivalues, empty policy and fingerprints of the data, as they will stand
-        in ``valuation_.provenance.problem_spec``: what an agreement fixes beforehand.
-        """
-        return self._problem_spec(self._game(X=X, y=y, **given))
-
-    def describe(self) -> dict[str, str]:
-        """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
-
-        Left out are the seed, which is fixed as a number, and what says where and how a run is
-        executed: n_jobs and runtime.
-        """
-        given = self.get_params(deep=False)
-        told = sorted(set(given) - {*_SETTINGS, "random_state"})
-        return {"name": type(self).__name__} | {name: _spelled_out(given[name]) for name in told}
-
-    def _fit(self, **given: Any) -> Self:
         self._forget()
-        game = self._game(**given)
+        game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         self.columns_ = self._looked_at(game)
         return self._keep(game, self._value(game, game.blocks))
+
+    def problem_spec(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+    ) -> dict[str, Any]:
+        """Describe the problem that ``fit`` with these arguments solves, without solving it.
+
+        The description holds model, scoring, semivalues, empty policy and hashes of the data, as
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
+        """
+        return self._problem_spec(
+            self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
+        )
 
     def _looked_at(self, game: Any) -> ColumnTable:
         """What columns were taken for; warn of what is likely to be a mistake."""
@@ -118,15 +194,6 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         columns = column_table(problem.table, cells, plays)
         warn_of_data(problem, cells, columns, self._ways())
         return columns
-
-    def _ways(self) -> Ways:
-        """How a user puts right what is warned of."""
-        return Ways()
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
-        for name in (*_RESULTS, *_NAMES):
-            self.__dict__.pop(name, None)
 
     def _keep(self, game: Any, valuation: Valuation | None) -> Self:
         self._keep_names(game)
@@ -142,34 +209,13 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             setattr(self, name, read(self.valuation_))
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        """Read values that are in files; say why there are none: a partition, or no fit yet."""
-        if name in _READERS and "valuation_" in self.__dict__:
-            return _READERS[name](self.valuation_)
-        if name in _RESULTS:
-            if getattr(self.__dict__.get("runtime"), "partition", None) is None:
-                raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
-            raise AttributeError(
-                f"a partition has no {name}: its results are in the checkpoint; fit without "
-                "partition, with the same checkpoint, once all partitions are done."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _settings(self, row_semivalue: Any = None, column_semivalue: Any = None) -> Settings:
-        given = {name: getattr(self, name) for name in _SETTINGS if hasattr(self, name)}
-        return Settings.checked(row_semivalue, column_semivalue, **given)
-
-    def _problem_spec(self, game: Any) -> dict[str, Any]:
-        semivalues = (getattr(self, f"{side}_semivalue", None) for side in ("row", "column"))
-        return self._settings(*semivalues).problem_spec(game)
-
     @abstractmethod
     def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
         """Value a game; None for a partition of the run."""
 
     @abstractmethod
-    def _game(self, **given: Any) -> Any:
-        """Make a game of what ``fit`` was given."""
+    def _game(self, data: FitData) -> Any:
+        """Return the game of the arguments of ``fit``."""
 
     def _keep_names(self, game: Any) -> None:
         names = game.problem.table.names
@@ -177,30 +223,8 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
             self.feature_names_in_ = names
 
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        return tags
 
-
-def _spelled_out(parameter: Any) -> str:
-    # 5 is 5, whatever type of number it is held in.
-    return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
-
-
-def checked_holdings(owners: Any, problem: Problem) -> Holdings:
-    """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
-    if not isinstance(owners, Owners):
-        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
-    holdings = owners.on(problem.blocks)
-    owners.check_cells(problem.table.sha256())
-    return holdings
-
-
-class ModelValuer(Valuer):
+class ModelValuer(TableValuer):
     """Base of valuers that train a model on every coalition."""
 
     def fit(
@@ -245,12 +269,34 @@ class ModelValuer(Valuer):
         """
         self._forget()
         game = self._game(
-            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups, sample_weight=sample_weight,
-        )  # fmt: skip
+            FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
+        )
         holdings = None if owners is None else checked_holdings(owners, game.problem)
         self.columns_ = self._looked_at(game)
         return self._keep(game, self._value(game, game.blocks, holdings))
+
+    def problem_spec(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+    ) -> dict[str, Any]:
+        """Describe the problem that ``fit`` with these arguments solves, without solving it.
+
+        The description holds model, scoring, semivalues, empty policy and hashes of the data, as
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
+        """
+        return self._problem_spec(
+            self._game(
+                FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
+            )
+        )
 
     def plan(
         self,
@@ -266,9 +312,8 @@ class ModelValuer(Valuer):
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
         game = self._game(
-            X=X, y=y, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            groups=groups, sample_weight=sample_weight,
-        )  # fmt: skip
+            FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
+        )
         # A model that fails on the whole table would be timed failing.
         corners(game, game.shape)
         return replace(
@@ -286,8 +331,10 @@ class ModelValuer(Valuer):
     @abstractmethod
     def _plan(self, game: Any) -> Plan: ...
 
-    def _game(self, **given: Any) -> Any:
+    def _game(self, data: FitData) -> Any:
         return ModelGame(
-            self.model, scoring=self.scoring, empty=self.empty, cv=self.cv, error=self.error,
-            n_repeats=self.n_repeats, **given,
+            self.model, data.X, data.y, data.X_val, data.y_val, scoring=self.scoring,
+            empty=self.empty, row_groups=data.row_groups, column_groups=data.column_groups,
+            cv=self.cv, groups=data.groups, error=self.error, n_repeats=self.n_repeats,
+            sample_weight=data.sample_weight,
         )  # fmt: skip
