@@ -1,4 +1,4 @@
-"""The same bits, whoever does the work and however often it is interrupted."""
+"""Equal bits on every executor, however often a run is interrupted."""
 
 import subprocess
 import sys
@@ -129,14 +129,14 @@ def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
 
 
 def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
-    journal = MemoryCheckpoint()
+    checkpoint = MemoryCheckpoint()
     for budget in (1, 2, 15, 16, 17, 40, 63):
         part = value_game(
             table_game,
             (4, 3),
             stop=MaxTasks(budget),
             random_state=5,
-            runtime=Runtime(checkpoint=journal),
+            runtime=Runtime(checkpoint=checkpoint),
         )
         assert part.counts.max() == budget
     whole = value_game(table_game, (4, 3), stop=MaxTasks(63), random_state=5)
@@ -151,8 +151,8 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
             calls.append((rows, columns))
             return super().value(rows, columns)
 
-    journal = MemoryCheckpoint()
-    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
+    checkpoint = MemoryCheckpoint()
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(Spy(table_game.table), stop=MaxTasks(20), **run)
     calls.clear()
     value_game(Spy(table_game.table), stop=MaxTasks(25), **run)
@@ -172,10 +172,10 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
 )
 def test_a_journal_refuses_another_run(table_game, change):
     run = {"game": table_game, "shape": (4, 3), "stop": MaxTasks(2), "random_state": 5}
-    journal = MemoryCheckpoint()
-    value_game(**run, runtime=Runtime(checkpoint=journal))
+    checkpoint = MemoryCheckpoint()
+    value_game(**run, runtime=Runtime(checkpoint=checkpoint))
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
-        value_game(**(run | change), runtime=Runtime(checkpoint=journal))
+        value_game(**(run | change), runtime=Runtime(checkpoint=checkpoint))
 
 
 class BrokenOff(TableGame):
@@ -193,13 +193,13 @@ class BrokenOff(TableGame):
 def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
     BrokenOff.left = 90
     game = BrokenOff(table_game.table)
-    journal = MemoryCheckpoint()
+    checkpoint = MemoryCheckpoint()
     run = {"shape": (4, 3), "stop": MaxTasks(30), "random_state": 5}
-    with pytest.warns(UserWarning, match="broken off after"):
-        partial = value_game(game, **run, runtime=Runtime(checkpoint=journal))
+    with pytest.warns(UserWarning, match="status is 'interrupted'"):
+        partial = value_game(game, **run, runtime=Runtime(checkpoint=checkpoint))
     assert partial.status == "interrupted"
     assert 1 <= partial.counts.min() == partial.counts.max() < 30
-    resumed = value_game(game, **run, runtime=Runtime(checkpoint=journal))
+    resumed = value_game(game, **run, runtime=Runtime(checkpoint=checkpoint))
     assert resumed.status == "estimated"
     assert_same_bits(resumed, value_game(table_game, **run))
 
@@ -213,14 +213,14 @@ def test_a_run_broken_off_before_its_first_task_raises(table_game):
 def test_interrupted_exact_values_are_not_passed_off_as_values(table_game):
     BrokenOff.left = 4 + 100
     game = BrokenOff(table_game.table)
-    journal = MemoryCheckpoint()
+    checkpoint = MemoryCheckpoint()
     with (
-        pytest.warns(UserWarning, match="broken off"),
+        pytest.warns(UserWarning, match="status is 'interrupted'"),
         pytest.raises(KeyboardInterrupt, match="all coalitions"),
     ):
-        value_game(game, (4, 3), runtime=Runtime(checkpoint=journal))
+        value_game(game, (4, 3), runtime=Runtime(checkpoint=checkpoint))
     assert_same_bits(
-        value_game(game, (4, 3), runtime=Runtime(checkpoint=journal)),
+        value_game(game, (4, 3), runtime=Runtime(checkpoint=checkpoint)),
         value_game(table_game, (4, 3)),
     )
 
@@ -236,8 +236,8 @@ class Scaled:
 
 
 def test_a_journal_tells_games_apart_that_look_alike():
-    journal = MemoryCheckpoint()
-    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
+    checkpoint = MemoryCheckpoint()
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(Scaled(1.0), stop=MaxTasks(5), **run)
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
         value_game(Scaled(7.0), stop=MaxTasks(9), **run)
@@ -255,8 +255,8 @@ class Tilted:
 
 
 def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
-    journal = MemoryCheckpoint()
-    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
+    checkpoint = MemoryCheckpoint()
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(table_game, stop=MaxTasks(5), row_semivalue=Tilted(0.1), **run)
     value_game(table_game, stop=MaxTasks(6), row_semivalue=Tilted(0.1), **run)
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
@@ -278,8 +278,8 @@ class Named:
 
 
 def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
-    game, journal = Named(), MemoryCheckpoint()
-    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=journal)}
+    game, checkpoint = Named(), MemoryCheckpoint()
+    run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(game, stop=MaxTasks(5), **run)
     longer = value_game(game, stop=MaxTasks(9), **run)
     assert longer.counts.max() == 9
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_a_real_run_with_what_it_has(executor, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1
-    assert "broken off after" in done.stderr
+    assert "status is 'interrupted'" in done.stderr
 
 
 def test_tasks_of_an_exact_run_are_done_side_by_side():
@@ -351,10 +351,10 @@ NEIGHBOURS = """
 import os, signal, threading, time
 import numpy as np
 from cellworth import KNNValuer, Runtime
-from cellworth.sampling import Permutations
+from cellworth.sampling import PermutationSampler
 
 def press_ctrl_c():
-    # In the middle of the second sweep, on a busy machine too.
+    # In the middle of the second pass, on a busy machine too.
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -385,4 +385,4 @@ def test_ctrl_c_leaves_a_usable_part_of_a_run_over_queries():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1
-    assert "broken off after" in done.stderr
+    assert "status is 'interrupted'" in done.stderr

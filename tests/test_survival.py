@@ -284,7 +284,7 @@ RULES = {
 SECONDS_TO_SETTLE = 0.1
 
 
-@pytest.mark.filterwarnings("ignore:the run was broken off after")
+@pytest.mark.filterwarnings("ignore:the run was")
 @pytest.mark.parametrize(
     ("name", "rule"),
     [

@@ -49,7 +49,7 @@ def paid(owners=OWNERS):
 def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit") / "bundle"
     cache = MemoryCache()
-    cache.keep("game", {b"01": 0.5})
+    cache.add("game", {b"01": 0.5})
     seal = paid().save(folder, utilities=cache)
     return folder, seal
 
@@ -388,7 +388,7 @@ def test_a_replay_takes_nothing_from_a_cache(tmp_path):
     data, valuer = small_model_bundle(tmp_path / "a", MemoryCache())
     poisoned = MemoryCache()
     for game, coalition, _ in valuer.runtime.cache.entries():
-        poisoned.keep(game, {coalition: 99.0})
+        poisoned.add(game, {coalition: 99.0})
     valuer = valuer.set_params(runtime=Runtime(cache=poisoned, checkpoint=tmp_path / "nowhere"))
     assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
     assert not (tmp_path / "nowhere").exists()

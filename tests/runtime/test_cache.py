@@ -49,21 +49,21 @@ def game():
 
 
 def test_what_is_kept_is_found_under_its_game_alone(cache):
-    cache.keep("one game", {b"ab": 0.25, b"\x00": -1.0})
+    cache.add("one game", {b"ab": 0.25, b"\x00": -1.0})
     assert cache.find("one game", [b"ab", b"\x00", b"c"]) == {b"ab": 0.25, b"\x00": -1.0}
     assert cache.find("another game", [b"ab"]) == {}
     assert len(cache) == 2
 
 
 def test_what_is_there_stays_as_it_is(cache):
-    cache.keep("game", {b"ab": 0.25})
-    cache.keep("game", {b"ab": 0.75})
+    cache.add("game", {b"ab": 0.25})
+    cache.add("game", {b"ab": 0.75})
     assert cache.find("game", [b"ab"])[b"ab"] == 0.25
 
 
 def test_many_utilities_are_found_at_once(cache):
     many = {number.to_bytes(4, "big"): float(number) for number in range(3000)}
-    cache.keep("game", many)
+    cache.add("game", many)
     assert cache.find("game", many) == many
 
 
@@ -300,7 +300,7 @@ def test_two_processes_may_write_to_one_file(tmp_path):
 
 def test_a_file_cache_travels_as_its_path(tmp_path):
     cache = FileCache(tmp_path / "utilities.sqlite")
-    cache.keep("game", {b"a": 1.0})
+    cache.add("game", {b"a": 1.0})
     copy = pickle.loads(pickle.dumps(cache))  # noqa: S301 (our own object)
     assert copy.find("game", [b"a"]) == {b"a": 1.0}
     assert repr(copy) == repr(cache) == f"FileCache({str(cache.path)!r})"
@@ -356,7 +356,7 @@ UTILITIES = {number.to_bytes(4, "big"): 1.0 / (1 + number) for number in range(4
 def sound_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("cache") / "utilities.sqlite"
     cache = FileCache(path)
-    cache.keep("game", UTILITIES)
+    cache.add("game", UTILITIES)
     cache.close()
     return path.read_bytes()
 
@@ -385,7 +385,7 @@ def test_a_file_without_its_end_is_refused(tmp_path, sound_file, share):
 
 def test_all_utilities_can_be_listed(tmp_path):
     for cache in (MemoryCache(), FileCache(tmp_path / "cache")):
-        cache.keep("b", {b"2": 0.5, b"1": -1.0})
-        cache.keep("a", {b"3": 2.0})
+        cache.add("b", {b"2": 0.5, b"1": -1.0})
+        cache.add("a", {b"3": 2.0})
         expected = [("a", b"3", 2.0), ("b", b"1", -1.0), ("b", b"2", 0.5)]
         assert sorted(cache.entries()) == expected

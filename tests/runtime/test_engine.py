@@ -96,12 +96,12 @@ def test_the_checkpoint_is_written_after_every_round_and_at_the_end(n_tasks, ent
     monkeypatch.setattr(engine, "_SHARE_OF_TIME", math.inf)
     written = []
 
-    class CheckpointWriter(MemoryCheckpoint):
-        def write(self, state):
-            super().write(state)
+    class RecordingCheckpoint(MemoryCheckpoint):
+        def write_state(self, state):
+            super().write_state(state)
             written.append(state.tasks)
 
-    start(MaxTasks(n_tasks), checkpoint=CheckpointWriter())
+    start(MaxTasks(n_tasks), checkpoint=RecordingCheckpoint())
     assert written == entries
 
 
@@ -144,12 +144,12 @@ def test_what_was_done_before_an_error_is_not_lost():
     checkpoint = MemoryCheckpoint()
     with pytest.raises(ZeroDivisionError):
         start(MaxTasks(20), broken_later, checkpoint=checkpoint)
-    assert checkpoint.read().tasks == 11
+    assert checkpoint.read_state().tasks == 11
 
 
 def test_time_of_earlier_sessions_counts_in_the_outcome_only():
     checkpoint = MemoryCheckpoint()
-    checkpoint.write(RunState(3, 1000.0, pack(noise(0))))
+    checkpoint.write_state(RunState(3, 1000.0, pack(noise(0))))
     outcome = start(MaxTasks(5) | MaxSeconds(500), checkpoint=checkpoint)
     assert outcome.tasks == 5
     assert 1000.0 < outcome.seconds < 1100.0
@@ -213,7 +213,7 @@ def test_an_error_of_a_listener_ends_the_run_with_what_was_done():
 
     with pytest.raises(ZeroDivisionError, match="the tracker is down"):
         start(MaxTasks(20), on_round=fail, checkpoint=checkpoint)
-    assert checkpoint.read().tasks == 8
+    assert checkpoint.read_state().tasks == 8
 
 
 def test_the_log_is_silent_until_somebody_listens(capfd, caplog):

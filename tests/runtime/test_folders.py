@@ -1,4 +1,4 @@
-"""A journal in a folder: what it keeps, when its many files become one, and a disk that is full."""
+"""A checkpoint in a folder: what it stores, when small files are joined, and a full disk."""
 
 import shutil
 import signal
@@ -79,10 +79,10 @@ def hasty(monkeypatch):
     monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", float("inf"))
 
 
-def opened(folder):
-    journal = DirectoryCheckpoint(folder)
-    journal.open(IDENTITY)
-    return journal
+def open_checkpoint(folder):
+    opened = DirectoryCheckpoint(folder)
+    opened.open(IDENTITY)
+    return opened
 
 
 def test_a_folder_is_made_and_names_its_run(tmp_path):
@@ -124,7 +124,7 @@ def test_a_shard_that_runs_twice_answers_once(tmp_path):
 def test_answers_that_come_fast_share_a_file(tmp_path):
     start_shard(tmp_path, 200)
     assert len(names(tmp_path, "answers-*")) < 100
-    assert sorted(task for task, _ in opened(tmp_path).answers()) == list(range(200))
+    assert sorted(task for task, _ in open_checkpoint(tmp_path).answers()) == list(range(200))
 
 
 def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
@@ -132,7 +132,7 @@ def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
     start_shard(tmp_path, 37)
     # Three times ten became one; seven are left.
     assert len(names(tmp_path, "answers-*")) == 3 + 7
-    answers = dict(opened(tmp_path).answers())
+    answers = dict(open_checkpoint(tmp_path).answers())
     assert sorted(answers) == list(range(37))
     for task, load in answers.items():
         assert bits(unpack(Contribution, load())) == bits(noise(task))
@@ -144,14 +144,14 @@ def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
 
 def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, monkeypatch, hasty):
     monkeypatch.setattr(checkpoint, "_MANY_FILES", 5)
-    journal = opened(tmp_path)
+    opened = open_checkpoint(tmp_path)
     for task in range(4):
-        journal.keep(task, pack(noise(task)))
+        opened.write_answer(task, pack(noise(task)))
     torn, gone, *_ = sorted(tmp_path.glob("answers-*"))
     torn.write_bytes(torn.read_bytes()[:-9])
     gone.unlink()
     with pytest.warns(UserWarning, match="is damaged"):
-        journal.keep(4, pack(noise(4)))
+        opened.write_answer(4, pack(noise(4)))
     assert len(names(tmp_path, "answers-*")) == 1
     again = Watched()
     outcome = start(tmp_path, 6, again)
@@ -161,26 +161,26 @@ def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, mo
 
 def test_a_large_answer_is_written_at_once_and_can_be_read_back(tmp_path):
     large = {"cells": np.random.default_rng(0).normal(size=2**17), "name": "large"}
-    journal = opened(tmp_path)
-    assert journal.keep(0, {"name": "small"}) is None
-    assert journal.keep(1, {"name": "small"}) is None
-    load = journal.keep(2, large)
+    opened = open_checkpoint(tmp_path)
+    assert opened.write_answer(0, {"name": "small"}) is None
+    assert opened.write_answer(1, {"name": "small"}) is None
+    load = opened.write_answer(2, large)
     assert load is not None
     assert load()["name"] == "large"
     assert load()["cells"].tobytes() == large["cells"].tobytes()
     # It waits for nobody, and nobody waits with it.
-    assert {0, 2} <= dict(opened(tmp_path).answers()).keys()
-    journal.flush()
-    assert dict(opened(tmp_path).answers()).keys() == {0, 1, 2}
+    assert {0, 2} <= dict(open_checkpoint(tmp_path).answers()).keys()
+    opened.flush()
+    assert dict(open_checkpoint(tmp_path).answers()).keys() == {0, 1, 2}
 
 
 def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
-    journal = opened(tmp_path)
+    opened = open_checkpoint(tmp_path)
     for task in (3, 0, 1):
-        journal.keep(task, pack(noise(task)))
-    journal.write(RunState(2, 1.5, pack(noise(0).merge(noise(1)))))
-    assert [task for task, _ in opened(tmp_path).answers()] == [3]
-    state = opened(tmp_path).read()
+        opened.write_answer(task, pack(noise(task)))
+    opened.write_state(RunState(2, 1.5, pack(noise(0).merge(noise(1)))))
+    assert [task for task, _ in open_checkpoint(tmp_path).answers()] == [3]
+    state = open_checkpoint(tmp_path).read_state()
     assert (state.tasks, state.seconds) == (2, 1.5)
     assert bits(unpack(Contribution, state.content)) == bits(noise(0).merge(noise(1)))
 
@@ -202,8 +202,8 @@ def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
 
 def test_a_torn_part_that_another_process_set_aside_is_no_error(tmp_path, hasty):
     start_shard(tmp_path, 4)
-    journal = opened(tmp_path)
-    loads = [load for _, load in journal.answers()]
+    opened = open_checkpoint(tmp_path)
+    loads = [load for _, load in opened.answers()]
     part = sorted(tmp_path.glob("answers-*"))[0]
     content = part.read_bytes()
     part.write_bytes(content[:-9])
@@ -289,10 +289,10 @@ def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_room(disk, fit, size)
 
 
 def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
-    slow, fast = opened(tmp_path), opened(tmp_path)
-    fast.write(RunState(9, 1.0, pack(noise(0))))
-    slow.write(RunState(4, 1.0, pack(noise(1))))
-    assert opened(tmp_path).read().tasks == 9
+    slow, fast = open_checkpoint(tmp_path), open_checkpoint(tmp_path)
+    fast.write_state(RunState(9, 1.0, pack(noise(0))))
+    slow.write_state(RunState(4, 1.0, pack(noise(1))))
+    assert open_checkpoint(tmp_path).read_state().tasks == 9
 
 
 def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
@@ -315,11 +315,11 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
     alive, most = [], []
 
     class Counted(TaskPlanner):
-        def answer(self, part):
+        def unpack_answer(self, content):
             alive.append(1)
-            return super().answer(part)
+            return super().unpack_answer(content)
 
-        def book(self, request, answer):
+        def add_answer(self, request, answer):
             most.append(len(alive))
             alive.clear()
             return answer
@@ -336,7 +336,7 @@ def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
     start_shard(tmp_path, 60)
 
     class Pressed(TaskPlanner):
-        def book(self, request, answer):
+        def add_answer(self, request, answer):
             if request == 20:
                 signal.raise_signal(signal.SIGTERM)
             return answer

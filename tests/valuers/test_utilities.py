@@ -221,13 +221,13 @@ def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_lat
     nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
     book = UtilityPlanner(design, plain_moments, MaxSeconds(0.3), known=nothing_known)
     look = Lookup(GAME, (8, 6), most_deviations=256)
-    answers = [(request, look(request)) for request in book.ask(0)]
-    late = book.ask(1)
+    answers = [(request, look(request)) for request in book.make_requests(0)]
+    late = book.make_requests(1)
     time.sleep(0.35)
     assert list(late) == []
-    booked = [book.book(request, answer) for request, answer in answers]
+    booked = [book.add_answer(request, answer) for request, answer in answers]
     assert booked[-1].n_tasks == 1
-    assert book.ask(2) is None
+    assert book.make_requests(2) is None
 
 
 def test_the_provenance_tells_what_was_known():

@@ -36,7 +36,7 @@ class Cache(Protocol):
         """Return those of the coalitions that are known."""
         ...
 
-    def keep(self, game: str, found: Mapping[bytes, float]) -> None:
+    def add(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
         ...
 
@@ -67,7 +67,7 @@ class MemoryCache:
         """Return those of the coalitions that are known."""
         return {c: self._known[game, c] for c in coalitions if (game, c) in self._known}
 
-    def keep(self, game: str, found: Mapping[bytes, float]) -> None:
+    def add(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
         for coalition, utility in found.items():
             self._known.setdefault((game, coalition), utility)
@@ -128,7 +128,7 @@ class FileCache:
                     found[coalition] = _read(utility, deviations)
         return found
 
-    def keep(self, game: str, found: Mapping[bytes, float]) -> None:
+    def add(self, game: str, found: Mapping[bytes, float]) -> None:
         """Remember utilities; those that are there already stay as they are."""
         entries = [(game, c, *_written(utility)) for c, utility in found.items()]
         with self._used() as connection, connection:

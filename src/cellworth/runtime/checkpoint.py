@@ -68,17 +68,17 @@ class Checkpoint(Protocol):
     """Stores one run: its latest state, and answers of tasks that the state does not contain."""
 
     # Whether it stores answers, or the state alone.
-    keeps_answers: ClassVar[bool]
+    stores_answers: ClassVar[bool]
 
     def open(self, identity: Mapping[str, Any]) -> None:
         """Open the checkpoint for the run identified by ``identity``."""
         ...
 
-    def read(self) -> RunState | None:
+    def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         ...
 
-    def write(self, state: RunState) -> None:
+    def write_state(self, state: RunState) -> None:
         """Replace the state, and drop the answers that it contains."""
         ...
 
@@ -86,7 +86,7 @@ class Checkpoint(Protocol):
         """Return task numbers with loaders of their answers."""
         ...
 
-    def keep(self, task: int, answer: Plain) -> Loader | None:
+    def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Store an answer until a state contains it; return a loader if it left memory."""
         ...
 
@@ -116,7 +116,7 @@ class MemoryCheckpoint:
     (Session(seed=0, tasks=64),)
     """
 
-    keeps_answers: ClassVar[bool] = False
+    stores_answers: ClassVar[bool] = False
 
     def __init__(self) -> None:
         """Start empty."""
@@ -129,11 +129,11 @@ class MemoryCheckpoint:
             check_same_run(self._identity, identity, "the checkpoint")
         self._identity = identity
 
-    def read(self) -> RunState | None:
+    def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         return self._state
 
-    def write(self, state: RunState) -> None:
+    def write_state(self, state: RunState) -> None:
         """Replace the state."""
         self._state = state
 
@@ -141,7 +141,7 @@ class MemoryCheckpoint:
         """Return nothing: answers outside the state are not stored."""
         return ()
 
-    def keep(self, task: int, answer: Plain) -> Loader | None:
+    def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Do nothing."""
 
     def flush(self) -> None:
@@ -206,7 +206,7 @@ class DirectoryCheckpoint:
     (Session(seed=0, tasks=64),)
     """
 
-    keeps_answers: ClassVar[bool] = True
+    stores_answers: ClassVar[bool] = True
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Store the folder; it is read when a run begins."""
@@ -227,11 +227,11 @@ class DirectoryCheckpoint:
         check_same_run(kept, asked, str(self.folder))
         self._run, self._files = hash_json(asked), None
 
-    def read(self) -> RunState | None:
+    def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
         return _read_state(self.folder / _STATE, self._run)
 
-    def write(self, state: RunState) -> None:
+    def write_state(self, state: RunState) -> None:
         """Replace the state, and delete the answers that it contains."""
         path = self.folder / _STATE
         if _count_tasks(path) > state.tasks:
@@ -246,10 +246,10 @@ class DirectoryCheckpoint:
         """Return task numbers with loaders of their answers."""
         return self._answer_files.answers()
 
-    def keep(self, task: int, answer: Plain) -> Loader | None:
+    def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Write an answer; frequent small answers share a file."""
         with explain_disk_errors(self.folder):
-            return self._answer_files.keep(task, answer)
+            return self._answer_files.write_answer(task, answer)
 
     def flush(self) -> None:
         """Write all pending answers."""
@@ -306,7 +306,7 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     """
     if isinstance(folders, str | os.PathLike):
         raise TypeError(f"folders is {folders!r}; give a list of the partitions' checkpoints.")
-    whole = local_path(into, "into")
+    merged = local_path(into, "into")
     sources = [local_path(folder, "folders") for folder in folders]
     if not sources:
         raise ValueError("there are no folders to merge; give the checkpoints of the partitions.")
@@ -315,7 +315,7 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     for source, kept in zip(sources, runs, strict=True):
         check_same_run(kept, runs[0], str(source))
     for source in sources:
-        checkpoint = DirectoryCheckpoint(whole)
+        checkpoint = DirectoryCheckpoint(merged)
         checkpoint.open(runs[0])
         if not source.samefile(checkpoint.folder):
             _copy(source, checkpoint, runs[0])
@@ -332,7 +332,7 @@ def _copy(source: Path, into: DirectoryCheckpoint, run: Mapping[str, Any]) -> No
     # The source is left unchanged, even if it is damaged.
     state = _read_state(source / _STATE, hash_json(run))
     if state is not None:
-        into.write(state)
+        into.write_state(state)
     for path in sorted(source.glob(PATTERN)):
         with (
             explain_disk_errors(into.folder),
@@ -454,7 +454,7 @@ class AnswerFiles:
             for index, task in enumerate(tasks):
                 yield task, partial(self._read_answer, path, index)
 
-    def keep(self, task: int, answer: Plain) -> Loader | None:
+    def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Write an answer; return a loader for a large one. Small ones may wait to share a file."""
         if n_bytes(answer) >= _LARGE:
             return partial(self._read_answer, self._write([(task, answer)]), 0)

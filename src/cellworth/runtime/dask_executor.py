@@ -84,7 +84,7 @@ class Dask:
         try:
             yield pool
         finally:
-            cluster.close(pool.flying)
+            cluster.close(pool.in_flight)
 
     def __repr__(self) -> str:
         """Return the call that creates it."""
@@ -127,9 +127,9 @@ class _DaskTasks:
                 pure=False,
             )
 
-    def close(self, flying: list[Any]) -> None:
+    def close(self, in_flight: list[Any]) -> None:
         if self._client.status == "running":
-            self._client.cancel([*flying, self._work, *self._chunks], force=True)
+            self._client.cancel([*in_flight, self._work, *self._chunks], force=True)
 
 
 class _DaskPool(FuturePool):
@@ -139,9 +139,9 @@ class _DaskPool(FuturePool):
         super().__init__(cluster.send, partial(_read, cluster.memory), cluster.n_threads)
         self._memory = cluster.memory
 
-    def completed(self, seconds: float | None = None) -> Answers:
+    def wait_for_answers(self, seconds: float | None = None) -> Answers:
         most = _SECONDS_BETWEEN_CHECKS
-        answers = super().completed(most if seconds is None else min(seconds, most))
+        answers = super().wait_for_answers(most if seconds is None else min(seconds, most))
         self._memory.check(waiting=not answers)
         return answers
 

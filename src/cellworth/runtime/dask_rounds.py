@@ -288,7 +288,7 @@ class TaskSubmitter:
         self._client, self._interrupts = client, interrupts
         self._run = uuid4().hex
         self._done: queue.SimpleQueue[tuple[TaskId, Any]] = queue.SimpleQueue()
-        self._flying: dict[TaskId, Any] = {}
+        self._in_flight: dict[TaskId, Any] = {}
         self._workers: dict[int, str] = {}
         self._counted = -_SECONDS_BETWEEN_COUNTS
         self._n_shards = cache.algorithm.n_shards
@@ -351,7 +351,7 @@ class TaskSubmitter:
 
     def watch(self, task: TaskId, future: Any) -> None:
         """Let :meth:`wait` return a task when it is done."""
-        self._flying[task] = future
+        self._in_flight[task] = future
         future.add_done_callback(lambda done: self._done.put((task, done)))
 
     def wait(self) -> list[tuple[TaskId, Any]]:
@@ -360,7 +360,7 @@ class TaskSubmitter:
             found = drain(self._done, _SECONDS_TO_WAIT)
             self._memory.check(waiting=not found)
         # Others have been dropped.
-        found = [(task, future) for task, future in found if self._flying.pop(task, None)]
+        found = [(task, future) for task, future in found if self._in_flight.pop(task, None)]
         for _, future in found:
             if future.status != "finished":
                 self.fetch(future)
@@ -368,8 +368,8 @@ class TaskSubmitter:
 
     def drop_after(self, number: int) -> None:
         """Release all unfinished tasks of later rounds."""
-        for task in [task for task in self._flying if task[1] > number]:
-            self._flying.pop(task).release()
+        for task in [task for task in self._in_flight if task[1] > number]:
+            self._in_flight.pop(task).release()
 
     @property
     def workers(self) -> dict[int, str]:

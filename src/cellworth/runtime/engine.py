@@ -1,4 +1,7 @@
-"""The task loop: run tasks by number, fold their results in order, stop between tasks."""
+"""The task loop: run tasks by number, fold their results in order, stop between tasks.
+
+A round is a fixed number of tasks; stopping rules are checked, and states written, at its end.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,14 @@ from cellworth.runtime.workers import (
 )
 from cellworth.sampling.moments import Addition
 
+# When a state is written: at the end of rounds and after so many seconds, but writing takes at
+# most this share of the time.
 _SECONDS_BETWEEN_STATES = 10.0
 _SHARE_OF_TIME = 0.05
 # Requests ahead of the next one to fold, for each that may be in flight: a slow request does not
 # block the others, but their answers take memory.
 _UNFOLDED = 4
-_HEAVY = 16 * 2**20
+_HEAVY_BYTES = 16 * 2**20
 _SECONDS_TO_FLUSH = 1.0
 _ENDLESS = 2**62
 _log = logging.getLogger(__name__)
@@ -46,12 +51,12 @@ class Ready:
     answer: Any
 
 
-def load_later(load: Loader, answer: Callable[[Plain], Any]) -> LazyAnswer:
+def load_later(load: Loader, unpack_answer: Callable[[Plain], Any]) -> LazyAnswer:
     """Return a LazyAnswer that is read from a checkpoint; lost if it is no longer readable."""
 
     def read() -> Any:
-        part = load()
-        return LostAnswer(None) if part is None else answer(part)
+        content = load()
+        return LostAnswer(None) if content is None else unpack_answer(content)
 
     return LazyAnswer(read)
 
@@ -72,28 +77,28 @@ class Planner(Protocol):
         """Load the results of earlier sessions: folded tasks, and answers to other tasks."""
         ...
 
-    def ask(self, number: int) -> Iterable[Any] | None:
+    def make_requests(self, task: int) -> Iterable[Any] | None:
         """Return the requests of a task; None ends the run before it."""
         ...
 
-    def share(self, number: int, mine: bool) -> Iterable[Any] | None:
-        """Return the requests of a task in one partition of a run; none if it is not ``mine``."""
+    def make_partition_requests(self, task: int, mine: bool) -> Iterable[Any] | None:
+        """Do the same for one partition of a run: no requests if the task is not ``mine``."""
         ...
 
-    def book(self, request: Any, answer: Any) -> Addition | None:
-        """Record an answer; return the contribution of the task that it completes."""
+    def add_answer(self, request: Any, answer: Any) -> Addition | None:
+        """Add an answer; return the contribution of the task that it completes, or None."""
         ...
 
-    def state(self, contribution: Any) -> Plain:
-        """Write down what finished tasks added."""
+    def pack_state(self, contribution: Any) -> Plain:
+        """Convert the folded contributions to plain data for the checkpoint."""
         ...
 
-    def part(self, request: Any, answer: Any) -> tuple[int, Plain]:
-        """Return the number of a task and its answer as plain data."""
+    def pack_answer(self, request: Any, answer: Any) -> tuple[int, Plain]:
+        """Convert an answer to plain data for the checkpoint; return its task too."""
         ...
 
-    def answer(self, part: Plain) -> Any:
-        """Read an answer."""
+    def unpack_answer(self, content: Plain) -> Any:
+        """Convert plain data of a checkpoint back to an answer."""
         ...
 
 
@@ -114,11 +119,10 @@ class TaskPlanner:
 
     Parameters
     ----------
-    kind : dataclass
-        Type of contributions.
-    answer : dataclass, default=None
-        Type of answers; None: contributions.
-    added : callable, default=None
+    contribution_type : dataclass
+    answer_type : dataclass, default=None
+        None: answers are contributions.
+    to_contribution : callable, default=None
         From an answer to its contribution, if the two differ.
     """
 
@@ -127,43 +131,45 @@ class TaskPlanner:
 
     def __init__(
         self,
-        kind: type[Any],
-        answer: type[Any] | None = None,
-        added: Callable[[Any], Any] | None = None,
+        contribution_type: type[Any],
+        answer_type: type[Any] | None = None,
+        to_contribution: Callable[[Any], Any] | None = None,
     ) -> None:
         """Begin without answers."""
-        self._kind, self._answer_kind, self._added = kind, answer or kind, added
-        self._kept: dict[int, Loader] = {}
+        self._contribution_type = contribution_type
+        self._answer_type = answer_type or contribution_type
+        self._to_contribution = to_contribution
+        self._stored: dict[int, Loader] = {}
 
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Any:
         """Remember how to load answers; they are read when they are folded."""
-        self._kept = dict(answers)
-        return None if state is None else unpack(self._kind, state)
+        self._stored = dict(answers)
+        return None if state is None else unpack(self._contribution_type, state)
 
-    def ask(self, number: int) -> Iterable[Any]:
+    def make_requests(self, task: int) -> Iterable[Any]:
         """Request a task, unless its answer is stored."""
-        load = self._kept.pop(number, None)
-        return [number] if load is None else [Ready(number, load_later(load, self.answer))]
+        load = self._stored.pop(task, None)
+        return [task] if load is None else [Ready(task, load_later(load, self.unpack_answer))]
 
-    def share(self, number: int, mine: bool) -> Iterable[Any]:
+    def make_partition_requests(self, task: int, mine: bool) -> Iterable[Any]:
         """Request a task of this partition, unless its answer is stored."""
-        return [number] if mine and number not in self._kept else []
+        return [task] if mine and task not in self._stored else []
 
-    def book(self, request: int, answer: Any) -> Any:
+    def add_answer(self, request: int, answer: Any) -> Any:
         """Return the contribution of a task."""
-        return answer if self._added is None else self._added(answer)
+        return answer if self._to_contribution is None else self._to_contribution(answer)
 
-    def state(self, contribution: Any) -> Plain:
-        """Write down what finished tasks added."""
+    def pack_state(self, contribution: Any) -> Plain:
+        """Convert the folded contributions to plain data."""
         return pack(contribution)
 
-    def part(self, request: int, answer: Any) -> tuple[int, Plain]:
-        """Write down an answer."""
+    def pack_answer(self, request: int, answer: Any) -> tuple[int, Plain]:
+        """Convert an answer to plain data."""
         return request, pack(answer)
 
-    def answer(self, part: Plain) -> Any:
-        """Read an answer."""
-        return unpack(self._answer_kind, part)
+    def unpack_answer(self, content: Plain) -> Any:
+        """Convert plain data back to an answer."""
+        return unpack(self._answer_type, content)
 
 
 class CheckpointWriter:
@@ -187,7 +193,7 @@ class CheckpointWriter:
         self.latest = Progress(0, 0.0, None)
         if checkpoint is not None:
             checkpoint.open(identity)
-            state = checkpoint.read()
+            state = checkpoint.read_state()
             folded = planner.resume(None if state is None else state.content, checkpoint.answers())
             if state is not None:
                 self.seconds_before = state.seconds
@@ -197,16 +203,16 @@ class CheckpointWriter:
         self._limiter = RateLimiter(_SHARE_OF_TIME)
 
     @property
-    def writes(self) -> bool:
+    def writes_answers(self) -> bool:
         """Whether there is a checkpoint that stores single answers."""
-        return self._checkpoint is not None and self._checkpoint.keeps_answers
+        return self._checkpoint is not None and self._checkpoint.stores_answers
 
     def write_answer(self, request: Any, answer: Any) -> Any:
         """Write an answer; return it, or a LazyAnswer that reads it back."""
         if self._checkpoint is None or isinstance(answer, Failure | LostAnswer):
             return answer
-        load = self._checkpoint.keep(*self._planner.part(request, answer))
-        return answer if load is None else load_later(load, self._planner.answer)
+        load = self._checkpoint.write_answer(*self._planner.pack_answer(request, answer))
+        return answer if load is None else load_later(load, self._planner.unpack_answer)
 
     def flush(self) -> None:
         """Write all pending answers to disk."""
@@ -243,8 +249,8 @@ class CheckpointWriter:
         if latest.tasks == self._tasks_written:
             return
         with self._limiter.measure():
-            content = self._planner.state(latest.contribution)
-            self._checkpoint.write(
+            content = self._planner.pack_state(latest.contribution)
+            self._checkpoint.write_state(
                 RunState(latest.tasks, self.seconds_before + latest.seconds, content)
             )
         self._tasks_written, self._seconds_written = latest.tasks, latest.seconds
@@ -273,13 +279,13 @@ class TaskQueue:
     ) -> None:
         """Begin with nothing sent."""
         self._pool, self._writer, self._interrupts = pool, writer, interrupts
-        self._coming = enumerate(requests)
-        self._asked: dict[int, Any] = {}
+        self._pending = enumerate(requests)
+        self._open: dict[int, Any] = {}
         self._answers: dict[int, Any] = {}
-        self._flying: set[int] = set()
+        self._in_flight: set[int] = set()
         self._heavy = False
 
-    def in_order(
+    def iter_in_order(
         self, seconds_left: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[Any, Any]]:
         """Yield requests with their answers, in the order of requests, until the time is up.
@@ -297,14 +303,14 @@ class TaskQueue:
                 continue
             answer = self._load(self._answers.pop(turn))
             if isinstance(answer, LostAnswer):
-                self._send(turn, self._asked[turn])
+                self._send(turn, self._open[turn])
                 continue
-            yield self._asked.pop(turn), unwrap(answer)
+            yield self._open.pop(turn), unwrap(answer)
             # Free it before the next one is loaded: it may be large.
             del answer
             turn += 1
 
-    def as_they_come(
+    def iter_as_completed(
         self, seconds_left: Callable[[], float | None] = lambda: None
     ) -> Iterator[Any]:
         """Yield requests whose answers have been stored, in any order, until the time is up."""
@@ -316,44 +322,44 @@ class TaskQueue:
             for index in list(self._answers):
                 answer = self._answers.pop(index)
                 if isinstance(answer, LostAnswer):
-                    self._send(index, self._asked[index])
+                    self._send(index, self._open[index])
                 else:
                     unwrap(answer)
-                    yield self._asked.pop(index)
+                    yield self._open.pop(index)
 
     def _fill(self) -> bool:
         """Send as many requests as there is room for; return whether any are open."""
         capacity = self._pool.capacity
         most = capacity // REQUESTS_PER_WORKER + 1 if self._heavy else _UNFOLDED * capacity
-        while len(self._flying) < capacity and len(self._asked) < most:
-            index, request = next(self._coming, (None, None))
+        while len(self._in_flight) < capacity and len(self._open) < most:
+            index, request = next(self._pending, (None, None))
             if index is None:
                 break
             if isinstance(request, Ready):
-                self._asked[index], self._answers[index] = request.request, request.answer
+                self._open[index], self._answers[index] = request.request, request.answer
             else:
                 self._send(index, request)
-        return bool(self._asked)
+        return bool(self._open)
 
     def _send(self, index: int, request: Any) -> None:
-        self._asked[index] = request
-        self._flying.add(index)
+        self._open[index] = request
+        self._in_flight.add(index)
         self._pool.submit(index, request)
 
     def _wait(self, seconds: float | None) -> None:
-        if self._writer.writes:
+        if self._writer.writes_answers:
             # Small answers that wait to share a file must not wait for long.
             seconds = _SECONDS_TO_FLUSH if seconds is None else min(seconds, _SECONDS_TO_FLUSH)
         with self._interrupts.allow():
-            done = self._pool.completed(seconds)
+            done = self._pool.wait_for_answers(seconds)
         if not done:
             self._writer.flush()
         for index, answer in done:
-            self._flying.discard(index)
+            self._in_flight.discard(index)
             self._heavy = self._heavy or _is_heavy(answer)
-            if self._writer.writes:
+            if self._writer.writes_answers:
                 self._answers[index] = self._writer.write_answer(
-                    self._asked[index], self._load(answer)
+                    self._open[index], self._load(answer)
                 )
             else:
                 self._answers[index] = answer
@@ -368,7 +374,7 @@ class TaskQueue:
 
 def _is_heavy(answer: Any) -> bool:
     """Return whether an answer is too large for many of its kind to wait in memory."""
-    return dataclasses.is_dataclass(answer) and n_bytes(pack(answer)) >= _HEAVY
+    return dataclasses.is_dataclass(answer) and n_bytes(pack(answer)) >= _HEAVY_BYTES
 
 
 @dataclass(frozen=True)
@@ -490,33 +496,35 @@ def run_partition(
     title: str = "tasks",
     show_progress: bool = False,
 ) -> int:
-    """Answer one part of all requests and leave the answers in the checkpoint.
+    """Answer the requests of one partition and leave the answers in the checkpoint.
 
     Partition (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
-    folded: :func:`run` with the same checkpoint does that, once all parts are there.
+    folded: :func:`run` does that with the same checkpoint, once all partitions are done.
 
     Returns
     -------
     int
-        How many requests were answered now.
+        Number of requests that were answered now.
     """
-    index, n_parts = partition
+    index, n_partitions = partition
     writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
     tasks = range(writer.latest.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    shares = (planner.share(task, task % n_parts == index) for task in tasks)
-    requests = [request for share in takewhile(_is_there, shares) for request in share or ()]
-    _log.info("%s: part %d of %d has %d requests", title, index, n_parts, len(requests))
+    by_task = (
+        planner.make_partition_requests(task, task % n_partitions == index) for task in tasks
+    )
+    requests = [request for some in takewhile(_is_there, by_task) for request in some or ()]
+    _log.info("%s: partition %d of %d has %d requests", title, index, n_partitions, len(requests))
     bar = Bar(
         lambda progress: progress.tasks / max(len(requests), 1),
         Progress(0, 0.0, None),
-        title=f"{title}, part {index} of {n_parts}",
+        title=f"{title}, partition {index} of {n_partitions}",
         shown=show_progress,
         describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
     )
     began, n_done = time.perf_counter(), 0
     seconds_left = _Countdown(began, stop, planner)
     with interrupts.watch(), closing(bar), writer, executor.start(work, title) as pool:
-        for _ in TaskQueue(pool, requests, writer, interrupts).as_they_come(seconds_left):
+        for _ in TaskQueue(pool, requests, writer, interrupts).iter_as_completed(seconds_left):
             n_done += 1
             bar.show(Progress(n_done, time.perf_counter() - began, None))
     return n_done
@@ -548,12 +556,14 @@ def _fold_tasks(
 
     # Workers continue while a rule is checked; tasks beyond the last one are dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    requests = _requests(planner, tasks)
+    requests = _iter_requests(planner, tasks)
     with start as pool:
         # Fold in task order: float addition is not associative, and a result must not depend on
         # which worker was faster.
-        for request, answer in TaskQueue(pool, requests, writer, interrupts).in_order(seconds_left):
-            contribution = planner.book(request, answer)
+        for request, answer in TaskQueue(pool, requests, writer, interrupts).iter_in_order(
+            seconds_left
+        ):
+            contribution = planner.add_answer(request, answer)
             if contribution is None:
                 continue
             progress = progress.after(contribution, time.perf_counter() - began)
@@ -578,9 +588,9 @@ class _Countdown:
         return self.stop.most_seconds - (time.perf_counter() - self.began)
 
 
-def _requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
+def _iter_requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
     for task in tasks:
-        requests = planner.ask(task)
+        requests = planner.make_requests(task)
         if requests is None:
             return
         yield from requests

@@ -94,7 +94,7 @@ class Processes:
             try:
                 yield pool
             finally:
-                processes.close(pool.flying)
+                processes.close(pool.in_flight)
 
 
 # One pool for each number of workers waits for the next run; loky ends workers that stay idle.
@@ -120,13 +120,13 @@ class _Pool:
             self._pool = self._new()
             return self._submit(request)
 
-    def close(self, flying: list[Future[Any]]) -> None:
-        if all(future.done() for future in flying):
+    def close(self, in_flight: list[Future[Any]]) -> None:
+        if all(future.done() for future in in_flight):
             if _waiting.setdefault(self._n_workers, self._pool) is not self._pool:
                 # A run within another one has left a pool before.
                 self._pool.shutdown(wait=True)
             return
-        _wait_until_started(flying)
+        _wait_until_started(in_flight)
         self._pool.shutdown(wait=True, kill_workers=True)
 
     def _submit(self, request: Any) -> Future[Any]:
@@ -152,10 +152,10 @@ def _read(future: Future[Any]) -> Any:
     return LostAnswer(error) if isinstance(error, _DEAD) else Failure(error)
 
 
-def _wait_until_started(flying: list[Future[Any]]) -> None:
+def _wait_until_started(in_flight: list[Future[Any]]) -> None:
     """Wait until loky has handed out its tasks: it fails if it is killed before."""
     deadline = time.monotonic() + _SECONDS_TO_START
-    while time.monotonic() < deadline and not all(f.running() or f.done() for f in flying):
+    while time.monotonic() < deadline and not all(f.running() or f.done() for f in in_flight):
         time.sleep(0.001)
 
 

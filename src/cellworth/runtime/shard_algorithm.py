@@ -565,7 +565,9 @@ class RoundsCheckpoint:
     def record(self, number: int, report: Plain) -> None:
         """Write the report of a round, before any shard accumulates the round."""
         if number not in self._reports:
-            self._journal.keep(number, add_prefix(_REPORT, report) | {_SECONDS: self.seconds})
+            self._journal.write_answer(
+                number, add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
+            )
             self._journal.flush()
             self._reports[number] = report
 

@@ -75,7 +75,7 @@ class WorkerPool(Protocol):
         """Send a request to the workers."""
         ...
 
-    def completed(self, seconds: float | None = None) -> Answers:
+    def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for an answer, and return all that are ready: answers, Failures, LazyAnswers.
 
         The list is empty if the time is up or a worker died.
@@ -102,7 +102,7 @@ class SerialPool:
         """Queue a request."""
         self._waiting.append((number, request))
 
-    def completed(self, seconds: float | None = None) -> Answers:
+    def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Answer the first request, however long it takes."""
         number, request = self._waiting.popleft()
         return [(number, attempt(self._work, request))]
@@ -129,7 +129,7 @@ class FuturePool:
     ) -> None:
         """Begin with nothing in flight."""
         self._send, self._read, self._count = send, read, count
-        self._flying: dict[int, tuple[Any, Any]] = {}
+        self._in_flight: dict[int, tuple[Any, Any]] = {}
         self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._losses = 0
 
@@ -139,25 +139,25 @@ class FuturePool:
         return REQUESTS_PER_WORKER * max(self._count(), 1)
 
     @property
-    def flying(self) -> list[Any]:
+    def in_flight(self) -> list[Any]:
         """Futures whose answers have not been returned."""
-        return [future for _, future in self._flying.values()]
+        return [future for _, future in self._in_flight.values()]
 
     def submit(self, number: int, request: Any) -> None:
         """Send a request to the workers."""
         future = self._send(number, request)
-        self._flying[number] = request, future
+        self._in_flight[number] = request, future
         future.add_done_callback(lambda done: self._ready.put((number, done)))
 
-    def completed(self, seconds: float | None = None) -> Answers:
+    def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for answers; return none if the time is up or a worker died."""
         answers: Answers = []
         lost: list[tuple[int, Any, LostAnswer]] = []
         for number, future in drain(self._ready, seconds):
-            request, latest = self._flying.get(number, (None, None))
+            request, latest = self._in_flight.get(number, (None, None))
             # An older future was replaced when its request was sent again.
             if future is latest:
-                del self._flying[number]
+                del self._in_flight[number]
                 answer = self._read(future)
                 if isinstance(answer, LostAnswer):
                     lost.append((number, request, answer))
@@ -184,24 +184,24 @@ def map_unordered(
     No more requests are in flight than the pool can run, so that answers do not pile up. Signals
     are allowed while it waits for answers.
     """
-    coming, flying = enumerate(requests), dict[int, Any]()
+    coming, in_flight = enumerate(requests), dict[int, Any]()
     while True:
-        while len(flying) < pool.capacity:
+        while len(in_flight) < pool.capacity:
             index, request = next(coming, (None, None))
             if index is None:
                 break
             pool.submit(index, request)
-            flying[index] = request
-        if not flying:
+            in_flight[index] = request
+        if not in_flight:
             return
         with interrupts.allow():
-            done = pool.completed()
+            done = pool.wait_for_answers()
         for index, answer in done:
-            request = flying.pop(index)
+            request = in_flight.pop(index)
             loaded = answer.load() if isinstance(answer, LazyAnswer) else answer
             if isinstance(loaded, LostAnswer):
                 pool.submit(index, request)
-                flying[index] = request
+                in_flight[index] = request
             else:
                 yield index, unwrap(loaded)
 

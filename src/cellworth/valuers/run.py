@@ -384,7 +384,7 @@ def _book(
     if cache is not None:
         name = _cache_name(game, problem_spec, ends.shape)
         _check_same_game(cache, name, known)
-        cache.keep(name, {coalition: each.kept for coalition, each in known.items()})
+        cache.add(name, {coalition: each.kept for coalition, each in known.items()})
     most_deviations = _most_deviations(_most_utilities(method))
     book = UtilityPlanner(
         method.design,

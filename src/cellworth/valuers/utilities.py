@@ -159,7 +159,7 @@ class UtilityPlanner:
             part = load()
             if part is not None:
                 names = map(bytes, part["coalitions"])
-                self._kept |= dict(zip(names, self.answer(part), strict=True))
+                self._kept |= dict(zip(names, self.unpack_answer(part), strict=True))
         if state is None:
             return None
         looks = self._looks(state)
@@ -172,7 +172,7 @@ class UtilityPlanner:
         self._tally = Tally(new=1).merge(looks.tally)
         return looks
 
-    def ask(self, number: int) -> Iterator[Request | Ready] | None:
+    def make_requests(self, number: int) -> Iterator[Request | Ready] | None:
         """Requests for the utilities of a task that are not known; None where no budget is left."""
         met = self._meet(number)
         if met is None:
@@ -184,14 +184,14 @@ class UtilityPlanner:
             return iter([Ready(Request(number, (), self._deadline), ())])
         return self._requests(number, missing)
 
-    def share(self, number: int, mine: bool) -> Iterator[Request] | None:
+    def make_partition_requests(self, number: int, mine: bool) -> Iterator[Request] | None:
         """Requests of a task for one shard: what tasks of others met first is left to them."""
         met = self._meet(number)
         if met is None:
             return None
         return self._requests(number, met[-1]) if mine else iter(())
 
-    def book(self, request: Request, answer: Answer) -> Looks | None:
+    def add_answer(self, request: Request, answer: Answer) -> Looks | None:
         """Keep what was found; once a task has all of its utilities, return what it adds."""
         open_task = self._open[request.task]
         found = dict(zip(request.coalitions, answer, strict=False))
@@ -199,7 +199,7 @@ class UtilityPlanner:
         if self._cache is not None and found:
             # What failed is tried again by the next run: the model may have been mended.
             sound = {c: known.kept for c, known in found.items() if known.message is None}
-            self._cache.keep(self._game, sound)
+            self._cache.add(self._game, sound)
         # Tasks are folded in order: after one that came short none can be.
         self._came_short |= len(found) < len(request.coalitions)
         self._ended |= self._came_short
@@ -216,7 +216,7 @@ class UtilityPlanner:
             [each.deviations for each in known],
         )
 
-    def state(self, looks: Looks) -> Plain:
+    def pack_state(self, looks: Looks) -> Plain:
         """Utilities of all tasks, one after the other: the design names their coalitions again."""
         utilities = looks.utilities[: looks.n_tasks]
         deviations, positions = _distinct(looks.deviations[: looks.n_tasks])
@@ -228,7 +228,7 @@ class UtilityPlanner:
             **add_prefix("tally", pack(looks.tally)),
         }
 
-    def part(self, request: Request, answer: Answer) -> tuple[int, Plain]:
+    def pack_answer(self, request: Request, answer: Answer) -> tuple[int, Plain]:
         """Coalitions as rows of bytes, with their utilities and with the messages of failures."""
         # A deadline may have come before all were looked at, or any.
         width = len(request.coalitions[0])
@@ -241,10 +241,10 @@ class UtilityPlanner:
             "messages": {position: text for position, text in messages.items() if text is not None},
         }
 
-    def answer(self, part: Plain) -> Answer:
+    def unpack_answer(self, content: Plain) -> Answer:
         """Read utilities and messages."""
-        utilities, messages = part["utilities"].tolist(), part["messages"]
-        deviations = _unstacked(part["deviations"])
+        utilities, messages = content["utilities"].tolist(), content["messages"]
+        deviations = _unstacked(content["deviations"])
         return tuple(
             Known(each, messages.get(str(position)), deviations[position] if deviations else None)
             for position, each in enumerate(utilities)
