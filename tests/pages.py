@@ -220,7 +220,7 @@ def _bash(*arguments):
     )
 
 
-# Said on both streams, so that what a command prints and what it complains of can be told apart;
+# Printed on both streams, so that output and messages of a command can be separated;
 # the status stays what it was, for the next command.
 _REPORT = f'_status=$?; echo "{_ENDED} $_status"; echo "{_ENDED} $_status" >&2; (exit $_status)'
 
@@ -249,7 +249,7 @@ def check_syntax(block):
     try:
         _READERS[block.language](block)
     except KeyError:
-        raise AssertionError(f"{block.position}: nobody can read {block.language!r} here") from None
+        raise AssertionError(f"{block.position}: no reader for {block.language!r}") from None
     except (SyntaxError, ValueError) as error:
         raise AssertionError(f"{block.position}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Estimates against exact values, judged by the estimates' own standard errors."""
+"""Estimates against exact values, within the estimates' own standard errors."""
 
 import numpy as np
 import pytest
@@ -81,11 +81,11 @@ PAIRS = [
 @pytest.mark.parametrize(("rows", "columns"), PAIRS, ids=str)
 def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     """A game in which blocks differ much, and few tasks: weights would fool the errors here."""
-    shape, worth = (6, 5), np.arange(1, 7)
+    shape, share_values = (6, 5), np.arange(1, 7)
 
     class Product:
         def value(self, S, F):
-            return float((S * worth).sum() ** 2 * (F * worth[:5]).sum() ** 1.5)
+            return float((S * share_values).sum() ** 2 * (F * share_values[:5]).sum() ** 1.5)
 
     game = TableGame.of(Product(), shape)
     pair = {"row_semivalue": rows, "column_semivalue": columns}
@@ -119,7 +119,7 @@ def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
     assert estimate.counts.sum() == 20
 
 
-def test_sums_that_no_task_saw_whole_come_without_an_error():
+def test_sums_that_no_task_saw_complete_have_no_error():
     game = TableGame(np.random.default_rng(6).normal(size=(8, 16)))
     pair = {"row_semivalue": Beta(1, 16), "column_semivalue": Banzhaf()}
     estimate = value_game(game, (3, 4), **pair, stop=MaxTasks(400), random_state=1)

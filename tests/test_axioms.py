@@ -58,7 +58,7 @@ def values(table, rows=None, columns=None):
     return value_game(game, game.shape, row_semivalue=rows, column_semivalue=columns).values
 
 
-def gap(one, other):
+def max_difference(one, other):
     return float(np.max(np.abs(np.asarray(one) - np.asarray(other))))
 
 
@@ -67,7 +67,7 @@ def gap(one, other):
 
 def linear(table, shape, pair, rng):
     other = rng.normal(size=table.shape)
-    return gap(
+    return max_difference(
         values(2 * table + 3 * other, *pair), 2 * values(table, *pair) + 3 * values(other, *pair)
     )
 
@@ -83,16 +83,18 @@ def dummy(table, shape, pair, rng):
                 without_i, without_j = S ^ (1 << i), F ^ (1 << j)
                 table[S, F] = c + table[S, without_j] + table[without_i, F]
                 table[S, F] -= table[without_i, without_j]
-    return gap(values(table, *pair)[i, j], c)
+    return max_difference(values(table, *pair)[i, j], c)
 
 
 def symmetric(table, shape, pair, rng):
     row_order, column_order = rng.permutation(shape[0]), rng.permutation(shape[1])
-    moved = table[np.ix_(renumbered(row_order), renumbered(column_order))]
-    return gap(values(moved, *pair), values(table, *pair)[np.ix_(row_order, column_order)])
+    moved = table[np.ix_(renumber(row_order), renumber(column_order))]
+    return max_difference(
+        values(moved, *pair), values(table, *pair)[np.ix_(row_order, column_order)]
+    )
 
 
-def renumbered(order):
+def renumber(order):
     """Coalition numbers after player p has become player order[p]."""
     numbers = np.arange(1 << len(order))
     return sum(((numbers >> p & 1) << order[p]) for p in range(len(order)))
@@ -100,17 +102,17 @@ def renumbered(order):
 
 def efficient(table, shape, pair, rng):
     corners = table[-1, -1] - table[-1, 0] - table[0, -1] + table[0, 0]
-    return gap(values(table, *pair).sum(), corners)
+    return max_difference(values(table, *pair).sum(), corners)
 
 
 def row_sums(table, shape, pair, rng):
     one_dimensional = line_values(table[:, -1] - table[:, 0], shape[0], pair[0])
-    return gap(values(table, *pair).sum(axis=1), one_dimensional)
+    return max_difference(values(table, *pair).sum(axis=1), one_dimensional)
 
 
 def column_sums(table, shape, pair, rng):
     one_dimensional = line_values(table[-1] - table[0], shape[1], pair[1])
-    return gap(values(table, *pair).sum(axis=0), one_dimensional)
+    return max_difference(values(table, *pair).sum(axis=0), one_dimensional)
 
 
 DISTANCES = {
@@ -154,7 +156,9 @@ def test_the_papers_linear_system_has_our_weights_as_its_only_solution(n_rows, n
     assert system.shape == (n_rows * n_columns, n_rows * n_columns)
     assert np.linalg.matrix_rank(system) == n_rows * n_columns
     ours = np.outer(coalition_weights(Shapley(), n_rows), coalition_weights(Shapley(), n_columns))
-    assert gap(np.linalg.solve(system, right).reshape(n_rows, n_columns), ours) <= TOLERANCE
+    assert (
+        max_difference(np.linalg.solve(system, right).reshape(n_rows, n_columns), ours) <= TOLERANCE
+    )
 
 
 SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), Beta(1, 16), Beta(0.5, 2.5), LeaveOneOut())
@@ -164,7 +168,7 @@ SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), Beta(1, 16), Beta(0.5, 2.5), Lea
 @pytest.mark.parametrize("n_players", [1, 2, 3, 7, 12])
 def test_weights_equal_the_formulas(semivalue, n_players):
     formulas = [weight(semivalue, size, n_players) for size in range(n_players)]
-    assert gap(coalition_weights(semivalue, n_players), formulas) <= TOLERANCE
+    assert max_difference(coalition_weights(semivalue, n_players), formulas) <= TOLERANCE
 
 
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
@@ -179,11 +183,14 @@ def test_size_probabilities_add_up_to_one(semivalue, n_players):
 @given(games(), st.sampled_from(SEMIVALUES), st.sampled_from(SEMIVALUES))
 def test_values_equal_the_sum_over_all_coalitions(game, rows, columns):
     shape, table = game
-    assert gap(values(table, rows, columns), block_values(table, shape, rows, columns)) <= TOLERANCE
+    assert (
+        max_difference(values(table, rows, columns), block_values(table, shape, rows, columns))
+        <= TOLERANCE
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(games(most_rows=3, most_columns=4))
 def test_set_form_equals_permutation_form(game):
     shape, table = game
-    assert gap(values(table), permutation_values(table, shape)) <= TOLERANCE
+    assert max_difference(values(table), permutation_values(table, shape)) <= TOLERANCE

@@ -54,7 +54,7 @@ def leave_one_out(X, y, scoring):
     return valuer.fit(X, y, X_val=X, y_val=y).values_
 
 
-def flattened(X, y, scoring):
+def value_flattened(X, y, scoring):
     """All coalitions of cells, so that nothing is a matter of chance."""
     game = FlattenedGame(Summary(), X=X, y=y, X_val=X, y_val=y, scoring=scoring)
     blocks = Blocks.of_shape(game.shape)
@@ -67,13 +67,13 @@ def random(X, y, scoring):
 
 VALUES = {
     "LeaveOneOutValuer": leave_one_out,
-    "FlattenedValuer": flattened,
+    "FlattenedValuer": value_flattened,
     "RandomValuer": random,
 }
 ROW_VALUES = {"LeaveOneOutValuer": LeaveOneOut()}
 
 
-def gap(one, other):
+def max_difference(one, other):
     return float(np.max(np.abs(np.asarray(one) - np.asarray(other))))
 
 
@@ -89,36 +89,36 @@ def two_dimensional(scoring):
 def linear(name):
     values = VALUES[name]
     apart = 2 * values(X, Y, total) + 3 * values(X, Y, largest)
-    return gap(values(X, Y, both), apart)
+    return max_difference(values(X, Y, both), apart)
 
 
 def dummy(name):
     # A sum of cells: each adds itself to every coalition of rows and columns.
-    return gap(VALUES[name](X, Y, total), X)
+    return max_difference(VALUES[name](X, Y, total), X)
 
 
 def symmetric(name):
     values = VALUES[name]
     moved = values(X[np.ix_(ROWS, COLUMNS)], Y[ROWS], largest)
-    return gap(moved, values(X, Y, largest)[np.ix_(ROWS, COLUMNS)])
+    return max_difference(moved, values(X, Y, largest)[np.ix_(ROWS, COLUMNS)])
 
 
 def efficient(name):
     table = two_dimensional(largest)
     corners = table[-1, -1] - table[-1, 0] - table[0, -1] + table[0, 0]
-    return gap(VALUES[name](X, Y, largest).sum(), corners)
+    return max_difference(VALUES[name](X, Y, largest).sum(), corners)
 
 
 def row_sums(name):
     table, semivalue = two_dimensional(largest), ROW_VALUES.get(name, Shapley())
     lines = line_values(table[:, -1] - table[:, 0], X.shape[0], semivalue)
-    return gap(VALUES[name](X, Y, largest).sum(axis=1), lines)
+    return max_difference(VALUES[name](X, Y, largest).sum(axis=1), lines)
 
 
 def column_sums(name):
     table, semivalue = two_dimensional(largest), ROW_VALUES.get(name, Shapley())
     lines = line_values(table[-1] - table[0], X.shape[1], semivalue)
-    return gap(VALUES[name](X, Y, largest).sum(axis=0), lines)
+    return max_difference(VALUES[name](X, Y, largest).sum(axis=0), lines)
 
 
 DISTANCES = {
@@ -153,7 +153,7 @@ def linear_in_the_score():
     one, other = rng.normal(size=(2, 10, 4))
     used = rng.random((10, 3)) < 0.6
     means = [crossed_moments(s, used).values for s in (2 * one + 3 * other, one, other)]
-    return gap(means[0][:-1, :-1], (2 * means[1] + 3 * means[2])[:-1, :-1])
+    return max_difference(means[0][:-1, :-1], (2 * means[1] + 3 * means[2])[:-1, :-1])
 
 
 def dummy_column():
@@ -177,9 +177,13 @@ OUT_OF_BAG = {
     "linear": linear_in_the_score,
     "dummy": dummy_column,
     "symmetric": symmetric_within_errors,
-    "efficient": lambda: gap(out_of_bag().total, tree_values().valuation_.expected_total),
-    "row sums": lambda: gap(out_of_bag().rows().values, tree_values().row_values_),
-    "column sums": lambda: gap(out_of_bag().columns().values, tree_values().column_values_),
+    "efficient": lambda: max_difference(
+        out_of_bag().total, tree_values().valuation_.expected_total
+    ),
+    "row sums": lambda: max_difference(out_of_bag().rows().values, tree_values().row_values_),
+    "column sums": lambda: max_difference(
+        out_of_bag().columns().values, tree_values().column_values_
+    ),
 }
 
 
@@ -211,7 +215,7 @@ def test_the_page_on_baselines_tells_the_truth(name, promise, kept):
 
 
 def test_the_pages_example_of_a_dummy():
-    values = flattened(np.array([[0.0], [3.0]]), np.array([0.0, 1.0]), total)
+    values = value_flattened(np.array([[0.0], [3.0]]), np.array([0.0, 1.0]), total)
     np.testing.assert_allclose(values, [[-3.0], [3.0]], atol=TOLERANCE)
 
 

@@ -125,7 +125,7 @@ def test_a_short_run_is_no_worse_than_equal_shares(wine_game, budget):
 
 
 @pytest.mark.slow
-def test_a_gaussian_process_needs_far_fewer_fits_than_grids(wine_game):
+def test_a_gaussian_process_needs_far_fewer_fits_than_permutations(wine_game):
     process = left_unexplained(wine_game, GaussianProcess(), 500)
     assert process < 0.1
     assert process < 0.4 * left_unexplained(wine_game, AntitheticPermutations(), 500)
@@ -150,11 +150,11 @@ def test_the_machinery_costs_little_beside_the_work(job, executor, most):
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("with_journal", [False, True])
-def test_large_answers_do_not_pile_up(with_journal, tmp_path):
-    journal = DirectoryCheckpoint(tmp_path) if with_journal else None
+def test_large_answers_do_not_pile_up(with_checkpoint, tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path) if with_checkpoint else None
     # Processes are started and modules loaded before.
     memory.times_the_result(Processes(4), 2_000_000)
-    assert memory.times_the_result(Processes(4), 60_000_000, journal) <= 4.0
+    assert memory.times_the_result(Processes(4), 60_000_000, checkpoint) <= 4.0
 
 
 @pytest.mark.alone

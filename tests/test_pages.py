@@ -38,7 +38,7 @@ def test_the_readme_has_its_blocks():
 # The runner itself ------------------------------------------------------------------------------
 
 
-def written(folder, *parts):
+def write_page(folder, *parts):
     page = folder / "page.md"
     page.write_text("\n\n".join(parts))
     return page
@@ -82,7 +82,7 @@ FINE = {
 
 @pytest.mark.parametrize("parts", list(FINE.values()), ids=list(FINE))
 def test_a_page_may_show(parts, tmp_path):
-    pages.run(written(tmp_path, *parts))
+    pages.run(write_page(tmp_path, *parts))
 
 
 NOT_RUN = "<!-- not run: only to look at -->"
@@ -109,16 +109,16 @@ WRONG = {
     "wrong TOML": ((NOT_RUN, block("toml", "a = ")), "Invalid value"),
     "wrong YAML": ((NOT_RUN, block("yaml", "a: [")), "expected the node content"),
     "wrong JSON": ((NOT_RUN, block("json", "{")), "Expecting property name"),
-    "a language nobody knows": ((NOT_RUN, block("klingon", "nuqneH")), "nobody can read"),
+    "an unknown language": ((NOT_RUN, block("klingon", "nuqneH")), "no reader for"),
 }
 
 
 @pytest.mark.parametrize(("parts", "complaint"), list(WRONG.values()), ids=list(WRONG))
 def test_a_page_may_not_show(parts, complaint, tmp_path):
     with pytest.raises(AssertionError, match=complaint):
-        pages.run(written(tmp_path, *parts))
+        pages.run(write_page(tmp_path, *parts))
 
 
 def test_a_slow_page_says_so(tmp_path):
-    assert pages.read(written(tmp_path, "<!-- slow: trains a forest -->", "# Forests")).is_slow
-    assert not pages.read(written(tmp_path, "# Forests")).is_slow
+    assert pages.read(write_page(tmp_path, "<!-- slow: trains a forest -->", "# Forests")).is_slow
+    assert not pages.read(write_page(tmp_path, "# Forests")).is_slow

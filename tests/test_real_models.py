@@ -92,7 +92,7 @@ def as_text(X):
 # the models -------------------------------------------------------------------------------------
 
 
-def encoded(**settings):
+def encode(**settings):
     return ColumnTransformer(
         [
             ("texts", OneHotEncoder(handle_unknown="ignore"), TEXTS),
@@ -103,7 +103,7 @@ def encoded(**settings):
 
 
 def linear():
-    return make_pipeline(encoded(), LogisticRegression(max_iter=1000))
+    return make_pipeline(encode(), LogisticRegression(max_iter=1000))
 
 
 def histogram_boosting():
@@ -160,9 +160,9 @@ def as_float32(X):
     return X.astype(np.float32)
 
 
-def encoded_network():
+def make_encoded_network():
     return make_pipeline(
-        encoded(sparse_threshold=0.0), FunctionTransformer(as_float32), network(batch_size=64)
+        encode(sparse_threshold=0.0), FunctionTransformer(as_float32), network(batch_size=64)
     )
 
 
@@ -184,12 +184,12 @@ MODELS = {
     "XGBoost": (xgboost, lambda X: X),
     "LightGBM": (lightgbm, lambda X: X),
     "CatBoost": (catboost_with_text, as_text),
-    "skorch": (encoded_network, as_text),
+    "skorch": (make_encoded_network, as_text),
     "skrub": (skrub, as_text),
 }
 
 
-def refuse_few(X):
+def raise_on_few_rows(X):
     if len(X) < 40:
         raise RuntimeError(f"{len(X)} rows are too few")
     return X
@@ -222,7 +222,7 @@ def test_a_library_values_the_census(name):
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "skrub"])
 def test_what_a_library_refuses_is_counted_and_shown(name):
     make, prepare = MODELS[name]
-    model = make_pipeline(FunctionTransformer(refuse_few), make())
+    model = make_pipeline(FunctionTransformer(raise_on_few_rows), make())
     valuer = MonteCarloValuer(model, stop=MaxTasks(1), random_state=0)
     with pytest.warns(UserWarning, match="utilities failed"):
         tally = valuer.fit(**data(prepare)).valuation_.provenance.tally

@@ -71,7 +71,7 @@ def monte_carlo(**settings):
     return MonteCarloValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
 
 
-def flattened(model=None, **settings):
+def value_flattened(model=None, **settings):
     return FlattenedValuer(model or DecisionTreeClassifier(), **settings).fit(**GOOD)
 
 
@@ -83,7 +83,7 @@ def moments(zone):
     return pd.DataFrame({"when": pd.date_range("2026-03-29", periods=4, freq="h", tz=zone)})
 
 
-def mixed_moments():
+def make_mixed_moments():
     naive, aware = (moments(zone)["when"].astype(object) for zone in (None, "UTC"))
     return pd.DataFrame({"when": [naive[0], naive[1], aware[2], None]})
 
@@ -148,7 +148,7 @@ MISTAKES = {
     "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
     "y is too short": (lambda: fit(y=["no", "yes"]), ["2 labels", "4 rows", "one label per row"]),
     "moments with and without a time zone in one column": (
-        lambda: KNNValuer(1).fit(mixed_moments(), Y, X_val=mixed_moments(), y_val=Y),
+        lambda: KNNValuer(1).fit(make_mixed_moments(), Y, X_val=make_mixed_moments(), y_val=Y),
         ["'when'", "with a time zone and moments without one", "or none"],
     ),
     "moments with a time zone in X alone": (
@@ -217,7 +217,7 @@ MISTAKES = {
         lambda: fit(y_val=["no", "yes"] * 3),
         ["y_val has 6 labels", "X_val has 4 rows"],
     ),
-    "y_val has a gap": (
+    "y_val has a missing value": (
         lambda: fit(y_val=["no", "yes", None, "no"]),
         ["y_val", "position 2", "drop"],
     ),
@@ -251,7 +251,7 @@ MISTAKES = {
         lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1], [2, 9])]).fit(X, Y),
         ["cv names row 9", "rows 0 to 3", "positions in X"],
     ),
-    "cv that judges a row on itself": (
+    "cv that scores a row on itself": (
         lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1, 2], [2, 3])]).fit(X, Y),
         ["share rows", "separate positions"],
     ),
@@ -314,7 +314,7 @@ MISTAKES = {
         ["'age'", "one label per column"],
     ),
     "row_groups is a number": (lambda: fit(row_groups=3), ["row_groups is 3", "one label per row"]),
-    # the model and its judge
+    # the model and its score
     "no model": (lambda: ExactValuer().fit(X, Y), ["model is None", "DecisionTreeClassifier()"]),
     "a class for a model": (
         lambda: ExactValuer(DecisionTreeClassifier).fit(X, Y),
@@ -539,7 +539,7 @@ MISTAKES = {
         lambda: KNNValuer(1).fit(**(GOOD | {"X": X.assign(age=X["age"] * 1j)})),
         ["column 'age' holds cells of type", "have no distance"],
     ),
-    "a numeric target of whole numbers": (
+    "a numeric target of integers": (
         lambda: KNNValuer(1).fit(X, [1, 2, 3, 4], X_val=X, y_val=[1, 2, 3, 5]),
         ["the class 5", "numeric target", "neg_mean_squared_error"],
     ),
@@ -584,7 +584,7 @@ MISTAKES = {
         lambda: LeverageSampler().draw(5, Banzhaf(), np.random.default_rng(0)),
         ["LeverageSampler is for Shapley values", "PermutationSampler()"],
     ),
-    "no sweeps": (lambda: KNNValuer(n_passes=0).fit(**GOOD), ["n_passes is 0", "at least 1"]),
+    "no passes": (lambda: KNNValuer(n_passes=0).fit(**GOOD), ["n_passes is 0", "at least 1"]),
     "a rule for neighbours by name": (
         lambda: KNNValuer(stop="soon").fit(**GOOD),
         ["stop is 'soon'", "MaxTasks(200)"],
@@ -630,9 +630,12 @@ MISTAKES = {
         ),
         ["whole table", "could not convert", "Pipeline"],
     ),
-    "orders of cells until 100": (lambda: flattened(stop=100), ["stop is 100", "MaxTasks(200)"]),
+    "orders of cells until 100": (
+        lambda: value_flattened(stop=100),
+        ["stop is 100", "MaxTasks(200)"],
+    ),
     "a checkpoint of cells without a seed": (
-        lambda: flattened(runtime=Runtime(checkpoint=MemoryCheckpoint())),
+        lambda: value_flattened(runtime=Runtime(checkpoint=MemoryCheckpoint())),
         ["random_state", "same tasks"],
     ),
     "trees with a validation set": (
