@@ -85,7 +85,7 @@ KEYWORDS = {
 }
 RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")
 # Choices that are words.
-BY_VALUE, FROM_NEIGHBORS = "worth", "neighbours"
+BY_VALUE, FROM_NEIGHBORS = "value", "neighbors"
 bins = cw.BinnedRanks
 max_tasks, max_utilities = cw.MaxTasks, cw.MaxUtilities
 memory_checkpoint = cw.MemoryCheckpoint
@@ -152,7 +152,7 @@ def arrays_of_payout(payout: Any) -> dict[str, Any]:
     """Return what a payout says: money as strings, and arrays."""
     return {
         "amounts": [list(payout.owners), [str(amount) for amount in payout.amounts]],
-        "values": [payout.values, payout.intervals, payout.shares, payout.nobody],
+        "values": [payout.values, payout.intervals, payout.shares, payout.unassigned],
         "undecided": [payout.undecided, sorted(payout.carried.items())],
         "findings": [[(finding.owners, finding.figure) for finding in payout.findings]],
         "text": [list(payout.notes), [finding.sentence for finding in payout.findings]],
@@ -797,13 +797,13 @@ def _(folder: Path) -> Any:
     return detection(knn(MIXED | {"X": X}), wrong)
 
 
-for refill in ("draw", "mean"):
+for fill in ("draw", "mean"):
 
-    @in_folder(f"diagnostics/removal, {refill}")
-    def _(folder: Path, refill: str = refill) -> Any:
+    @in_folder(f"diagnostics/removal, {fill}")
+    def _(folder: Path, fill: str = fill) -> Any:
         return removal(
-            knn(NUMERIC), Ridge(), NUMERIC["X"], TARGET, X_test=NUMERIC["X_val"],
-            y_test=TARGET_VAL, refill=refill, n_seeds=2, shares=(0.0, 0.1, 0.3), progress=False,
+            Ridge(), NUMERIC["X"], TARGET, ranking=knn(NUMERIC), X_test=NUMERIC["X_val"],
+            y_test=TARGET_VAL, fill=fill, n_repeats=2, shares=(0.0, 0.1, 0.3),
         )  # fmt: skip
 
 
@@ -812,8 +812,8 @@ def _(folder: Path) -> Any:
     repaired = X_WIDE.copy()
     repaired[:5, 0] = 0.0
     return compare_models(
-        tree(), X_WIDE, Y_WIDE, repaired, X_test=X_WIDE_VAL, y_test=Y_WIDE_VAL, n_repeats=3,
-        progress=False,
+        tree(), X_WIDE, Y_WIDE, X_repaired=repaired, X_test=X_WIDE_VAL,
+        y_test=Y_WIDE_VAL, n_repeats=3, progress=False,
     )  # fmt: skip
 
 

@@ -40,14 +40,7 @@ def value_table(valuer, table):
 
 curves = [
     removal_curve(
-        value_table(valuer, X),
-        model,
-        X,
-        y,
-        X_test=X_test,
-        y_test=y_test,
-        n_seeds=5,
-        progress=False,
+        model, X, y, ranking=value_table(valuer, X), X_test=X_test, y_test=y_test, n_repeats=5
     )
     for valuer in valuers.values()
 ]

@@ -38,7 +38,7 @@ valuer = KNNValuer(10, scoring="balanced_neighbor_agreement", random_state=0)
 agreement = Agreement.draft(valuer, owners, Policy(currency="EUR", negative="signed"), **data)
 valuation = valuer.fit(**data, owners=owners).valuation_
 payout = agreement.split(valuation, data["X"], amount="100000.00")
-seal = payout.save(folder / "audit")
+digest = payout.save(folder / "audit")
 
 # %%
 # The payout. It says if the ranking of some owners is undecided.
@@ -50,7 +50,7 @@ print(payout.statement("shop 2"))
 
 # %%
 # Later, anyone with the digest and the data can recompute and verify everything.
-print(verify_audit(folder / "audit", data=data, valuer=valuer, seal=seal))
+print(verify_audit(folder / "audit", data=data, valuer=valuer, digest=digest))
 
 # %%
 # Values and amounts of the owners, with intervals.

@@ -79,4 +79,4 @@ model = make_pipeline(
     RandomForestClassifier(random_state=0),
 )
 held_out = {"X_test": X_test[200:], "y_test": y_test[200:]}
-print(compare_models(model, wrong, y, corrected, **held_out, progress=False))
+print(compare_models(model, wrong, y, X_repaired=corrected, **held_out, progress=False))

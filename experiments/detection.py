@@ -207,7 +207,7 @@ def main() -> None:
     given = parser.parse_args()
     _print_errors(given)
     _print_authors_case(given)
-    print("\nnormalised: by median and standard deviation within class and column (by='worth')")
+    print("\nnormalised: by median and standard deviation within class and column (by='value')")
 
 
 def _print_errors(given: argparse.Namespace) -> None:

@@ -75,7 +75,7 @@ def main() -> None:
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
     print(against_random(pd.DataFrame(improvements)).to_string())
     print()
-    print(pd.DataFrame(leaks).drop(columns="set").groupby("refill", sort=False).mean().round(3))
+    print(pd.DataFrame(leaks).drop(columns="set").groupby("fill", sort=False).mean().round(3))
 
 
 def arguments(about: str) -> argparse.Namespace:
@@ -107,9 +107,9 @@ def all_improvements(split: Split, seed: int) -> list[dict[str, Any]]:
     asked = [("draw", *rest) for rest in product(SCORES, ORDERS, MODELS)]
     asked += [("mean", "balanced accuracy", order, "tree") for order in ORDERS]
     return [
-        {"refill": refill, "score": score, "order": order, "model": model}
-        | {"points": 100 * gain(split, model, seed, order=order, refill=refill, score=score)}
-        for refill, score, order, model in asked
+        {"fill": fill, "score": score, "order": order, "model": model}
+        | {"points": 100 * gain(split, model, seed, order=order, fill=fill, score=score)}
+        for fill, score, order, model in asked
     ]
 
 
@@ -117,13 +117,13 @@ def gain(split: Split, model: str, seed: int, **asked: Any) -> float:
     """Return the score minus that of random removal, mean over shares and draws."""
     score = asked.pop("score")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="refill='mean' leaves")
+        warnings.filterwarnings("ignore", message="fill='mean' leaves")
         # Breast original repeats rows, so some are on both sides of any split.
         warnings.filterwarnings("ignore", message=".* rows of X_test are rows of X")
         curve = removal_curve(
-            split.values, encode_columns(MODELS[model], split.train), split.train.X, split.train.y,
-            X_test=split.test.X, y_test=split.test.y, shares=SHARES, scoring=SCORES[score],
-            n_seeds=N_DRAWS, random_state=seed, **asked,
+            encode_columns(MODELS[model], split.train), split.train.X, split.train.y,
+            ranking=split.values, X_test=split.test.X, y_test=split.test.y, shares=SHARES,
+            scoring=SCORES[score], n_repeats=N_DRAWS, random_state=seed, **asked,
         )  # fmt: skip
     return float(curve.difference().mean)
 
@@ -148,12 +148,12 @@ def all_leaks(split: Split, seed: int) -> list[dict[str, Any]]:
     y, scorer = split.train.y, get_scorer("balanced_accuracy")
     mask_auc = cross_val_score(LogisticRegression(), mask, y, scoring="roc_auc_ovr").mean()
     leaks = []
-    for refill, X in tables.items():
+    for fill, X in tables.items():
         tree = encode_columns(MODELS["tree"], split.train)
         by_itself = cross_val_score(tree, X, y, scoring="balanced_accuracy").mean()
         on_test = scorer(tree.fit(X, y), split.test.X, split.test.y)
         scores = {"cross-validation": by_itself, "test rows": on_test}
-        leaks.append({"refill": refill} | scores | {"AUC of the mask": mask_auc})
+        leaks.append({"fill": fill} | scores | {"AUC of the mask": mask_auc})
     return leaks
 
 
@@ -173,7 +173,7 @@ def against_random(improvements: pd.DataFrame) -> pd.DataFrame:
     Runs on one table are similar; only tables are independent.
     """
     sets = improvements.pivot_table(
-        "points", ["refill", "score", "order", "model"], "set", sort=False
+        "points", ["fill", "score", "order", "model"], "set", sort=False
     )
     both = [sets.mean(axis=1).rename("mean"), sets.sem(axis=1).rename("error")]
     return pd.concat([*both, sets], axis=1).round(1)

@@ -52,7 +52,7 @@ def measure_repairs(table: Table, share: float, seed: int) -> list[dict[str, Any
     looked_at = looked_at.reshape(values.shape)
     tables = {
         "by hand": spoilt.where(~(looked_at & wrong), train.X),
-        "neighbours": repair_cells(spoilt, looked_at, how="neighbours"),
+        "neighbors": repair_cells(spoilt, looked_at, how="neighbors"),
         "draw": repair_cells(spoilt, looked_at, how="draw", random_state=seed),
         "all true again": train.X,
     }

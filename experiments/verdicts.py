@@ -137,7 +137,7 @@ def compare(model: Any, change: Change, n_repeats: int, seed: int) -> Any:
         # Some rows of these tables repeat others.
         warnings.filterwarnings("ignore", message=".* rows of X_test are rows of X")
         return compare_models(
-            model, change.before, change.y, change.after, X_test=change.X_test,
+            model, change.before, change.y, X_repaired=change.after, X_test=change.X_test,
             y_test=change.y_test, scoring="balanced_accuracy", n_repeats=n_repeats,
             random_state=seed, progress=False,
         )  # fmt: skip

@@ -46,7 +46,7 @@ def test_suspects_are_written_to_a_file(home, tmp_path, ending):
     }
     lines = readers[ending]()
     assert len(lines) == 5
-    assert set(lines[0]) >= {"rank", "row", "column", "cell", "typical", "suspicion", "worth"}
+    assert set(lines[0]) >= {"rank", "row", "column", "cell", "typical", "anomaly_score", "value"}
     assert cellworth("suspects", home.values, "-o", path).code == 2
     fine("suspects", home.values, "-o", path, "--force")
 
@@ -150,7 +150,7 @@ def test_rows_are_asked_for_as_they_are_written(tmp_path, ids, asked):
     fine("value", *given, "--id", "id", "--val", tmp_path / "t.parquet", "-o", tmp_path / "v", "-q")
     for text in asked:
         assert " is worth " in fine("explain", tmp_path / "v", "--row", text)
-    cells = json.loads(fine("suspects", tmp_path / "v", "--by", "worth", "--json"))["cells"]
+    cells = json.loads(fine("suspects", tmp_path / "v", "--by", "value", "--json"))["cells"]
     fine("explain", tmp_path / "v", "--row", str(cells[0]["row"]))
 
 

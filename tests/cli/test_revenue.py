@@ -117,7 +117,7 @@ def test_a_verdict_that_says_no_is_exit_code_1(home, tmp_path):
     fine("split", home.values, "--amount", "100.00", "-o", audit)
     done = cellworth("verify", audit, "--seal", "0" * 64)
     assert done.code == 1
-    assert done.out.startswith("no: the seal is ")
+    assert done.out.startswith("no: the digest is ")
     payout = (audit / "payout.json").read_text()
     (audit / "payout.json").write_text(payout.replace("100.00", "200.00"))
     done = cellworth("verify", audit, "--json")

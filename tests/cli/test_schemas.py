@@ -43,7 +43,7 @@ def documents(home, tmp_path_factory):
     made["info of a run"] = fine("info", at / "run", "--json")
     made["info of an audit"] = fine("info", at / "audit", "--json")
     made["explain of a column"] = fine("explain", home.values, "--column", "age", "--json")
-    made["suspects by worth"] = fine("suspects", home.values, "--by", "worth", "--json")
+    made["suspects by worth"] = fine("suspects", home.values, "--by", "value", "--json")
     return {name: json.loads(text) for name, text in made.items()}
 
 

@@ -27,9 +27,9 @@ def test_rectangles_add_up_and_what_nobody_holds_is_counted():
     owners = OWNERS.assign("ann", rows="r4", columns="region")
     assert masks(owners)["ann"] == [[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 1]]
     assert owners.codes.tolist() == [[0, 1, -1], [0, -1, -1], [0, -1, -1], [0, -1, 0]]
-    assert owners.unowned == 6
+    assert owners.n_unassigned == 6
     assert repr(owners).splitlines() == [
-        "Owners of 4 x 3 cells", "  ann  5 cells", "  bob  1 cell", "  nobody  6 cells",
+        "Owners of 4 x 3 cells", "  ann  5 cells", "  bob  1 cell", "  unassigned  6 cells",
     ]  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_any_shape_can_be_held():
     cells = np.random.default_rng(0).random((4, 3)) < 0.5
     owners = Owners(TABLE).assign("ann", cells=cells).assign("bob", cells=~cells)
     assert np.array_equal(owners.cells_of("ann"), cells)
-    assert owners.unowned == 0
+    assert owners.n_unassigned == 0
 
 
 @pytest.mark.parametrize("make", [pl.from_pandas, pa.Table.from_pandas, pd.DataFrame.to_numpy])
@@ -241,7 +241,10 @@ WRONG = [
     ({"rows": slice(2, 9)}, "rows of owner 'eve' go from 2 to 9; give positions up to 4"),
     ({"rows": slice("r1", "r3")}, "rows of owner 'eve' go from 'r1' to 'r3'; give positions"),
     ({"rows": pl.col("region") == "n"}, "rows of owner 'eve' must be row ids, .*, got Expr"),
-    ({"name": "nobody"}, "the owner's name is 'nobody', which stands for cells that no one holds"),
+    (
+        {"name": "unassigned"},
+        "an owner's name must not be 'unassigned'",
+    ),
     ({"rows": [True]}, r"is a mask of shape \(1,\); give one entry per row, 4 in all"),
     ({"rows": (TABLE["age"] > 25)[::-1]}, "is a mask whose row ids are not those of X in the same"),
     ({"columns": "size"}, "columns of owner 'eve' names 'size', which X does not have"),
@@ -289,4 +292,4 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
 
 def test_before_any_assignment_nobody_holds_anything():
     owners = Owners(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
-    assert repr(owners) == "Owners of 2 x 2 cells\n  nobody  4 cells"
+    assert repr(owners) == "Owners of 2 x 2 cells\n  unassigned  4 cells"

@@ -149,16 +149,16 @@ def test_strips_of_rows_give_what_the_whole_table_gives(monkeypatch):
     np.testing.assert_allclose(anomaly_scores(table, y), whole, atol=1e-12)
 
 
-# What suspicion means.
+# What scores means.
 
 
-def test_suspicion_counts_cells_of_the_column_that_are_as_unlikely():
+def test_scores_counts_cells_of_the_column_that_are_as_unlikely():
     X = np.array([[0.0], [0.1], [0.2], [0.3], [0.8]])
-    suspicion = anomaly_scores(X, np.zeros(5, dtype=int))
-    assert suspicion.shape == (5, 1)
+    scores = anomaly_scores(X, np.zeros(5, dtype=int))
+    assert scores.shape == (5, 1)
     # No other is as rare; the lowest and the highest are as far from the middle.
-    assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2))
-    assert suspicion.argmax() == 4
+    assert scores[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2))
+    assert scores.argmax() == 4
 
 
 @pytest.mark.parametrize("column", ["size", "weight", "colour", "long", "born", "spent"])
@@ -169,9 +169,9 @@ def test_a_wrong_cell_of_every_kind_stands_out(column):
     table["spent"] = pd.to_timedelta(order, unit="h")
     low, high = order.argmin(), order.argmax()
     table.loc[low, column] = table.loc[high, column]
-    suspicion = anomaly_scores(table, y)
+    scores = anomaly_scores(table, y)
     position = list(table).index(column)
-    assert (suspicion[:, position] >= suspicion[low, position]).sum() <= 3
+    assert (scores[:, position] >= scores[low, position]).sum() <= 3
 
 
 def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common():
@@ -182,11 +182,11 @@ def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common()
     X.loc[usual[5:], "price"] = np.nan
     odd = int(np.flatnonzero(kind == 0)[0])
     X.loc[odd, "price"] = np.nan
-    suspicion = anomaly_scores(X, kind)[:, 1]
-    assert suspicion[odd] > np.quantile(suspicion, 0.97)
-    assert suspicion[usual[5:]].max() < suspicion[odd]
+    scores = anomaly_scores(X, kind)[:, 1]
+    assert scores[odd] > np.quantile(scores, 0.97)
+    assert scores[usual[5:]].max() < scores[odd]
     # A number where gaps are usual is odd too.
-    assert np.median(suspicion[usual[:5]]) > np.median(suspicion)
+    assert np.median(scores[usual[:5]]) > np.median(scores)
 
 
 def test_a_numeric_target_takes_the_place_of_classes():
@@ -235,12 +235,12 @@ def test_the_order_of_rows_and_columns_does_not_matter(regression):
     y = np.concatenate([y, y[:40]])
     if regression:
         y = np.where(y == "yes", 1.5, 0.0) + np.arange(160) % 40
-    suspicion = anomaly_scores(table, y)
+    scores = anomaly_scores(table, y)
     rng = np.random.default_rng(0)
     for _ in range(5):
         rows, columns = rng.permutation(160), rng.permutation(table.shape[1])
         again = anomaly_scores(table.iloc[rows, columns], y[rows])
-        np.testing.assert_allclose(again, suspicion[np.ix_(rows, columns)], atol=1e-12)
+        np.testing.assert_allclose(again, scores[np.ix_(rows, columns)], atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -253,21 +253,21 @@ def test_an_offset_takes_no_digits_off(offset, step, regression):
     when = offset + step * np.cumsum(rng.integers(1, 4, 500))
     size = rng.normal(size=500)
     y = size + rng.normal(size=500) if regression else size > 0
-    suspicion = anomaly_scores(np.column_stack([when, size]), y)
+    scores = anomaly_scores(np.column_stack([when, size]), y)
     order = rng.permutation(500)
     shuffled = anomaly_scores(np.column_stack([when, size])[order], y[order])
-    assert np.array_equal(shuffled, suspicion[order])
+    assert np.array_equal(shuffled, scores[order])
     # Differences of these floats are exact.
     since = anomaly_scores(np.column_stack([when - when[0], size]), y)
-    assert np.array_equal(since, suspicion)
+    assert np.array_equal(since, scores)
 
 
 def test_the_library_of_the_table_does_not_matter():
     table, y = mixed_table()
-    suspicion = anomaly_scores(table, y)
+    scores = anomaly_scores(table, y)
     polars = pl.from_pandas(table)
-    np.testing.assert_allclose(anomaly_scores(polars, pl.Series(y)), suspicion, atol=1e-12)
-    np.testing.assert_allclose(anomaly_scores(polars.to_arrow(), y), suspicion, atol=1e-12)
+    np.testing.assert_allclose(anomaly_scores(polars, pl.Series(y)), scores, atol=1e-12)
+    np.testing.assert_allclose(anomaly_scores(polars.to_arrow(), y), scores, atol=1e-12)
     numbers = table[["size", "weight"]]
     np.testing.assert_array_equal(anomaly_scores(numbers.to_numpy(), y), anomaly_scores(numbers, y))
 
@@ -297,18 +297,16 @@ def test_units_do_not_matter():
 )
 def test_no_cell_of_a_constant_column_is_suspicious(column):
     X = pd.DataFrame({"constant": column, "other": np.arange(12.0)})
-    suspicion = anomaly_scores(X, ["a", "b"] * 6)
-    np.testing.assert_allclose(suspicion[:, 0], suspicion[0, 0], atol=1e-9)
-    np.testing.assert_array_equal(
-        suspicion[:, 1], anomaly_scores(X[["other"]], ["a", "b"] * 6)[:, 0]
-    )
+    scores = anomaly_scores(X, ["a", "b"] * 6)
+    np.testing.assert_allclose(scores[:, 0], scores[0, 0], atol=1e-9)
+    np.testing.assert_array_equal(scores[:, 1], anomaly_scores(X[["other"]], ["a", "b"] * 6)[:, 0])
 
 
-def test_suspicion_grows_with_the_distance_from_all_others():
+def test_scores_grows_with_the_distance_from_all_others():
     X = np.array([[0.0], [0.1], [0.2], [0.3], [9.0]])
-    suspicion = anomaly_scores(X, np.zeros(5, dtype=int))
+    scores = anomaly_scores(X, np.zeros(5, dtype=int))
     away = 8.7 / (0.2 / 1.349)
-    assert suspicion[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + 3 * np.log(away / 4))
+    assert scores[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + 3 * np.log(away / 4))
     twice = anomaly_scores(np.append(X, [[9.0]], axis=0), np.zeros(6, dtype=int))
     assert twice.max() <= 2 * np.log(6)
 
@@ -323,9 +321,9 @@ def test_no_cell_of_a_constant_column_is_suspicious_where_classes_differ_in_size
 def test_numbers_whose_squares_are_endless_are_suspicious(huge):
     X = np.random.default_rng(0).normal(size=(60, 3))
     X[7, 1] = huge
-    suspicion = anomaly_scores(X, np.arange(60) % 2)
-    assert np.isfinite(suspicion).all()
-    assert suspicion.argmax() == 7 * 3 + 1
+    scores = anomaly_scores(X, np.arange(60) % 2)
+    assert np.isfinite(scores).all()
+    assert scores.argmax() == 7 * 3 + 1
     with pytest.raises(ValueError, match=r"'x0' has a spread of .* rescale it"):
         anomaly_scores([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
 
@@ -343,10 +341,10 @@ def test_numbers_whose_squares_are_endless_are_suspicious(huge):
     ],
 )
 def test_tables_that_tell_next_to_nothing_are_read(X, y):
-    suspicion = anomaly_scores(X, y)
-    assert suspicion.shape == (len(X), len(X[0]))
-    assert np.isfinite(suspicion).all()
-    assert (suspicion >= 0).all()
+    scores = anomaly_scores(X, y)
+    assert scores.shape == (len(X), len(X[0]))
+    assert np.isfinite(scores).all()
+    assert (scores >= 0).all()
 
 
 def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch):

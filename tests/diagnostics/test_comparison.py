@@ -57,7 +57,7 @@ def test_a_known_change_lies_within_its_interval_about_as_often_as_promised():
             Sure(),
             WORSE,
             Y,
-            BETTER,
+            X_repaired=BETTER,
             X_test=X_test,
             y_test=y_test,
             scoring=accuracy,
@@ -93,7 +93,7 @@ def test_an_interval_holds_where_a_class_has_few_rows():
         label = np.repeat([0, 1], [95, 5])
         right = rng.random((100, 2)) < np.where(label == 1, 0.5, 0.9)[:, None]
         comparison = compare_models(
-            Noted(), WORSE - 0.5, Y, WORSE, scoring=balanced, n_repeats=2,
+            Noted(), WORSE - 0.5, Y, X_repaired=WORSE, scoring=balanced, n_repeats=2,
             X_test=np.where(right, label[:, None], 1 - label[:, None]), y_test=label,
         )  # fmt: skip
         low, high = comparison.interval
@@ -125,8 +125,8 @@ def test_an_interval_holds_where_seeds_alone_make_the_difference(n_repeats):
     inside, widths = [], []
     for seed in range(200):
         comparison = compare_models(
-            Lucky(1000 * seed), np.zeros((2, 1)), [0.5, 1.5], np.ones((2, 1)), scoring=mean,
-            X_test=np.arange(5.0, 15)[:, None], y_test=np.linspace(0, 1, 10),
+            Lucky(1000 * seed), np.zeros((2, 1)), [0.5, 1.5], X_repaired=np.ones((2, 1)),
+            scoring=mean, X_test=np.arange(5.0, 15)[:, None], y_test=np.linspace(0, 1, 10),
             n_repeats=n_repeats,
         )  # fmt: skip
         low, high = comparison.interval
@@ -142,7 +142,7 @@ def test_an_interval_holds_where_seeds_alone_make_the_difference(n_repeats):
 def test_scores_are_those_of_the_models():
     X_test, y_test = judges(200, 0)
     given = {"X_test": X_test, "y_test": y_test}
-    comparison = compare_models(Sure(), WORSE, Y, BETTER, **given)
+    comparison = compare_models(Sure(), WORSE, Y, X_repaired=BETTER, **given)
     assert comparison.on_all_rows == (np.mean(X_test[:, 1] < 0.7), np.mean(X_test[:, 1] < 0.8))
     # All rows teach this model the same.
     np.testing.assert_allclose((comparison.before, comparison.after), comparison.on_all_rows)
@@ -150,7 +150,7 @@ def test_scores_are_those_of_the_models():
     assert not comparison.within_noise
     assert comparison.verdict == "helped"
     assert "the change helped" in repr(comparison)
-    back = compare_models(Sure(), BETTER, Y, WORSE, **given)
+    back = compare_models(Sure(), BETTER, Y, X_repaired=WORSE, **given)
     assert back.change == -comparison.change
     np.testing.assert_allclose(back.interval, [-end for end in comparison.interval[::-1]])
     assert back.verdict == "hurt"
@@ -170,7 +170,7 @@ TEST = {"X_test": X_TEST, "y_test": Y_TEST, "n_repeats": 2}
 
 
 def test_an_identical_table_changes_nothing():
-    comparison = compare_models(LogisticRegression(), X, y, X.copy(), **TEST)
+    comparison = compare_models(LogisticRegression(), X, y, X_repaired=X.copy(), **TEST)
     assert comparison.change == 0
     assert comparison.interval == (0, 0)
     assert comparison.within_noise
@@ -180,7 +180,7 @@ def test_an_identical_table_changes_nothing():
 
 def test_a_change_that_no_held_out_row_notices_is_said_so():
     same = X + 1e-9
-    comparison = compare_models(LogisticRegression(), X, y, same, **TEST)
+    comparison = compare_models(LogisticRegression(), X, y, X_repaired=same, **TEST)
     assert comparison.n_changed == X.size
     assert "No held-out row tells the tables apart" in repr(comparison)
 
@@ -191,7 +191,9 @@ def test_changed_cells_are_counted_and_gaps_are_alike():
     changed.loc[0, "a"], changed.loc[4, "b"] = 9.0, "x"
     test = pd.DataFrame({"a": [1.5] * 4, "b": ["x"] * 4})
     given = {"X_test": test, "y_test": [0, 1] * 2, "n_repeats": 1}
-    comparison = compare_models(DummyClassifier(), table, [0, 1, 0] * 9, changed, **given)
+    comparison = compare_models(
+        DummyClassifier(), table, [0, 1, 0] * 9, X_repaired=changed, **given
+    )
     assert comparison.n_changed == 2
 
 
@@ -201,7 +203,9 @@ def test_changed_cells_are_counted_and_gaps_are_alike():
 )
 def test_any_scorer_gives_what_it_gives_the_model_itself(scoring):
     changed = X + 0.5
-    comparison = compare_models(LogisticRegression(), X, y, changed, scoring=scoring, **TEST)
+    comparison = compare_models(
+        LogisticRegression(), X, y, X_repaired=changed, scoring=scoring, **TEST
+    )
     fitted = [LogisticRegression().fit(table, y) for table in (X, changed)]
     scorer = scoring if callable(scoring) else get_scorer(scoring or "accuracy")
     direct = [scorer(model, X_TEST, Y_TEST) for model in fitted]
@@ -209,7 +213,7 @@ def test_any_scorer_gives_what_it_gives_the_model_itself(scoring):
 
 
 def test_a_model_without_probabilities_is_ranked_by_its_decisions():
-    comparison = compare_models(SVC(), X, y, X + 0.5, scoring="roc_auc", **TEST)
+    comparison = compare_models(SVC(), X, y, X_repaired=X + 0.5, scoring="roc_auc", **TEST)
     decisions = SVC().fit(X, y).decision_function(X_TEST)
     assert comparison.on_all_rows[0] == roc_auc_score(Y_TEST, decisions)
 
@@ -220,7 +224,7 @@ def test_numeric_targets_are_scored_by_r_squared():
         LinearRegression(),
         X,
         X[:, 0] + noise,
-        X * 2,
+        X_repaired=X * 2,
         X_test=X_TEST,
         y_test=X_TEST[:, 0],
     )
@@ -246,8 +250,9 @@ class Lottery(RegressorMixin, BaseEstimator):
 
 def test_repeats_have_seeds_of_their_own_and_share_them_before_and_after():
     comparison = compare_models(
-        Lottery(), np.zeros((2, 1)), [0.0, 1.0], np.ones((2, 1)), X_test=np.array([[5.0], [6.0]]),
-        y_test=[0.0, 0.0], scoring="neg_mean_absolute_error", n_repeats=3,
+        Lottery(), np.zeros((2, 1)), [0.0, 1.0], X_repaired=np.ones((2, 1)),
+        X_test=np.array([[5.0], [6.0]]), y_test=[0.0, 0.0],
+        scoring="neg_mean_absolute_error", n_repeats=3,
     )  # fmt: skip
     # Two halves in each of three splits.
     assert comparison.before == -np.mean(range(6))
@@ -276,7 +281,9 @@ def test_wrong_cells_that_are_put_right_do_not_hurt(table, seed):
     # The tree that was trained once on all rows does worse on so many held-out rows that their
     # choice does not explain it; other trees do not.
     given, test = put_right(table, seed)
-    comparison = compare_models(DecisionTreeClassifier(random_state=0), *given, **test)
+    comparison = compare_models(
+        DecisionTreeClassifier(random_state=0), *given[:2], X_repaired=given[2], **test
+    )
     once = [
         DecisionTreeClassifier(random_state=0).fit(X, given[1]).predict(test["X_test"])
         == test["y_test"]
@@ -303,8 +310,8 @@ def test_a_change_without_effect_seldom_gets_a_verdict():
             each[rows, columns] = right[rng.integers(len(right), size=23), columns]
         verdicts.append(
             compare_models(
-                DecisionTreeClassifier(random_state=seed), tables[0], label, tables[1], n_repeats=5,
-                **test,
+                DecisionTreeClassifier(random_state=seed), tables[0], label, X_repaired=tables[1],
+                n_repeats=5, **test,
             ).verdict
         )  # fmt: skip
     # Four standard errors above 5 % of 40.
@@ -314,13 +321,15 @@ def test_a_change_without_effect_seldom_gets_a_verdict():
 def test_a_single_cell_that_ruins_a_model_is_noticed():
     far = X.copy()
     far[np.argmax(y), 0] = -1000.0
-    comparison = compare_models(LogisticRegression(), far, y, X, **TEST | {"n_repeats": 5})
+    comparison = compare_models(
+        LogisticRegression(), far, y, X_repaired=X, **TEST | {"n_repeats": 5}
+    )
     assert comparison.n_changed == 1
     assert comparison.verdict == "helped"
 
 
 def test_what_the_interval_accounts_for_is_said():
-    lines = repr(compare_models(LogisticRegression(), X, y, X + 0.5, **TEST))
+    lines = repr(compare_models(LogisticRegression(), X, y, X_repaired=X + 0.5, **TEST))
     assert "4 trainings on half the rows" in lines
     assert "1 training on all rows" in lines
     assert "accounts for the choice of held-out rows, of training rows and of seeds\n" in lines
@@ -331,21 +340,28 @@ def test_sixteen_thousand_held_out_rows_take_little_time():
     X_test, y_test = judges(16_000, 0)
     began = time.process_time()
     compare_models(
-        Sure(), WORSE, Y, BETTER, X_test=X_test, y_test=y_test, scoring="balanced_accuracy"
+        Sure(),
+        WORSE,
+        Y,
+        X_repaired=BETTER,
+        X_test=X_test,
+        y_test=y_test,
+        scoring="balanced_accuracy",
     )
     assert time.process_time() - began < 3
 
 
 def test_luck_of_seeds_widens_the_interval():
     model = RandomForestClassifier(n_estimators=3, random_state=0)
-    comparison = compare_models(model, X, y, X[:, ::-1], **TEST)
+    comparison = compare_models(model, X, y, X_repaired=X[:, ::-1], **TEST)
     assert comparison.n_repeats == 2
     assert comparison.interval[0] < comparison.interval[1]
 
 
 def test_the_same_seed_gives_the_same_interval():
     one, same, other = (
-        compare_models(LogisticRegression(), X, y, X + 1, random_state=s, **TEST) for s in (0, 0, 1)
+        compare_models(LogisticRegression(), X, y, X_repaired=X + 1, random_state=s, **TEST)
+        for s in (0, 0, 1)
     )
     assert one == same
     assert one.interval != other.interval
@@ -358,8 +374,10 @@ def test_tables_of_any_library_are_compared(library):
         for table in (X, X + 0.5, X_TEST)
     )
     model = DecisionTreeClassifier(random_state=0)
-    own = compare_models(model, before, y, after, X_test=test, y_test=Y_TEST, n_repeats=2)
-    plain = compare_models(model, X, y, X + 0.5, **TEST)
+    own = compare_models(
+        model, before, y, X_repaired=after, X_test=test, y_test=Y_TEST, n_repeats=2
+    )
+    plain = compare_models(model, X, y, X_repaired=X + 0.5, **TEST)
     assert (own.before, own.after, own.interval) == (plain.before, plain.after, plain.interval)
     assert type(own.to_frame()) is type(before)
     assert list(pd.DataFrame(own.to_frame("pandas")).columns) == [
@@ -372,7 +390,7 @@ def test_tables_of_any_library_are_compared(library):
 def test_the_training_rows_cannot_judge(same):
     label = y[::-1] if np.array_equal(same, X[::-1]) else y
     with pytest.raises(ValueError, match="looks good to itself"):
-        compare_models(LogisticRegression(), X, y, X + 0.5, X_test=same, y_test=label)
+        compare_models(LogisticRegression(), X, y, X_repaired=X + 0.5, X_test=same, y_test=label)
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
@@ -382,7 +400,9 @@ def test_the_rows_of_a_table_with_one_repaired_cell_cannot_judge(library):
     for rows in (table, repaired):
         for test in (rows, rows[["c", "a", "b"]]):
             with pytest.raises(ValueError, match="looks good to itself"):
-                compare_models(LogisticRegression(), table, y, repaired, X_test=test, y_test=y)
+                compare_models(
+                    LogisticRegression(), table, y, X_repaired=repaired, X_test=test, y_test=y
+                )
 
 
 def test_some_shared_rows_are_counted_in_a_warning():
@@ -392,7 +412,7 @@ def test_some_shared_rows_are_counted_in_a_warning():
             LogisticRegression(),
             X,
             y,
-            X + 0.5,
+            X_repaired=X + 0.5,
             X_test=mixed,
             y_test=label,
         )
@@ -400,9 +420,9 @@ def test_some_shared_rows_are_counted_in_a_warning():
 
 def test_cross_validation_is_not_offered():
     with pytest.raises(TypeError, match="cv"):
-        compare_models(LogisticRegression(), X, y, X, cv=5, **TEST)
+        compare_models(LogisticRegression(), X, y, X_repaired=X, cv=5, **TEST)
     with pytest.raises(ValueError, match="X_test is None; give rows that were set aside"):
-        compare_models(LogisticRegression(), X, y, X, X_test=None, y_test=Y_TEST)
+        compare_models(LogisticRegression(), X, y, X_repaired=X, X_test=None, y_test=Y_TEST)
 
 
 @pytest.mark.parametrize(
@@ -425,15 +445,15 @@ def test_each_mistake_gets_one_sentence(changed, sentence):
 def test_rows_in_another_order_are_refused():
     table = pd.DataFrame(X)
     with pytest.raises(ValueError, match="X_repaired has other row ids than X"):
-        compare_models(LogisticRegression(), table, y, table[::-1], **TEST)
+        compare_models(LogisticRegression(), table, y, X_repaired=table[::-1], **TEST)
 
 
 def test_a_model_that_fails_says_why():
     gaps = X.copy()
     gaps[0, 0] = np.nan
     with pytest.raises(RuntimeError, match=r"failed on the table .*NaN"):
-        compare_models(LogisticRegression(), X, y, gaps, **TEST)
+        compare_models(LogisticRegression(), X, y, X_repaired=gaps, **TEST)
     with pytest.raises(RuntimeError, match=r"failed on half of its rows .*n_neighbors = 40"):
-        compare_models(KNeighborsClassifier(40), X, y, X + 1, **TEST)
+        compare_models(KNeighborsClassifier(40), X, y, X_repaired=X + 1, **TEST)
     with pytest.raises(TypeError, match="model is the class LogisticRegression"):
-        compare_models(LogisticRegression, X, y, X + 1, **TEST)
+        compare_models(LogisticRegression, X, y, X_repaired=X + 1, **TEST)

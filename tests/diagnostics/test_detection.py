@@ -38,8 +38,8 @@ def test_points_are_those_of_looking_at_one_cell_after_the_other():
 
 
 def test_ties_are_the_mean_over_all_their_orders():
-    suspicion, wrong = [[3, 1, 1, 1, 0]], np.array([[True, True, False, False, True]])
-    curve = detection_curve(suspicion, wrong)
+    scores, wrong = [[3, 1, 1, 1, 0]], np.array([[True, True, False, False, True]])
+    curve = detection_curve(scores, wrong)
     mean = np.mean(
         [np.cumsum(wrong[0][[0, *order, 4]]) for order in permutations((1, 2, 3))], axis=0
     )
@@ -49,8 +49,8 @@ def test_ties_are_the_mean_over_all_their_orders():
 
 @pytest.mark.parametrize("wrong", [[1, 1, 0, 0, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
 def test_cells_to_find_among_ties_are_the_mean_over_all_their_orders(wrong):
-    suspicion, wrong = [[3, 1, 1, 1, 0]], np.array(wrong, dtype=bool)
-    curve = detection_curve(suspicion, wrong[None])
+    scores, wrong = [[3, 1, 1, 1, 0]], np.array(wrong, dtype=bool)
+    curve = detection_curve(scores, wrong[None])
     orders = [wrong[[0, *order, 4]] for order in permutations((1, 2, 3))]
     for n in range(1, wrong.sum() + 1):
         mean = np.mean([np.flatnonzero(order)[n - 1] + 1 for order in orders])
@@ -59,12 +59,12 @@ def test_cells_to_find_among_ties_are_the_mean_over_all_their_orders(wrong):
 
 def test_the_area_is_the_share_of_pairs_in_the_right_order():
     rng = np.random.default_rng(0)
-    suspicion, wrong = rng.integers(6, size=(8, 5)), rng.random((8, 5)) < 0.3
-    curve = detection_curve(suspicion, wrong)
-    bad, good = suspicion[wrong][:, None], suspicion[~wrong]
+    scores, wrong = rng.integers(6, size=(8, 5)), rng.random((8, 5)) < 0.3
+    curve = detection_curve(scores, wrong)
+    bad, good = scores[wrong][:, None], scores[~wrong]
     assert curve.area == pytest.approx(np.mean((bad > good) + 0.5 * (bad == good)))
-    assert curve.area == pytest.approx(roc_auc_score(wrong.ravel(), suspicion.ravel()))
-    expected = average_precision_score(wrong.ravel(), suspicion.ravel())
+    assert curve.area == pytest.approx(roc_auc_score(wrong.ravel(), scores.ravel()))
+    expected = average_precision_score(wrong.ravel(), scores.ravel())
     assert curve.average_precision == pytest.approx(expected)
 
 
@@ -80,9 +80,9 @@ def test_low_values_are_suspicious_and_high_scores_are():
     valuation = value_game(Sum(-SUSPICION), (3, 2))
     by_value, by_score = detection_curve(valuation, WRONG), detection_curve(SUSPICION, WRONG)
     np.testing.assert_array_equal(by_value.found, by_score.found)
-    other = detection_curve(SUSPICION, WRONG, most_suspicious="lowest")
+    other = detection_curve(SUSPICION, WRONG, order="lowest")
     assert other.area == pytest.approx(1 - by_score.area)
-    assert detection_curve(valuation, WRONG, most_suspicious="highest").area == other.area
+    assert detection_curve(valuation, WRONG, order="highest").area == other.area
 
 
 def test_cells_of_a_group_take_the_value_of_their_block():
@@ -90,7 +90,7 @@ def test_cells_of_a_group_take_the_value_of_their_block():
     valuation = value_game(Sum([[0.0, 1.0], [2.0, 3.0]]), blocks)
     curve = detection_curve(valuation, WRONG)
     cells = [[0, 1], [2, 3], [0, 1]]
-    assert curve.area == detection_curve(cells, WRONG, most_suspicious="lowest").area
+    assert curve.area == detection_curve(cells, WRONG, order="lowest").area
 
 
 def test_cells_without_a_score_are_looked_at_last():
@@ -99,7 +99,7 @@ def test_cells_without_a_score_are_looked_at_last():
     for side, stand_in in (("highest", -1), ("lowest", 2)):
         known = SUSPICION.copy()
         known[0, 0] = stand_in
-        one, other = (detection_curve(s, WRONG, most_suspicious=side) for s in (unknown, known))
+        one, other = (detection_curve(s, WRONG, order=side) for s in (unknown, known))
         assert one.area == other.area
         np.testing.assert_array_equal(one.found, other.found)
 
@@ -170,8 +170,8 @@ def test_what_is_no_ranking_and_no_mask_is_refused():
         detection_curve(SUSPICION, WRONG.astype(int))
     with pytest.raises(TypeError, match="give a Valuation or one score per cell"):
         detection_curve([["a", "b"]], [[True, False]])
-    with pytest.raises(ValueError, match="most_suspicious is 'worst'"):
-        detection_curve(SUSPICION, WRONG, most_suspicious="worst")
+    with pytest.raises(ValueError, match="order is 'worst'"):
+        detection_curve(SUSPICION, WRONG, order="worst")
     with pytest.raises(ValueError, match="n is 4; 3 cells are wrong"):
         detection_curve(SUSPICION, WRONG).cells_to_find(4)
 
@@ -198,7 +198,7 @@ def test_the_mask_of_a_valued_table_leaves_labels_out(value_labels):
     valuation = valuer.fit(X, y, X_val=X + 0.1, y_val=y).valuation_
     wrong = pd.DataFrame(rng.random((20, 2)) < 0.3, columns=["a", "b"])
     curve = detection_curve(valuation, wrong)
-    expected = detection_curve(valuation.values[:, :2], wrong, most_suspicious="lowest")
+    expected = detection_curve(valuation.values[:, :2], wrong, order="lowest")
     assert curve.area == expected.area
     assert detection_curve(valuation, wrong.to_numpy()).area == expected.area
     for other in shuffled(wrong):

@@ -19,7 +19,7 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not
 def test_high_cells_are_needed_and_low_ones_are_not():
     split = removal.valued(*removal.split_rows(load("adult", DATA), 0), 0)
     gains = pd.DataFrame(removal.all_gains(split, 0))
-    points = gains.query("refill == 'draw' and score == 'balanced accuracy'")
+    points = gains.query("fill == 'draw' and score == 'balanced accuracy'")
     by = points.groupby(["order", "model"]).points.mean()
     assert (by["highest"] < -6).all()
     assert by["lowest"].mean() > 1
@@ -28,7 +28,7 @@ def test_high_cells_are_needed_and_low_ones_are_not():
 @with_data
 def test_a_table_without_its_lowest_cells_looks_better_to_itself_than_to_test_rows():
     split = removal.valued(*removal.split_rows(load("heart", DATA), 0), 0)
-    leaks = pd.DataFrame(removal.all_leaks(split, 0)).set_index("refill")
+    leaks = pd.DataFrame(removal.all_leaks(split, 0)).set_index("fill")
     gained = leaks.loc["mean"] - leaks.loc["nothing removed"]
     assert gained["cross-validation"] > 0.05
     assert gained["test rows"] < gained["cross-validation"] - 0.05
@@ -54,7 +54,7 @@ def test_means_are_those_of_the_cells_that_are_kept():
 
 
 def test_errors_are_those_of_the_means_of_sets():
-    asked = {"refill": "draw", "score": "AUC", "order": "lowest", "model": "tree"}
+    asked = {"fill": "draw", "score": "AUC", "order": "lowest", "model": "tree"}
     points = {"wine": [1.0, 1.2, 0.8], "heart": [5.0, 5.0, 5.0]}
     gains = pd.DataFrame(
         [asked | {"set": name, "points": each} for name, some in points.items() for each in some]

@@ -52,23 +52,23 @@ def nothing_seen_yet():
     SEEN.clear()
 
 
-@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
 @pytest.mark.parametrize("order", ["highest", "lowest"])
 def test_cells_go_in_the_order_of_the_ranking(order):
     curve = removal_curve(
-        CELLS, Witness(), **GIVEN, order=order, shares=(0, 0.25, 0.5, 1), refill="missing",
-        scoring=what_is_left, n_seeds=2,
+        Witness(), ranking=CELLS, **GIVEN, order=order, shares=(0, 0.25, 0.5, 1), fill="missing",
+        scoring=what_is_left, n_repeats=2,
     )  # fmt: skip
     ranked = np.arange(40) if order == "highest" else np.arange(40)[::-1]
     left = [ranked[: 40 - n].sum() for n in (0, 10, 20, 40)]
     np.testing.assert_array_equal(curve.scores, [left, left])
 
 
-@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
 def test_random_removal_takes_as_many_cells_of_any_score():
     curve = removal_curve(
-        CELLS, Witness(), **GIVEN, shares=(0.5,), refill="missing", scoring=what_is_left,
-        n_seeds=100,
+        Witness(), ranking=CELLS, **GIVEN, shares=(0.5,), fill="missing", scoring=what_is_left,
+        n_repeats=100,
     )  # fmt: skip
     random = [np.isnan(table) for table in SEEN[1::2]]
     assert {mask.sum() for mask in random} == {20}
@@ -79,7 +79,9 @@ def test_random_removal_takes_as_many_cells_of_any_score():
 
 
 def test_a_draw_comes_from_the_cells_of_the_column_that_are_kept():
-    removal_curve(CELLS, Witness(), **GIVEN, shares=(0.5,), scoring=what_is_left, n_seeds=3)
+    removal_curve(
+        Witness(), ranking=CELLS, **GIVEN, shares=(0.5,), scoring=what_is_left, n_repeats=3
+    )
     for table in SEEN[::2]:
         removed = CELLS >= 20
         np.testing.assert_array_equal(table[~removed], CELLS[~removed])
@@ -92,34 +94,36 @@ def test_a_draw_comes_from_the_cells_of_the_column_that_are_kept():
 def test_a_column_that_keeps_nothing_is_drawn_from_itself():
     ranking = np.zeros((10, 4))
     ranking[:, 2] = 1
-    removal_curve(ranking, Witness(), **GIVEN, shares=(0.25,), scoring=what_is_left, n_seeds=1)
+    removal_curve(
+        Witness(), ranking=ranking, **GIVEN, shares=(0.25,), scoring=what_is_left, n_repeats=1
+    )
     assert np.isin(SEEN[0][:, 2], CELLS[:, 2]).all()
     assert not np.array_equal(SEEN[0][:, 2], CELLS[:, 2])
     np.testing.assert_array_equal(np.delete(SEEN[0], 2, 1), np.delete(CELLS, 2, 1))
 
 
-@pytest.mark.parametrize("refill", ["mean", "missing"])
-def test_a_refill_that_can_be_seen_is_warned_of(refill):
-    with pytest.warns(UserWarning, match=f"refill='{refill}' leaves .* tells the label"):
+@pytest.mark.parametrize("fill", ["mean", "missing"])
+def test_a_fill_that_can_be_seen_is_warned_of(fill):
+    with pytest.warns(UserWarning, match=f"fill='{fill}' leaves .* tells the label"):
         curve = removal_curve(
-            CELLS, Witness(), **GIVEN, shares=(0.5,), refill=refill, scoring=what_is_left
+            Witness(), ranking=CELLS, **GIVEN, shares=(0.5,), fill=fill, scoring=what_is_left
         )
     assert "hides them among" in repr(curve)
     expected = np.where(CELLS >= 20, np.nan, CELLS)
-    if refill == "mean":
+    if fill == "mean":
         expected = np.where(CELLS >= 20, np.nanmean(expected, axis=0), CELLS)
     np.testing.assert_allclose(SEEN[0], expected)
 
 
-@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
 def test_equal_scores_go_in_random_order_and_unknown_ones_last():
     ranking = np.ones((10, 4))
     ranking[3, 1] = np.nan
     for order in ("highest", "lowest"):
         SEEN.clear()
         removal_curve(
-            ranking, Witness(), **GIVEN, order=order, shares=(0.5, 0.975), refill="missing",
-            scoring=what_is_left, n_seeds=2,
+            Witness(), ranking=ranking, **GIVEN, order=order, shares=(0.5, 0.975), fill="missing",
+            scoring=what_is_left, n_repeats=2,
         )  # fmt: skip
         halves = [np.isnan(SEEN[position]) for position in (0, 4)]
         assert not np.array_equal(*halves)
@@ -137,13 +141,13 @@ class Sum:
         return float(self.cells[np.ix_(rows, columns)].sum())
 
 
-@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
 def test_cells_of_a_group_take_the_value_of_their_block():
     groups = np.arange(10) % 2
     blocks = Blocks.cut(range(10), ["x3", "x1", "x2", "x0"], row_groups=groups.tolist())
     valuation = value_game(Sum([[1, 2, 3, 4], [5, 6, 7, 8]]), blocks)
     removal_curve(
-        valuation, Witness(), **GIVEN, shares=(0.125,), refill="missing", scoring=what_is_left
+        Witness(), ranking=valuation, **GIVEN, shares=(0.125,), fill="missing", scoring=what_is_left
     )
     gone = np.isnan(SEEN[0])
     # The block of odd rows and of the column that the valuation has last and the table first.
@@ -154,10 +158,10 @@ def test_cells_of_a_group_take_the_value_of_their_block():
 def test_the_table_must_be_the_one_that_was_valued():
     valuation = value_game(Sum(CELLS[:3, :2]), Blocks.cut([5, 6, 7], ["x0", "x1"]))
     with pytest.raises(ValueError, match="the valuation 3 with 5, 6, 7; give the table that was"):
-        removal_curve(valuation, Witness(), **GIVEN)
+        removal_curve(Witness(), ranking=valuation, **GIVEN)
     valuation = value_game(Sum(CELLS[:, :2]), Blocks.cut(range(10), ["x0", "b"]))
     with pytest.raises(ValueError, match="X lacks the column 'b' of the valuation"):
-        removal_curve(valuation, Witness(), **GIVEN)
+        removal_curve(Witness(), ranking=valuation, **GIVEN)
 
 
 def data(seed, n_rows=80):
@@ -175,8 +179,8 @@ BY_COLUMN = np.tile([1.0, 0.0, 0.0], (80, 1))
 
 def test_cells_that_a_model_needs_hurt_it_and_others_do_not():
     model, shares = DecisionTreeClassifier(), (0, 0.2, 0.3)
-    needed = removal_curve(BY_COLUMN, model, X, y, **TEST, shares=shares)
-    others = removal_curve(BY_COLUMN, model, X, y, **TEST, shares=shares, order="lowest")
+    needed = removal_curve(model, X, y, ranking=BY_COLUMN, **TEST, shares=shares)
+    others = removal_curve(model, X, y, ranking=BY_COLUMN, **TEST, shares=shares, order="lowest")
     assert needed.difference((0.3,)).high < 0
     assert others.difference((0.3,)).low > 0
     assert (others.scores == others.scores[:, :1]).all()
@@ -186,7 +190,14 @@ def test_cells_that_a_model_needs_hurt_it_and_others_do_not():
 def test_scores_of_a_whole_table_are_those_of_the_model():
     for scoring in ("accuracy", "roc_auc", "neg_log_loss"):
         curve = removal_curve(
-            BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0,), scoring=scoring, n_seeds=1
+            LogisticRegression(),
+            X,
+            y,
+            ranking=BY_COLUMN,
+            **TEST,
+            shares=(0,),
+            scoring=scoring,
+            n_repeats=1,
         )
         direct = get_scorer(scoring)(LogisticRegression().fit(X, y), X_TEST, Y_TEST)
         assert curve.scores.item() == direct
@@ -198,9 +209,11 @@ def test_tables_of_any_library_give_the_same_curve_and_stay_as_they_are(library)
     table, test = (
         library({name: array[:, j] for j, name in enumerate("abc")}) for array in (X, X_TEST)
     )
-    model, settings = DecisionTreeClassifier(random_state=0), {"shares": (0, 0.3), "n_seeds": 2}
-    curve = removal_curve(BY_COLUMN, model, table, y, X_test=test, y_test=Y_TEST, **settings)
-    plain = removal_curve(BY_COLUMN, model, X, y, **TEST, **settings)
+    model, settings = DecisionTreeClassifier(random_state=0), {"shares": (0, 0.3), "n_repeats": 2}
+    curve = removal_curve(
+        model, table, y, ranking=BY_COLUMN, X_test=test, y_test=Y_TEST, **settings
+    )
+    plain = removal_curve(model, X, y, ranking=BY_COLUMN, **TEST, **settings)
     np.testing.assert_array_equal(curve.scores, plain.scores)
     np.testing.assert_array_equal(curve.random_scores, plain.random_scores)
     kept = table.to_pandas() if isinstance(table, pa.Table) else table
@@ -222,20 +235,21 @@ def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
     table.loc[3, "n"] = np.nan
     valuer = KNNValuer().fit(table[:40], label[:40], X_val=table[40:50], y_val=label[40:50])
     curve = removal_curve(
-        valuer.valuation_, HistGradientBoostingClassifier(max_iter=3),
-        table[:40], label[:40], X_test=table[50:], y_test=label[50:], shares=(0, 0.5), n_seeds=2,
+        HistGradientBoostingClassifier(max_iter=3), table[:40], label[:40],
+        ranking=valuer.valuation_, X_test=table[50:], y_test=label[50:], shares=(0, 0.5),
+        n_repeats=2,
     )  # fmt: skip
     assert np.isfinite(curve.scores).all()
 
 
 def test_rows_that_valued_the_cells_are_warned_of_when_they_score():
     valuer = KNNValuer().fit(X, y, X_val=X_TEST, y_val=Y_TEST)
-    settings = {"shares": (0.1,), "n_seeds": 2}
+    settings = {"shares": (0.1,), "n_repeats": 2}
     with pytest.warns(UserWarning, match="are the rows that the cells were valued by") as told:
-        removal_curve(valuer.valuation_, LogisticRegression(), X, y, **TEST, **settings)
+        removal_curve(LogisticRegression(), X, y, ranking=valuer.valuation_, **TEST, **settings)
     assert len(told) == 1
     removal_curve(
-        valuer.valuation_, LogisticRegression(), X, y, X_test=X_TEST[1:], y_test=Y_TEST[1:],
+        LogisticRegression(), X, y, ranking=valuer.valuation_, X_test=X_TEST[1:], y_test=Y_TEST[1:],
         **settings,
     )  # fmt: skip
 
@@ -283,7 +297,9 @@ def test_shares_that_the_curve_has_not_are_refused():
 
 def test_the_same_seed_gives_the_same_curve():
     one, same, other = (
-        removal_curve(BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0.3,), random_state=s)
+        removal_curve(
+            LogisticRegression(), X, y, ranking=BY_COLUMN, **TEST, shares=(0.3,), random_state=s
+        )
         for s in (0, 0, 1)
     )
     np.testing.assert_array_equal(one.scores, same.scores)
@@ -294,11 +310,11 @@ def test_the_same_seed_gives_the_same_curve():
     ("changed", "sentence"),
     [
         ({"order": "best"}, "order is 'best'; give one of 'highest', 'lowest'"),
-        ({"refill": "zero"}, "refill is 'zero'; give one of"),
+        ({"fill": "zero"}, "fill is 'zero'; give one of"),
         ({"shares": (0.2, 0.1)}, "give increasing numbers between 0 and 1"),
         ({"shares": (0, 1.5)}, "give increasing numbers between 0 and 1"),
         ({"shares": 0.5}, "give increasing numbers between 0 and 1"),
-        ({"n_seeds": 0}, "n_seeds is 0"),
+        ({"n_repeats": 0}, "n_repeats is 0"),
         ({"ranking": BY_COLUMN[:5]}, "ranking has shape \\(5, 3\\), not X's shape \\(80, 3\\)"),
         ({"X_test": None}, "X_test is None"),
         ({"y_test": None}, "y_test is None"),
@@ -309,21 +325,21 @@ def test_the_same_seed_gives_the_same_curve():
 def test_each_mistake_gets_one_sentence(changed, sentence):
     given = {"ranking": BY_COLUMN, "model": LogisticRegression(), "X": X, "y": y, **TEST} | changed
     with pytest.raises(ValueError, match=sentence):
-        removal_curve(given.pop("ranking"), given.pop("model"), **given)
+        removal_curve(given.pop("model"), ranking=given.pop("ranking"), **given)
 
 
-@pytest.mark.filterwarnings("ignore:refill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
 def test_a_model_that_takes_no_gaps_says_so():
     with pytest.raises(RuntimeError, match=r"failed with 20% of the cells removed .*NaN"):
         removal_curve(
-            BY_COLUMN, LogisticRegression(), X, y, **TEST, shares=(0.2,), refill="missing"
+            LogisticRegression(), X, y, ranking=BY_COLUMN, **TEST, shares=(0.2,), fill="missing"
         )
 
 
 def test_the_training_rows_cannot_score():
     given = GIVEN | {"X_test": CELLS.copy(), "y_test": TARGET}
     with pytest.raises(ValueError, match="X_test has the rows of X; give rows that were set aside"):
-        removal_curve(CELLS, Witness(), **given)
+        removal_curve(Witness(), ranking=CELLS, **given)
 
 
 def test_scores_in_another_order_are_refused():
@@ -331,13 +347,13 @@ def test_scores_in_another_order_are_refused():
     given = GIVEN | {"X": X, "X_test": X[:2] + 0.5}
     for other in (X[list("dcba")], X[::-1]):
         with pytest.raises(ValueError, match=r"ranking has the (columns|row ids) "):
-            removal_curve(other, Witness(), **given)
+            removal_curve(Witness(), ranking=other, **given)
 
 
 @pytest.mark.parametrize("seed", [None, -1, "x", 1.5])
 def test_a_seed_that_is_no_whole_number_gets_a_sentence(seed):
     with pytest.raises(ValueError, match=r"random_state is .*; give a whole number of at least 0"):
-        removal_curve(CELLS, Witness(), **GIVEN, random_state=seed)
+        removal_curve(Witness(), ranking=CELLS, **GIVEN, random_state=seed)
 
 
 def test_means_leave_gaps_and_whole_columns_as_they_are():
@@ -345,11 +361,11 @@ def test_means_leave_gaps_and_whole_columns_as_they_are():
         pl.DataFrame({"a": [1, 2, 3, None], "b": [4, 5, 6, 7], "c": ["x", None, "x", "y"]}),
         called="X",
     )
-    refill = _make_filler("mean", table, np.random.default_rng(0))
+    fill = _make_filler("mean", table, np.random.default_rng(0))
     nothing = np.zeros((4, 3), dtype=bool)
-    assert refill(nothing).native.equals(table.native, null_equal=True)
+    assert fill(nothing).native.equals(table.native, null_equal=True)
     mask = nothing.copy()
     mask[0, 0] = True
-    filled = refill(mask).native
+    filled = fill(mask).native
     assert filled["a"].to_list() == [2.5, 2, 3, None]
     assert filled[["b", "c"]].equals(table.native[["b", "c"]], null_equal=True)

@@ -57,7 +57,7 @@ def bytes_of(table):
 
 
 @pytest.mark.parametrize("library", TABLES)
-@pytest.mark.parametrize("how", ["missing", "draw", "neighbours"])
+@pytest.mark.parametrize("how", ["missing", "draw", "neighbors"])
 def test_the_original_keeps_every_byte_and_all_other_cells_are_kept(library, how):
     table = TABLES[library]()
     before = bytes_of(table)
@@ -83,7 +83,7 @@ def test_writing_into_the_copy_does_not_reach_the_original():
 
 
 @pytest.mark.parametrize("library", TABLES)
-@pytest.mark.parametrize("how", ["draw", "neighbours", "values"])
+@pytest.mark.parametrize("how", ["draw", "neighbors", "values"])
 def test_types_are_kept_where_no_gap_comes(library, how):
     table = TABLES[library]()
     values = [41, "m", dt.datetime(2021, 1, 1)] if how == "values" else None
@@ -182,12 +182,12 @@ def test_near_rows_tell_the_median_and_the_most_frequent():
     table.loc[0, ["size", "kind"]] = [999.0, "z"]
     table.loc[23, ["size", "kind"]] = [999.0, "z"]
     cells = [(0, "size"), (0, "kind"), (23, "size"), (23, "kind")]
-    repaired = repair_cells(table, cells, how="neighbours")
+    repaired = repair_cells(table, cells, how="neighbors")
     # All eleven others of the cluster are equally near, whatever they are called.
     assert repaired.loc[0, ["size", "kind"]].tolist() == [6.0, "a"]
     assert repaired.loc[23, ["size", "kind"]].tolist() == [55.0, "b"]
     shuffled = table.sample(frac=1, random_state=1)
-    assert repair_cells(shuffled, cells, how="neighbours").loc[table.index].equals(repaired)
+    assert repair_cells(shuffled, cells, how="neighbors").loc[table.index].equals(repaired)
 
 
 def test_a_cell_in_doubt_does_not_say_which_rows_are_near():
@@ -196,7 +196,7 @@ def test_a_cell_in_doubt_does_not_say_which_rows_are_near():
     wild = table.copy()
     wild.loc[4, "b"] = 1e9
     cells = [(4, "a"), (4, "b")]
-    one, other = (repair_cells(X, cells, how="neighbours") for X in (table, wild))
+    one, other = (repair_cells(X, cells, how="neighbors") for X in (table, wild))
     pd.testing.assert_frame_equal(one, other)
 
 
@@ -274,7 +274,7 @@ SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
         ([(0, "c")], {"how": "draw"}, "names the column 'c', which X does not have"),
         ([(0, "a")], {"how": "mend"}, "how is 'mend'; say what comes in the place of cells"),
         ([(0, "a"), (1, "a"), (2, "a")], {"how": "draw"}, "no cell of column 'a' is left"),
-        ([(0, "b"), (1, "b")], {"how": "neighbours"}, "no cell of column 'b' is left"),
+        ([(0, "b"), (1, "b")], {"how": "neighbors"}, "no cell of column 'b' is left"),
         (np.ones((2, 2), dtype=bool), {"how": "draw"}, "cells has shape \\(2, 2\\), but there are"),
         (pd.DataFrame({"r": [1], "c": ["a"]}), {"how": "draw"}, "cells has the columns 'r', 'c'"),
         ([(0, "a")], {"how": "values"}, "values is None; values go with how='values'"),
@@ -303,7 +303,7 @@ def test_values_must_be_many():
 def test_nothing_is_done_unasked():
     with pytest.raises(TypeError, match="how"):
         repair_cells(SMALL, [(0, "a")])
-    assert repair_cells(SMALL, [], how="neighbours").equals(SMALL)
+    assert repair_cells(SMALL, [], how="neighbors").equals(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_arrow_keeps_its_own_types(column, value):
 def test_dates_of_python_are_filled_from_neighbours():
     days = [dt.date(2020, 1, day) for day in range(1, 15)]
     table = pd.DataFrame({"day": days, "size": np.arange(14.0)})
-    repaired = repair_cells(table, [(0, "day")], how="neighbours")
+    repaired = repair_cells(table, [(0, "day")], how="neighbors")
     assert repaired["day"].tolist() == [days[5], *days[1:]]
 
 

@@ -55,20 +55,20 @@ def valued():
     return X, y, wrong, valuer.valuation_
 
 
-COLUMNS = ["rank", "row", "column", "cell", "typical", "suspicion"]
+COLUMNS = ["rank", "row", "column", "cell", "typical", "anomaly_score"]
 
 
 def test_the_list_says_where_what_and_why(valued):
     X, y, wrong, valuation = valued
     cells = suspect_cells(X, y, valuation=valuation, k=7)
     assert list(cells.columns) == [
-        *COLUMNS, "worth", "sampling_se", "validation_se", "reason",
+        *COLUMNS, "value", "sampling_se", "validation_se", "reason",
     ]  # fmt: skip
     assert len(cells) == 7
     first = cells.iloc[0]
     assert (first["rank"], first["row"], first["column"], first["cell"]) == (1, wrong, "age", 7)
     assert first["typical"] in range(65, 90)
-    assert first["worth"] == valuation.loc[wrong, "age"]
+    assert first["value"] == valuation.loc[wrong, "age"]
     assert first["reason"] == (
         f"age is 7 where rows like it (label 'pension') have about {first['typical']}; the "
         "rarest of 80 for this label and the worst fit to its row."
@@ -80,11 +80,11 @@ def test_cells_are_in_the_order_of_suspicion(valued):
     cells = suspect_cells(X, y, valuation=valuation, k=10_000)
     assert len(cells) == X.size
     suspicion = anomaly_scores(X, y)
-    assert cells["suspicion"].tolist() == sorted(suspicion.ravel(), reverse=True)
+    assert cells["anomaly_score"].tolist() == sorted(suspicion.ravel(), reverse=True)
     rows = X.index.get_indexer(cells["row"])
     columns = X.columns.get_indexer(cells["column"])
-    np.testing.assert_array_equal(suspicion[rows, columns], cells["suspicion"])
-    np.testing.assert_array_equal(valuation.values[rows, columns], cells["worth"])
+    np.testing.assert_array_equal(suspicion[rows, columns], cells["anomaly_score"])
+    np.testing.assert_array_equal(valuation.values[rows, columns], cells["value"])
     np.testing.assert_array_equal(valuation.validation_se[rows, columns], cells["validation_se"])
     assert cells["cell"].tolist() == [X.iloc[i, j] for i, j in zip(rows, columns, strict=True)]
 
@@ -104,10 +104,10 @@ def test_errors_are_listed_as_far_as_the_valuation_knows_them():
 
 def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation=valuation, by="worth", k=5)
+    cells = suspect_cells(X, y, valuation=valuation, by="value", k=5)
     relative = standardize_values(valuation.values, y)
     np.testing.assert_allclose(
-        cells["worth"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
+        cells["value"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
     )
     reason = cells["reason"].iloc[0]
     assert f"{-relative.min():.1f} standard deviations below the median of" in reason
@@ -134,7 +134,7 @@ def test_rounding_is_no_difference_in_worth():
 
 def test_a_worth_that_is_not_low_is_not_called_low(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation=valuation, by="worth", k=X.size)
+    cells = suspect_cells(X, y, valuation=valuation, by="value", k=X.size)
     assert "standard deviations above the median" in cells["reason"].iloc[-1]
     assert not cells["reason"].str.contains(" -").any()
 
@@ -144,7 +144,7 @@ def test_blocks_that_nobody_visited_are_not_listed_by_worth():
     valuer = OutOfBagValuer(n_trees=2, random_state=0).fit(X, y)
     visited = int((~np.isnan(valuer.values_)).sum())
     assert 0 < visited < X.size
-    assert len(suspect_cells(X, y, valuation=valuer.valuation_, by="worth", k=X.size)) == visited
+    assert len(suspect_cells(X, y, valuation=valuer.valuation_, by="value", k=X.size)) == visited
 
 
 def test_a_cell_of_a_group_has_the_worth_of_its_block():
@@ -158,9 +158,9 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
     groups = dict(zip(X.index, row_groups, strict=True))
     for _, cell in cells.iterrows():
         column = "p" if cell["column"] == "pay" else "who"
-        assert cell["worth"] == valuation.loc[groups[cell["row"]], column]
-    by_worth = suspect_cells(X, y, valuation=valuation, k=X.size, by="worth")
-    assert sorted(by_worth["worth"]) == sorted(cells["worth"])
+        assert cell["value"] == valuation.loc[groups[cell["row"]], column]
+    by_worth = suspect_cells(X, y, valuation=valuation, k=X.size, by="value")
+    assert sorted(by_worth["value"]) == sorted(cells["value"])
 
 
 def test_the_worth_of_labels_is_passed_over():
@@ -170,14 +170,14 @@ def test_the_worth_of_labels_is_passed_over():
     cells = suspect_cells(X, y, valuation=valuation, k=X.size)
     assert set(cells["column"]) == {1, 2, 3}
     at = cells.iloc[0]
-    assert at["worth"] == valuation.loc[at["row"], str(at["column"])]
+    assert at["value"] == valuation.loc[at["row"], str(at["column"])]
 
 
 def test_columns_are_matched_by_name(valued):
     X, y, _, valuation = valued
     ordered = suspect_cells(X, y, valuation=valuation, k=20)
     mixed_up = suspect_cells(X[["pay", "age", "job"]], y, valuation=valuation, k=20)
-    wanted = ["row", "column", "worth", "suspicion"]
+    wanted = ["row", "column", "value", "anomaly_score"]
     pd.testing.assert_frame_equal(
         *(cells[wanted].sort_values(wanted[:2], ignore_index=True) for cells in (ordered, mixed_up))
     )
@@ -186,7 +186,7 @@ def test_columns_are_matched_by_name(valued):
 def test_the_list_does_not_depend_on_the_order_of_rows(valued):
     X, y, _, _ = valued
     rows = np.random.default_rng(3).permutation(len(X))
-    wanted = ["row", "column", "cell", "typical", "suspicion", "reason"]
+    wanted = ["row", "column", "cell", "typical", "anomaly_score", "reason"]
     one, other = (
         suspect_cells(X.iloc[order], y[order], k=X.size)[wanted]
         .sort_values(wanted[:2], ignore_index=True)
@@ -229,7 +229,7 @@ def test_dates_stay_dates_where_there_is_nothing_else():
 def test_worth_is_read_strip_by_strip(valued, monkeypatch):
     X, y, _, valuation = valued
     expected = {
-        by: suspect_cells(X, y, valuation=valuation, by=by) for by in ("suspicion", "worth")
+        by: suspect_cells(X, y, valuation=valuation, by=by) for by in ("anomaly_score", "value")
     }
     original = valuation.iter_rows
     monkeypatch.setattr(type(valuation), "iter_rows", lambda self: original(7))
@@ -297,7 +297,7 @@ def test_reasons_count_other_cells():
 
 def test_a_single_row_has_nothing_to_be_compared_with():
     cells = suspect_cells([[5.0]], ["a"])
-    assert cells["suspicion"].tolist() == [0.0]
+    assert cells["anomaly_score"].tolist() == [0.0]
     assert cells["reason"][0].endswith("there is no other cell of x0 to compare it with.")
 
 
@@ -318,8 +318,8 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
     ("changed", "sentence"),
     [
         ({"k": 0}, "k is 0; give a whole number of at least 1"),
-        ({"by": "price"}, "by is 'price'; give 'suspicion' or 'worth'"),
-        ({"valuation": None, "by": "worth"}, "by is 'worth', but no valuation came"),
+        ({"by": "price"}, "by is 'price'; give 'anomaly_score' or 'value'"),
+        ({"valuation": None, "by": "value"}, "by is 'value', but no valuation came"),
         ({"valuation": "best"}, "valuation must be a Valuation, got str"),
         ({"backend": "excel"}, "no data frame could be made with backend 'excel'"),
         ({"y": ["a"]}, "y has 1 labels but X has 80 rows"),

@@ -87,7 +87,7 @@ def test_rows_may_be_delivered_after_the_agreement():
         ({"kinds": {NAMES[0]: "categorical"}}, "kinds is"),
         (
             {"sampler": PermutationSampler(4)},
-            r"sampler of the valuer is Permutations\(.*=4\), but Permut",
+            r"sampler of the valuer is PermutationSampler\(.*=4\), but Permut",
         ),
         ({"n_passes": 3}, "n_passes of the valuer is 3, but 2 was agreed on"),
         ({"stop": MaxTasks(1)}, r"stop of the valuer is MaxTasks\(n_tasks=1\), but None was"),
@@ -174,7 +174,7 @@ def test_wrong_arguments_get_one_sentence():
         drafted("knn")
     with pytest.raises(TypeError, match=r"owners is of type dict; give Owners\(X\)"):
         drafted(owners={"ann": [0]})
-    with pytest.raises(ValueError, match="owners names nobody"):
+    with pytest.raises(ValueError, match="owners has no owner"):
         drafted(owners=Owners(X[:60]))
     with pytest.raises(TypeError, match="policy is of type str; give Policy"):
         drafted(policy="floor")

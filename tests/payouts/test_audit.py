@@ -50,8 +50,8 @@ def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit") / "bundle"
     cache = MemoryCache()
     cache.add("game", {b"01": 0.5})
-    seal = paid().save(folder, utilities=cache)
-    return folder, seal
+    digest = paid().save(folder, utilities=cache)
+    return folder, digest
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def changed(folder, name, change):
 
 def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
     for folder in (bundle[0], copy):
-        verdict = verify_audit(folder, data=DATA, valuer=VALUER, seal=bundle[1])
+        verdict = verify_audit(folder, data=DATA, valuer=VALUER, digest=bundle[1])
         assert verdict, verdict
         assert verdict.checked == ALL
         assert repr(verdict) == "yes: files, split, agreement, data, values agree"
@@ -103,8 +103,8 @@ def test_without_data_the_verdict_says_what_was_left_out(bundle):
 
 
 def test_another_process_gives_the_same_verdict(bundle):
-    call = f"verify_audit({str(bundle[0])!r}, seal={bundle[1]!r})"
-    code = f"from cellworth import verify_audit; print({call})"
+    call = f"verify_audit({str(bundle[0])!r}, digest={bundle[1]!r})"
+    code = f"from cellworth.payouts import verify_audit; print({call})"
     done = subprocess.run(  # noqa: S603 (our own line)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -180,7 +180,7 @@ def set_policy(key, value):
         (set_owner(2, "sampling_se", 0.0), "sampling_se of eve should"),
         (set_owner(2, "validation_se", 0.0), "validation_se of eve should"),
         (set_key("amount", "2000.00"), "ann should get "),
-        (set_key("nobody", 0.0), "nobody of the payout"),
+        (set_key("unassigned", 0.0), "unassigned of the payout"),
         (set_key("baseline", 0.0), "baseline of the payout"),
         (set_key("carried", {"ann": -0.1}), "carried of the payout"),
         (set_key("brought", {"ann": -0.1}), "ann should get "),
@@ -204,7 +204,9 @@ def test_numbers_that_are_changed_with_their_hashes_do_not_add_up(copy, change, 
 
 def test_a_name_that_stands_twice_in_a_file_is_found(copy):
     text = (copy / "payout.json").read_text()
-    (copy / "payout.json").write_text(text.replace('{\n "owners"', '{\n "nobody": 1,\n "owners"'))
+    (copy / "payout.json").write_text(
+        text.replace('{\n "owners"', '{\n "unassigned": 1,\n "owners"')
+    )
     rehashed(copy)
     assert "payout.json is not as it was written" in verify_audit(copy).difference
 
@@ -233,8 +235,8 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
     mean[3, 1] += 0.01
     other = replace(honest.valuation, moments=replace(moments, mean=mean), owned=None)
     forged = split_revenue(other, OWNERS, amount="1000.00", policy=Policy(negative="carry"))
-    seal = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
-    assert verify_audit(tmp_path / "a", data=DATA, seal=seal)
+    digest = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
+    assert verify_audit(tmp_path / "a", data=DATA, digest=digest)
     verdict = verify_audit(tmp_path / "a", data=DATA, valuer=VALUER)
     assert "1 values differ when they are computed anew, the first at (3, flavanoids)" in repr(
         verdict
@@ -318,11 +320,11 @@ def test_an_agreement_that_is_changed_leaves_its_trace(copy):
 
 def test_what_no_replay_can_tell_the_seal_tells(bundle, tmp_path):
     payout = paid()
-    seal = replace(payout, agreement=None).save(tmp_path / "a")
-    assert seal != bundle[1]
-    assert verify_audit(tmp_path / "a", data=DATA, valuer=VALUER, seal=seal)
+    digest = replace(payout, agreement=None).save(tmp_path / "a")
+    assert digest != bundle[1]
+    assert verify_audit(tmp_path / "a", data=DATA, valuer=VALUER, digest=digest)
     assert "agreement" not in verify_audit(tmp_path / "a").checked
-    assert "the seal is" in verify_audit(tmp_path / "a", seal=bundle[1]).difference
+    assert "the digest is" in verify_audit(tmp_path / "a", digest=bundle[1]).difference
 
 
 @pytest.mark.parametrize("name", ["X", "y", "X_val", "y_val"])

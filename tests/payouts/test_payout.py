@@ -96,7 +96,7 @@ def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negati
         assert payout.values[position] == value
         carried = payout.carried.get(f"owner {code}", 0)
         assert carried == (min(value, 0) if negative == "carry" else 0)
-    assert payout.nobody == sums(cells, whose).get(-1, 0)
+    assert payout.unassigned == sums(cells, whose).get(-1, 0)
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_nothing_and_one_owner_and_all_cells():
         valued([[1.0, 2.0], [3.0, -1.0]]), one, amount=Decimal("0.01"), policy=Policy(gate="off")
     )
     assert (payout.amounts, payout.undecided) == ((CENT,), ())
-    assert payout.nobody == 0
+    assert payout.unassigned == 0
     huge = split_revenue(valued([[2.0, 1.0]]), TWO, amount="9" * 20, policy=Policy(gate="off"))
     assert sum(map(Fraction, huge.amounts)) == Fraction("9" * 20)
 
@@ -440,7 +440,7 @@ WRONG = [
         "valuation must be a Valuation, got ndarray; pass the valuation_",
     ),
     ({"owners": {"ann": ["x0"]}}, r"owners is of type dict; give Owners\(X\)"),
-    ({"owners": Owners(np.zeros((1, 2)))}, "owners names nobody; give cells to somebody"),
+    ({"owners": Owners(np.zeros((1, 2)))}, "owners has no owner; assign cells"),
     ({"owners": owned([[0, 1, 1]], (1, 3))}, "columns 'x0', 'x1', 'x2', but the valuation has"),
     ({"amount": 1.0}, "amount is 1.0; give text such as '100000.00' or a Decimal"),
     ({"amount": "-1"}, "amount is '-1'; give an amount of at least 0"),
@@ -455,7 +455,7 @@ WRONG = [
     ({"minimum": 5.0}, "minimum is 5.0; give text such as"),
     ({"label_owner": 5}, "label_owner is 5; give some text on one line"),
     ({"label_owner": "lab"}, r"lab holds labels, but labels were no players; value them with"),
-    ({"label_share": "0.1"}, "label_share is 0.1, but nobody holds the labels; give label_owner"),
+    ({"label_share": "0.1"}, "label_share is 0.1, but no owner holds the labels; give label_owner"),
     ({"label_share": 0.1, "label_owner": "lab"}, "label_share is 0.1; give text such as '0.10'"),
     ({"label_share": "1", "label_owner": "lab"}, "label_share is '1'; give a share below 1"),
     ({"game": "rows"}, "game is 'rows'; give 'cells' or 'blocks'"),
@@ -499,9 +499,9 @@ def test_labels_that_play_need_no_agreed_share():
             amount="1",
             policy=Policy(label_owner="lab", label_share="0.1", gate="off"),
         )
-    unowned = split_revenue(valuation, owners, amount="1", policy=Policy(gate="off"))
-    assert unowned.nobody == pytest.approx(valuation.columns().values[-1], rel=1e-12)
-    assert "\nLabels without an owner have a value of" in repr(unowned)
+    n_unassigned = split_revenue(valuation, owners, amount="1", policy=Policy(gate="off"))
+    assert n_unassigned.unassigned == pytest.approx(valuation.columns().values[-1], rel=1e-12)
+    assert "\nLabels without an owner have a value of" in repr(n_unassigned)
     some = Owners(WINE).assign("ann", columns=WINE.columns[1:])
     both = repr(split_revenue(valuation, some, amount="1", policy=Policy(gate="off")))
     assert "\nCells and labels without an owner have a value of" in both

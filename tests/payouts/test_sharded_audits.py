@@ -56,8 +56,8 @@ def test_a_sharded_table_is_asked_for_its_question(audit):
 
 
 def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
-    folder, seal, data = audit
-    verdict = verify_audit(folder, data=data, valuer=VALUER, seal=seal)
+    folder, digest, data = audit
+    verdict = verify_audit(folder, data=data, valuer=VALUER, digest=digest)
     assert repr(verdict) == "yes: files, split, agreement, data, values agree"
     assert repr(verify_audit(folder, data=data)).endswith(
         "data agree; values were not computed anew"
@@ -65,11 +65,11 @@ def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
 
 
 def test_a_replay_never_holds_all_values(audit, monkeypatch):
-    folder, seal, data = audit
+    folder, digest, data = audit
     monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
     with pytest.raises(MemoryError):
         VALUER.fit(**data).valuation_.column(0)
-    assert verify_audit(folder, data=data, valuer=VALUER, seal=seal)
+    assert verify_audit(folder, data=data, valuer=VALUER, digest=digest)
 
 
 def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):
@@ -84,13 +84,15 @@ def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):
 
 
 def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
-    folder, seal, data = audit
+    folder, digest, data = audit
     copy = shutil.copytree(folder, tmp_path / "audit")
     file = next((copy / "valuation").glob("*.parquet"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    assert "is not the file that was saved" in verify_audit(copy, data=data, seal=seal).difference
+    assert (
+        "is not the file that was saved" in verify_audit(copy, data=data, digest=digest).difference
+    )
 
 
 def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):

@@ -50,12 +50,14 @@ def test_owners_of_rectangles_hold_the_same_cells_without_the_table(overlaps):
     ours, theirs = held(TABLE, overlaps), held(X, overlaps)
     assert repr(ours) == repr(theirs)
     np.testing.assert_array_equal(ours.codes, theirs.codes)
-    assert ours.unowned == theirs.unowned == int((theirs.codes == -1).sum())
+    assert ours.n_unassigned == theirs.n_unassigned == int((theirs.codes == -1).sum())
     held_there, held_here = theirs.on(of_array().blocks), ours.on(whole().blocks)
     np.testing.assert_array_equal(held_here.codes(), held_there.codes())
     assert held_here.keys == held_there.keys
     np.testing.assert_array_equal(held_here.hold_blocks, held_there.hold_blocks)
-    np.testing.assert_array_equal(held_here.of_nobody(), held_there.of_nobody())
+    np.testing.assert_array_equal(
+        held_here.find_unassigned_columns(), held_there.find_unassigned_columns()
+    )
 
 
 def of_array():

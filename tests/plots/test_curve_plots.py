@@ -25,7 +25,7 @@ def removal_of(seed=0, n_seeds=5, **changed):
         "scores": 0.9 - SHARES + rng.normal(scale=0.02, size=(n_seeds, 4)),
         "random_scores": 0.9 - SHARES / 4 + rng.normal(scale=0.02, size=(n_seeds, 4)),
         "order": "highest",
-        "refill": "draw",
+        "fill": "draw",
         "scoring": "balanced_accuracy",
     }
     return SimpleNamespace(**(given | changed))
@@ -70,9 +70,9 @@ def test_one_seed_has_no_band():
     assert len(ax.lines) == 2
 
 
-def test_curves_are_named_by_order_and_refill_or_as_asked():
-    curves = removal_of(), removal_of(1, order="lowest", refill="mean")
-    usual = ["highest first, refill: draw", "lowest first, refill: mean", "at random"]
+def test_curves_are_named_by_order_and_fill_or_as_asked():
+    curves = removal_of(), removal_of(1, order="lowest", fill="mean")
+    usual = ["highest first, fill: draw", "lowest first, fill: mean", "at random"]
     assert legend(plots.removal(*curves)) == usual
     named = plots.removal(*curves, labels=["a", "$b$"])
     assert legend(named) == ["a", r"\$b\$", "at random"]

@@ -56,7 +56,7 @@ def test_cells_are_the_suspects_with_their_reasons(summary):
     suspects = suspect_cells(X, y, valuation=valuation, k=100)
     lines = summary["cells"]["cells"]
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
-    assert [line["worth"] for line in lines] == suspects["worth"].tolist()
+    assert [line["worth"] for line in lines] == suspects["value"].tolist()
     assert [X.index[line["place"]] for line in lines] == suspects["row"].tolist()
 
 
@@ -188,7 +188,7 @@ def test_cells_are_ranked_by_the_kinds_that_were_given():
     valuation = KNNValuer(cv=3, kinds=kinds).fit(codes, y).valuation_
     lines = report.summarize(valuation, codes, y, k=72, kinds=kinds)["cells"]["cells"]
     suspects = suspect_cells(codes, y, valuation=valuation, k=72, kinds=kinds)
-    assert [line["suspicion"] for line in lines] == suspects["suspicion"].tolist()
+    assert [line["suspicion"] for line in lines] == suspects["anomaly_score"].tolist()
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]
     assert [line["reason"] for line in guessed] != suspects["reason"].tolist()

@@ -142,7 +142,8 @@ def info(**arguments: Any) -> None:
     help="How many cells to list.",
 )  # fmt: skip
 @click.option(
-    "--by", type=click.Choice(["suspicion", "worth"]), default="suspicion", show_default=True,
+    "--by", type=click.Choice(["anomaly_score", "value"]), default="anomaly_score",
+    show_default=True,
     help="Rank by how unlikely a cell is, or by how low its value is.",
 )  # fmt: skip
 @app.files_moved

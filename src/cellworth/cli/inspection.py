@@ -106,7 +106,7 @@ def list_suspects(
     *,
     folder: Path,
     n_cells: int,
-    by: Literal["suspicion", "worth"],
+    by: Literal["anomaly_score", "value"],
     table: Path | None,
     val: Path | None,
     output: Path | None,
@@ -316,7 +316,7 @@ def _label(axis: Axis, given: str, what: str) -> Any:
 
 
 def _cell(line: Mapping[str, Any]) -> SuspectDocument:
-    errors = {name: line.get(name) for name in ("worth", "sampling_se", "validation_se")}
+    errors = {name: line.get(name) for name in ("value", "sampling_se", "validation_se")}
     rest = {name: line[name] for name in line if name not in ("reason", *errors)}
     cell: SuspectDocument = jsonable(rest | errors | {"reason": line["reason"]})
     return cell
@@ -325,7 +325,7 @@ def _cell(line: Mapping[str, Any]) -> SuspectDocument:
 def _lines(cells: list[SuspectDocument]) -> list[str]:
     columns: dict[str, list[Any]] = {
         name: [visible_text(_text(cell[name])) for cell in cells]
-        for name in ("rank", "row", "column", "cell", "typical", "suspicion", "worth")
+        for name in ("rank", "row", "column", "cell", "typical", "anomaly_score", "value")
     }
     lines = table_lines(columns)
     reasons = ["reason", *(visible_text(cell["reason"]) for cell in cells)]

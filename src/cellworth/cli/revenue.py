@@ -101,7 +101,7 @@ def verify_payout(
     elif table is not None or val is not None or model is not None:
         raise click.UsageError("--table, --val and --model need --values; give it as well.")
     _check_is_audit(folder)
-    verdict = verify_audit(folder, seal=seal, agreement=agreement, **anew)
+    verdict = verify_audit(folder, digest=seal, agreement=agreement, **anew)
     if verdict and result is not None:
         difference = _other_agreement(folder, result.request.agreement)
         verdict = Verdict(verdict.checked, difference)
@@ -248,7 +248,7 @@ def _payout_document(payout: Payout, output: Path | None, seal: str | None) -> S
             }
             for name, value, (low, high), share, amount in lines
         ],
-        "nobody": payout.nobody,
+        "unassigned": payout.unassigned,
         "carried": dict(payout.carried),
         "undecided": list(payout.undecided),
         "findings": [cast("FindingDocument", asdict(finding)) for finding in payout.findings],

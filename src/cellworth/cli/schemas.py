@@ -206,8 +206,8 @@ class SuspectDocument(TypedDict):
     column: Label
     cell: Label | None
     typical: Label | None
-    suspicion: float
-    worth: Number
+    anomaly_score: float
+    value: Number
     sampling_se: Number
     validation_se: Number
     reason: str
@@ -216,7 +216,7 @@ class SuspectDocument(TypedDict):
 class SuspectsDocument(TypedDict):
     """Suspicious cells, the most suspicious one first."""
 
-    by: Literal["suspicion", "worth"]
+    by: Literal["anomaly_score", "value"]
     cells: list[SuspectDocument]
 
 
@@ -315,7 +315,7 @@ class SplitDocument(TypedDict):
     amount: str
     currency: str
     owners: list[OwnerDocument]
-    nobody: float
+    unassigned: float
     carried: dict[str, float]
     undecided: list[tuple[str, str]]
     findings: list[FindingDocument]

@@ -225,7 +225,7 @@ class Holdings:
         np.add.at(found, lines, self.rows_of_lines[:, np.newaxis])
         return found
 
-    def of_nobody(self) -> Mask:
+    def find_unassigned_columns(self) -> Mask:
         """Columns in which some block is nobody's."""
         free = self.claims.sum(axis=1) == 0
         return np.asarray(free[self.lines[self.rows_of_lines > 0]].any(axis=0))

@@ -41,7 +41,7 @@ class Owners:
     Owners of 2 x 3 cells
       bank  4 cells
       shop  1 cell
-      nobody  1 cell
+      unassigned  1 cell
     """
 
     def __init__(self, X: Any, *, overlaps: Overlaps = "refuse") -> None:
@@ -72,7 +72,7 @@ class Owners:
         >>> Owners.from_toml(file, [[1, 2, 3], [4, 5, 6]])
         Owners of 2 x 3 cells
           bank  2 cells
-          nobody  4 cells
+          unassigned  4 cells
         """
         return cls.from_plain(read_toml(path), X, called=str(path))
 
@@ -151,7 +151,7 @@ class Owners:
         return positions.astype(np.int32)[holdings.codes()[:, : self.shape[1]]]
 
     @property
-    def unowned(self) -> int:
+    def n_unassigned(self) -> int:
         """How many cells of the table nobody holds; labels are not counted."""
         counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
         return int(counts[self._holdings.claims.sum(axis=1) == 0].sum())
@@ -202,8 +202,8 @@ class Owners:
         """Say how many cells each owner has."""
         n_rows, n_columns = self.shape
         counts = [(name, self.n_cells_of(name)) for name in self.names]
-        if self.unowned:
-            counts.append(("nobody", self.unowned))
+        if self.n_unassigned:
+            counts.append(("unassigned", self.n_unassigned))
         lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
         return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *lines, *labels])
@@ -451,9 +451,10 @@ def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"the owner's name is {name!r}; give some text.")
-    if name == "nobody":
+    if name == "unassigned":
         raise ValueError(
-            "the owner's name is 'nobody', which stands for cells that no one holds; give another."
+            "an owner's name must not be 'unassigned', which stands for cells without an owner; "
+            "give another name."
         )
     # A line break would let a name write lines of its own into a payout.
     if not name.isprintable() or name != name.strip():

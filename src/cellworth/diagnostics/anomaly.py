@@ -88,8 +88,8 @@ def anomaly_scores(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     --------
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
-    >>> suspicion = anomaly_scores(X, ["small"] * 10 + ["large"] * 10)
-    >>> divmod(int(suspicion.argmax()), 2)
+    >>> anomaly_score = anomaly_scores(X, ["small"] * 10 + ["large"] * 10)
+    >>> divmod(int(anomaly_score.argmax()), 2)
     (4, 1)
     """
     return Evidence.of(Table.of(X, called="X"), y, kinds).scores
@@ -141,8 +141,8 @@ class Evidence:
     def scores(self) -> Floats:
         """High where a cell is rare, a misfit, or far from all others."""
         n_rows = len(self.groups)
-        suspicion: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
-        return suspicion + score_isolation(self.isolation)
+        anomaly_score: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
+        return anomaly_score + score_isolation(self.isolation)
 
     def nearest(self, row: int, column: int) -> int | None:
         """Row whose number is nearest to that of a cell which stands apart; None for others."""
@@ -428,7 +428,7 @@ def measure_isolation(column: FeatureColumn) -> Floats:
 
 
 def score_isolation(away: Floats) -> Floats:
-    """What isolation adds to suspicion: 0 for all but numbers that stand apart."""
+    """What isolation adds to anomaly_score: 0 for all but numbers that stand apart."""
     terms: Floats = WEIGHT * np.log(np.maximum(away / APART, 1.0))
     return terms
 

@@ -247,7 +247,7 @@ class CellValues:
         for strip in self.valuation.iter_rows():
             inside = (in_row >= strip.rows.start) & (in_row < strip.rows.stop)
             cells = in_row[inside] - strip.rows.start, in_column[inside]
-            figures = {"worth": strip.values, "sampling_se": strip.sampling_se}
+            figures = {"value": strip.values, "sampling_se": strip.sampling_se}
             if strip.validation_se is not None:
                 figures["validation_se"] = strip.validation_se
             for name, figure in figures.items():

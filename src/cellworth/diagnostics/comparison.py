@@ -70,8 +70,8 @@ class Comparison:
     >>> X_test, y_test = [[0.25 + i / 2] for i in range(80)], [0] * 40 + [1] * 40
     >>> slipped = [[1000.0], *X[1:]]
     >>> comparison = compare_models(
-    ...     LogisticRegression(), slipped, y, X, X_test=X_test, y_test=y_test,
-    ...     n_repeats=5, progress=False,
+    ...     LogisticRegression(), slipped, y, X_repaired=X, X_test=X_test,
+    ...     y_test=y_test, n_repeats=5, progress=False,
     ... )
     >>> print(comparison.verdict, comparison.n_changed, comparison.within_noise)
     helped 1 False
@@ -162,8 +162,8 @@ def compare_models(
     model: Any,
     X: Any,
     y: Any,
-    X_repaired: Any,
     *,
+    X_repaired: Any,
     X_test: Any,
     y_test: Any,
     scoring: Any = None,
@@ -219,8 +219,8 @@ def compare_models(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test = [[0.25 + i / 2] for i in range(80)]
-    >>> compare_models(LogisticRegression(), [[1000.0], *X[1:]], y, X, X_test=X_test,
-    ...                  y_test=[0] * 40 + [1] * 40, progress=False)
+    >>> compare_models(LogisticRegression(), [[1000.0], *X[1:]], y, X_repaired=X, X_test=X_test,
+    ...                y_test=[0] * 40 + [1] * 40, progress=False)
        accuracy, 80 held-out rows  before   after  difference       95 % interval
     20 trainings on half the rows  0.3631  0.9800     +0.6169  +0.2752 to +0.9585
            1 training on all rows  0.5000  0.9875     +0.4875

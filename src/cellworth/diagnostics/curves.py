@@ -68,11 +68,11 @@ class RemovalCurve:
     ----------
     shares : array of shape (n_shares,)
         Shares of cells that were removed.
-    scores, random_scores : arrays of shape (n_seeds, n_shares)
+    scores, random_scores : arrays of shape (n_repeats, n_shares)
         Removed in the order of the ranking, and in random order.
     order : {"highest", "lowest"}
         Which cells of the ranking went first.
-    refill : {"draw", "mean", "missing"}
+    fill : {"draw", "mean", "missing"}
         What came in the place of removed cells.
     scoring : str
     backend : str or None
@@ -83,8 +83,9 @@ class RemovalCurve:
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
     >>> X_test, y_test = [[i + 0.4, 1] for i in range(24)], y
-    >>> curve = removal_curve([[2, 1]] * 24, DecisionTreeClassifier(random_state=0), X, y,
-    ...                       X_test=X_test, y_test=y_test, shares=(0, 0.4), n_seeds=5)
+    >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y,
+    ...                       ranking=[[2, 1]] * 24, X_test=X_test, y_test=y_test,
+    ...                       shares=(0, 0.4), n_repeats=5)
     >>> curve
     accuracy on held-out rows, 5 seeds
     removed     highest first            random  difference
@@ -98,7 +99,7 @@ class RemovalCurve:
     scores: Floats
     random_scores: Floats
     order: Order
-    refill: Fill
+    fill: Fill
     scoring: str
     backend: str | None = None
 
@@ -132,10 +133,10 @@ class RemovalCurve:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per seed and share."""
-        n_seeds, n_shares = self.scores.shape
+        n_repeats, n_shares = self.scores.shape
         columns = {
-            "seed": np.repeat(np.arange(n_seeds), n_shares).tolist(),
-            "share": np.tile(self.shares, n_seeds).tolist(),
+            "seed": np.repeat(np.arange(n_repeats), n_shares).tolist(),
+            "share": np.tile(self.shares, n_repeats).tolist(),
             "score": self.scores.ravel().tolist(),
             "random_score": self.random_scores.ravel().tolist(),
         }
@@ -152,38 +153,37 @@ class RemovalCurve:
         }
         seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
         lines = [f"{self.scoring} on held-out rows, {seeds}", *table_lines(columns)]
-        if self.refill != "draw":
-            lines.append(_describe_leak(self.refill))
+        if self.fill != "draw":
+            lines.append(_describe_leak(self.fill))
         return "\n".join(lines)
 
 
 def removal_curve(
-    ranking: Any,
     model: Any,
     X: Any,
     y: Any,
     *,
+    ranking: Any,
     X_test: Any,
     y_test: Any,
     order: Order = "highest",
     shares: Sequence[float] = SHARES,
-    refill: Fill = "draw",
+    fill: Fill = "draw",
     scoring: Any = None,
-    n_seeds: int = 5,
+    n_repeats: int = 5,
     random_state: int = 0,
-    progress: bool = True,
 ) -> RemovalCurve:
     """Take cells away in the order of a ranking, and as many at random, and train on the rest.
 
     Parameters
     ----------
-    ranking : Valuation or array of shape (n_rows, n_columns)
-        Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
-        put in random order, anew for each seed; cells without a score (NaN) go last.
     model : classifier or regressor
         Cloned for every fit. In run r (0, 1, ...), its whole-number seeds are r higher and its open
         ones are r, whatever ``random_state`` is.
     X, y : table and labels that are trained on, the table that the ranking is about
+    ranking : Valuation or array of shape (n_rows, n_columns)
+        Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
+        put in random order, anew for each seed; cells without a score (NaN) go last.
     X_test, y_test : table and labels to score on
         Rows that neither the model nor the ranking has seen. The rows of X are refused; a warning
         comes where some are among them, or where these are the validation rows of the Valuation.
@@ -191,17 +191,15 @@ def removal_curve(
         Which scores go first.
     shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
         Shares of all cells to remove, increasing.
-    refill : {"draw", "mean", "missing"}, default="draw"
+    fill : {"draw", "mean", "missing"}, default="draw"
         A removed cell becomes a random draw from the cells of its column that are kept (from all of
         them where none is kept); the mean (the most frequent) of these; or a gap.
     scoring : str or callable, default=None
         A scikit-learn scoring name or scorer; None means accuracy or R squared.
-    n_seeds : int, default=5
+    n_repeats : int, default=5
         Repetitions, each with its own draws, random order and seed of the model.
     random_state : int, default=0
         Seed of draws and random orders; run r draws from (random_state, r).
-    progress : bool, default=True
-        Whether runs longer than two seconds show a bar.
 
     Returns
     -------
@@ -210,16 +208,16 @@ def removal_curve(
     Notes
     -----
     Values are low where a cell lies on the other class's side of its column, so that *which* cells
-    are low tells the label. With ``refill="mean"`` or ``"missing"`` a model can see which cells
+    are low tells the label. With ``fill="mean"`` or ``"missing"`` a model can see which cells
     were removed, learns that, and fails on rows from which nothing was removed. A warning says so.
 
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
-    >>> curve = removal_curve([[2, 1], [2, 1], [2, 1], [2, 1]], DecisionTreeClassifier(), X, y,
+    >>> curve = removal_curve(DecisionTreeClassifier(), X, y, ranking=[[2, 1]] * 4,
     ...                       X_test=[[0.5, 5.0], [2.5, 5.0]], y_test=[0, 1], order="lowest",
-    ...                       shares=(0, 0.5), n_seeds=3)
+    ...                       shares=(0, 0.5), n_repeats=3)
     >>> curve.scores
     array([[1., 1.],
            [1., 1.],
@@ -229,15 +227,15 @@ def removal_curve(
     checked_model(model)
     scores = read_cell_scores(ranking, table)
     _check_choice(order, Order, "order")
-    _check_choice(refill, Fill, "refill")
+    _check_choice(fill, Fill, "fill")
     wanted = _check_shares(shares)
-    if refill != "draw":
-        warnings.warn(_describe_leak(refill), stacklevel=2)
+    if fill != "draw":
+        warnings.warn(_describe_leak(fill), stacklevel=2)
     runs = []
     random_state = checked_seed(random_state)
-    n_fits = 2 * check_count(n_seeds, "n_seeds") * len(wanted)
-    with make_progress_bar("removal curve", n_fits, shown=progress) as bar:
-        for seed in range(n_seeds):
+    n_fits = 2 * check_count(n_repeats, "n_repeats") * len(wanted)
+    with make_progress_bar("removal curve", n_fits, shown=True) as bar:
+        for seed in range(n_repeats):
             rng = np.random.default_rng([random_state, seed])
             game = make_held_out_game(
                 seeded(model, seed), table, y, X_test, y_test, scoring=scoring
@@ -246,14 +244,14 @@ def removal_curve(
                 judges, problem = game.problem.folds[0], game.problem
                 check_held_out_rows(X_test, {"X": X}, judges.target, problem.target)
                 _warn_of_validation_rows(ranking, game)
-            run = _Run(game, _make_filler(refill, game.problem.table, rng), wanted, bar.update)
+            run = _Run(game, _make_filler(fill, game.problem.table, rng), wanted, bar.update)
             first = -scores if order == "highest" else scores
             runs.append(
                 [run.scores(_sort_cells(first, rng)), run.scores(rng.permutation(scores.size))]
             )
     ranked, random = np.moveaxis(np.array(runs), 1, 0)
     named = name_scoring(scoring, game)
-    return RemovalCurve(wanted, ranked, random, order, refill, named, table.backend)
+    return RemovalCurve(wanted, ranked, random, order, fill, named, table.backend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +259,7 @@ class _Run:
     """One seed: the same draws and the same model for every order of removal."""
 
     game: ModelGame
-    refiller: Filler
+    filler: Filler
     shares: Floats
     tick: Callable[[], Any]
 
@@ -273,14 +271,14 @@ class _Run:
         shape = self.game.problem.table.shape
         mask = np.zeros(shape, dtype=bool)
         mask.ravel()[order[: round(share * len(order))]] = True
-        game = self.game.on(self.refiller(mask))
+        game = self.game.on(self.filler(mask))
         everything = (np.ones(n, dtype=bool) for n in shape)
         try:
             score = float(game.value(*everything))
         except RuntimeError as error:
             raise RuntimeError(
                 f"the model failed with {share:.0%} of the cells removed ({describe_cause(error)});"
-                " give a model that can be trained on such a table, or another refill."
+                " give a model that can be trained on such a table, or another fill."
             ) from error
         self.tick()
         return score
@@ -299,11 +297,11 @@ def _warn_of_validation_rows(ranking: Any, game: ModelGame) -> None:
         )
 
 
-def _make_filler(refill: Fill, table: Table, rng: np.random.Generator) -> Filler:
+def _make_filler(fill: Fill, table: Table, rng: np.random.Generator) -> Filler:
     """Make a function from the mask of removed cells to a table."""
-    if refill == "missing":
+    if fill == "missing":
         return lambda mask: clear_cells(table, mask)
-    if refill == "mean":
+    if fill == "mean":
         return _make_mean_filler(table)
     known, luck = find_known_cells(table), rng.random(table.shape)
     return lambda mask: draw_cells(table, mask & known.any(axis=0), _find_donors(known, mask), luck)
@@ -357,12 +355,12 @@ def _check_shares(shares: Any) -> Floats:
     return wanted
 
 
-def _describe_leak(refill: Fill) -> str:
-    trace = "the same number" if refill == "mean" else "a gap"
+def _describe_leak(fill: Fill) -> str:
+    trace = "the same number" if fill == "mean" else "a gap"
     return (
-        f"refill={refill!r} leaves {trace} where a cell was removed: a model can see which cells "
+        f"fill={fill!r} leaves {trace} where a cell was removed: a model can see which cells "
         "were, and where the ranking knows of the labels, that tells the label on these rows and "
-        "nowhere else; refill='draw' hides them among the cells of their column."
+        "nowhere else; fill='draw' hides them among the cells of their column."
     )
 
 
@@ -396,8 +394,8 @@ class DetectionCurve:
 
     Examples
     --------
-    >>> suspicion = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]
-    >>> curve = detection_curve(suspicion, [[True, False], [False, False], [False, True]])
+    >>> anomaly_score = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]
+    >>> curve = detection_curve(anomaly_score, [[True, False], [False, False], [False, True]])
     >>> curve
     2 wrong among 6 cells: area 0.875, average precision 0.833
     inspected   found
@@ -466,9 +464,7 @@ class DetectionCurve:
         )
 
 
-def detection_curve(
-    ranking: Any, wrong: Any, *, most_suspicious: First | None = None
-) -> DetectionCurve:
+def detection_curve(ranking: Any, wrong: Any, *, order: First | None = None) -> DetectionCurve:
     """Compare a ranking with the cells that are known to be wrong.
 
     Parameters
@@ -480,7 +476,7 @@ def detection_curve(
         True where a cell is wrong. Data frames must have the columns and row ids of the table that
         was valued, or of the ranking, in the same order. Where labels were valued too, they are
         left out if ``wrong`` has the shape of X.
-    most_suspicious : {"lowest", "highest"}, default=None
+    order : {"lowest", "highest"}, default=None
         Which scores are looked at first. None: the lowest values of a Valuation, the highest scores
         of an array.
 
@@ -490,24 +486,24 @@ def detection_curve(
 
     Examples
     --------
-    >>> suspicion = [[0.9, 0.1], [0.8, 0.2]]
-    >>> curve = detection_curve(suspicion, [[True, False], [False, False]])
+    >>> anomaly_score = [[0.9, 0.1], [0.8, 0.2]]
+    >>> curve = detection_curve(anomaly_score, [[True, False], [False, False]])
     >>> curve.area, curve.cells_to_find(1)
     (1.0, 1)
     """
     scores, mask = _align(ranking, wrong)
-    first = most_suspicious or ("lowest" if isinstance(ranking, Valuation) else "highest")
+    first = order or ("lowest" if isinstance(ranking, Valuation) else "highest")
     if first not in get_args(First):
-        raise ValueError(f"most_suspicious is {first!r}; give 'lowest' or 'highest'.")
-    suspicion = _rank(scores if first == "highest" else -scores).ravel()
+        raise ValueError(f"order is {first!r}; give 'lowest' or 'highest'.")
+    anomaly_score = _rank(scores if first == "highest" else -scores).ravel()
     backend = ranking.backend if isinstance(ranking, Valuation) else None
-    inspected, found = _compute_points(suspicion, mask.ravel())
+    inspected, found = _compute_points(anomaly_score, mask.ravel())
     return DetectionCurve(
         inspected / mask.size,
         found / mask.sum(),
         _compute_random_band(inspected, mask.size, int(mask.sum())),
-        float(roc_auc_score(mask.ravel(), suspicion)),
-        float(average_precision_score(mask.ravel(), suspicion)),
+        float(roc_auc_score(mask.ravel(), anomaly_score)),
+        float(average_precision_score(mask.ravel(), anomaly_score)),
         int(mask.size),
         int(mask.sum()),
         backend,
@@ -564,15 +560,15 @@ def _check_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _rank(suspicion: Floats) -> Floats:
+def _rank(anomaly_score: Floats) -> Floats:
     """Put cells without a score below all others, by ranks: scores may be infinite."""
-    ranks = stats.rankdata(suspicion, nan_policy="omit").reshape(suspicion.shape)
-    return np.where(np.isnan(suspicion), 0.0, ranks)
+    ranks = stats.rankdata(anomaly_score, nan_policy="omit").reshape(anomaly_score.shape)
+    return np.where(np.isnan(anomaly_score), 0.0, ranks)
 
 
-def _compute_points(suspicion: Floats, wrong: Mask) -> tuple[Floats, Floats]:
+def _compute_points(anomaly_score: Floats, wrong: Mask) -> tuple[Floats, Floats]:
     """Cells looked at and wrong cells found after each distinct score, from none to all."""
-    _, codes, sizes = np.unique(-suspicion, return_inverse=True, return_counts=True)
+    _, codes, sizes = np.unique(-anomaly_score, return_inverse=True, return_counts=True)
     hits = np.bincount(codes, weights=wrong)
     start = np.zeros(1)
     return np.append(start, np.cumsum(sizes)), np.append(start, np.cumsum(hits))

@@ -21,7 +21,7 @@ from cellworth.diagnostics.seeds import generator_of
 from cellworth.knn.columns import NumericColumn, read_column
 from cellworth.knn.distances import Distances
 
-Way = Literal["missing", "draw", "neighbours", "values"]
+Way = Literal["missing", "draw", "neighbors", "values"]
 N_NEIGHBORS = 10
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -37,7 +37,7 @@ def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_sta
         A data frame with columns ``row`` and ``column`` (ids and names as in X, such as a list of
         suspects that a person went through), a boolean mask of X's shape, or a list of pairs
         (row, column).
-    how : {"missing", "draw", "neighbours", "values"}
+    how : {"missing", "draw", "neighbors", "values"}
         What comes in their place: a gap; a random draw from the other cells of the column; the
         median (of text and categories the most frequent) of the ten rows that are nearest by the
         other columns; or what the user gives as ``values``.

@@ -25,7 +25,7 @@ from cellworth.diagnostics.cells import (
 from cellworth.diagnostics.features import FeatureColumn, Features, Levels
 from cellworth.valuation.valuation import Valuation
 
-By = Literal["suspicion", "worth"]
+By = Literal["anomaly_score", "value"]
 N_NEIGHBORS = 10
 NO_ROW = -1
 _MOST_DISTANCES = 2**22
@@ -41,7 +41,7 @@ def suspect_cells(
     *,
     valuation: Valuation | None = None,
     k: int = 100,
-    by: By = "suspicion",
+    by: By = "anomaly_score",
     kinds: Mapping[Any, Kind | Distance] | None = None,
     backend: str | None = None,
 ) -> Any:
@@ -62,9 +62,9 @@ def suspect_cells(
         left out.
     k : int, default=100
         How many cells to list. What is typical takes a look at all rows for each of them; for the
-        suspicion of all cells, call :func:`anomaly_scores`.
-    by : {"suspicion", "worth"}, default="suspicion"
-        What to rank by. ``"worth"`` puts cells first that are worth less than others of their
+        anomaly_score of all cells, call :func:`anomaly_scores`.
+    by : {"anomaly_score", "value"}, default="anomaly_score"
+        What to rank by. ``"value"`` puts cells first that are worth less than others of their
         column and label, counted in standard deviations from the median.
     kinds : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from a column's type is wrong.
@@ -74,7 +74,7 @@ def suspect_cells(
     Returns
     -------
     data frame
-        ``rank, row, column, cell, typical, suspicion, worth, sampling_se, validation_se,
+        ``rank, row, column, cell, typical, anomaly_score, worth, sampling_se, validation_se,
         reason``; the three of the valuation only where it was given (and knows them). Equally
         suspicious cells stand in the table's order, row after row. ``typical``
         is what the ten nearest rows with the same label have there: the middle one of their
@@ -106,7 +106,7 @@ def suspect_cells(
         check_cells(valuation, table)
     evidence = Evidence.of(table, y, kinds)
     relative = None
-    if by == "worth" and worths is not None:
+    if by == "value" and worths is not None:
         relative = standardize_values(worths.all(), evidence.groups)
     rows, columns = cells = _find_highest(evidence.scores if relative is None else -relative, k)
     suspects = _make_suspects(table, evidence, cells)
@@ -118,7 +118,7 @@ def suspect_cells(
         "column": table.names[columns].tolist(),
         "cell": as_listed([suspect.cell for suspect in suspects]),
         "typical": as_listed([suspect.typical for suspect in suspects]),
-        "suspicion": evidence.scores[cells].tolist(),
+        "anomaly_score": evidence.scores[cells].tolist(),
     }
     listed |= {} if worths is None else worths.at(*cells)
     if relative is None:
@@ -142,9 +142,11 @@ def _check_arguments(X: Any, y: Any, valuation: Any) -> None:
 
 def _check_ranking(by: By, valuation: Valuation | None) -> None:
     if by not in get_args(By):
-        raise ValueError(f"by is {by!r}; give 'suspicion' or 'worth'.")
-    if by == "worth" and valuation is None:
-        raise ValueError("by is 'worth', but no valuation came; pass one, or rank by 'suspicion'.")
+        raise ValueError(f"by is {by!r}; give 'anomaly_score' or 'value'.")
+    if by == "value" and valuation is None:
+        raise ValueError(
+            "by is 'value', but no valuation came; pass one, or rank by 'anomaly_score'."
+        )
 
 
 def _find_highest(scores: Floats, k: int) -> tuple[Positions, Positions]:

@@ -191,7 +191,7 @@ def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
     if not isinstance(owners, Owners):
         raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
     if not owners.names:
-        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
+        raise ValueError("owners has no owner; assign cells with assign(...).")
     if policy is not None and not isinstance(policy, Policy):
         raise TypeError(f"policy is of type {type(policy).__name__}; give Policy(...) or None.")
 

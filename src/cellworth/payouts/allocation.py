@@ -70,7 +70,7 @@ class Allocation:
         Sampling errors and errors from the choice of validation rows.
     carried : mapping of str to float
         What is set against the next payout, under the policy "carry".
-    nobody : float
+    unassigned : float
         Value of cells and labels that no owner holds; it is in no amount.
     """
 
@@ -80,7 +80,7 @@ class Allocation:
     values: Floats
     errors: OwnerErrors
     carried: Mapping[str, float]
-    nobody: float
+    unassigned: float
 
 
 def allocate(
@@ -94,7 +94,7 @@ def allocate(
 ) -> Allocation:
     """Share an amount; a pure function of what an audit keeps."""
     names, keys = holdings.names, holdings.keys
-    exact, nobody = sum_owner_values(valuation, holdings)
+    exact, unassigned = sum_owner_values(valuation, holdings)
     exact = [
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
@@ -113,7 +113,7 @@ def allocate(
         values,
         compute_owner_errors(valuation, holdings),
         _find_shortfalls(policy, names, values),
-        float(nobody),
+        float(unassigned),
     )
 
 
@@ -153,7 +153,9 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
             sums[code] += (int(high[here].sum()) << _HALF) + int(low[here].sum())
     scale = Fraction(2) ** unit
     n_claims = holdings.claims.sum(axis=1).tolist()
-    nobody = sum((s * scale for s, n in zip(sums, n_claims, strict=True) if n == 0), Fraction(0))
+    unassigned = sum(
+        (s * scale for s, n in zip(sums, n_claims, strict=True) if n == 0), Fraction(0)
+    )
     values = [
         sum((Fraction(sums[code], n_claims[code]) * scale for code in np.flatnonzero(mine)),
             Fraction(0))
@@ -161,7 +163,7 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
     ]  # fmt: skip
     nothing = Fraction(_estimate_rounding(valuation, largest))
     values = [Fraction(0) if abs(value) <= nothing else value for value in values]
-    return values, Fraction(0) if abs(nobody) <= nothing else nobody
+    return values, Fraction(0) if abs(unassigned) <= nothing else unassigned
 
 
 def estimate_rounding(valuation: Valuation) -> float:

@@ -35,7 +35,7 @@ from cellworth.payouts.bundle import (
     check_equal,
     compare_sharded_data,
     compare_sharded_values,
-    compute_seal,
+    compute_digest,
     hash_files,
     make_manifest,
     read_holdings,
@@ -103,7 +103,7 @@ def verify_audit(
     *,
     data: Mapping[str, Any] | None = None,
     valuer: Any = None,
-    seal: str | None = None,
+    digest: str | None = None,
     agreement: str | os.PathLike[str] | None = None,
 ) -> Verdict:
     """Replay an audit bundle and tell whether it holds what it says.
@@ -118,9 +118,9 @@ def verify_audit(
     valuer : Valuer, default=None
         With the settings of then: all values are computed anew from the data and compared; those
         of a ShardedTable bit for bit, some rows at a time.
-    seal : str, default=None
+    digest : str, default=None
         What ``payout.save`` returned. Who changes a file and all that follows from it cannot
-        change the seal in other people's hands.
+        change the digest in other people's hands.
     agreement : path, default=None
         An owner's own copy of the agreement, which must be the one in the bundle.
 
@@ -141,8 +141,8 @@ def verify_audit(
     >>> valuation = valuer.fit(**data, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> folder = Path(tempfile.mkdtemp()) / "audit"
-    >>> seal = payout.save(folder)
-    >>> verify_audit(folder, data=data, valuer=valuer, seal=seal)
+    >>> digest = payout.save(folder)
+    >>> verify_audit(folder, data=data, valuer=valuer, digest=digest)
     yes: files, split, data, values agree
     >>> text = (folder / "payout.json").read_text()
     >>> _ = (folder / "payout.json").write_text(text.replace("75.00", "95.00"))
@@ -161,7 +161,7 @@ def verify_audit(
     own = None if agreement is None else _read_agreement(agreement)
     checked: list[str] = []
     try:
-        for step in _iter_steps(path, data, valuer, seal, own):
+        for step in _iter_steps(path, data, valuer, digest, own):
             checked.append(step)
     except DifferenceError as difference:
         return Verdict(tuple(checked), str(difference))
@@ -195,12 +195,12 @@ def _iter_steps(
     path: Path,
     data: Mapping[str, Any] | None,
     valuer: Any,
-    seal: str | None,
+    digest: str | None,
     own: bytes | None,
 ) -> Iterator[str]:
     """Look at one thing after the other; names what was found to agree."""
     with _ReportDamage("the files"):
-        _compare_files(path, seal)
+        _compare_files(path, digest)
     yield "files"
     with _ReportDamage("the split"):
         valuation = load(path / VALUATION)
@@ -253,7 +253,7 @@ class _ReportDamage:
             raise DifferenceError(f"{self._what} cannot be read ({told}).") from error
 
 
-def _compare_files(path: Path, seal: str | None) -> None:
+def _compare_files(path: Path, digest: str | None) -> None:
     if not (path / MANIFEST).is_file():
         raise DifferenceError(f"{MANIFEST} is missing.")
     manifest = read_manifest(path / MANIFEST, FORMAT, VERSION)
@@ -267,8 +267,8 @@ def _compare_files(path: Path, seal: str | None) -> None:
             raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
     if (path / MANIFEST).read_bytes() != make_manifest(there):
         raise DifferenceError(f"{MANIFEST} is not as it was written.")
-    if seal is not None and seal != compute_seal(path):
-        raise DifferenceError(f"the seal is {compute_seal(path)}, but {seal} was given out.")
+    if digest is not None and digest != compute_digest(path):
+        raise DifferenceError(f"the digest is {compute_digest(path)}, but {digest} was given out.")
 
 
 def _compare_split(

@@ -49,7 +49,7 @@ def write_bundle(
     agreement: str | None,
     utilities: Any,
 ) -> str:
-    """Write a payout, its valuation, holdings and agreement; return the seal."""
+    """Write a payout, its valuation, holdings and agreement; return the digest."""
     log = None if utilities is None else _list_utilities(utilities)
     path = local_path(folder, "folder")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -64,7 +64,7 @@ def write_bundle(
     if log is not None:
         _write(path / UTILITIES, _encode_parquet(log))
     _write(path / MANIFEST, make_manifest(hash_files(path)))
-    return compute_seal(path)
+    return compute_digest(path)
 
 
 def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, 
         ],
         "errors_are_bounds": errors.bounded,
         "carried": dict(shared.carried),
-        "nobody": shared.nobody,
+        "unassigned": shared.unassigned,
         "baseline": _replace_nan(valuation.baseline),
     }
 
@@ -187,7 +187,7 @@ def make_manifest(files: Mapping[str, str]) -> bytes:
     return _encode_json({"format": FORMAT, "version": VERSION, "files": files})
 
 
-def compute_seal(path: Path) -> str:
+def compute_digest(path: Path) -> str:
     """Fingerprint of the manifest, and so of everything."""
     return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
 

@@ -411,8 +411,8 @@ def compare_without_each_owner(
             yield (
                 name,
                 compare_models(
-                    model, table.native, y, shuffled, X_test=X_val, y_test=y_val, scoring=scoring,
-                    n_repeats=N_SPLITS, progress=False,
+                    model, table.native, y, X_repaired=shuffled, X_test=X_val, y_test=y_val,
+                    scoring=scoring, n_repeats=N_SPLITS, progress=False,
                 ),
             )  # fmt: skip
 

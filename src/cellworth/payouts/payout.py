@@ -194,9 +194,9 @@ class Payout:
         return self.shared.carried
 
     @property
-    def nobody(self) -> float:
+    def unassigned(self) -> float:
         """Value of cells and labels that no owner holds; it is in no amount."""
-        return self.shared.nobody
+        return self.shared.unassigned
 
     @property
     def currency(self) -> str:
@@ -310,7 +310,7 @@ class Payout:
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
     def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
-        """Write a bundle that :func:`verify` can replay, and return its seal.
+        """Write a bundle that :func:`verify` can replay, and return its digest.
 
         Parameters
         ----------
@@ -352,9 +352,9 @@ class Payout:
         return "\n".join(_iter_summary(self))
 
 
-def _describe_unowned(payout: Payout) -> str:
+def _describe_unassigned(payout: Payout) -> str:
     """What it is that nobody owns."""
-    free = payout.ownership.on(payout.valuation.blocks).of_nobody()
+    free = payout.ownership.on(payout.valuation.blocks).find_unassigned_columns()
     is_label = payout.valuation.blocks.columns.labels == LABEL
     kinds = [("cells", ~is_label), ("labels", is_label)]
     return " and ".join(name for name, here in kinds if free[here].any()).capitalize()
@@ -404,10 +404,10 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
         pairs = [" and ".join(pair) for pair in payout.undecided]
         more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
         yield f"Ranking undecided (intervals overlap): {'; '.join(pairs[:_LINES_SHOWN])}{more}."
-    if payout.nobody:
+    if payout.unassigned:
         yield (
-            f"{_describe_unowned(payout)} without an owner have a value of {payout.nobody:.4f}, "
-            "which is not paid out."
+            f"{_describe_unassigned(payout)} without an owner have a value of "
+            f"{payout.unassigned:.4f}, which is not paid out."
         )
     yield from _iter_score_notes(payout.valuation)
     if payout.policy.game == "blocks":
@@ -492,7 +492,7 @@ def split_revenue(
     check_valuation(valuation)
     check_owners_type(owners)
     if not owners.names:
-        raise ValueError("owners names nobody; give cells to somebody with assign(...).")
+        raise ValueError("owners has no owner; assign cells with assign(...).")
     money = parse_money(amount, "amount", Decimal(policy.unit))
     owners = add_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)

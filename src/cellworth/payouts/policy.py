@@ -148,7 +148,7 @@ def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Own
             )
         if policy.label_share is not None and not held:
             raise ValueError(
-                f"label_share is {policy.label_share}, but nobody holds the labels; give "
+                f"label_share is {policy.label_share}, but no owner holds the labels; give "
                 "label_owner."
             )
     return owners

@@ -42,9 +42,9 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     ----------
     *curves : objects
         With ``shares`` (array of shape (n_shares,)), ``scores`` and ``random_scores`` (arrays of
-        shape (n_seeds, n_shares)), ``order``, ``refill`` and ``scoring``.
+        shape (n_repeats, n_shares)), ``order``, ``fill`` and ``scoring``.
     labels : list of str, default=None
-        What to call the curves; None means by their order and refill.
+        What to call the curves; None means by their order and fill.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -58,16 +58,16 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> from cellworth.diagnostics import removal_curve
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
-    >>> curve = removal_curve([[2, 1]] * 24, DecisionTreeClassifier(random_state=0), X, y,
+    >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y, ranking=[[2, 1]] * 24,
     ...                       X_test=[[i + 0.4, 1] for i in range(24)], y_test=y, shares=(0, 0.4))
     >>> ax = removal(curve, ax=Figure().subplots())
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['highest first, refill: draw', 'at random']
+    ['highest first, fill: draw', 'at random']
     """
-    wanted = ("shares", "scores", "random_scores", "order", "refill", "scoring")
+    wanted = ("shares", "scores", "random_scores", "order", "fill", "scoring")
     _check_curves(curves, wanted, "removal")
     scoring = _common_scoring(curves)
-    names = _checked_labels(labels, [f"{c.order} first, refill: {c.refill}" for c in curves])
+    names = _checked_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
     ax = axes_for(ax, _SIZE)
     plain_frame(ax)
     for curve, name, look in zip(curves, names, _looks(), strict=False):

@@ -166,8 +166,8 @@ def _suspects(
             "column": text_of(line["column"]),
             "cell": _content(line["cell"], held_as[line["column"]]),
             "typical": _content(line["typical"], held_as[line["column"]]),
-            "suspicion": plain(line["suspicion"]),
-            "worth": plain(line["worth"]),
+            "suspicion": plain(line["anomaly_score"]),
+            "worth": plain(line["value"]),
             "error": plain(_joint(line["sampling_se"], line.get("validation_se"))),
             "reason": line["reason"],
         }
