@@ -81,11 +81,11 @@ PAIRS = [
 @pytest.mark.parametrize(("rows", "columns"), PAIRS, ids=str)
 def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     """A game in which blocks differ much, and few tasks: weights would fool the errors here."""
-    shape, share_values = (6, 5), np.arange(1, 7)
+    shape, weights = (6, 5), np.arange(1, 7)
 
     class Product:
         def value(self, S, F):
-            return float((S * share_values).sum() ** 2 * (F * share_values[:5]).sum() ** 1.5)
+            return float((S * weights).sum() ** 2 * (F * weights[:5]).sum() ** 1.5)
 
     game = TableGame.of(Product(), shape)
     pair = {"row_semivalue": rows, "column_semivalue": columns}

@@ -149,7 +149,7 @@ def test_the_machinery_costs_little_beside_the_work(job, executor, most):
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize("with_journal", [False, True])
+@pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_large_answers_do_not_pile_up(with_checkpoint, tmp_path):
     checkpoint = DirectoryCheckpoint(tmp_path) if with_checkpoint else None
     # Processes are started and modules loaded before.

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-def list_requirements(name):
+def import_required(name):
     """Import what a test needs; it may be missing, but not where it is promised."""
     if os.environ.get("REQUIRE_BROWSER"):
         return importlib.import_module(name)
@@ -38,7 +38,7 @@ def valuation():
 
 
 def test_jupyter_shows_the_view_and_no_complaint(valuation):
-    nbformat, nbclient = list_requirements("nbformat"), list_requirements("nbclient")
+    nbformat, nbclient = import_required("nbformat"), import_required("nbclient")
     cell = nbformat.v4.new_code_cell(CODE)
     notebook = nbformat.v4.new_notebook(cells=[cell])
     nbclient.NotebookClient(notebook, kernel_name="python3").execute()
@@ -49,13 +49,13 @@ def test_jupyter_shows_the_view_and_no_complaint(valuation):
 
 
 def test_marimo_shows_the_view(valuation):
-    assert list_requirements("marimo").as_html(valuation).text == valuation._repr_html_()
+    assert import_required("marimo").as_html(valuation).text == valuation._repr_html_()
 
 
 def test_github_leaves_every_word_and_bar_of_it(valuation):
     # What GitHub lets through of HTML has these elements, with their align, and no style.
     plain = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "span"}
-    kept = list_requirements("nh3").clean(
+    kept = import_required("nh3").clean(
         valuation._repr_html_(), tags=plain, attributes={"td": {"align"}, "th": {"align"}}
     )
 
