@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from cellworth import plots
 from cellworth.plots.style import NEGATIVE, POSITIVE
-from cellworth.plots.value_plots import undecided_groups
+from cellworth.plots.value_plots import group_undecided
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.values import ValueList
 from drawing import assert_readable, tick_names
@@ -35,7 +35,7 @@ def explanation_of(values, *, errors=np.nan, validation=None, error=np.nan, **ch
 
 
 def bars(ax):
-    """Start, end and colour of each bar, from the top."""
+    """Start, end and color of each bar, from the top."""
     patches = sorted(ax.patches, key=lambda patch: patch.get_y())
     return [(p.get_x(), p.get_x() + p.get_width(), p.get_facecolor()) for p in patches]
 
@@ -66,10 +66,10 @@ def test_bars_lead_from_zero_to_the_whole_the_largest_first():
     assert_readable(ax)
 
 
-def test_signs_are_told_by_colours_and_by_texts():
+def test_signs_are_told_by_colors_and_by_texts():
     ax = plots.waterfall(explanation_of(VALUES))
     signs = [NEGATIVE, POSITIVE, POSITIVE, POSITIVE, NEGATIVE]
-    assert [bar[2] for bar in bars(ax)] == [to_rgba(colour) for colour in signs]
+    assert [bar[2] for bar in bars(ax)] == [to_rgba(color) for color in signs]
     assert beside(ax) == [f"{MINUS}0.500", "+0.300", "+0.100", "+0.020", f"{MINUS}0.080"]
 
 
@@ -109,7 +109,7 @@ def test_pooled_parts_have_no_whisker():
 def test_unvisited_cells_are_counted_and_left_out():
     ax = plots.waterfall(explanation_of([1.0, np.nan, np.nan], value=np.nan))
     assert tick_names(ax.yaxis) == ["x0", "row 7"]
-    assert "2 cells were not visited" in ax.get_xlabel()
+    assert "2 cells were not sampled" in ax.get_xlabel()
     assert beside(ax) == ["+1.00", "unknown"]
 
 
@@ -169,22 +169,22 @@ def test_owners_stand_by_falling_value_with_their_intervals_and_amounts():
         2: pytest.approx((-0.09, -0.01)),
     }
     assert beside(ax) == [
-        "3,750.00 EUR (75.0 %)",
-        "1,250.00 EUR (25.0 %)",
-        f"{MINUS}12.50 EUR ({MINUS}0.2 %)",
+        "3,750.00 EUR (75.0%)",
+        "1,250.00 EUR (25.0%)",
+        f"{MINUS}12.50 EUR ({MINUS}0.2%)",
     ]
     assert_readable(ax)
 
 
-def test_negative_owners_have_the_other_colour():
-    colours = [bar[2] for bar in bars(plots.owners(payout_of()))]
-    assert colours == [to_rgba(POSITIVE), to_rgba(POSITIVE), to_rgba(NEGATIVE)]
+def test_negative_owners_have_the_other_color():
+    colors = [bar[2] for bar in bars(plots.owners(payout_of()))]
+    assert colors == [to_rgba(POSITIVE), to_rgba(POSITIVE), to_rgba(NEGATIVE)]
 
 
 def test_brackets_join_owners_whose_order_is_undecided_and_the_axis_says_so():
     ax = plots.owners(payout_of())
     assert brackets(ax) == [(0, 1)]
-    assert "brackets point at owners whose order is undecided" in ax.get_xlabel()
+    assert "brackets mark owners whose order is undecided" in ax.get_xlabel()
     decided = plots.owners(payout_of(undecided=[]))
     assert brackets(decided) == []
     assert "brackets" not in decided.get_xlabel()
@@ -193,7 +193,7 @@ def test_brackets_join_owners_whose_order_is_undecided_and_the_axis_says_so():
 def test_intervals_that_are_not_known_and_currencies_that_are_none_are_left_out():
     ax = plots.owners(payout_of(intervals=np.full((3, 2), np.nan), currency=None))
     assert whiskers(ax) == {}
-    assert beside(ax)[0] == "3,750.00 (75.0 %)"
+    assert beside(ax)[0] == "3,750.00 (75.0%)"
 
 
 @pytest.mark.parametrize("n", [1, 2, 24])
@@ -221,29 +221,41 @@ def test_brackets_tell_all_undecided_pairs_and_no_others(seed):
     # Undecided as intervals overlap: that is how most payouts come about.
     ends = np.sort(rng.random(n))[::-1, np.newaxis] + [-1, 1] * rng.random((n, 1)) * 0.2
     pairs = {(j, i) for i in range(n) for j in range(i) if ends[j, 0] < ends[i, 1]}
-    groups = undecided_groups(names, [(names[i], names[j]) for j, i in pairs])
+    groups = group_undecided(names, [(names[i], names[j]) for j, i in pairs])
     assert {pair for group in groups for pair in combinations(group, 2)} == pairs
     for one, other in permutations(groups, 2):
         assert not set(one) <= set(other)
 
 
 WRONG = {
-    "no explanation": (plots.waterfall, [3.0], {}, TypeError, "explanation is of type list; give"),
+    "no explanation": (
+        plots.waterfall,
+        [3.0],
+        {},
+        TypeError,
+        "must have an attribute 'label'",
+    ),
     "no bars": (
         plots.waterfall,
         explanation_of(VALUES),
         {"max_bars": 0},
         ValueError,
-        "max_bars is 0; give a whole number of at least 1",
+        r"max_bars .*\b0\b",
     ),
     "no axes": (
         plots.waterfall,
         explanation_of(VALUES),
         {"ax": "left"},
         TypeError,
-        "ax is of type str; give matplotlib axes",
+        "ax must be matplotlib axes, or None for a new figure, got str",
     ),
-    "no payout": (plots.owners, {"a": 3}, {}, TypeError, "payout is of type dict; give a payout"),
+    "no payout": (
+        plots.owners,
+        {"a": 3},
+        {},
+        TypeError,
+        "have an attribute 'owners', got dict",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from cellworth import KNNValuer, Runtime, plots, value_game
 from cellworth.games import TableGame
-from cellworth.plots.style import GREY
+from cellworth.plots.style import GRAY
 from cellworth.runtime import MaxTasks, Progress
 from cellworth.sampling import LeverageSampler
 from cellworth.sampling.moments import widening
@@ -60,7 +60,7 @@ def test_lines_are_means_over_seeds_and_bands_their_95_percent_intervals():
 
 def test_the_random_baseline_is_grey_and_dashed():
     line = plots.removal(removal_of()).lines[-1]
-    assert to_rgba(line.get_color()) == to_rgba(GREY)
+    assert to_rgba(line.get_color()) == to_rgba(GRAY)
     assert line.is_dashed()
 
 
@@ -87,7 +87,7 @@ def test_curves_that_share_their_baseline_show_it_once():
     assert len(plots.removal(one, removal_of(1)).lines) == 4
 
 
-def test_lines_differ_in_more_than_colour():
+def test_lines_differ_in_more_than_color():
     ax = plots.removal(*(removal_of(i) for i in range(7)), labels=list("abcdefg"))
     looks = {(line.get_linestyle(), line.get_marker()) for line in ax.lines[:7]}
     assert len(looks) == 7
@@ -197,54 +197,58 @@ def test_a_single_round_is_a_point(history):
 # Wrong inputs -------------------------------------------------------------------------------
 
 WRONG = {
-    "no removal": (lambda: plots.removal(), ValueError, "no curve was given; give at least one"),
-    "no detection": (lambda: plots.detection(), ValueError, "no curve was given; give at least"),
+    "no removal": (lambda: plots.removal(), ValueError, "curves must not be empty; give at least"),
+    "no detection": (lambda: plots.detection(), ValueError, "curves must not be empty; give at"),
     "a list of curves": (
         lambda: plots.removal([removal_of()]),
         TypeError,
-        "a curve is of type list; give removal curves, one argument each",
+        "a curve must have an attribute 'shares', got list; give removal curves, one argument",
     ),
     "the other kind": (
         lambda: plots.detection(removal_of()),
         TypeError,
-        "a curve is of type SimpleNamespace; give detection curves",
+        "a curve must have an attribute 'inspected', got SimpleNamespace; give detect",
     ),
     "too few labels": (
         lambda: plots.detection(detection_of(), detection_of(), labels=["a"]),
         ValueError,
-        r"labels is \['a'\], but there are 2 curves; give a list with one text for each",
+        r"labels must have one string for each of the 2 curves, got \['a'\]",
     ),
     "a text as labels": (
         lambda: plots.removal(removal_of(), labels="a"),
         ValueError,
-        "labels is 'a', but there are 1 curves",
+        "labels must have one string for each of the 1 curves, got 'a'",
     ),
     "two scorings": (
         lambda: plots.removal(removal_of(), removal_of(scoring="r2")),
         ValueError,
-        "scored by balanced accuracy and by r2, which have no common axis; draw one figure",
+        "curves must share one scoring, got balanced accuracy and r2; draw one figure",
     ),
     "empty history": (
         lambda: plots.convergence([]),
         ValueError,
-        "history is empty, so that there is nothing to draw; collect it with history = ",
+        "history must not be empty; collect it with history = ",
     ),
     "no history": (
         lambda: plots.convergence(value_game(TableGame(np.ones((4, 4))), (2, 2))),
         TypeError,
-        "history is of type Valuation and no list of Progress; collect it with",
+        "history must be a list of Progress, got Valuation; collect it with",
     ),
     "no errors": (
         lambda: plots.convergence([Progress(0, 0.0, None)]),
         ValueError,
-        "no round of the history has a standard error above 0",
+        "history must have a round with a standard error above 0",
     ),
     "unknown work": (
         lambda: plots.convergence([Progress(0, 0.0, None)], against="seconds"),
         ValueError,
-        "against is 'seconds'; give 'tasks' or 'utilities'",
+        "against must be 'tasks' or 'utilities', got 'seconds'",
     ),
-    "no axes": (lambda: plots.detection(detection_of(), ax=1), TypeError, "ax is of type int; giv"),
+    "no axes": (
+        lambda: plots.detection(detection_of(), ax=1),
+        TypeError,
+        "ax must be matplotlib axes",
+    ),
 }
 
 
@@ -260,7 +264,7 @@ def test_exact_runs_have_no_errors_to_draw():
     seen = []
     value_game(TableGame(normal(4, 4)), (2, 2), runtime=Runtime(on_round=seen.append))
     assert seen
-    with pytest.raises(ValueError, match="no round of the history has a standard error above 0"):
+    with pytest.raises(ValueError, match="history must have a round with a standard error above 0"):
         plots.convergence(seen)
 
 

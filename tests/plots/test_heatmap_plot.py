@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, Owners, plots
 from cellworth.plots import heatmap_plot
-from cellworth.plots.heatmap_plot import SEVERAL, Grid, borders, largest_rectangles
+from cellworth.plots.heatmap_plot import MIXED, ValueGrid, borders, largest_rectangles
 from cellworth.plots.style import ZERO, diverging
 from cellworth.valuers import RandomValuer
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
@@ -25,27 +25,27 @@ def painted(ax):
     return np.asarray(ax.images[0].get_array())
 
 
-def colour_bar(ax):
+def color_bar(ax):
     return next(other for other in ax.figure.axes if other is not ax)
 
 
-def test_every_cell_has_the_colour_of_its_value():
+def test_every_cell_has_the_color_of_its_value():
     values = normal(9, 5)
     limit = np.abs(values).max()
     expected = diverging()(0.5 + values / (2 * limit))
     np.testing.assert_allclose(painted(plots.heatmap(valuation_of(values))), expected)
 
 
-def test_zero_is_the_colour_in_the_middle_and_ends_are_those_of_the_bar():
-    colours = painted(plots.heatmap(valuation_of([[-0.2, 0.0, 0.2]])))[0]
-    np.testing.assert_allclose(colours[1], to_rgba(ZERO), atol=1e-6)
-    np.testing.assert_allclose(colours[0], diverging()(0.0))
-    np.testing.assert_allclose(colours[2], diverging()(1.0))
+def test_zero_is_the_color_in_the_middle_and_ends_are_those_of_the_bar():
+    colors = painted(plots.heatmap(valuation_of([[-0.2, 0.0, 0.2]])))[0]
+    np.testing.assert_allclose(colors[1], to_rgba(ZERO), atol=1e-6)
+    np.testing.assert_allclose(colors[0], diverging()(0.0))
+    np.testing.assert_allclose(colors[2], diverging()(1.0))
 
 
-def test_colours_lean_to_blue_above_zero_and_to_orange_below_also_where_all_are_negative():
-    colours = painted(plots.heatmap(valuation_of(-1e-9 * np.arange(1.0, 7).reshape(3, 2))))
-    assert (colours[..., 0] > colours[..., 2]).all()
+def test_colors_lean_to_blue_above_zero_and_to_orange_below_also_where_all_are_negative():
+    colors = painted(plots.heatmap(valuation_of(-1e-9 * np.arange(1.0, 7).reshape(3, 2))))
+    assert (colors[..., 0] > colors[..., 2]).all()
     above = painted(plots.heatmap(valuation_of([[1.0, 3.0]])))
     assert (above[..., 0] < above[..., 2]).all()
 
@@ -54,7 +54,7 @@ def test_unvisited_cells_are_see_through_before_hatches_and_a_legend_says_so():
     ax = plots.heatmap(valuation_of(HOLES))
     np.testing.assert_array_equal(painted(ax)[..., 3], ~np.isnan(HOLES))
     assert ax.patch.get_hatch()
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not visited"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not sampled"]
     assert_readable(ax)
 
 
@@ -90,14 +90,14 @@ def test_standard_and_validation_errors_count_together():
     other = plots.heatmap(valuation_of([[5.0]], errors=5.0))
     np.testing.assert_allclose(painted(both), painted(one))
     np.testing.assert_allclose(painted(both), painted(other))
-    assert "pale" in colour_bar(both).get_ylabel()
+    assert "pale" in color_bar(both).get_ylabel()
 
 
-def test_values_keep_their_colour_where_no_error_is_known_or_none_is_asked_for():
+def test_values_keep_their_color_where_no_error_is_known_or_none_is_asked_for():
     plain = painted(plots.heatmap(valuation_of([[1.0, -0.5]])))
     asked = plots.heatmap(valuation_of([[1.0, -0.5]], errors=9.0), uncertainty=False)
     np.testing.assert_allclose(painted(asked), plain)
-    assert "pale" not in colour_bar(asked).get_ylabel()
+    assert "pale" not in color_bar(asked).get_ylabel()
 
 
 def test_a_single_outlier_does_not_wash_out_all_others():
@@ -105,8 +105,8 @@ def test_a_single_outlier_does_not_wash_out_all_others():
     values[0, 0] = 1000.0
     ax = plots.heatmap(valuation_of(values))
     np.testing.assert_allclose(painted(ax)[-1, -1], diverging()(1.0))
-    assert colour_bar(ax).get_ylim()[1] < 1.1
-    assert len(colour_bar(ax).patches) == 2
+    assert color_bar(ax).get_ylim()[1] < 1.1
+    assert len(color_bar(ax).patches) == 2
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_dates_are_written_as_dates():
     assert tick_names(ax.yaxis) == ["2026-01-01", "2026-01-02", "2026-01-03"]
 
 
-def test_the_colour_bar_says_what_values_are():
+def test_the_color_bar_says_what_values_are():
     ax = plots.heatmap(valuation_of(normal(3, 2)))
-    assert colour_bar(ax).get_ylabel() == "value (units of the score)"
+    assert color_bar(ax).get_ylabel() == "value (units of the score)"
     assert ax.get_ylabel() == "row"
     grouped = valuation_of(normal(2, 2), rows=range(2), row_groups=["a", "b"])
     assert plots.heatmap(grouped).get_ylabel() == "row group"
@@ -182,7 +182,7 @@ def test_tall_tables_are_drawn_as_means_of_bins(monkeypatch):
     monkeypatch.setattr(heatmap_plot, "_ROWS_AT_ONCE", 10)
     values = normal(50, 3)
     values[4:9, 1] = np.nan
-    grid = Grid.of(valuation_of(values, errors=np.abs(values)), 12)
+    grid = ValueGrid.from_valuation(valuation_of(values, errors=np.abs(values)), 12)
     assert grid.rows_per_bin == 5
     means = [np.nanmean(values[i : i + 5], axis=0) for i in range(0, 45, 5)]
     np.testing.assert_allclose(grid.values[:9], means)
@@ -194,7 +194,7 @@ def test_tall_tables_are_drawn_as_means_of_bins(monkeypatch):
 def test_a_bin_without_any_visited_cell_is_not_visited():
     values = normal(10, 2)
     values[:5, 0] = np.nan
-    grid = Grid.of(valuation_of(values), 2)
+    grid = ValueGrid.from_valuation(valuation_of(values), 2)
     np.testing.assert_array_equal(np.isnan(grid.values), [[True, False], [False, False]])
 
 
@@ -314,12 +314,12 @@ def test_names_without_room_are_left_out_and_lines_get_thin():
 
 
 def test_a_bin_belongs_to_whoever_has_two_thirds_of_it():
-    grid = Grid.of(valuation_of(normal(6, 3)), 2)
+    grid = ValueGrid.from_valuation(valuation_of(normal(6, 3)), 2)
     codes = np.array([[0, 0, 1], [0, 1, 2], [1, 1, 0], [2, 2, 2], [2, 0, 2], [2, 0, 2]])
-    np.testing.assert_array_equal(grid.owners(codes), [[0, 1, SEVERAL], [2, 0, 2]])
-    ten = Grid.of(valuation_of(normal(10, 2)), 1)
+    np.testing.assert_array_equal(grid.owners(codes), [[0, 1, MIXED], [2, 0, 2]])
+    ten = ValueGrid.from_valuation(valuation_of(normal(10, 2)), 1)
     six_and_seven = np.arange(10)[:, np.newaxis] >= [6, 7]
-    np.testing.assert_array_equal(ten.owners(six_and_seven.astype(int)), [[SEVERAL, 0]])
+    np.testing.assert_array_equal(ten.owners(six_and_seven.astype(int)), [[MIXED, 0]])
 
 
 # Axes and wrong inputs ----------------------------------------------------------------------
@@ -355,27 +355,27 @@ def test_a_missing_matplotlib_gets_one_sentence(monkeypatch):
 
 VALUATION = valuation_of(normal(3, 2))
 WRONG = {
-    "an array": ((np.ones((2, 2)),), {}, TypeError, "valuation is of type ndarray; give a Val"),
-    "no rows": ((VALUATION,), {"max_rows": 0}, ValueError, "max_rows is 0; give a whole number"),
-    "no axes": ((VALUATION,), {"ax": "left"}, TypeError, "ax is of type str; give matplotlib axes"),
-    "no owners": ((VALUATION,), {"owners": ["a"]}, TypeError, "owners is of type list; give an"),
+    "an array": ((np.ones((2, 2)),), {}, TypeError, "valuation must be a Valuation, got ndarray"),
+    "no rows": ((VALUATION,), {"max_rows": 0}, ValueError, r"max_rows .*\b0\b"),
+    "no axes": ((VALUATION,), {"ax": "left"}, TypeError, "ax must be matplotlib axes"),
+    "no owners": ((VALUATION,), {"owners": ["a"]}, TypeError, "have names and codes, got list"),
     "owners of other cells": (
         (VALUATION,),
         {"owners": owners_of(np.zeros((2, 2), dtype=int))},
         ValueError,
-        r"owners.codes has shape \(2, 2\) and type int64, but the valuation has 3 x 2 cells",
+        r"integer for each of 3 x 2 cells, got shape \(2, 2\) and type int64",
     ),
     "owners in between": (
         (VALUATION,),
         {"owners": owners_of(np.zeros((3, 2)))},
         ValueError,
-        "type float64.*give one whole number for each",
+        "one integer for each.*type float64",
     ),
     "unknown owner": (
         (VALUATION,),
         {"owners": owners_of(np.full((3, 2), 9))},
         ValueError,
-        "owners.codes runs from 9 to 9 but there are 9 names; give an index into names",
+        "owners.codes must be -1 or an index into 9 names, got 9 to 9",
     ),
 }
 
@@ -406,7 +406,7 @@ def test_owners_of_labels_and_of_groups_are_drawn():
     assert [text.get_text() for text in ax.texts] == ["ann"]
 
 
-def test_what_rounding_leaves_is_no_colour():
+def test_what_rounding_leaves_is_no_color():
     dust = replace(valuation_of([[1e-17, -1e-17]]), expected_total=0.0, baseline=0.6)
     np.testing.assert_allclose(
         painted(plots.heatmap(dust))[0, :, :3], [to_rgba(ZERO)[:3]] * 2, atol=0.01

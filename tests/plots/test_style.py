@@ -15,14 +15,14 @@ LACKING = {
 }
 
 
-def seen_by(kind, colour):
-    """Linear red, green and blue as people with this colour blindness see them."""
-    linear = np.array(to_rgba(colour)[:3]) ** 2.2
+def seen_by(kind, color):
+    """Linear red, green and blue as people with this color blindness see them."""
+    linear = np.array(to_rgba(color)[:3]) ** 2.2
     return np.linalg.inv(TO_CONES) @ LACKING[kind] @ TO_CONES @ linear
 
 
 def distance(kind, one, other):
-    ends = [np.clip(seen_by(kind, colour), 0, 1) ** (1 / 2.2) for colour in (one, other)]
+    ends = [np.clip(seen_by(kind, color), 0, 1) ** (1 / 2.2) for color in (one, other)]
     return np.linalg.norm(ends[0] - ends[1])
 
 
@@ -36,7 +36,7 @@ def test_signs_can_be_told_apart_without_red_or_green_cones(kind):
     assert distance(kind, "#b05a1e", "#6b7a1e") < 0.35
 
 
-def test_colours_get_darker_evenly_on_both_sides_of_zero():
+def test_colors_get_darker_evenly_on_both_sides_of_zero():
     lightness = diverging()(np.linspace(0, 1, 101))[:, :3] @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(lightness[:51]) > 0).all()
     assert (np.diff(lightness[50:]) < 0).all()

@@ -1,7 +1,7 @@
-"""Plots: each takes the axes to draw on, or makes a figure, and returns the axes.
+"""Plots: each draws on the given axes, or on those of a new figure, and returns them.
 
-Matplotlib is loaded when the first is drawn. Figures of your own have room for names if they are
-made with ``layout="constrained"``.
+Matplotlib is loaded by the first plot. Create your own figures with ``layout="constrained"``, so
+that names fit.
 
 Examples
 --------

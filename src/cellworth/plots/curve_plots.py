@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from cellworth.diagnostics.curves import Band
 from cellworth.plots.style import (
     DASHES,
-    GREY,
+    GRAY,
     LINES,
     MARKERS,
     NEGATIVE,
@@ -20,7 +20,7 @@ from cellworth.plots.style import (
     SMALL,
     Axes,
     axes_for,
-    check_same,
+    check_attributes,
     plain_frame,
     text_of,
     with_minus,
@@ -33,10 +33,10 @@ _DOTS_UP_TO = 40
 
 
 def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the score as cells are removed, beside that of removing cells at random.
+    """Draw the score as cells are removed, and for comparison as random cells are removed.
 
-    Lines are means over seeds; bands are 95 % intervals of these means (Student's t), and are
-    left out where there is one seed.
+    Lines are means over seeds. Bands are 95% intervals of these means (Student's t); a single seed
+    has none.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
         With ``shares`` (array of shape (n_shares,)), ``scores`` and ``random_scores`` (arrays of
         shape (n_repeats, n_shares)), ``order``, ``fill`` and ``scoring``.
     labels : list of str, default=None
-        What to call the curves; None means by their order and fill.
+        Names of the curves; None means their order and fill.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -67,15 +67,15 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     wanted = ("shares", "scores", "random_scores", "order", "fill", "scoring")
     _check_curves(curves, wanted, "removal")
     scoring = _common_scoring(curves)
-    names = _checked_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
+    names = _check_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
     ax = axes_for(ax, _SIZE)
     plain_frame(ax)
-    for curve, name, look in zip(curves, names, _looks(), strict=False):
-        _draw_band(ax, curve.shares, curve.scores, label=name, **look)
+    for curve, name, style in zip(curves, names, _line_styles(), strict=False):
+        _draw_band(ax, curve.shares, curve.scores, label=name, **style)
     for i, curve in enumerate(_different_baselines(curves)):
         label = "at random" if i == 0 else None
         _draw_band(
-            ax, curve.shares, curve.random_scores, label=label, color=GREY, linestyle=(0, (4, 3))
+            ax, curve.shares, curve.random_scores, label=label, color=GRAY, linestyle=(0, (4, 3))
         )
     _as_percent(ax.xaxis)
     ax.set_xlabel("share of cells removed", size=SMALL)
@@ -84,7 +84,7 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
 
 
 def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw how many of the wrong cells are found as cells are inspected, most suspicious first.
+    """Draw the share of wrong cells found as cells are inspected, most suspicious first.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
         With ``inspected`` and ``found`` (shares from 0 to 1), ``area`` under the receiver operating
         characteristic, and ``average_precision``.
     labels : list of str, default=None
-        What to call the curves; None numbers them.
+        Names of the curves; None numbers them.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -107,21 +107,21 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
     >>> wrong = [[True, False], [False, False], [False, True]]
     >>> good = detection_curve([[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]], wrong)
     >>> poor = detection_curve([[0.1, 0.9], [0.2, 0.8], [0.4, 0.3]], wrong)
-    >>> ax = detection(good, poor, labels=["suspicion", "guess"], ax=Figure().subplots())
+    >>> ax = detection(good, poor, labels=["anomaly score", "guess"], ax=Figure().subplots())
     >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
-    'suspicion (area 0.875, average precision 0.833)'
+    'anomaly score (area 0.875, average precision 0.833)'
     """
     _check_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
     numbered = [f"ranking {i + 1}" for i in range(len(curves))] if len(curves) > 1 else ["ranking"]
-    names = _checked_labels(labels, numbered)
+    names = _check_labels(labels, numbered)
     ax = axes_for(ax, _SIZE)
     plain_frame(ax)
-    for curve, name, look in zip(curves, names, _looks(), strict=False):
+    for curve, name, style in zip(curves, names, _line_styles(), strict=False):
         figures = f"area {curve.area:.3f}, average precision {curve.average_precision:.3f}"
-        marker = look.pop("marker")
+        marker = style.pop("marker")
         dots = {"marker": marker, "markersize": 3.5} if len(curve.found) <= _DOTS_UP_TO else {}
-        ax.plot(curve.inspected, curve.found, label=f"{name} ({figures})", **look, **dots)
-    ax.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (4, 3)), label="at random", zorder=1)
+        ax.plot(curve.inspected, curve.found, label=f"{name} ({figures})", **style, **dots)
+    ax.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), label="at random", zorder=1)
     ax.set_xlim(0.0, 1.0)
     ax.set_ylim(0.0, 1.02)
     _as_percent(ax.xaxis)
@@ -137,21 +137,21 @@ def convergence(
     against: Literal["tasks", "utilities"] = "tasks",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how standard errors of blocks shrink as a run goes on, both axes logarithmic.
+    """Draw the standard errors of blocks during a run, both axes logarithmic.
 
-    The dotted line falls with the square root of the work, as errors do where tasks are drawn
-    independently. Rounds in which no error is known yet are left out.
+    The dotted line falls with the square root of the work, as errors of independent tasks do.
+    Rounds before the first known error are left out.
 
     Parameters
     ----------
     history : list of Progress
-        What a run has reported: ``history = []`` and ``on_round=history.append``. Each keeps what
-        the run knew at that moment alive, some four numbers per block: 16 MB per round for
-        32,561 x 14 cells. Of long runs on large tables keep some rounds only. Designs that read
-        their values from all utilities at once do so anew for every round that is drawn.
+        What a run reported to ``on_round``: ``history = []``, then
+        ``Runtime(on_round=history.append)``. Each Progress keeps about four numbers per block, or
+        16 MB for 32,561 x 14 cells; keep only some rounds of long runs on large tables.
+        Estimators that compute values from all utilities do so again for every round drawn.
     against : {"tasks", "utilities"}, default="tasks"
-        What the run did, or what it cost: utilities that it met for the first time, which are fits
-        where a model is valued. Of few coalitions all are known sooner or later, and cost nothing.
+        The x axis: tasks done, or utilities that were evaluated for the first time, each a fit
+        of the model. A run over few coalitions soon repeats them, which costs nothing.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -171,22 +171,22 @@ def convergence(
     >>> convergence(history, ax=Figure().subplots()).get_xlabel()
     'tasks'
     """
-    rounds = _checked_history(history)
+    rounds = _check_history(history)
     if against not in ("tasks", "utilities"):
-        raise ValueError(f"against is {against!r}; give 'tasks' or 'utilities'.")
+        raise ValueError(f"against must be 'tasks' or 'utilities', got {against!r}.")
     work = np.array([getattr(progress, against) for progress in rounds], dtype=np.float64)
     errors = np.array([_errors(progress) for progress in rounds]).reshape(-1, 2)
     known = (errors[:, 0] > 0) & (work > 0)
     if not known.any():
         raise ValueError(
-            "no round of the history has a standard error above 0; runs that are exact have none, "
-            "and others need two tasks or sweeps."
+            "history must have a round with a standard error above 0; exact runs have none, "
+            "others need at least two tasks or passes."
         )
     work, errors = work[known], errors[known]
     ax = axes_for(ax, _SIZE)
     plain_frame(ax)
     dots = "o" if len(work) <= _DOTS_UP_TO else ""
-    for column, name, colour, dashes in (
+    for column, name, color, dashes in (
         (0, "largest", NEGATIVE, "-"),
         (1, "median", POSITIVE, DASHES[1]),
     ):
@@ -194,33 +194,33 @@ def convergence(
         ax.plot(
             work,
             shown,
-            color=colour,
+            color=color,
             linestyle=dashes,
             marker=dots,
             markersize=3.5,
             label=f"{name} block",
         )
     guide = errors[-1, 0] * np.sqrt(work[-1] / work)
-    ax.plot(work, guide, color=GREY, linestyle=":", label="falling with the square root", zorder=1)
+    ax.plot(work, guide, color=GRAY, linestyle=":", label="falling with the square root", zorder=1)
     _as_logarithms(ax)
     ax.set_xlabel(against, size=SMALL)
     ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
     return _finish(ax)
 
 
-def _checked_history(history: Any) -> list[Progress]:
-    advice = "collect it with history = [] and on_round=history.append."
+def _check_history(history: Any) -> list[Progress]:
+    advice = "collect it with history = [] and Runtime(on_round=history.append)."
     if not isinstance(history, Sequence) or not all(isinstance(p, Progress) for p in history):
         raise TypeError(
-            f"history is of type {type(history).__name__} and no list of Progress; {advice}"
+            f"history must be a list of Progress, got {type(history).__name__}; {advice}"
         )
     if not history:
-        raise ValueError(f"history is empty, so that there is nothing to draw; {advice}")
+        raise ValueError(f"history must not be empty; {advice}")
     return [progress for progress in history if progress.moments is not None]
 
 
 def _errors(progress: Progress) -> tuple[float, float]:
-    """Largest and median standard error of the blocks for which it is known; 0 where none is."""
+    """Return the largest and the median known standard error of the blocks, or zeros."""
     moments = progress.moments
     errors = np.zeros(0)
     if moments is not None:
@@ -231,18 +231,17 @@ def _errors(progress: Progress) -> tuple[float, float]:
 
 def _check_curves(curves: Sequence[Any], wanted: Sequence[str], kind: str) -> None:
     if not curves:
-        raise ValueError(f"no curve was given; give at least one {kind} curve.")
+        raise ValueError(f"curves must not be empty; give at least one {kind} curve.")
     for curve in curves:
-        check_same(curve, "a curve", wanted, f"give {kind} curves, one argument each.")
+        check_attributes(curve, "a curve", wanted, f"give {kind} curves, one argument each.")
 
 
-def _checked_labels(labels: Any, usual: list[str]) -> list[str]:
+def _check_labels(labels: Any, usual: list[str]) -> list[str]:
     if labels is None:
         return [text_of(name, 60) for name in usual]
     if isinstance(labels, str) or len(labels) != len(usual):
         raise ValueError(
-            f"labels is {labels!r}, but there are {len(usual)} curves; give a list with one text "
-            "for each."
+            f"labels must have one string for each of the {len(usual)} curves, got {labels!r}."
         )
     return [text_of(label, 60) for label in labels]
 
@@ -251,8 +250,7 @@ def _common_scoring(curves: Sequence[Any]) -> str:
     names = dict.fromkeys(_scoring_name(curve.scoring) for curve in curves)
     if len(names) > 1:
         raise ValueError(
-            f"the curves are scored by {' and by '.join(names)}, which have no common axis; draw "
-            "one figure for each."
+            f"curves must share one scoring, got {' and '.join(names)}; draw one figure for each."
         )
     return next(iter(names))
 
@@ -264,7 +262,7 @@ def _scoring_name(scoring: Any) -> str:
 
 
 def _different_baselines(curves: Sequence[Any]) -> list[Any]:
-    """Return curves with baselines that none before them has; one line is enough for equals."""
+    """Return the curves whose random baselines differ from those before them."""
     found: list[Any] = []
     for curve in curves:
         if not any(
@@ -276,19 +274,19 @@ def _different_baselines(curves: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _looks() -> Any:
-    """Colours with dashes and markers of their own: colour is never all that tells lines apart."""
+def _line_styles() -> Iterator[dict[str, Any]]:
+    """Yield a color, dashes and a marker for each line, so that color alone never matters."""
     return (
-        {"color": colour, "linestyle": dashes, "marker": marker}
-        for colour, dashes, marker in zip(cycle(LINES), cycle(DASHES), cycle(MARKERS), strict=False)
+        {"color": color, "linestyle": dashes, "marker": marker}
+        for color, dashes, marker in zip(cycle(LINES), cycle(DASHES), cycle(MARKERS), strict=False)
     )
 
 
-def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **look: Any) -> None:
-    """Draw the mean over seeds and its 95 % interval."""
+def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **style: Any) -> None:
+    """Draw the mean over seeds and its 95% interval."""
     along, seen = np.asarray(shares, dtype=np.float64), np.atleast_2d(scores)
     band = Band.over_seeds(seen)
-    ax.plot(along, band.mean, color=color, markersize=3.5, **look)
+    ax.plot(along, band.mean, color=color, markersize=3.5, **style)
     if len(seen) > 1:
         ax.fill_between(along, band.low, band.high, color=color, alpha=0.18, linewidth=0)
 
@@ -296,11 +294,11 @@ def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **look: Any) -
 def _as_percent(axis: Any) -> None:
     from matplotlib.ticker import PercentFormatter
 
-    axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
 
 
 def _as_logarithms(ax: Axes) -> None:
-    """Make both axes logarithmic, with numbers at 1, 2, 5, 10, 20, 50, ... as far as they fit."""
+    """Make both axes logarithmic, with ticks at 1, 2, 5, 10, 20, 50, ... as far as they fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ax.set_xscale("log")
@@ -313,6 +311,6 @@ def _as_logarithms(ax: Axes) -> None:
 
 def _finish(ax: Axes) -> Axes:
     ax.tick_params(which="both", labelsize=SMALL)
-    # A line may have to run behind it.
+    # Lines may run behind the legend.
     ax.legend(edgecolor="none", framealpha=0.85, fontsize=SMALL)
     return ax

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
 from cellworth.data.owners import Owners
+from cellworth.diagnostics.cells import check_valuation
 from cellworth.plots.style import (
-    PALE_GREY,
+    PALE_GRAY,
     SCORE_UNITS,
     SMALL,
     SMALLEST,
@@ -30,12 +31,12 @@ from cellworth.plots.style import (
 )
 from cellworth.valuation.valuation import Valuation
 
-# From this many errors away from zero a value has its full colour, at zero errors this opacity.
+# A value this many errors from zero has its full color.
 _CERTAIN = 2.0
 _LEAST_OPACITY = 0.15
 _INCHES_PER_LETTER = 0.07
 _ROUNDING = 1e-12
-NOBODY, SEVERAL = -1, -2
+UNOWNED, MIXED = -1, -2
 
 _ROWS_AT_ONCE = 65_536
 _LONGEST_END = 14
@@ -52,24 +53,24 @@ def heatmap(
     max_rows: int = 300,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw every cell's value: blue above zero, orange below, hatched where it was not visited.
+    """Draw the value of every cell: blue above zero, orange below, hatched if it was not sampled.
 
-    Colours are centred at zero. Beyond the 99 % of cells nearest to zero they do not get darker,
-    which the colour bar shows by its pointed ends.
+    Colors are centered at zero. The 1% of cells farthest from zero share the darkest color, which
+    the pointed ends of the color bar show.
 
     Parameters
     ----------
     valuation : Valuation
     owners : Owners, default=None
-        Who holds which cells (or any object with ``names`` and ``codes``, an index into names for
-        each cell, -1 for nobody). Lines are drawn between cells of different owners, and each name
-        into its owner's largest rectangle, where it fits.
+        Owners of the cells, or any object with ``names`` and ``codes`` (an index into names for
+        each cell, -1 without an owner). Lines separate cells of different owners. Each name is
+        written into its owner's largest rectangle, if it fits.
     uncertainty : bool, default=True
-        Whether values below two errors from zero are paler. The error joins standard and
-        validation error; that of a mean of rows is taken as the mean of their errors, which it
-        cannot exceed. Values whose error is not known are not paled.
+        Draw values within two errors of zero paler. The error combines sampling and validation
+        error. For a mean of rows it is the mean of their errors, an upper bound. Values without a
+        known error keep their color.
     max_rows : int, default=300
-        Tables with more rows are drawn in bins of rows: each is the mean of those visited, and
+        Tables with more rows are drawn in bins. A bin shows the mean of its sampled rows, and
         belongs to the owner of at least two thirds of it.
     ax : matplotlib axes, default=None
         None makes a new figure.
@@ -88,122 +89,113 @@ def heatmap(
     ['x0', 'x1']
     """
     check_valuation(valuation)
-    held = None if owners is None else _held(owners, valuation)
-    grid = Grid.of(valuation, check_count(max_rows, "max_rows"))
+    owned = None if owners is None else _find_owners(owners, valuation)
+    grid = ValueGrid.from_valuation(valuation, check_count(max_rows, "max_rows"))
     ax = axes_for(ax, _figure_size(grid))
     limit = _limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
     ax.imshow(
-        _painted(grid, limit, pales=pales),
+        _paint(grid, limit, pales=pales),
         aspect="auto",
         interpolation="nearest",
     )
     ax.grid(False)
-    _add_colour_bar(ax, grid.values, limit, pales=pales)
+    _add_color_bar(ax, grid.values, limit, pales=pales)
     name_columns(ax, grid.column_names)
     name_lines(ax, grid.row_names)
     ax.set_ylabel(_row_title(valuation, grid.rows_per_bin), size=SMALL)
     _show_unvisited(ax, np.isnan(grid.values))
-    if held is not None:
-        names, codes = held
+    if owned is not None:
+        names, codes = owned
         draw_owners(ax, grid.owners(codes), names)
     return ax
 
 
-def check_valuation(valuation: Any) -> None:
-    """Refuse anything but a Valuation, with a sentence."""
-    if not isinstance(valuation, Valuation):
-        raise TypeError(
-            f"valuation is of type {type(valuation).__name__}; give a Valuation, such as "
-            "valuer.valuation_ of a fitted valuer."
-        )
-
-
-def _held(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
-    """Names of owners, and of those who share cells, and which of them holds each block."""
+def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
+    """Return the names of owners and of groups of co-owners, and the index of each block's."""
     if not isinstance(owners, Owners):
-        codes = _checked_codes(owners, valuation.shape)
+        codes = _check_codes(owners, valuation.shape)
         return list(owners.names), codes
     holdings = owners.on(valuation.blocks)
     names = [
         " + ".join(holdings.names[position] for position in np.flatnonzero(line))
         for line in holdings.claims
     ]
-    nobody = holdings.claims.sum(axis=1) == 0
-    return names, np.where(nobody[holdings.codes()], NOBODY, holdings.codes())
+    is_unowned = holdings.claims.sum(axis=1) == 0
+    return names, np.where(is_unowned[holdings.codes()], UNOWNED, holdings.codes())
 
 
-def _checked_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
+def _check_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
     if not hasattr(owners, "names") or not hasattr(owners, "codes"):
         raise TypeError(
-            f"owners is of type {type(owners).__name__}; give an object with names, and with codes "
-            "that say which of them holds each cell."
+            f"owners must be Owners or have names and codes, got {type(owners).__name__}; give the "
+            "Owners of the valuation."
         )
     codes, n_names = np.asarray(owners.codes), len(owners.names)
     if codes.shape != shape or codes.dtype.kind not in "iu":
         raise ValueError(
-            f"owners.codes has shape {codes.shape} and type {codes.dtype}, but the valuation has "
-            f"{shape[0]} x {shape[1]} cells; give one whole number for each."
+            f"owners.codes must have one integer for each of {shape[0]} x {shape[1]} cells, got "
+            f"shape {codes.shape} and type {codes.dtype}."
         )
     if codes.min() < -1 or codes.max() >= n_names:
         raise ValueError(
-            f"owners.codes runs from {codes.min()} to {codes.max()} but there are {n_names} names; "
-            "give an index into names, or -1 for nobody."
+            f"owners.codes must be -1 or an index into {n_names} names, got {codes.min()} to "
+            f"{codes.max()}; -1 means no owner."
         )
     return codes.astype(np.int_)
 
 
-def _figure_size(grid: Grid) -> tuple[float, float]:
+def _figure_size(grid: ValueGrid) -> tuple[float, float]:
     n_rows, n_columns = grid.values.shape
     width = np.clip(2.8 + 0.32 * n_columns, 4.6, 11.0)
-    # Names that stand upright take some of the height.
+    # Rotated names take some of the height.
     names = _INCHES_PER_LETTER * max(map(len, grid.column_names))
     height = np.clip(1.0 + 0.24 * n_rows, 2.2, 4.8) + names
     return float(width), float(height)
 
 
 def _limit(values: Floats, valuation: Valuation) -> float:
-    """Return the size of the values that are darkest; beyond it is at most one cell in 100."""
+    """Return the size of value with the darkest color; at most 1% of cells exceed it."""
     sizes = np.abs(values[~np.isnan(values)])
     if not sizes.any():
         return 1.0
     usual = float(np.quantile(sizes, 0.99, method="higher"))
-    # What is left by rounding must not look like a value.
+    # Rounding errors must not look like values.
     score = np.nansum(np.abs([valuation.expected_total, valuation.baseline]))
     return max(usual if usual > 0 else float(sizes.max()), float(_ROUNDING * score))
 
 
-def _painted(grid: Grid, limit: float, *, pales: bool) -> Floats:
-    """Colours of all cells, shape (n_bins, n_columns, 4); see-through where there is no value."""
+def _paint(grid: ValueGrid, limit: float, *, pales: bool) -> Floats:
+    """Return the colors of all cells, shape (n_bins, n_columns, 4); transparent without a value."""
     from matplotlib.colors import to_rgba
 
     unvisited = np.isnan(grid.values)
     positions = np.where(unvisited, 0.5, 0.5 + grid.values / (2.0 * limit))
-    colours = np.array(diverging()(positions))
+    colors = np.array(diverging()(positions))
     if pales:
-        # Mixed rather than see-through: the hatches of unvisited cells must not shine through.
+        # Mixed, not transparent: the hatching behind must not shine through.
         opacity = _opacity(grid)[..., np.newaxis]
-        colours = opacity * colours + (1.0 - opacity) * np.array(to_rgba(ZERO))
-    colours[unvisited] = 0.0
-    return colours
+        colors = opacity * colors + (1.0 - opacity) * np.array(to_rgba(ZERO))
+    colors[unvisited] = 0.0
+    return colors
 
 
-def _opacity(grid: Grid) -> Floats:
+def _opacity(grid: ValueGrid) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         certainty = np.abs(grid.values) / grid.errors / _CERTAIN
-    # Without an error, or with one of 0, nothing is in doubt.
+    # Values without an error, or with an error of 0, keep their color.
     certainty = np.where(grid.errors > 0, certainty, 1.0)
     return np.clip(np.nan_to_num(certainty, nan=1.0), _LEAST_OPACITY, 1.0)
 
 
-def _add_colour_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> None:
+def _add_color_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     beyond = bool((np.abs(np.nan_to_num(values)) > limit).any())
-    colours = ScalarMappable(Normalize(-limit, limit), diverging())
-    bar = ax.figure.colorbar(colours, ax=ax, extend="both" if beyond else "neither", pad=0.02)
-    note = "\npale: below two errors from zero" if pales else ""
+    colors = ScalarMappable(Normalize(-limit, limit), diverging())
+    bar = ax.figure.colorbar(colors, ax=ax, extend="both" if beyond else "neither", pad=0.02)
+    note = "\npale: within two errors of zero" if pales else ""
     bar.set_label(f"value ({SCORE_UNITS}){note}", size=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     bar.outline.set_visible(False)
@@ -221,13 +213,13 @@ def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_]) -> None:
         return
     hatched: dict[str, Any] = {
         "facecolor": "white",
-        "edgecolor": PALE_GREY,
+        "edgecolor": PALE_GRAY,
         "hatch": "////",
         "linewidth": 0.0,
     }
     ax.patch.set(**hatched)
     ax.legend(
-        handles=[Patch(**hatched, label="not visited")],
+        handles=[Patch(**hatched, label="not sampled")],
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         frameon=False,
@@ -237,16 +229,16 @@ def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """Mean values of bins of rows, with their errors.
+class ValueGrid:
+    """Mean values of bins of rows, and their errors.
 
     Parameters
     ----------
     values : array of shape (n_bins, n_columns)
-        Mean over the rows that were visited; NaN where none was.
+        Mean over the sampled rows; NaN without any.
     errors : array of the same shape
-        Mean of the errors: that of the mean is at most this, however rows depend on each other.
-        NaN where no error is known.
+        Mean of the errors, an upper bound on the error of the mean for any dependence of rows.
+        NaN if no error is known.
     rows_per_bin : int
         The last bin may have fewer.
     row_names, column_names : list of str
@@ -259,8 +251,8 @@ class Grid:
     column_names: list[str]
 
     @classmethod
-    def of(cls, valuation: Valuation, most_rows: int) -> Grid:
-        """Bin the rows of a valuation, at most so many bins."""
+    def from_valuation(cls, valuation: Valuation, most_rows: int) -> ValueGrid:
+        """Bin the rows of a valuation into at most ``most_rows`` bins."""
         rows_per_bin = -(-valuation.shape[0] // most_rows)
         values, errors = [], []
         for strip in valuation.iter_rows(
@@ -277,7 +269,7 @@ class Grid:
         )
 
     def owners(self, codes: NDArray[np.int_]) -> NDArray[np.int_]:
-        """Owner of at least two thirds of each bin; SEVERAL where nobody has that much."""
+        """Return the owner of at least two thirds of each bin, or MIXED."""
         return np.vstack(
             [
                 _majority(codes[start : start + self.rows_per_bin])
@@ -309,13 +301,13 @@ def _bin_names(rows: Axis, rows_per_bin: int) -> list[str]:
 
 
 def _majority(codes: NDArray[np.int_]) -> NDArray[np.int_]:
-    # Whoever has most of them stands in the middle of the sorted codes.
+    # An owner of more than half of the rows is in the middle of the sorted codes.
     candidates = np.sort(codes, axis=0)[len(codes) // 2]
-    return np.where((codes == candidates).sum(axis=0) * 3 >= 2 * len(codes), candidates, SEVERAL)
+    return np.where((codes == candidates).sum(axis=0) * 3 >= 2 * len(codes), candidates, MIXED)
 
 
 class Border(NamedTuple):
-    """A line from one corner of a cell to another, and how many lines run beside it at most."""
+    """A line between corners of cells, and the largest number of lines parallel to it."""
 
     start: tuple[float, float]
     end: tuple[float, float]
@@ -323,7 +315,7 @@ class Border(NamedTuple):
 
 
 class Rectangle(NamedTuple):
-    """Cells from top to bottom (not included) and from left to right (not included)."""
+    """Cells from top to bottom and from left to right; bottom and right are excluded."""
 
     top: int
     bottom: int
@@ -332,22 +324,22 @@ class Rectangle(NamedTuple):
 
     @property
     def n_cells(self) -> int:
-        """How many cells are in it."""
+        """Number of cells."""
         return (self.bottom - self.top) * (self.right - self.left)
 
 
 def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
-    """Draw lines between cells of different owners and write the names that fit."""
+    """Draw lines between cells of different owners, and write the names that fit."""
     from matplotlib.collections import LineCollection
 
     lines = list(borders(codes))
     widths = [_line_width(line, ax, codes.shape) for line in lines]
-    # The white one below keeps a line visible on dark colours.
-    for colour, times in (("white", 2.4), ("black", 1.0)):
+    # A wider white line below keeps the black one visible on dark colors.
+    for color, times in (("white", 2.4), ("black", 1.0)):
         ax.add_collection(
             LineCollection(
                 [(line.start, line.end) for line in lines],
-                colors=colour,
+                colors=color,
                 linewidths=[times * width for width in widths],
                 capstyle="projecting",
             ),
@@ -361,14 +353,14 @@ def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
 
 
 def _line_width(line: Border, ax: Axes, shape: tuple[int, ...]) -> float:
-    """Thinner where owners change often, so that lines never hide the cells."""
+    """Return a width that decreases with the number of parallels, so that lines hide no cells."""
     width, height = points_across(ax)
     upright = line.start[0] == line.end[0]
     return min(_WIDEST_LINE, 0.1 * (width if upright else height) / (line.n_parallels + 1))
 
 
 def borders(codes: Codes) -> Iterator[Border]:
-    """Lines between cells of different owners, as long as they run straight on."""
+    """Yield the longest straight lines between cells of different owners."""
     across, down = codes[:, 1:] != codes[:, :-1], codes[1:] != codes[:-1]
     for i, j in np.argwhere(_begins(across)).tolist():
         n = _length(across[i:, j])
@@ -383,7 +375,7 @@ def _most(apart: NDArray[np.bool_]) -> int:
 
 
 def _begins(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether a line begins here: there is one, and none in the entry above."""
+    """Return where a line begins: there is one here, and none above."""
     begins = apart.copy()
     begins[1:] &= ~apart[:-1]
     return begins
@@ -394,7 +386,7 @@ def _length(apart: NDArray[np.bool_]) -> int:
 
 
 def largest_rectangles(codes: Codes) -> dict[int, Rectangle]:
-    """Each owner's rectangle of most cells; of equals the first from the top."""
+    """Return each owner's largest rectangle; of equal ones the topmost."""
     best: dict[int, Rectangle] = {}
     heights = np.zeros(codes.shape[1], dtype=int)
     for i, owners in enumerate(codes):
@@ -409,20 +401,20 @@ def largest_rectangles(codes: Codes) -> dict[int, Rectangle]:
 def _ending_here(
     row: int, owners: list[int], heights: list[int]
 ) -> Iterator[tuple[int, Rectangle]]:
-    """Rectangles whose last row this is and that cannot be widened."""
+    """Yield the widest rectangles of one owner that end in this row."""
     # Left ends and heights of rectangles that may still get wider, the highest last.
-    open_ones: list[tuple[int, int]] = []
+    growing: list[tuple[int, int]] = []
     for j in range(len(owners) + 1):
-        goes_on = 0 < j < len(owners) and owners[j] == owners[j - 1]
+        continues = 0 < j < len(owners) and owners[j] == owners[j - 1]
         height, left = heights[j] if j < len(owners) else 0, j
-        while open_ones and (not goes_on or open_ones[-1][1] >= height):
-            left, tall = open_ones.pop()
+        while growing and (not continues or growing[-1][1] >= height):
+            left, tall = growing.pop()
             yield owners[j - 1], Rectangle(row + 1 - tall, row + 1, left, j)
-        open_ones.append((left if goes_on else j, height))
+        growing.append((left if continues else j, height))
 
 
 def _write(ax: Axes, rectangle: Rectangle, name: str, shape: tuple[int, ...]) -> None:
-    """Write a name where it fits: lying, else upright, else not at all."""
+    """Write a name horizontally, else vertically, else not at all."""
     width, height = points_across(ax)
     room = (
         width * (rectangle.right - rectangle.left) / shape[1],

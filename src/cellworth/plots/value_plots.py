@@ -15,23 +15,23 @@ from scipy.stats import rankdata
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import LABEL, some
 from cellworth.data.tables import Table
+from cellworth.diagnostics.cells import check_valuation
 from cellworth.knn.columns import NumericColumn, read_column
-from cellworth.plots.heatmap_plot import check_valuation
 from cellworth.plots.style import (
-    GREY,
+    GRAY,
     NEGATIVE,
-    PALE_GREY,
+    PALE_GRAY,
     POSITIVE,
     SCORE_UNITS,
     SMALL,
     Axes,
     axes_for,
-    check_same,
+    check_attributes,
+    format_signed,
     name_lines,
     plain_frame,
     points_across,
     sequential,
-    signed,
     size_for,
     text_of,
     texts_of,
@@ -42,7 +42,7 @@ from cellworth.sampling.moments import WIDTH_95, both_errors
 from cellworth.valuation.valuation import Valuation
 
 _THICKNESS = 0.7
-# Brackets side by side that can still be told apart.
+# With more brackets side by side, they could not be distinguished.
 _MOST_LANES = 5
 _LANE = 8.0
 _WHISKER: dict[str, Any] = {
@@ -54,7 +54,7 @@ _WHISKER: dict[str, Any] = {
 }
 _DIAMETER = 3.6
 _WIDEST = 0.42
-# Multiples of it fall evenly into every interval, without any randomness.
+# Multiples modulo 1 are evenly distributed, without randomness.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -65,19 +65,18 @@ class _Part(NamedTuple):
 
 
 def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -> Axes:
-    """Draw how the value of a row or column comes about, part by part, from zero to the whole.
+    """Draw the value of a row or column as the sum of the values of its cells.
 
-    Each bar begins where the one above it ends. Whiskers are 95 % intervals of the parts and of
-    the whole, from the errors that are known; parts depend on each other, so that what several of
-    them are together has no whisker.
+    Each bar begins where the one above it ends. Whiskers are 95% intervals, from the errors that
+    are known. The bar for several cells together has none, because their errors are dependent.
 
     Parameters
     ----------
     explanation : object
-        With ``label``, ``value`` and ``sampling_se`` of a row or column, ``validation_se``
-        where that is known, ``side`` (which of the two), and ``parts`` (a ValueList of its cells).
+        With ``side`` ("row" or "column"), its ``label``, ``value``, ``sampling_se`` and (if known)
+        ``validation_se``, and ``parts`` (a ValueList of its cells).
     max_bars : int, default=12
-        The largest parts get a bar each, and all others one together.
+        The largest cells get a bar each, and all others one together.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -95,35 +94,35 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['0', '1', 'row 0']
     """
-    check_same(
+    check_attributes(
         explanation,
         "explanation",
         ("label", "value", "sampling_se", "parts", "side"),
-        "give the explanation of a row or a column.",
+        "give what explain_row or explain_column returns.",
     )
     parts, n_unvisited = _parts(explanation.parts, check_count(max_bars, "max_bars"))
-    whole = _Part(
+    total = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
-        _error_of_whole(explanation),
+        _total_error(explanation),
     )
     ax = axes_for(ax, size_for(len(parts) + 2))
-    _draw_steps(ax, parts, whole)
-    shown = [*parts, whole]
-    note = f"\n{n_unvisited:,} cells were not visited" if n_unvisited else ""
+    _draw_steps(ax, parts, total)
+    shown = [*parts, total]
+    note = f"\n{n_unvisited:,} cells were not sampled" if n_unvisited else ""
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
-    write_lines(ax, [part.name for part in shown], signed(part.value for part in shown))
+    write_lines(ax, [part.name for part in shown], format_signed(part.value for part in shown))
     return ax
 
 
-def _error_of_whole(explanation: Any) -> float:
+def _total_error(explanation: Any) -> float:
     validation = getattr(explanation, "validation_se", None)
     known = None if validation is None else np.array([validation])
     return float(both_errors(np.array([explanation.sampling_se]), known)[0])
 
 
 def _parts(listing: Any, most: int) -> tuple[list[_Part], int]:
-    """Parts by falling size, the smallest of many in one, and how many have no value."""
+    """Return the parts, largest first and the rest as one, and the number without a value."""
     names = texts_of(listing.labels["column" if "column" in listing.labels else "row"].tolist())
     errors = both_errors(listing.sampling_se, getattr(listing, "validation_se", None))
     order = np.argsort(-np.abs(listing.values), kind="stable")
@@ -138,35 +137,34 @@ def _parts(listing: Any, most: int) -> tuple[list[_Part], int]:
     return parts, len(names) - len(order)
 
 
-def _draw_steps(ax: Axes, parts: Sequence[_Part], whole: _Part) -> None:
-    values = np.array([part.value for part in parts] + [whole.value])
+def _draw_steps(ax: Axes, parts: Sequence[_Part], total: _Part) -> None:
+    values = np.array([part.value for part in parts] + [total.value])
     starts = np.concatenate([[0.0], np.cumsum(values[:-1])])
     starts[-1] = 0.0
-    errors = np.array([part.error for part in (*parts, whole)])
+    errors = np.array([part.error for part in (*parts, total)])
     _draw_bars(ax, values, starts, np.column_stack([values, values]) + _whiskers(errors))
-    # The whole is of another kind than its parts.
-    ax.axhline(len(parts) - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+    ax.axhline(len(parts) - 0.5, color=GRAY, linewidth=0.8, linestyle=":")
     ends = starts[:-1] + values[:-1]
     ax.vlines(
-        ends, np.arange(len(ends)), np.arange(1, len(ends) + 1), color=GREY, linewidth=0.7, zorder=1
+        ends, np.arange(len(ends)), np.arange(1, len(ends) + 1), color=GRAY, linewidth=0.7, zorder=1
     )
 
 
 def _whiskers(errors: Floats) -> Floats:
-    """Ends of 95 % intervals around zero; NaN where the error is not known or there is none."""
+    """Return the ends of 95% intervals around zero; NaN without a known error above 0."""
     reach = np.where(errors > 0, WIDTH_95 * errors, np.nan)
     return np.column_stack([-reach, reach])
 
 
 def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> None:
-    """Draw bars from their starts, with whiskers where intervals of the values are known."""
+    """Draw bars from their starts, with whiskers for known intervals."""
     plain_frame(ax)
     ax.tick_params(axis="x", labelsize=SMALL)
-    # Bars would else end at the very frame.
+    # Otherwise bars would end at the frame.
     ax.use_sticky_edges = False
     lines = np.arange(len(values))
-    colours = [NEGATIVE if value < 0 else POSITIVE for value in values]
-    ax.barh(lines, values, left=starts, height=_THICKNESS, color=colours, zorder=2)
+    colors = [NEGATIVE if value < 0 else POSITIVE for value in values]
+    ax.barh(lines, values, left=starts, height=_THICKNESS, color=colors, zorder=2)
     known = ~np.isnan(intervals).any(axis=1) & ~np.isnan(values)
     if known.any():
         reach = np.abs(intervals[known] - values[known, np.newaxis]).T
@@ -176,10 +174,10 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
 
 
 def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw each owner's value with its interval, by falling value, and what each gets.
+    """Draw each owner's value with its interval, highest first, and each owner's amount.
 
-    Brackets point at owners whose order among each other is undecided; where these would be too
-    many to read, the number of such pairs is told instead.
+    Brackets mark owners whose order is undecided. If there are too many, a note gives the number
+    of such pairs.
 
     Parameters
     ----------
@@ -206,11 +204,11 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['ann', 'bob']
     """
-    check_same(
+    check_attributes(
         payout,
         "payout",
         ("owners", "values", "intervals", "amounts", "shares", "currency", "undecided"),
-        "give a payout among owners.",
+        "give what split_revenue returns.",
     )
     values = np.asarray(payout.values, dtype=np.float64)
     order = np.argsort(-values, kind="stable")
@@ -218,11 +216,11 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     intervals = np.asarray(payout.intervals, dtype=np.float64).reshape(-1, 2)[order]
     _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
     names = [payout.owners[position] for position in order.tolist()]
-    groups = undecided_groups(names, payout.undecided)
+    groups = group_undecided(names, payout.undecided)
     lanes = _lanes(groups)
     few = max(lanes, default=0) < _MOST_LANES
     away = _draw_brackets(ax, groups, lanes) if few else 0.0
-    note = "\nbrackets point at owners whose order is undecided" if away else ""
+    note = "\nbrackets mark owners whose order is undecided" if away else ""
     if not few:
         n_pairs = len(names) * (len(names) - 1) // 2
         note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
@@ -235,16 +233,13 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
 def _amount(payout: Any, position: int) -> str:
     currency = f" {payout.currency}" if payout.currency else ""
     share = round(100 * float(payout.shares[position]), 1) + 0.0
-    return text_of(with_minus(f"{payout.amounts[position]:,}{currency} ({share:.1f} %)"), 60)
+    return text_of(with_minus(f"{payout.amounts[position]:,}{currency} ({share:.1f}%)"), 60)
 
 
-def undecided_groups(
+def group_undecided(
     names: Sequence[str], pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[int, ...]]:
-    """Places of neighbours that are all undecided among each other, and of pairs in no such group.
-
-    Groups that lie within others are left out.
-    """
+    """Return the largest groups of consecutive owners in undecided order, and other such pairs."""
     position = {name: i for i, name in enumerate(names)}
     undecided = {tuple(sorted((position[one], position[other]))) for one, other in pairs}
     groups: list[tuple[int, ...]] = []
@@ -254,12 +249,12 @@ def undecided_groups(
             end += 1
         if end > first + 1 and not (groups and groups[-1][-1] >= end - 1):
             groups.append(tuple(range(first, end)))
-    told = {pair for group in groups for pair in combinations(group, 2)}
-    return sorted(groups + list(undecided - told))
+    grouped = {pair for group in groups for pair in combinations(group, 2)}
+    return sorted(groups + list(undecided - grouped))
 
 
 def _lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
-    """How far out each bracket must be drawn, so that no two meet."""
+    """Return a lane for each bracket, so that no two overlap."""
     lanes: list[int] = []
     ends: list[int] = []
     for group in groups:
@@ -270,10 +265,7 @@ def _lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
 
 
 def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[int]) -> float:
-    """Draw a bracket beside each group; return the points that all of them take.
-
-    Its teeth are at the members: it may pass by others.
-    """
+    """Draw a bracket with a tooth at each member of a group; return their width in points."""
     step = _LANE / points_across(ax)[0]
     for group, lane in zip(groups, lanes, strict=True):
         right = 1.0 + step * (lane + 1)
@@ -284,7 +276,7 @@ def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[
         ax.plot(
             across,
             down,
-            color=GREY,
+            color=GRAY,
             linewidth=1.2,
             transform=ax.get_yaxis_transform(),
             clip_on=False,
@@ -300,21 +292,20 @@ def beeswarm(
     max_columns: int = 20,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one point per cell at its value, one line per column, the most valuable on top.
+    """Draw one point per cell at its value, one line per column, highest value on top.
 
-    Points are spread upwards and downwards by how many have about the same value. The picture is
-    the same each time: nothing in it is random.
+    Points of similar value are stacked. Nothing is random: the picture is the same each time.
 
     Parameters
     ----------
     valuation : Valuation
     X : table of shape (n_rows, n_columns), default=None
-        The table that was valued. Points are then coloured by what stands in the cell: numbers and
-        dates by their rank within the column, text, categories and gaps in grey.
+        The table that was valued. It colors points by content: numbers and dates by their rank
+        within the column; strings, categories and missing values in gray.
     max_points : int, default=2000
-        Of columns with more cells, so many are drawn, evenly by rank, lowest and highest included.
+        Columns with more cells show this many, evenly by rank, including lowest and highest.
     max_columns : int, default=20
-        Of wider tables, the columns whose values are largest, be they positive or negative.
+        Wider tables show the columns whose values are largest in absolute value.
     ax : matplotlib axes, default=None
         None makes a new figure.
 
@@ -336,17 +327,17 @@ def beeswarm(
     """
     check_valuation(valuation)
     contents = None if X is None else _contents(X, valuation)
-    positions = _drawn_columns(valuation, check_count(max_columns, "max_columns"))
+    positions = _choose_columns(valuation, check_count(max_columns, "max_columns"))
     chosen = [
         _evenly(valuation.values[:, position], check_count(max_points, "max_points"))
         for position in positions
     ]
-    # The text beside a colour bar takes some height.
+    # The label of a color bar needs some height.
     ax = axes_for(
         ax, size_for(len(positions) + 2 if contents is None else max(len(positions) + 2, 6))
     )
     swarm = _swarm(valuation.values, positions, chosen, *points_across(ax))
-    _draw(ax, swarm, None if contents is None else _colours(contents, positions, chosen))
+    _draw(ax, swarm, None if contents is None else _colors(contents, positions, chosen))
     names = texts_of(valuation.column_labels.tolist())
     name_lines(ax, [names[position] for position in positions])
     ax.set_xlabel(_title(valuation, len(positions), chosen), size=SMALL)
@@ -355,37 +346,38 @@ def beeswarm(
 
 
 def _contents(X: Any, valuation: Valuation) -> list[Floats | None]:
-    """Rank of every cell within its column, None for columns that are no numbers."""
+    """Return the rank of every cell within its column; None for columns without numbers."""
     if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped:
         raise ValueError(
-            "X came with a valuation of groups, whose blocks hold many cells each; leave X out."
+            "X must be None for a valuation of groups, whose blocks have many cells; leave X out."
         )
     table = Table.of(X, called="X")
     n_rows = valuation.shape[0]
     if table.shape[0] != n_rows or _has_other_ids(table, valuation):
         raise ValueError(
-            f"X has {table.shape[0]} rows that are not the {n_rows} rows of the valuation, in "
-            "their order; give the table that was valued."
+            f"X must have the {n_rows} rows of the valuation in their order, got "
+            f"{table.shape[0]} rows; give the table that was valued."
         )
-    # Where labels were valued, all names are text.
+    # If labels were valued, all names are strings.
     labels = [str(label) for label in valuation.column_labels.tolist()]
     named = table.backend is not None
     names = [str(name) for name in table.names.tolist()] if named else labels[: table.shape[1]]
     lacking = [label for label in labels if label not in names and label != LABEL]
     if lacking:
         raise ValueError(
-            f"X lacks the columns {some(lacking)} of the valuation; give the table that was valued."
+            f"X must have the columns of the valuation, got a table without {some(lacking)}; give "
+            "the table that was valued."
         )
     return [_ranks(table, names.index(label)) if label in names else None for label in labels]
 
 
 def _has_other_ids(table: Table, valuation: Valuation) -> bool:
-    # Tables of other libraries have no ids of their own.
+    # Only pandas has row ids.
     return table.backend == "pandas" and table.row_ids.tolist() != valuation.row_labels.tolist()
 
 
 def _ranks(table: Table, position: int) -> Floats | None:
-    """Ranks from 0 to 1 that ties share, NaN for gaps; None for a column that is no numbers."""
+    """Return ranks from 0 to 1, NaN for missing values; None for a column without numbers."""
     column = read_column(position, [table], None, None)
     if not isinstance(column, NumericColumn):
         return None
@@ -395,8 +387,8 @@ def _ranks(table: Table, position: int) -> Floats | None:
     return scaled
 
 
-def _drawn_columns(valuation: Valuation, most: int) -> list[int]:
-    """Places of the columns of largest size, by falling value; those without a value come last."""
+def _choose_columns(valuation: Valuation, most: int) -> list[int]:
+    """Return the columns of largest absolute value, highest first, those without a value last."""
     values = valuation.columns().values
     largest = np.argsort(-np.abs(values), kind="stable")[:most]
     order = np.sort(largest)
@@ -405,7 +397,7 @@ def _drawn_columns(valuation: Valuation, most: int) -> list[int]:
 
 
 def _evenly(values: Floats, most: int) -> NDArray[np.intp]:
-    """Rows of a column's cells by rising value; of many, some that are evenly spread by rank."""
+    """Return at most this many rows of a column, lowest value first, evenly by rank."""
     order = np.argsort(values, kind="stable")
     order = order[: len(order) - int(np.isnan(values).sum())]
     if len(order) <= most:
@@ -415,7 +407,7 @@ def _evenly(values: Floats, most: int) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, eq=False)
 class _Swarm:
-    """Points of all columns: where they stand along and across the axis."""
+    """Points of all columns: values on the x axis, lines on the y axis."""
 
     values: Floats
     lines: Floats
@@ -428,7 +420,7 @@ def _swarm(
     width: float,
     height: float,
 ) -> _Swarm:
-    """Lay points of about the same value one above the other, as far as a line has room."""
+    """Stack points of similar value, as far as a line has room."""
     along = [values[rows, position] for rows, position in zip(chosen, positions, strict=True)]
     everything = np.concatenate(along)
     if len(everything) == 0:
@@ -443,7 +435,7 @@ def _swarm(
 
 
 def _crowd(line: Floats, ends: tuple[float, float], n_bins: int) -> Floats:
-    """How many points have about the value of each; smooth along the line, at least 1."""
+    """Return the smoothed number of points near each value, at least 1."""
     if ends[0] == ends[1]:
         return np.full(len(line), float(len(line)))
     counts, edges = np.histogram(line, bins=n_bins, range=ends)
@@ -456,10 +448,10 @@ def _offsets(crowd: Floats) -> Floats:
     return (crowd - 1.0) * (2.0 * ((0.5 + ranks * _GOLDEN) % 1.0) - 1.0)
 
 
-def _colours(
+def _colors(
     contents: list[Floats | None], positions: list[int], chosen: list[NDArray[np.intp]]
 ) -> Floats:
-    """Ranks of the drawn cells, NaN for what has none."""
+    """Return the ranks of the drawn cells, NaN for those without."""
     parts = [
         np.full(len(rows), np.nan) if (ranks := contents[position]) is None else ranks[rows]
         for rows, position in zip(chosen, positions, strict=True)
@@ -469,13 +461,13 @@ def _colours(
 
 def _draw(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
     plain_frame(ax)
-    ax.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
+    ax.axvline(0.0, color=GRAY, linewidth=0.8, zorder=1)
     dots: dict[str, Any] = {"s": _DIAMETER**2, "linewidths": 0, "rasterized": True, "zorder": 2}
     if ranks is None:
         ax.scatter(swarm.values, swarm.lines, color=POSITIVE, alpha=0.8, **dots)
         return
     ranked = ~np.isnan(ranks)
-    ax.scatter(swarm.values[~ranked], swarm.lines[~ranked], color=PALE_GREY, **dots)
+    ax.scatter(swarm.values[~ranked], swarm.lines[~ranked], color=PALE_GRAY, **dots)
     if not ranked.any():
         return
     points = ax.scatter(
@@ -490,7 +482,7 @@ def _draw(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
     bar = ax.figure.colorbar(points, ax=ax, pad=0.02, aspect=30)
     bar.set_ticks([0.0, 1.0], labels=["low", "high"])
     note = "" if ranked.all() else "\ngray: category or missing value"
-    bar.set_label(f"what stands in the cell\n(rank within its column){note}", size=SMALL)
+    bar.set_label(f"content of the cell\n(rank within its column){note}", size=SMALL)
     bar.ax.tick_params(labelsize=SMALL, length=0)
     bar.outline.set_visible(False)
 
@@ -500,9 +492,9 @@ def _title(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -
     notes = []
     most = max(len(rows) for rows in chosen)
     if n_unvisited := int(np.isnan(valuation.values).sum()):
-        notes.append(f"{n_unvisited:,} cells were not visited")
+        notes.append(f"{n_unvisited:,} cells were not sampled")
     if most < np.count_nonzero(~np.isnan(valuation.values), axis=0).max():
         notes.append(f"{most:,} of {n_rows:,} cells per column, evenly by rank")
     if n_drawn < n_columns:
-        notes.append(f"{n_drawn:,} of {n_columns:,} columns, those of largest value")
+        notes.append(f"{n_drawn:,} of {n_columns:,} columns, those of largest absolute value")
     return "\n".join([f"value of a cell ({SCORE_UNITS})", *notes])
