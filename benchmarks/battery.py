@@ -81,7 +81,7 @@ SEMIVALUES = {
 }
 # How the settings of our cases are called in signatures.
 KEYWORDS = {
-    "column_types": "kinds",
+    "column_types": "column_types",
 }
 RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")
 # Choices that are words.
@@ -391,7 +391,7 @@ for sampler_name, sampler in SAMPLERS.items():
     for semivalue_name, semivalue in SEMIVALUES.items():
         if sampler_name in ("leverage", "quadrature") and semivalue_name != "shapley":
             continue
-        both = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+        both = {"semivalue": semivalue}
         case(
             f"knn/{sampler_name}, {semivalue_name}",
             lambda s=sampler, b=both, t=table: knn(t, sampler=s, n_passes=3, **b),
@@ -455,15 +455,11 @@ for estimator_name, estimator in ESTIMATORS.items():
 for semivalue_name, semivalue in SEMIVALUES.items():
     case(
         f"monte carlo/{semivalue_name}",
-        lambda s=semivalue: monte_carlo(
-            row_semivalue=s, column_semivalue=s, stop=max_utilities(100)
-        ),
+        lambda s=semivalue: monte_carlo(semivalue=s, stop=max_utilities(100)),
     )
     case(
         f"exact/{semivalue_name}",
-        lambda s=semivalue: fit(
-            "ExactValuer", BLOCKS, model=tree(), row_semivalue=s, column_semivalue=s
-        ),
+        lambda s=semivalue: fit("ExactValuer", BLOCKS, model=tree(), semivalue=s),
     )
 case("monte carlo/all coalitions", lambda: monte_carlo(stop=max_utilities(1000)))
 case("monte carlo/zero", lambda: monte_carlo(empty="zero", stop=max_utilities(100)))
@@ -557,7 +553,7 @@ def table_game() -> Any:
 
 
 for semivalue_name, semivalue in SEMIVALUES.items():
-    both = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+    both = {"semivalue": semivalue}
     case(f"game/exact, {semivalue_name}", lambda b=both: play(table_game(), **b))
     for estimator_name, estimator in ESTIMATORS.items():
         if semivalue_name != "shapley" and estimator_name != "gaussian process":
@@ -578,8 +574,7 @@ case(
         table_game(),
         stop=max_tasks(9),
         random_state=1,
-        row_semivalue=SEMIVALUES["banzhaf"],
-        column_semivalue=SEMIVALUES["shapley"],
+        semivalue=(SEMIVALUES["banzhaf"], SEMIVALUES["shapley"]),
     ),
 )
 
@@ -609,8 +604,7 @@ SHARDED = {
     "quadrature": {"sampler": cw.QuadratureSampler(12), "n_passes": 2},
     "labels, balanced": {"value_labels": True, "scoring": "balanced_neighbor_agreement"},
     "banzhaf, zero": {
-        "row_semivalue": SEMIVALUES["banzhaf"],
-        "column_semivalue": SEMIVALUES["banzhaf"],
+        "semivalue": SEMIVALUES["banzhaf"],
         "empty": "zero",
     },
     "default bins": {"ranking": None, "scale": "std"},

@@ -223,7 +223,7 @@ def make_plan(table, n_rows, n_queries=1000):
     def game():
         return ShardedKNNGame.of(
             table, validation.drop_columns(["label"]), validation.column("label").to_pylist(),
-            n_neighbors=N_NEIGHBORS, scoring=None, scale="robust", kinds=None, empty="prior",
+            n_neighbors=N_NEIGHBORS, scoring=None, scale="robust", column_types=None, empty="prior",
             column_groups=None, executor=Serial(), show_progress=False,
         )  # fmt: skip
 

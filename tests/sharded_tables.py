@@ -71,7 +71,7 @@ def travelled(thing):
     return pickle.loads(pickle.dumps(thing))  # noqa: S301
 
 
-def summarise_all(table, kinds=None):
+def summarise_all(table, column_types=None):
     """Summary of all shards, read one after the other."""
-    parts = (summarise(table, shard, kinds) for shard in range(table.n_shards))
+    parts = (summarise(table, shard, column_types) for shard in range(table.n_shards))
     return reduce(TableSummary.merge, parts)

@@ -88,7 +88,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
             return float((S * weights).sum() ** 2 * (F * weights[:5]).sum() ** 1.5)
 
     game = TableGame.of(Product(), shape)
-    pair = {"row_semivalue": rows, "column_semivalue": columns}
+    pair = {"semivalue": (rows, columns)}
     exact = value_game(game, shape, **pair)
     # Large coalitions leave few outside, so that a block is seen seldom.
     rare = sum(isinstance(side, LeaveOneOut) or side == Beta(1, 16) for side in (rows, columns))
@@ -110,7 +110,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
 
 def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
     game = TableGame(np.random.default_rng(5).normal(size=(8, 16)))
-    pair = {"row_semivalue": LeaveOneOut(), "column_semivalue": LeaveOneOut()}
+    pair = {"semivalue": LeaveOneOut()}
     exact = value_game(game, (3, 4), **pair)
     estimate = value_game(game, (3, 4), **pair, stop=MaxTasks(20), random_state=1)
     seen = estimate.counts > 0
@@ -121,7 +121,7 @@ def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
 
 def test_sums_that_no_task_saw_complete_have_no_error():
     game = TableGame(np.random.default_rng(6).normal(size=(8, 16)))
-    pair = {"row_semivalue": Beta(1, 16), "column_semivalue": Banzhaf()}
+    pair = {"semivalue": (Beta(1, 16), Banzhaf())}
     estimate = value_game(game, (3, 4), **pair, stop=MaxTasks(400), random_state=1)
     rows = estimate.rows()
     np.testing.assert_allclose(rows.values, estimate.values.sum(axis=1), atol=1e-12)

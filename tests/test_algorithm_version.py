@@ -116,7 +116,7 @@ def estimates():
     """Values of a small game by every estimator, and of exact runs."""
     quiet = {"runtime": Runtime(Serial(), progress=False)}
     for name, semivalue in SEMIVALUES.items():
-        both = {"row_semivalue": semivalue, "column_semivalue": semivalue, **quiet}
+        both = {"semivalue": semivalue, **quiet}
         yield f"{name}, exact", value_game(game(), **both)
         run = {"stop": MaxTasks(6), "random_state": 2}
         yield f"{name}, sampled", value_game(game(), **run, **both)
@@ -143,8 +143,8 @@ KNN = {
     "labels": {"value_labels": True, "scale": "std"},
     "bins": {"ranking": BinnedRanks(4)},
     "bins, labels": {"ranking": BinnedRanks(4), "value_labels": True, "scale": None},
-    "Banzhaf": {"row_semivalue": Banzhaf(), "column_semivalue": Banzhaf()},
-    "Beta in bins": {"row_semivalue": Beta(4, 1), "ranking": BinnedRanks(4)},
+    "Banzhaf": {"semivalue": Banzhaf()},
+    "Beta in bins": {"semivalue": (Beta(4, 1), None), "ranking": BinnedRanks(4)},
     "sampled": {"sampler": PermutationSampler(1), "n_passes": 3},
     "leverage": {"sampler": LeverageSampler(12), "n_passes": 2},
     "cross-validation": {"cv": 3},

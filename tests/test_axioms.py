@@ -55,7 +55,7 @@ def random_table(shape, seed):
 
 def values(table, rows=None, columns=None):
     game = TableGame(table)
-    return value_game(game, game.shape, row_semivalue=rows, column_semivalue=columns).values
+    return value_game(game, game.shape, semivalue=(rows, columns)).values
 
 
 def max_difference(one, other):

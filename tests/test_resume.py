@@ -257,10 +257,10 @@ class Tilted:
 def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
     checkpoint = MemoryCheckpoint()
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
-    value_game(table_game, stop=MaxTasks(5), row_semivalue=Tilted(0.1), **run)
-    value_game(table_game, stop=MaxTasks(6), row_semivalue=Tilted(0.1), **run)
+    value_game(table_game, stop=MaxTasks(5), semivalue=(Tilted(0.1), None), **run)
+    value_game(table_game, stop=MaxTasks(6), semivalue=(Tilted(0.1), None), **run)
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
-        value_game(table_game, stop=MaxTasks(9), row_semivalue=Tilted(10.0), **run)
+        value_game(table_game, stop=MaxTasks(9), semivalue=(Tilted(10.0), None), **run)
 
 
 class Named:

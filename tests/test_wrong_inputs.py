@@ -367,7 +367,7 @@ MISTAKES = {
         ["estimator is ExhaustiveSampler()", "AntitheticPermutations()"],
     ),
     "grids for Banzhaf values": (
-        lambda: monte_carlo(estimator=AntitheticPermutations(), row_semivalue=Banzhaf()),
+        lambda: monte_carlo(estimator=AntitheticPermutations(), semivalue=(Banzhaf(), None)),
         ["AntitheticPermutations estimates Shapley values, not Banzhaf()", "GaussianProcess()"],
     ),
     "a path for a cache": (
@@ -413,16 +413,16 @@ MISTAKES = {
     ),
     # semivalues, stopping rules, executors, checkpoints, seeds
     "a name for a semivalue": (
-        lambda: monte_carlo(row_semivalue="shapley"),
-        ["row_semivalue is 'shapley'", "Shapley()"],
+        lambda: monte_carlo(semivalue="shapley"),
+        ["semivalue must be Shapley()", "got 'shapley'"],
     ),
     "a class for a semivalue": (
-        lambda: monte_carlo(column_semivalue=Shapley),
-        ["column_semivalue is <class", "Shapley()"],
+        lambda: monte_carlo(semivalue=Shapley),
+        ["semivalue must be Shapley()", "got <class"],
     ),
     "Beta outside its family": (lambda: Beta(0, 1), ["Beta(0, 1)", "above 0"]),
     "chances that do not add up": (
-        lambda: value_game(GAME, row_semivalue=Certain()),
+        lambda: value_game(GAME, semivalue=(Certain(), None)),
         ["add up to 2", "2 chances", "add up to 1"],
     ),
     "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "MaxTasks(200)"]),
@@ -506,17 +506,22 @@ MISTAKES = {
         ["scoring is 'balanced_accuracy'", "give 'balanced_neighbor_agreement'"],
     ),
     "an unknown scale": (lambda: KNNValuer(scale="range").fit(**GOOD), ["scale is 'range'"]),
-    "kinds in a list": (lambda: KNNValuer(kinds=["age"]).fit(**GOOD), ["kinds is of type list"]),
+    "column_types in a list": (
+        lambda: KNNValuer(column_types=["age"]).fit(**GOOD),
+        ["column_types is of type list"],
+    ),
     "a kind for no column": (
-        lambda: KNNValuer(kinds={"agee": "numeric"}).fit(**GOOD),
-        ["kinds names the column 'agee'", "does not have"],
+        lambda: KNNValuer(column_types={"agee": "numeric"}).fit(**GOOD),
+        ["column_types names the column 'agee'", "does not have"],
     ),
     "an unknown kind": (
-        lambda: KNNValuer(kinds={"age": "ordinal"}).fit(**GOOD),
+        lambda: KNNValuer(column_types={"age": "ordinal"}).fit(**GOOD),
         ["'ordinal' for column 'age'", "function of two cells"],
     ),
     "text that is to be numeric": (
-        lambda: KNNValuer(kinds={"pay": "numeric"}).fit(**(GOOD | {"X": X.assign(pay="high")})),
+        lambda: KNNValuer(column_types={"pay": "numeric"}).fit(
+            **(GOOD | {"X": X.assign(pay="high")})
+        ),
         ["column 'pay' is to be numeric", "mend them"],
     ),
     "an infinite cell": (
@@ -524,16 +529,16 @@ MISTAKES = {
         ["column 'pay' holds infinity"],
     ),
     "a distance below zero": (
-        lambda: KNNValuer(kinds={"age": lambda a, b: -1.0}).fit(**GOOD),
+        lambda: KNNValuer(column_types={"age": lambda a, b: -1.0}).fit(**GOOD),
         ["distance given for column 'age'", "squared distance"],
     ),
     "a distance in words": (
-        lambda: KNNValuer(kinds={"age": lambda a, b: "far"}).fit(**GOOD),
+        lambda: KNNValuer(column_types={"age": lambda a, b: "far"}).fit(**GOOD),
         ["distance given for column 'age'", "no number"],
     ),
     "numbers here and text there": (
         lambda: KNNValuer(1).fit(**(GOOD | {"X_val": X.assign(age=X["age"].astype(str))})),
-        ["column 'age' holds numbers in one of X and X_val", "same type", "kinds"],
+        ["column 'age' holds numbers in one of X and X_val", "same type", "column_types"],
     ),
     "complex cells": (
         lambda: KNNValuer(1).fit(**(GOOD | {"X": X.assign(age=X["age"] * 1j)})),

@@ -29,14 +29,14 @@ def wide_table(path, n_rows=12, n_columns=25):
 @pytest.fixture
 def asked(tmp_path):
     table = wide_table(tmp_path / "wide.csv")
-    return [table, "--target", "label", "-k", 1, "--cv", 2, "-q", "--sweeps", 3]
+    return [table, "--target", "label", "-k", 1, "--cv", 2, "-q", "--passes", 3]
 
 
 def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "whole")
     shorter = [*asked[:-1], 1]
     fine("value", *shorter, "--checkpoint", tmp_path / "run", "-o", tmp_path / "v")
-    out = json.loads(fine("resume", tmp_path / "run", "--sweeps", 3, "-q", "--json"))
+    out = json.loads(fine("resume", tmp_path / "run", "--passes", 3, "-q", "--json"))
     assert out["status"] == "estimated"
     parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
@@ -111,7 +111,7 @@ def wait_for(condition, seconds=60.0):
 )
 def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
     table = wide_table(tmp_path / "wide.csv", 120)
-    asked = [table, "--target", "label", "--cv", 3, "--sweeps", 200, "--jobs", 1]
+    asked = [table, "--target", "label", "--cv", 3, "--passes", 200, "--jobs", 1]
     run = tmp_path / "run"
     process = started("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
     wait_for(lambda: any(run.glob("answers-*.npz")) or (run / "state.npz").exists())
@@ -174,7 +174,7 @@ def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked,
 def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]
-    fine(*asked, "--sweeps", 1, "-q")
+    fine(*asked, "--passes", 1, "-q")
     before = load(tmp_path / "v")
     for _ in range(2):
         done = cellworth(*asked, "--deadline", "0.001s", "--force")

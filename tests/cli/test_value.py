@@ -139,9 +139,9 @@ def test_groups_of_rows_and_columns_are_the_players(home, tmp_path):
 def test_numbers_that_are_names_are_categories(home, tmp_path):
     fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
-    assert valuation.provenance.problem_spec["kinds"] == {"age": "'categorical'"}
+    assert valuation.provenance.problem_spec["column_types"] == {"age": "'categorical'"}
     read = read_input(home.table, target="label", row_id="name")
-    again = KNNValuer(3, kinds={"age": "categorical"}).fit(read.X, read.y).valuation_
+    again = KNNValuer(3, column_types={"age": "categorical"}).fit(read.X, read.y).valuation_
     np.testing.assert_array_equal(valuation.values, again.values)
 
 
@@ -255,16 +255,16 @@ def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
     lines += [",".join([*map(str, rng.integers(0, 9, 25)), str(i % 2)]) for i in range(12)]
     (tmp_path / "wide.csv").write_text("\n".join(lines) + "\n")
     asked = ["value", tmp_path / "wide.csv", "--target", "label", "-k", 1, "--cv", 2, "--jobs", 1]
-    fine(*asked, "--sweeps", 3, "-o", tmp_path / "three")
+    fine(*asked, "--passes", 3, "-o", tmp_path / "three")
     three = load(tmp_path / "three")
     assert three.status == "estimated"
     assert three.moments.count.max() == 3
     fine(*asked, "--error", 0.5, "-o", tmp_path / "error")
     assert load(tmp_path / "error").moments.count.max() == 10
-    fine(*asked, "--deadline", "1s", "--sweeps", 2, "-o", tmp_path / "deadline")
+    fine(*asked, "--deadline", "1s", "--passes", 2, "-o", tmp_path / "deadline")
     assert load(tmp_path / "deadline").moments.count.max() <= 2
     # Two seeds merge into one better estimate.
-    fine(*asked, "--sweeps", 3, "--seed", 1, "-o", tmp_path / "other")
+    fine(*asked, "--passes", 3, "--seed", 1, "-o", tmp_path / "other")
     into = tmp_path / "both"
     found = json.loads(
         fine("merge", tmp_path / "three", tmp_path / "other", "--into", into, "--json")

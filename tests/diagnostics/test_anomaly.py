@@ -1,4 +1,4 @@
-"""anomaly_scores: twins that refit without the row, order, kinds of columns, degenerate tables."""
+"""anomaly_scores: twins that refit without the row, order, column types, degenerate tables."""
 
 from datetime import datetime, timedelta
 
@@ -211,7 +211,8 @@ def test_kinds_overrule_the_guess():
     X.loc[0, "code"] = 3
     y = rng.integers(0, 2, 200)
     as_number, as_category = (
-        anomaly_scores(X, y, kinds={"code": kind})[0, 0] for kind in ("numeric", "categorical")
+        anomaly_scores(X, y, column_types={"code": kind})[0, 0]
+        for kind in ("numeric", "categorical")
     )
     # A number between others is nothing special; a level that occurs once is.
     assert as_category == pytest.approx(2 * np.log(200))
@@ -221,7 +222,7 @@ def test_kinds_overrule_the_guess():
 def test_a_column_with_a_distance_of_its_own_is_read_as_levels():
     X = pd.DataFrame({"tag": ["a", "b"] * 20, "x": np.arange(40.0)})
     y = [0, 1] * 20
-    own = anomaly_scores(X, y, kinds={"tag": lambda one, other: float(one != other)})
+    own = anomaly_scores(X, y, column_types={"tag": lambda one, other: float(one != other)})
     np.testing.assert_allclose(own, anomaly_scores(X, y))
 
 
@@ -366,11 +367,11 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
         ({"y": ["a", 1, "b"]}, "mixes labels of kind"),
         ({"X": None}, "X is of type NoneType"),
         ({"X": [[np.inf], [1.0], [2.0]]}, "holds infinity"),
-        ({"kinds": {"x9": "numeric"}}, "kinds names the column 'x9'"),
-        ({"kinds": {"x0": "ordinal"}}, "kinds has 'ordinal' for column 'x0'"),
+        ({"column_types": {"x9": "numeric"}}, "column_types names the column 'x9'"),
+        ({"column_types": {"x0": "ordinal"}}, "column_types has 'ordinal' for column 'x0'"),
     ],
 )
 def test_wrong_input_gets_a_sentence(changed, sentence):
-    given = {"X": [[1.0], [2.0], [3.0]], "y": [0, 1, 0], "kinds": None} | changed
+    given = {"X": [[1.0], [2.0], [3.0]], "y": [0, 1, 0], "column_types": None} | changed
     with pytest.raises((ValueError, TypeError), match=sentence):
-        anomaly_scores(given["X"], given["y"], kinds=given["kinds"])
+        anomaly_scores(given["X"], given["y"], column_types=given["column_types"])

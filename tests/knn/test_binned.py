@@ -41,7 +41,7 @@ def fit(given, **settings):
 @pytest.mark.parametrize("design", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
 def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
-    settings = {"sampler": design, "row_semivalue": semivalue}
+    settings = {"sampler": design, "semivalue": (semivalue, None)}
     exact, binned = (
         fit(problem(), ranking=ranking, **settings) for ranking in (None, BinnedRanks(200, 0.02))
     )

@@ -123,10 +123,10 @@ def test_text_categories_and_booleans_match_or_do_not(cells):
 
 
 def test_numbers_can_be_read_as_categories_and_the_other_way_round():
-    matches = column([1, 2, 9], 1, kinds={"c": "categorical"})
+    matches = column([1, 2, 9], 1, column_types={"c": "categorical"})
     assert matches[1] == matches[2] > 0
     np.testing.assert_allclose(
-        column(["1", "2", "4"], "1", kinds={"c": "numeric"}, scale=None), [0, 1, 9]
+        column(["1", "2", "4"], "1", column_types={"c": "numeric"}, scale=None), [0, 1, 9]
     )
 
 
@@ -135,11 +135,13 @@ def test_a_distance_of_ones_own_is_used_and_gaps_get_its_mean():
         return (len(a) - len(b)) ** 2
 
     cells = ["a", "bb", "dddd", None]
-    distances = column(cells, "bb", kinds={"c": by_length})
+    distances = column(cells, "bb", column_types={"c": by_length})
     among = np.mean([[0, 1, 9], [1, 0, 4], [9, 4, 0]])
     np.testing.assert_allclose(distances, [1, 0, 4, among])
-    np.testing.assert_allclose(column(cells, None, kinds={"c": by_length}), among)
-    np.testing.assert_allclose(column(cells, "ccc", kinds={"c": by_length}), [4, 1, 1, among])
+    np.testing.assert_allclose(column(cells, None, column_types={"c": by_length}), among)
+    np.testing.assert_allclose(
+        column(cells, "ccc", column_types={"c": by_length}), [4, 1, 1, among]
+    )
 
 
 def test_a_column_without_any_known_cell_is_worth_nothing():
@@ -158,10 +160,10 @@ def test_a_column_without_any_known_cell_is_worth_nothing():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kinds", [None, {"c": lambda a, b: 1.0}])
-def test_nested_cells_have_no_distance(X, kinds):
+@pytest.mark.parametrize("column_types", [None, {"c": lambda a, b: 1.0}])
+def test_nested_cells_have_no_distance(X, column_types):
     with pytest.raises(TypeError, match=r"column 'c' holds .*make numbers or text of it"):
-        measure(X, X, kinds=kinds)
+        measure(X, X, column_types=column_types)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
@@ -182,8 +184,8 @@ def test_dates_of_different_precision_are_the_same_categories():
     days = pd.Series(pd.to_datetime(DAYS))
     X = pd.DataFrame({"c": days.astype("datetime64[ns]")})
     X_val = pd.DataFrame({"c": days.astype("datetime64[us]")})
-    assert measure(X, X_val, kinds={"c": "categorical"})[0][0] == 0
-    days_apart = measure(X, X_val, kinds={"c": lambda a, b: (a - b).days ** 2})[0]
+    assert measure(X, X_val, column_types={"c": "categorical"})[0][0] == 0
+    days_apart = measure(X, X_val, column_types={"c": lambda a, b: (a - b).days ** 2})[0]
     np.testing.assert_allclose(days_apart, [0, 1, 9])
 
 
@@ -191,7 +193,7 @@ def test_days_are_the_same_categories_in_any_library():
     frames = [pd.DataFrame({"c": pd.Series(DAYS, dtype=object)}), pl.DataFrame({"c": DAYS})]
     for X in frames:
         for X_val in frames:
-            distances = measure(X, X_val, kinds={"c": "categorical"})[0]
+            distances = measure(X, X_val, column_types={"c": "categorical"})[0]
             assert distances[0] == 0
             assert distances[1] == distances[2] > 0
 
@@ -229,9 +231,9 @@ def mixed():
             "own": with_gaps(rng.choice(["x", "yy", "zzz"], n_rows)),
         }
     ).infer_objects()
-    kinds = {"own": lambda a, b: abs(len(a) - len(b))}
+    column_types = {"own": lambda a, b: abs(len(a) - len(b))}
     table = Table.of(X, called="X")
-    return Distances.of(table, [Table.of(X.iloc[:30], called="X")], kinds=kinds)
+    return Distances.of(table, [Table.of(X.iloc[:30], called="X")], column_types=column_types)
 
 
 def kernel_distances(distances, coalitions, query):

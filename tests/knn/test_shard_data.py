@@ -20,7 +20,7 @@ def rows(tmp_path_factory):
     table = ShardedTable.from_parquet(folder, target="y")
     X_val = everyone.slice(0, 9).drop_columns("y")
     y_val = everyone["y"].to_pylist()[:9]
-    layout, _ = Layout.of(table, summarise_all(table, KINDS), X_val, y_val, kinds=KINDS)
+    layout, _ = Layout.of(table, summarise_all(table, KINDS), X_val, y_val, column_types=KINDS)
     return np.array(everyone["y"].to_pylist()), table, layout
 
 

@@ -41,10 +41,10 @@ def assert_equal_arrays(one, other):
 
 def laid_out(folder, X_val=None, y_val=None, *, shards=None, **settings):
     table = ShardedTable.from_parquet(folder, target="y", shards=shards)
-    kinds = settings.get("kinds")
+    column_types = settings.get("column_types")
     X_val = pa.table({"x": [1.0]}) if X_val is None else X_val
     y_val = [0] if y_val is None else y_val
-    return table, *Layout.of(table, summarise_all(table, kinds), X_val, y_val, **settings)
+    return table, *Layout.of(table, summarise_all(table, column_types), X_val, y_val, **settings)
 
 
 @pytest.mark.parametrize("scale", ["robust", "std", None])
@@ -56,7 +56,7 @@ def test_rulers_and_cells_are_those_of_the_table_in_memory(tmp_path, library, sc
     read = LIBRARIES[library]
     (X, y), (X_val, y_val) = split_off(pq.read_table(folder)), split_off(asked)
     X, X_val = read(X), read(X_val)
-    settings = {"kinds": KINDS, "scale": scale}
+    settings = {"column_types": KINDS, "scale": scale}
     in_memory = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X")], **settings)
     problem = Problem.of(X, y, X_val, y_val, classification=None)
     for shards in (None, 1, 4):
@@ -118,13 +118,13 @@ def test_summaries_merge_in_any_order(tmp_path):
         parts[3].merge(parts[1]).merge(parts[2].merge(parts[0])),
         summarise_all(table, KINDS),
     ):
-        layout, _ = Layout.of(table, travelled(merged), X_val, y_val, kinds=KINDS)
+        layout, _ = Layout.of(table, travelled(merged), X_val, y_val, column_types=KINDS)
         prints.add((layout.sha256(), merged.sha256(table)))
     assert len(prints) == 1
     with pytest.raises(ValueError, match="shard 1 is in both"):
         parts[1].merge(parts[1])
     with pytest.raises(ValueError, match="lacks shard 2"):
-        Layout.of(table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, kinds=KINDS)
+        Layout.of(table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, column_types=KINDS)
 
 
 def test_the_fingerprint_is_of_cells_and_not_of_files(tmp_path):
@@ -181,10 +181,14 @@ def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library
     signs = pa.array([0.0, -0.0, None] * 300)
     rows = rows.append_column("signs", signs).select([*names, "y"])
     folder = write(rows, tmp_path, [300])
-    kinds = dict.fromkeys(names, "categorical")
+    column_types = dict.fromkeys(names, "categorical")
     X, X_val = (LIBRARIES[library](part.drop_columns("y")) for part in (rows, rows.slice(7, 90)))
-    in_memory = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X")], kinds=kinds)
-    table, layout, queries = laid_out(folder, X_val, rows["y"].to_pylist()[7:97], kinds=kinds)
+    in_memory = Distances.of(
+        Table.of(X, called="X"), [Table.of(X_val, called="X")], column_types=column_types
+    )
+    table, layout, queries = laid_out(
+        folder, X_val, rows["y"].to_pylist()[7:97], column_types=column_types
+    )
     assert_equal_arrays(layout.rulers, in_memory.fine)
     assert_equal_arrays(queries.columns, in_memory.queries[0])
     for shard in range(2):
@@ -214,7 +218,7 @@ def test_summaries_by_other_kinds_do_not_merge(tmp_path):
     folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
     table = ShardedTable.from_parquet(folder, target="y")
     other = summarise(table, 1, {"x": "categorical"})
-    with pytest.raises(ValueError, match="give both the same kinds"):
+    with pytest.raises(ValueError, match="give both the same column_types"):
         summarise(table, 0).merge(other)
 
 
@@ -306,13 +310,13 @@ def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
 def test_kinds_are_checked(tmp_path):
     folder = written(tmp_path, c=["1", "b", "1", "2"])
     X_val = pa.table({"x": [1.0], "c": ["1"]})
-    for kinds, words in [
-        ({"c": lambda a, b: 1.0}, "kinds has a function for column 'c'"),
+    for column_types, words in [
+        ({"c": lambda a, b: 1.0}, "column_types has a function for column 'c'"),
         ({"c": "numeric"}, "column 'c' is to be numeric but holds other cells"),
-        ({"d": "numeric"}, "kinds names the column 'd'"),
+        ({"d": "numeric"}, "column_types names the column 'd'"),
     ]:
         with pytest.raises(ValueError, match=words):
-            laid_out(folder, X_val, kinds=kinds)
+            laid_out(folder, X_val, column_types=column_types)
     with pytest.raises(ValueError, match="scale is 'wide'"):
         laid_out(folder, X_val, scale="wide")
 

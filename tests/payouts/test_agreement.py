@@ -84,7 +84,7 @@ def test_rows_may_be_delivered_after_the_agreement():
         ({"empty": "zero"}, "empty is 'zero', but 'prior' was agreed on"),
         ({"random_state": 8}, "seed is 8, but 7 was agreed on"),
         ({"value_labels": True}, "value_labels is True, but False was agreed on"),
-        ({"kinds": {NAMES[0]: "categorical"}}, "kinds is"),
+        ({"column_types": {NAMES[0]: "categorical"}}, "column_types is"),
         (
             {"sampler": PermutationSampler(4)},
             r"sampler of the valuer is PermutationSampler\(.*=4\), but Permut",
@@ -209,7 +209,7 @@ TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
 VALUERS = [
     (KNNValuer(3, random_state=0), DATA),
     (KNNValuer(3, value_labels=True, cv=3), {"X": X, "y": y}),
-    (KNNValuer(3, kinds={NAMES[0]: "categorical"}), DATA | {"row_groups": [0, 1] * 30}),
+    (KNNValuer(3, column_types={NAMES[0]: "categorical"}), DATA | {"row_groups": [0, 1] * 30}),
     (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4}),
     (MonteCarloValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
     (MonteCarloValuer(LogisticRegression(), scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),

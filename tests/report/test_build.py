@@ -184,10 +184,10 @@ def test_rows_with_one_id_are_not_mixed_up():
 def test_cells_are_ranked_by_the_kinds_that_were_given():
     _, X, y = flowers()
     codes = X.assign(size=np.arange(24) % 5)
-    kinds = {"size": "categorical"}
-    valuation = KNNValuer(cv=3, kinds=kinds).fit(codes, y).valuation_
-    lines = report.summarize(valuation, codes, y, k=72, kinds=kinds)["cells"]["cells"]
-    suspects = suspect_cells(codes, y, valuation=valuation, k=72, kinds=kinds)
+    column_types = {"size": "categorical"}
+    valuation = KNNValuer(cv=3, column_types=column_types).fit(codes, y).valuation_
+    lines = report.summarize(valuation, codes, y, k=72, column_types=column_types)["cells"]["cells"]
+    suspects = suspect_cells(codes, y, valuation=valuation, k=72, column_types=column_types)
     assert [line["suspicion"] for line in lines] == suspects["anomaly_score"].tolist()
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]
@@ -300,7 +300,7 @@ def test_without_cells_settings_are_names_and_numbers():
         "row_semivalue": "Mine(weights=['secret'])",
         "n_neighbors": 5,
         "ranking": "array(['secret'])",
-        "kinds": {"leaf": "Tree({'secret': 1})"},
+        "column_types": {"leaf": "Tree({'secret': 1})"},
         "empty": f"{'0123456789abcdef' * 2}",
         "answer": "secret",
     }
@@ -326,7 +326,7 @@ def test_without_cells_no_row_label_content_or_single_worth_is_left():
     X = pd.DataFrame({"town": ["Ulm", "Bonn", "Jena"] * 4, "pay": pay}, index=ids)
     y = ["ill"] * 6 + ["healthy"] * 6
     owners = Owners(X).assign("east", rows=ids[:5]).assign("west", rows=ids[5:])
-    valuer = KNNValuer(n_neighbors=1, cv=3, kinds={"town": "categorical"})
+    valuer = KNNValuer(n_neighbors=1, cv=3, column_types={"town": "categorical"})
     valuation = valuer.fit(X, y, owners=owners).valuation_
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     texts = without_cells(valuation, X, y, payout=payout)

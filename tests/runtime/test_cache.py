@@ -95,9 +95,7 @@ def test_designs_and_semivalues_share_what_they_computed(cache, game):
     value_game(
         game, estimator=GaussianProcess(), stop=MaxUtilities(200), runtime=Runtime(cache=cache)
     )
-    value_game(
-        game, row_semivalue=Banzhaf(), column_semivalue=Banzhaf(), runtime=Runtime(cache=cache)
-    )
+    value_game(game, semivalue=Banzhaf(), runtime=Runtime(cache=cache))
     assert Counting.asked - paid == 2 * 4
 
 

@@ -362,14 +362,14 @@ OTHERS = {
     "column of another type": {"fit": GOOD | {"X": X.astype({"d": float})}},
     "column of half the precision": {"fit": GOOD | {"X": X.astype({"d": "int32"})}},
     "rows in another order": {"fit": {"X": X[::-1], "y": Y[::-1]}},
-    "row semivalue": {"row_semivalue": Banzhaf()},
+    "row semivalue": {"semivalue": (Banzhaf(), None)},
     "cv": {"cv": 4},
 }
 OTHERS_OF_ONE = {
     ("knn", "number of neighbours"): {"n_neighbors": 4},
     ("knn", "design"): {"sampler": PermutationSampler(3)},
     ("knn", "kind of design"): {"sampler": LeverageSampler(8)},
-    ("knn", "kind of column"): {"kinds": {"d": "categorical"}},
+    ("knn", "kind of column"): {"column_types": {"d": "categorical"}},
     ("knn", "column of text"): {"fit": GOOD | {"X": X.astype({"d": str})}},
     ("knn", "column of categories"): {"fit": GOOD | {"X": X.astype({"d": "category"})}},
     ("knn", "scale"): {"scale": "std"},
@@ -495,10 +495,10 @@ def test_a_distance_of_the_same_name_and_other_code_is_not_let_in(tmp_path):
         return (a - b) ** 4
 
     changed.__name__, changed.__qualname__ = near.__name__, near.__qualname__
-    neighbours(tmp_path, kinds={"a": near}, n_passes=1)
-    neighbours(tmp_path, kinds={"a": near}, n_passes=2)
+    neighbours(tmp_path, column_types={"a": near}, n_passes=1)
+    neighbours(tmp_path, column_types={"a": near}, n_passes=2)
     with pytest.raises(ValueError, match="holds another run: its ") as error:
-        neighbours(tmp_path, kinds={"a": changed}, n_passes=3)
+        neighbours(tmp_path, column_types={"a": changed}, n_passes=3)
     the_sentence(error)
 
 

@@ -77,7 +77,7 @@ def test_every_run_adds_up_to_the_total():
 
 def test_contrasts_are_banzhaf_values_in_the_mean_over_all_coalitions():
     """Over uniformly drawn tasks, judged by their own errors."""
-    pair = {"row_semivalue": Banzhaf(), "column_semivalue": Banzhaf()}
+    pair = {"semivalue": Banzhaf()}
     exact = value_game(GAME, **pair)
     seen = value_game(GAME, **pair, stop=MaxTasks(500), random_state=0)
     assert seen.provenance.method["name"] == "banzhaf contrasts"
@@ -89,7 +89,7 @@ def test_contrasts_are_banzhaf_values_in_the_mean_over_all_coalitions():
 
 
 def test_every_fit_serves_every_block():
-    pair = {"row_semivalue": Banzhaf(), "column_semivalue": Banzhaf()}
+    pair = {"semivalue": Banzhaf()}
     seen = value_game(GAME, **pair, stop=MaxUtilities(20), random_state=0)
     assert (seen.counts == seen.counts[0, 0]).all()
     assert not np.isnan(seen.values).any()

@@ -39,7 +39,7 @@ def test_few_utilities_come_near_the_values():
     ids=str,
 )
 def test_every_semivalue_is_served(pair):
-    semivalues = {"row_semivalue": pair[0], "column_semivalue": pair[1]}
+    semivalues = {"semivalue": (pair[0], pair[1])}
     exact = value_game(GAME, **semivalues)
     ours = estimate(400, **semivalues)
     assert np.corrcoef(ours.values.ravel(), exact.values.ravel())[0, 1] > 0.95

@@ -65,7 +65,7 @@ def test_exact_values_have_no_error_and_all_marginals(exact):
 
 
 def test_semivalues_report_the_total_that_they_miss():
-    banzhaf = value_game(GAME, BLOCKS, row_semivalue=Banzhaf(), column_semivalue=Banzhaf())
+    banzhaf = value_game(GAME, BLOCKS, semivalue=Banzhaf())
     assert banzhaf.total == pytest.approx(banzhaf.values.sum())
     assert abs(banzhaf.efficiency_residual) > 1e-3
 
@@ -203,7 +203,7 @@ def test_merging_two_seeds_is_like_one_longer_run():
         (lambda: estimated(0, 5), "used seed 0"),
         (lambda: value_game(GAME, BLOCKS), "exact values cannot be improved"),
         (lambda: estimated(1, shape=(4, 3)), "different rows or columns"),
-        (lambda: estimated(1, row_semivalue=Banzhaf()), "differ in row_semivalue"),
+        (lambda: estimated(1, semivalue=(Banzhaf(), None)), "differ in row_semivalue"),
         (lambda: estimated(1, game=TableGame(GAME.table + 1)), "differ in table"),
         (lambda: replace(estimated(1), expected_total=7.0), "should add up to"),
         (lambda: estimated(1, estimator=PlainPermutations()), "estimated in different ways"),

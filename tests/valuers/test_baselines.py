@@ -15,7 +15,7 @@ from cellworth.valuers.settings import Settings
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 5}
-BY_DEFINITION = {"row_semivalue": LeaveOneOut(), "column_semivalue": LeaveOneOut()}
+BY_DEFINITION = {"semivalue": LeaveOneOut()}
 
 
 def leave_one_out(game, checkpoint=None):

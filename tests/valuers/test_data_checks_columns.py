@@ -113,9 +113,9 @@ def test_numbers_and_dates_as_text_are_noted_and_warned_of_once(name):
     assert (own.read_as, own.notes) == ("category", notes)
     (said,) = [str(one.message) for one in warned]
     assert said.startswith(f"column 'c' ({notes[0].partition('(')[2].removesuffix(')')} cells")
-    assert "kinds={'c': 'categorical'}" in said
+    assert "column_types={'c': 'categorical'}" in said
     # Whoever has said what is meant is not told again.
-    assert info(cells, kinds={"c": "categorical"}).notes == notes
+    assert info(cells, column_types={"c": "categorical"}).notes == notes
 
 
 def test_the_first_cell_that_is_no_number_is_named_by_its_row():
@@ -130,7 +130,7 @@ def test_kinds_are_the_truth_of_what_plays():
     X = pd.DataFrame(
         {"code": shuffled() % 5, "grade": cycled(["low", "high"]), "x": shuffled() / 7}
     )
-    taken = infos(X, kinds={"code": "categorical", "grade": lambda a, b: float(a != b)})
+    taken = infos(X, column_types={"code": "categorical", "grade": lambda a, b: float(a != b)})
     assert [own.read_as for own in taken] == ["category", "own distance", "number"]
     assert taken["grade"].distance == "your function"
     assert taken.summary == "1 number, 1 category, 1 with a distance of their own"

@@ -102,7 +102,7 @@ def test_values_are_those_of_brute_force(semivalue, n_neighbors, n_classes):
     problem = small_problem(n_neighbors, n_classes=n_classes)
     game = KNNGame(*problem, n_neighbors=n_neighbors)
     truth = block_values(utilities(game), game.shape, semivalue, semivalue)
-    valuer = KNNValuer(n_neighbors, row_semivalue=semivalue, column_semivalue=semivalue)
+    valuer = KNNValuer(n_neighbors, semivalue=semivalue)
     valuation = fit(valuer, problem)
     assert valuation.status == "exact"
     np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
@@ -114,7 +114,7 @@ def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
     problem = small_problem(7, n_classes=None if scoring.startswith("neg") else 4)
     game = KNNGame(*problem, n_neighbors=2, scoring=scoring, empty=empty)
     truth = block_values(utilities(game), game.shape, Beta(1, 3), Shapley())
-    valuer = KNNValuer(2, scoring=scoring, empty=empty, row_semivalue=Beta(1, 3))
+    valuer = KNNValuer(2, scoring=scoring, empty=empty, semivalue=(Beta(1, 3), None))
     np.testing.assert_allclose(fit(valuer, problem).values, truth, atol=1e-12)
 
 
@@ -123,8 +123,8 @@ def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
 def test_eight_rows_and_five_columns_are_valued_as_by_brute_force(n_classes, n_neighbors):
     problem = small_problem(3, n_rows=8, n_columns=5, n_classes=n_classes)
     game = KNNGame(*problem, n_neighbors=n_neighbors)
-    truth = value_game(game, row_semivalue=Banzhaf()).values
-    values = fit(KNNValuer(n_neighbors, row_semivalue=Banzhaf()), problem).values
+    truth = value_game(game, semivalue=(Banzhaf(), None)).values
+    values = fit(KNNValuer(n_neighbors, semivalue=(Banzhaf(), None)), problem).values
     np.testing.assert_allclose(values, truth, atol=1e-12)
 
 
@@ -133,7 +133,7 @@ def test_cross_validation_is_valued_as_by_brute_force(n_classes):
     X, y, _, _ = small_problem(5, n_classes=n_classes)
     game = KNNGame(X, y, n_neighbors=2, cv=3)
     truth = block_values(utilities(game), game.shape, Banzhaf(), Shapley())
-    valuer = KNNValuer(2, cv=3, row_semivalue=Banzhaf()).fit(X, y)
+    valuer = KNNValuer(2, cv=3, semivalue=(Banzhaf(), None)).fit(X, y)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
 
 
@@ -175,8 +175,8 @@ def test_a_semivalue_of_the_users_own_is_valued_as_by_brute_force():
     X, y, _, _ = small_problem(11)
     game = KNNGame(X, y, n_neighbors=2, cv=3)
     table = utilities(game)
-    truth = value_game(game, row_semivalue=Loners()).values
-    valuer = KNNValuer(2, cv=3, row_semivalue=Loners()).fit(X, y)
+    truth = value_game(game, semivalue=(Loners(), None)).values
+    valuer = KNNValuer(2, cv=3, semivalue=(Loners(), None)).fit(X, y)
     assert table.shape == (64, 8)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
 
@@ -247,21 +247,23 @@ def row_values_on(problem, columns, **settings):
     ("design", "settings"),
     [
         (None, {}),
-        (None, {"row_semivalue": Banzhaf()}),
+        (None, {"semivalue": (Banzhaf(), LeaveOneOut())}),
         (None, {"value_labels": True}),
         (PermutationSampler(1), {}),
-        (LeverageSampler(), {"row_semivalue": LeaveOneOut()}),
+        (LeverageSampler(), {"semivalue": LeaveOneOut()}),
     ],
     ids=repr,
 )
 def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
     n_columns = 22
     problem = larger_problem(n_columns=n_columns)
-    rows = {"row_semivalue": settings.get("row_semivalue")}
+    pair = settings.get("semivalue", (None, LeaveOneOut()))
+    rows = {"semivalue": (pair[0], None) if isinstance(pair, tuple) else (pair, None)}
     every = set(range(n_columns))
     whole = row_values_on(problem, sorted(every), **rows)
     without = [row_values_on(problem, sorted(every - {j}), **rows) for j in every]
-    valuer = KNNValuer(3, sampler=design, column_semivalue=LeaveOneOut(), **settings)
+    settings = {"semivalue": (None, LeaveOneOut()), **settings}
+    valuer = KNNValuer(3, sampler=design, **settings)
     valuation = fit(valuer, problem)
     truth = whole[:, None] - np.column_stack(without)
     np.testing.assert_allclose(valuation.values[:, :n_columns], truth, rtol=0, atol=1e-13)
@@ -273,7 +275,7 @@ def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
 def test_a_design_with_as_many_coalitions_as_there_are_is_exact():
     problem = larger_problem(n_columns=4)
     for semivalue in SEMIVALUES:
-        valuer = KNNValuer(column_semivalue=semivalue)
+        valuer = KNNValuer(semivalue=(None, semivalue))
         exact = fit(valuer, problem)
         # Five orders of four columns have 16 prefixes, all coalitions are 15.
         orders = fit(valuer.set_params(sampler=PermutationSampler(5)), problem)
@@ -596,7 +598,7 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
     assert small.status == "exact"
     wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
     assert wide.provenance.method["design"] == "LeverageSampler(coalitions=None)"
-    other = KNNValuer(n_passes=1, random_state=0, column_semivalue=Beta(2, 1))
+    other = KNNValuer(n_passes=1, random_state=0, semivalue=(None, Beta(2, 1)))
     assert "Permutations" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
 
 
@@ -649,8 +651,11 @@ def test_a_journal_tells_apart_how_columns_are_understood():
     X, y = pd.DataFrame({"a": rng.integers(0, 2, 40), "b": rng.normal(size=40)}), np.arange(40) % 2
     base = KNNValuer(sampler=PermutationSampler(1), n_passes=1, random_state=0, cv=2)
     for one, other in (
-        ({"kinds": {"b": lambda p, q: abs(p - q)}}, {"kinds": {"b": squares}}),
-        ({"kinds": {"b": lambda p, q: abs(p - q)}}, {"kinds": {"b": lambda p, q: (p - q) ** 2}}),
+        ({"column_types": {"b": lambda p, q: abs(p - q)}}, {"column_types": {"b": squares}}),
+        (
+            {"column_types": {"b": lambda p, q: abs(p - q)}},
+            {"column_types": {"b": lambda p, q: (p - q) ** 2}},
+        ),
         ({"scale": "std"}, {"scale": "robust"}),
         ({"ranking": BinnedRanks(5)}, {"ranking": None}),
         ({"value_labels": True}, {"value_labels": False}),
@@ -685,7 +690,7 @@ def test_a_design_of_all_coalitions_is_exact(kind):
 def test_totals_are_held_against_expectations_for_shapley_values_only():
     kept = "(score minus baseline, residual"
     assert kept in repr(fit(KNNValuer(), larger_problem()))
-    assert kept not in repr(fit(KNNValuer(row_semivalue=Banzhaf()), larger_problem()))
+    assert kept not in repr(fit(KNNValuer(semivalue=(Banzhaf(), None)), larger_problem()))
 
 
 def test_a_column_of_mixed_objects_is_of_one_kind_in_all_folds():

@@ -98,8 +98,8 @@ SETTINGS = [
     {"sampler": QuadratureSampler(20)},
     {"value_labels": True, "sampler": PermutationSampler(2)},
     {"empty": "zero", "scoring": "balanced_neighbor_agreement"},
-    {"row_semivalue": Banzhaf()},
-    {"kinds": {"count": "categorical"}, "scale": "std"},
+    {"semivalue": (Banzhaf(), None)},
+    {"column_types": {"count": "categorical"}, "scale": "std"},
 ]
 
 
@@ -136,7 +136,7 @@ def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
 
 
 def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
-    settings = {"sampler": None, "n_passes": None, "column_semivalue": LeaveOneOut()}
+    settings = {"sampler": None, "n_passes": None, "semivalue": (None, LeaveOneOut())}
     settings |= {"value_labels": True, "random_state": None}
     whole = in_memory(**settings).fit(X, Y, **JUDGES).valuation_
     sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
@@ -376,7 +376,7 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
             "'neighbor_agreement' or 'balanced_neighbor_agr",
         ),
         ({}, {"runtime": Runtime(executor=Processes(2))}, r"use Threads\(2\)"),
-        ({}, {"kinds": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
+        ({}, {"column_types": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
     ],
 )
 def test_what_shards_do_without_is_refused(folder, given, settings, message):

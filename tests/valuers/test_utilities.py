@@ -122,7 +122,7 @@ def test_a_budget_for_all_coalitions_gives_exact_values_whatever_the_design(desi
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 3)])
 def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semivalue, shape):
     game = TableGame(SMALL.table[: 1 << shape[0], : 1 << shape[1]])
-    weighed = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+    weighed = {"semivalue": semivalue}
     most = ((1 << shape[0]) - 1) * ((1 << shape[1]) - 1)
     for seed in range(10):
         seen = run(most, game=game, random_state=seed, **weighed)

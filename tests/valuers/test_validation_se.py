@@ -60,7 +60,7 @@ def values_by_row(n_rows, **semivalues):
 @pytest.mark.parametrize("semivalue", [None, Banzhaf()], ids=str)
 def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     n_rows = 20
-    given = {"row_semivalue": semivalue, "column_semivalue": semivalue}
+    given = {"semivalue": semivalue}
     by_row = np.array([with_margins(values) for values in values_by_row(n_rows, **given)])
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
     valuation = (
@@ -239,8 +239,7 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
 )
 def test_estimates_have_the_validation_errors_of_exact_values(design, semivalue, stop):
     given = {
-        "row_semivalue": semivalue,
-        "column_semivalue": semivalue,
+        "semivalue": semivalue,
         "runtime": Runtime(executor=Serial()),
     }
     valuer = MonteCarloValuer(GaussianNB(), estimator=design, stop=stop, random_state=0, **given)

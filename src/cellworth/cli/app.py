@@ -146,7 +146,7 @@ def duration(text: str) -> float:
 
 length_options = joined(
     click.option(
-        "--sweeps", type=click.IntRange(min=1),
+        "--passes", type=click.IntRange(min=1),
         help="Passes over all validation rows where columns are sampled (knn).",
     ),
     click.option("--budget", type=click.IntRange(min=1), help="Largest number of fits (models)."),

@@ -124,7 +124,7 @@ def list_suspects(
         valuation=result.valuation,
         k=n_cells,
         by=by,
-        kinds=loaded.kinds,
+        column_types=loaded.column_types,
         backend="pyarrow",
     )
     cells = [_cell(line) for line in found.to_pylist()]
@@ -200,7 +200,7 @@ def write_report(
             loaded.y,
             owners=loaded.owners(),
             rounds=result.request.rounds,
-            kinds=loaded.kinds,
+            column_types=loaded.column_types,
             **shown_of,
         )
     document: ReportDocument = {
@@ -401,7 +401,7 @@ def _told_score(valuation: Valuation) -> str:
 
 def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:
     loaded = result.loaded
-    suspicion = anomaly_scores(loaded.X, loaded.y, kinds=loaded.kinds)
+    suspicion = anomaly_scores(loaded.X, loaded.y, column_types=loaded.column_types)
     count = int((suspicion > above).sum())
     told = f"{count} cells have an anomaly score above {above:g}, the limit is {most}"
     return _limit("max_suspects", count, most, count <= most, told)

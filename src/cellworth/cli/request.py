@@ -49,7 +49,7 @@ FILE = "request.json"
 
 _PATHS = ("table", "val", "output")
 # What may change from session to session of one run.
-_HOW = ("table", "val", "output", "sweeps", "budget", "deadline", "error", "rounds")
+_HOW = ("table", "val", "output", "passes", "budget", "deadline", "error", "rounds")
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class LoadedRequest:
         return self.train.y
 
     @property
-    def kinds(self) -> dict[str, Any] | None:
+    def column_types(self) -> dict[str, Any] | None:
         """Columns that are categories, whatever their type says."""
         return dict.fromkeys(self.request.categorical, "categorical") or None
 
@@ -217,7 +217,7 @@ class LoadedRequest:
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
         """Make the valuer that a request asks for, not fitted."""
         if self.request.model == KNN:
-            valuer = _knn_valuer(self.request, self.kinds)
+            valuer = _knn_valuer(self.request, self.column_types)
         else:
             valuer = _model_valuer(self.request, self._n_players())
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
@@ -315,16 +315,16 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     return None
 
 
-def _knn_valuer(request: Request, kinds: Any) -> KNNValuer:
+def _knn_valuer(request: Request, column_types: Any) -> KNNValuer:
     if request.budget is not None:
-        raise ValueError("--budget counts fits of a model; give --sweeps with --model knn.")
+        raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
     scoring = request.scoring
     return KNNValuer(
         request.neighbors,
         scoring=None if scoring is None else checked_scoring(scoring, "--scoring"),
-        kinds=kinds,
+        column_types=column_types,
         value_labels=request.labels,
-        n_passes=request.sweeps,
+        n_passes=request.passes,
         stop=_stop(request),
         random_state=request.seed,
         cv=request.cv,
@@ -332,7 +332,7 @@ def _knn_valuer(request: Request, kinds: Any) -> KNNValuer:
 
 
 def _model_valuer(request: Request, n_players: int) -> Any:
-    unfit = {"sweeps": request.sweeps, "labels": request.labels, "categorical": request.categorical}
+    unfit = {"passes": request.passes, "labels": request.labels, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")

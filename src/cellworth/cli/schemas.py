@@ -50,7 +50,7 @@ class Settings:
         Number of validation rows drawn with the seed; None: all of them.
     target, id, drop, missing, row_groups, column_groups, categorical
         Roles of columns.
-    model, neighbors, scoring, labels, cv, seed, sweeps, budget, deadline, error
+    model, neighbors, scoring, labels, cv, seed, passes, budget, deadline, error
         Method and limits of the run.
     output : str or None
         Folder of the result.
@@ -74,7 +74,7 @@ class Settings:
     labels: bool = False
     cv: Count = 5
     seed: Count = 0
-    sweeps: int | None = None
+    passes: int | None = None
     budget: int | None = None
     deadline: float | None = None
     error: float | None = None

@@ -64,7 +64,7 @@ def read_parsed(cells: pa.Array, name: str) -> Floats:
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"column {name!r} is to be numeric but holds other cells ({error}); mend them, or "
-            f"pass kinds={{{name!r}: 'categorical'}}."
+            f"pass column_types={{{name!r}: 'categorical'}}."
         ) from error
     floats = np.array([*numbers, np.nan])[positions]
     _check_finite(floats, name)
@@ -227,7 +227,7 @@ def _check_size(raw: NDArray[Any], name: str) -> None:
         raise ValueError(
             f"column {name!r} holds whole numbers beyond 2**53, which are not exact as floats; "
             f"subtract a constant, leave it out with columns=, or pass "
-            f"kinds={{{name!r}: 'categorical'}}."
+            f"column_types={{{name!r}: 'categorical'}}."
         )
 
 

@@ -50,7 +50,9 @@ FARTHEST = 1e12
 _DIGITS = 9
 
 
-def anomaly_scores(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | None = None) -> Floats:
+def anomaly_scores(
+    X: Any, y: Any, *, column_types: Mapping[Any, Kind | Distance] | None = None
+) -> Floats:
     """Score how unlikely every cell is, given its row's label and the other cells of its row.
 
     Each cell is left out of its own score, which combines two ranks. How common is its content in
@@ -67,7 +69,7 @@ def anomaly_scores(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
         content of its own.
     y : array of shape (n_rows,)
         Class labels, or a numeric target (numbers with a fraction, or more than 50 different ones).
-    kinds : mapping, default=None
+    column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from the type is wrong.
 
     Returns
@@ -92,7 +94,7 @@ def anomaly_scores(X: Any, y: Any, *, kinds: Mapping[Any, Kind | Distance] | Non
     >>> divmod(int(anomaly_score.argmax()), 2)
     (4, 1)
     """
-    return Evidence.of(Table.of(X, called="X"), y, kinds).scores
+    return Evidence.of(Table.of(X, called="X"), y, column_types).scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +127,12 @@ class Evidence:
     isolation: Floats
 
     @classmethod
-    def of(cls, table: Table, y: Any, kinds: Mapping[Any, Kind | Distance] | None) -> Evidence:
+    def of(
+        cls, table: Table, y: Any, column_types: Mapping[Any, Kind | Distance] | None
+    ) -> Evidence:
         """Look at all cells of a table."""
         target, classes = read_target(y, table)
-        columns = read_columns(table, kinds)
+        columns = read_columns(table, column_types)
         label = read_labels(target, classes)
         groups = target_groups(target) if classes is None else label.levels
         features = Features.of([*columns, label])

@@ -63,9 +63,11 @@ class FeatureColumn:
         return np.bincount(self.levels)
 
 
-def read_columns(table: Table, kinds: Mapping[Any, Kind | Distance] | None) -> list[FeatureColumn]:
+def read_columns(
+    table: Table, column_types: Mapping[Any, Kind | Distance] | None
+) -> list[FeatureColumn]:
     """Read all columns of a table."""
-    named = checked_kinds(kinds, table.names)
+    named = checked_kinds(column_types, table.names)
     return [
         _read_column(table, position, named.get(name))
         for position, name in enumerate(table.names.tolist())

@@ -42,7 +42,7 @@ def suspect_cells(
     valuation: Valuation | None = None,
     k: int = 100,
     by: By = "anomaly_score",
-    kinds: Mapping[Any, Kind | Distance] | None = None,
+    column_types: Mapping[Any, Kind | Distance] | None = None,
     backend: str | None = None,
 ) -> Any:
     """List the cells that most deserve a look, worst first, with what one would expect there.
@@ -66,7 +66,7 @@ def suspect_cells(
     by : {"anomaly_score", "value"}, default="anomaly_score"
         What to rank by. ``"value"`` puts cells first that are worth less than others of their
         column and label, counted in standard deviations from the median.
-    kinds : mapping, default=None
+    column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from a column's type is wrong.
     backend : {"pandas", "polars", "pyarrow"}, default=None
         None means the library that X came in; for arrays the first that is installed.
@@ -104,7 +104,7 @@ def suspect_cells(
         table = drop_group_column(table, valuation)
         worths = CellValues.of(valuation, table)
         check_cells(valuation, table)
-    evidence = Evidence.of(table, y, kinds)
+    evidence = Evidence.of(table, y, column_types)
     relative = None
     if by == "value" and worths is not None:
         relative = standardize_values(worths.all(), evidence.groups)

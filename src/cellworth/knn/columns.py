@@ -65,28 +65,28 @@ class CodedColumn:
 
 
 def checked_kinds(
-    kinds: Mapping[Any, Kind | Distance] | None, names: Labels
+    column_types: Mapping[Any, Kind | Distance] | None, names: Labels
 ) -> dict[Any, Kind | Distance]:
-    """Refuse what is no mapping from columns to kinds or distances."""
-    if kinds is None:
+    """Refuse what is no mapping from columns to column_types or distances."""
+    if column_types is None:
         return {}
-    if not isinstance(kinds, Mapping):
+    if not isinstance(column_types, Mapping):
         raise TypeError(
-            f"kinds is of type {type(kinds).__name__}; give a mapping such as "
+            f"column_types is of type {type(column_types).__name__}; give a mapping such as "
             '{"postcode": "categorical"}.'
         )
-    for name, kind in kinds.items():
+    for name, kind in column_types.items():
         if name not in names.tolist():
             raise ValueError(
-                f"kinds names the column {name!r}, which X does not have; "
+                f"column_types names the column {name!r}, which X does not have; "
                 f"its columns are {some(names)}."
             )
         if not callable(kind) and kind not in get_args(Kind):
             raise ValueError(
-                f"kinds has {kind!r} for column {name!r}; give 'numeric', 'categorical' or a "
-                "function of two cells that returns their squared distance."
+                f"column_types has {kind!r} for column {name!r}; give 'numeric', 'categorical' or "
+                "a function of two cells that returns their squared distance."
             )
-    return dict(kinds)
+    return dict(column_types)
 
 
 def read_column(
@@ -130,7 +130,7 @@ def common_kind(
     if len(kinds) > 1:
         raise ValueError(
             f"column {name!r} holds numbers in one of X and X_val and text or categories in the "
-            f"other; give both the same type, or pass kinds={{{name!r}: 'categorical'}}."
+            f"other; give both the same type, or pass column_types={{{name!r}: 'categorical'}}."
         )
     return "numeric" if "numeric" in kinds else "categorical"
 
@@ -185,7 +185,7 @@ def comparable(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDAr
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"column {name!r} is to be numeric but holds other cells ({error}); mend them, or "
-            f"pass kinds={{{name!r}: 'categorical'}}."
+            f"pass column_types={{{name!r}: 'categorical'}}."
         ) from error
     if any(np.isinf(side).any() for side in numbers):
         raise ValueError(

@@ -142,7 +142,7 @@ class Distances:
         queries: Sequence[Table],
         *,
         scale: Scale = "robust",
-        kinds: Mapping[Any, Kind | Distance] | None = None,
+        column_types: Mapping[Any, Kind | Distance] | None = None,
     ) -> Distances:
         """Read the columns of all tables and scale them by the training rows.
 
@@ -155,15 +155,15 @@ class Distances:
         scale : {"robust", "std"} or None
             What a numeric column is divided by: its interquartile range (as a multiple of a
             normal distribution's), its standard deviation, or nothing.
-        kinds : mapping
+        column_types : mapping
             Kind of a column ("numeric" or "categorical") where the guess is wrong, or a function
             of two cells that returns their squared distance.
         """
-        kinds = checked_kinds(kinds, table.names)
+        column_types = checked_kinds(column_types, table.names)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         columns = [
-            read_column(position, [table, *queries], kinds.get(name), scale)
+            read_column(position, [table, *queries], column_types.get(name), scale)
             for position, name in enumerate(table.names.tolist())
         ]
         bits = _BITS - 1 - table.shape[0].bit_length()
@@ -175,7 +175,7 @@ class Distances:
         return cls(rows, tuple(asked), _rulers(columns, unit), fine_rulers(columns))
 
     def sha256(self) -> str:
-        """Fingerprint of how columns were understood: kinds, scales, gaps, distances given."""
+        """Return a hash of the column types, scales, missing values and given distances."""
         digest = hashlib.sha256()
         for part in (*self.rulers, *self.rows.shapes):
             digest.update(np.asarray(part).tobytes())

@@ -79,7 +79,7 @@ class KNNGame:
         "neg_mean_squared_error" (None for numeric targets).
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
-    kinds : mapping, default=None
+    column_types : mapping, default=None
         Kind of a column, "numeric" or "categorical", where the guess from its type is wrong; or a
         function of two cells that returns their squared distance.
     row_groups, column_groups
@@ -120,7 +120,7 @@ class KNNGame:
         n_neighbors: int = 5,
         scoring: KNNScoring | None = None,
         scale: Scale = "robust",
-        kinds: Mapping[Any, Kind | Distance] | None = None,
+        column_types: Mapping[Any, Kind | Distance] | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",
@@ -142,9 +142,9 @@ class KNNGame:
             self.problem.table,
             [fold.table for fold in self.problem.folds],
             scale=scale,
-            kinds=kinds,
+            column_types=column_types,
         )
-        self.scale, self.kinds = scale, dict(kinds or {})
+        self.scale, self.column_types = scale, dict(column_types or {})
         self._warn_of_too_many_neighbors()
 
     @property
@@ -164,7 +164,7 @@ class KNNGame:
             "n_neighbors": self.n_neighbors,
             "scoring": self.scoring,
             "scale": self.scale,
-            "kinds": {str(name): describe(kind) for name, kind in self.kinds.items()},
+            "column_types": {str(name): describe(kind) for name, kind in self.column_types.items()},
             "distances_sha256": self.distances.sha256(),
             "empty": self.empty,
             **self.problem.problem_spec(),
@@ -335,7 +335,7 @@ class ShardedKNNGame:
     columns : Axis
         Players among the columns.
     n_neighbors : int
-    scoring, scale, kinds, empty
+    scoring, scale, column_types, empty
         As in KNNGame.
     sha256 : str
         Fingerprint of the table's cells.
@@ -350,7 +350,7 @@ class ShardedKNNGame:
     n_neighbors: int
     scoring: str
     scale: Scale
-    kinds: dict[Any, Kind | Distance]
+    column_types: dict[Any, Kind | Distance]
     empty: EmptyPolicy
     sha256: str
     column_info: ColumnTable
@@ -365,7 +365,7 @@ class ShardedKNNGame:
         n_neighbors: int,
         scoring: KNNScoring | None,
         scale: Scale,
-        kinds: Mapping[Any, Kind | Distance] | None,
+        column_types: Mapping[Any, Kind | Distance] | None,
         empty: EmptyPolicy,
         column_groups: Groups,
         executor: Executor,
@@ -382,13 +382,19 @@ class ShardedKNNGame:
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         warn_of_too_many_neighbors(n_neighbors, table.shape[0])
         columns = Axis.of_groups(table.names, column_groups, what="column")
-        summary = summary_of(table, kinds, executor, show_progress=show_progress)
+        summary = summary_of(table, column_types, executor, show_progress=show_progress)
         layout, queries = Layout.of(
-            table, summary, X_val, y_val, kinds=kinds, scale=scale, classification=classes
+            table,
+            summary,
+            X_val,
+            y_val,
+            column_types=column_types,
+            scale=scale,
+            classification=classes,
         )
         return cls(
             table, layout, queries, columns, n_neighbors, scoring or "neighbor_agreement",
-            scale, dict(kinds or {}), checked_policy(empty), summary.sha256(table),
+            scale, dict(column_types or {}), checked_policy(empty), summary.sha256(table),
             column_table(layout.rulers, table, summary),
         )  # fmt: skip
 
@@ -418,7 +424,7 @@ class ShardedKNNGame:
             "n_neighbors": self.n_neighbors,
             "scoring": self.scoring,
             "scale": self.scale,
-            "kinds": {str(name): describe(kind) for name, kind in self.kinds.items()},
+            "column_types": {str(name): describe(kind) for name, kind in self.column_types.items()},
             "distances_sha256": self.layout.sha256(),
             "empty": self.empty,
             "data_sha256": {

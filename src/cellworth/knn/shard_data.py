@@ -179,13 +179,13 @@ def _mapped(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[An
 
 def summary_of(
     table: ShardedTable,
-    kinds: Mapping[Any, Kind | Distance] | None,
+    column_types: Mapping[Any, Kind | Distance] | None,
     executor: Executor,
     *,
     show_progress: bool,
 ) -> TableSummary:
     """Summary of all shards, in one pass."""
-    work = partial(summarise, table, kinds=kinds)
+    work = partial(summarise, table, column_types=column_types)
     each = _each_shard(table, work, executor, "columns", show_progress)
     merged: TableSummary = reduce(TableSummary.merge, (summary for _, summary in each))
     return merged

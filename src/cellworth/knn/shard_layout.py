@@ -169,7 +169,7 @@ class Layout:
         X_val: Any,
         y_val: Any,
         *,
-        kinds: Mapping[Any, Kind | Distance] | None = None,
+        column_types: Mapping[Any, Kind | Distance] | None = None,
         scale: Scale = "robust",
         classification: bool | None = None,
     ) -> tuple[Layout, Queries]:
@@ -179,16 +179,16 @@ class Layout:
         ----------
         table : ShardedTable
         summary : TableSummary
-            Of all its shards, with the same ``kinds``.
+            Of all its shards, with the same ``column_types``.
         X_val, y_val
             Validation rows and their labels, in memory.
-        kinds, scale
+        column_types, scale
             As in :meth:`cellworth.neighbours.distances.Distances.of`.
         classification : bool, default=None
             True for class labels, however many numbers they are; None to let them tell.
         """
         check_validation_rows(X_val, y_val)
-        told = told_kinds(kinds, table)
+        told = told_kinds(column_types, table)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         missing = set(range(table.n_shards)) - summary.digests.keys()
@@ -355,10 +355,10 @@ def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
 
 
 def summarise(
-    table: ShardedTable, shard: int, kinds: Mapping[Any, Kind | Distance] | None = None
+    table: ShardedTable, shard: int, column_types: Mapping[Any, Kind | Distance] | None = None
 ) -> TableSummary:
     """Read one shard once, batch by batch."""
-    told = told_kinds(kinds, table)
+    told = told_kinds(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
     columns = [_gatherer(name, sort_of(types[name], told.get(name), name)) for name in names]
@@ -380,14 +380,14 @@ def summarise(
     )
 
 
-def told_kinds(kinds: Mapping[Any, Any] | None, table: ShardedTable) -> dict[Any, Kind]:
+def told_kinds(column_types: Mapping[Any, Any] | None, table: ShardedTable) -> dict[Any, Kind]:
     """Kinds that the user gives; a distance of one's own is refused."""
-    told = checked_kinds(kinds, table.names)
+    told = checked_kinds(column_types, table.names)
     for name, kind in told.items():
         if callable(kind):
             raise ValueError(
-                f"kinds has a function for column {name!r}, which would need the distances of all "
-                "its cells at once; for a ShardedTable give 'numeric' or 'categorical'."
+                f"column_types has a function for column {name!r}, which would need the distances "
+                "of all its cells at once; for a ShardedTable give 'numeric' or 'categorical'."
             )
     return cast("dict[Any, Kind]", told)
 
@@ -467,7 +467,9 @@ def _merged(one: Numbers | Categories, other: Numbers | Categories) -> Numbers |
                 f"{next(iter(both.counts))!r}, {_NO_CATEGORIES}"
             )
         return both
-    raise ValueError("the summaries are of columns of different kinds; give both the same kinds.")
+    raise ValueError(
+        "the summaries are of columns of different kinds; give both the same column_types."
+    )
 
 
 def _gatherer(name: str, sort: Sort) -> _GatheredNumbers | _GatheredCategories:

@@ -247,7 +247,7 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
         scoring=problem_spec["scoring"],
         scale=problem_spec["scale"],
         # Kinds are words; as settings they are spelled out with quotes.
-        kinds={name: kind.strip("'") for name, kind in problem_spec["kinds"].items()},
+        column_types={name: kind.strip("'") for name, kind in problem_spec["column_types"].items()},
         empty=problem_spec["empty"],
         column_groups=data.get("column_groups"),
         executor=choose_thread_executor(),

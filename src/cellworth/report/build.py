@@ -44,7 +44,7 @@ def save(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
-    kinds: Mapping[Any, Kind | Distance] | None = None,
+    column_types: Mapping[Any, Kind | Distance] | None = None,
     title: str | None = None,
     cells: bool = True,
 ) -> None:
@@ -70,7 +70,7 @@ def save(
         How the run converged: what :func:`round_line` makes of each Progress.
     k : int, default=100
         How many cells to list.
-    kinds : mapping, default=None
+    column_types : mapping, default=None
         As for :func:`cellworth.suspect_cells`: ``{"postcode": "categorical"}`` where the guess
         from a column's type is wrong.
     title : str, default=None
@@ -99,7 +99,7 @@ def save(
         payout=payout,
         rounds=rounds,
         k=k,
-        kinds=kinds,
+        column_types=column_types,
         title=title,
         cells=cells,
     )
@@ -116,7 +116,7 @@ def summarize(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
-    kinds: Mapping[Any, Kind | Distance] | None = None,
+    column_types: Mapping[Any, Kind | Distance] | None = None,
     title: str | None = None,
     cells: bool = True,
 ) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def summarize(
         # The size of a cell near the largest is about that cell; which unit fits is enough.
         summary["figures"]["size"] = _power_of_ten(summary["figures"]["size"])
     else:
-        listed, rows = listed_cells(subject, k, kinds), listed_rows(subject)
+        listed, rows = listed_cells(subject, k, column_types), listed_rows(subject)
         wanted = [line["place"] for line in (*listed["cells"], *rows) if line["place"] is not None]
         heatmap = packed_cells(subject, owners, np.array(wanted, dtype=np.intp))
         summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}

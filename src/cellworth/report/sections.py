@@ -143,20 +143,22 @@ def listed_columns(valuation: Valuation) -> list[dict[str, Any]]:
 
 
 def listed_cells(
-    subject: Subject, k: int, kinds: Mapping[Any, Kind | Distance] | None = None
+    subject: Subject, k: int, column_types: Mapping[Any, Kind | Distance] | None = None
 ) -> dict[str, Any]:
     """Cells to look at: the most suspicious ones with a reason, or else those of lowest worth."""
     if subject.target is not None and subject.table is not None:
-        found = _suspects(subject, subject.table, k, kinds)
+        found = _suspects(subject, subject.table, k, column_types)
         return {"ranked_by": "suspicion", "cells": found}
     return {"ranked_by": "worth", "cells": _lowest(subject, k)}
 
 
 def _suspects(
-    subject: Subject, table: Table, k: int, kinds: Mapping[Any, Kind | Distance] | None
+    subject: Subject, table: Table, k: int, column_types: Mapping[Any, Kind | Distance] | None
 ) -> list[dict[str, Any]]:
     valuation, table = _by_place(subject.valuation, table)
-    found = suspect_cells(table, subject.target, valuation=valuation, k=k, kinds=kinds)
+    found = suspect_cells(
+        table, subject.target, valuation=valuation, k=k, column_types=column_types
+    )
     lines = nw.from_native(found, eager_only=True).rows(named=True)
     ids, held_as = subject.valuation.blocks.rows.ids.tolist(), _held_as(table)
     return [

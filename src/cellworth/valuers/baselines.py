@@ -114,11 +114,11 @@ class LeaveOneOutValuer(ModelValuer):
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
-        settings = self._settings(LeaveOneOut(), LeaveOneOut())
+        settings = self._settings(LeaveOneOut())
         return leave_one_out_valuation(game, blocks, settings, holdings)
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
-        return self._settings(LeaveOneOut(), LeaveOneOut()).problem_spec(game)
+        return self._settings(LeaveOneOut()).problem_spec(game)
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,15 +75,15 @@ class Ways:
 
     Parameters
     ----------
-    kinds : bool
-        Whether there is a parameter ``kinds``.
+    column_types : bool
+        Whether there is a parameter ``column_types``.
     named : frozenset of str
         Columns whose kind the user has named.
     to_classes, to_numbers : str or None
         What makes classes or numbers of y; None where the model has settled it.
     """
 
-    kinds: bool = False
+    column_types: bool = False
     named: frozenset[str] = frozenset()
     to_classes: str | None = None
     to_numbers: str | None = None
@@ -162,12 +162,14 @@ def _sentence(told: list[str], count: int, what: str, action: str, ways: Ways) -
     more = f" and {count - len(told)} more" if count > len(told) else ""
     column, holds = ("column", "holds") if count == 1 else ("columns", "hold")
     are = "is taken for a category" if count == 1 else "are taken for categories"
-    if not ways.kinds:
+    if not ways.column_types:
         are = "go to the model as text" if count > 1 else "goes to the model as text"
     instead = ""
-    if ways.kinds:
+    if ways.column_types:
         name = told[0].partition(" (")[0]
-        instead = f", or pass kinds={{{name}: 'categorical'}} (--categorical) if that is meant"
+        instead = (
+            f", or pass column_types={{{name}: 'categorical'}} (--categorical) if that is meant"
+        )
     return f"{column} {', '.join(told)}{more} {holds} {what} as text and {are}; {action}{instead}."
 
 

@@ -43,7 +43,13 @@ from cellworth.valuers.data_checks import (
 )
 from cellworth.valuers.plan import Plan, plan_of_sweeps
 from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
-from cellworth.valuers.settings import Settings, check_same_seed, checked_seed, checked_stop
+from cellworth.valuers.settings import (
+    Semivalues,
+    Settings,
+    check_same_seed,
+    checked_seed,
+    checked_stop,
+)
 from cellworth.valuers.valuer import FitData, TableValuer
 
 # All subsets are looked at where that takes about half a minute on one core.
@@ -86,7 +92,7 @@ class KNNValuer(TableValuer):
         with ``BinnedRanks()`` where labels are classes.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
-    kinds : mapping, default=None
+    column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from the type is wrong, or a function of two
         cells that returns their squared distance.
     value_labels : bool, default=False
@@ -94,8 +100,9 @@ class KNNValuer(TableValuer):
         rows whose label is wrong show it there; all column names are text then.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
-    row_semivalue, column_semivalue : Semivalue, default=None
-        How coalitions are weighed by size; None means ``Shapley()``.
+    semivalue : Semivalue or (Semivalue, Semivalue), default=None
+        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        ``Shapley()``.
     n_passes : int, default=None
         Passes over all queries, each with coalitions of its own; their spread gives the standard
         errors, which one sweep alone does not tell. None means 1 where all subsets are looked at,
@@ -158,11 +165,10 @@ class KNNValuer(TableValuer):
         sampler: ColumnSampler | None = None,
         ranking: BinnedRanks | None = None,
         scale: Scale = "robust",
-        kinds: Mapping[Any, Kind | Distance] | None = None,
+        column_types: Mapping[Any, Kind | Distance] | None = None,
         value_labels: bool = False,
         empty: EmptyPolicy = "prior",
-        row_semivalue: Semivalue | None = None,
-        column_semivalue: Semivalue | None = None,
+        semivalue: Semivalues = None,
         n_passes: int | None = None,
         stop: StoppingRule | None = None,
         random_state: Any = None,
@@ -176,11 +182,10 @@ class KNNValuer(TableValuer):
         self.sampler = sampler
         self.ranking = ranking
         self.scale = scale
-        self.kinds = kinds
+        self.column_types = column_types
         self.value_labels = value_labels
         self.empty = empty
-        self.row_semivalue = row_semivalue
-        self.column_semivalue = column_semivalue
+        self.semivalue = semivalue
         self.n_passes = n_passes
         self.stop = stop
         self.random_state = random_state
@@ -250,7 +255,7 @@ class KNNValuer(TableValuer):
         A utility is here one query that is ranked on one coalition of columns.
         """
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings = self._settings(self.semivalue)
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else checked_stop(self.stop)
         once, limited = not tasks.questions.draws, rule is not None
@@ -260,18 +265,19 @@ class KNNValuer(TableValuer):
         return replace(plan, scores=scores, columns=self._looked_at(game))
 
     def _ways(self) -> Ways:
-        return knn_ways(self.scoring, self.kinds)
+        return knn_ways(self.scoring, self.column_types)
 
     def _game(self, data: FitData) -> KNNGame:
         return KNNGame(
             data.X, data.y, data.X_val, data.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, kinds=self.kinds, row_groups=data.row_groups,
-            column_groups=data.column_groups, empty=self.empty, cv=self.cv, groups=data.groups,
+            scoring=self.scoring, column_types=self.column_types, scale=self.scale,
+            row_groups=data.row_groups, column_groups=data.column_groups, empty=self.empty,
+            cv=self.cv, groups=data.groups,
         )  # fmt: skip
 
     def _value(self, game: Game, blocks: Blocks, owners: Owners | None = None) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings = self._settings(self.semivalue)
         if check_flag(self.value_labels, "value_labels"):
             blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
         holdings = None if owners is None else owners.on(blocks)
@@ -430,12 +436,12 @@ def _stop(sweeps: int | None, parts_per_sweep: int, rule: Any) -> StoppingRule:
     return limit if rule is None else limit | checked_stop(rule)
 
 
-def knn_ways(scoring: Any, kinds: Mapping[Any, Any] | None) -> Ways:
+def knn_ways(scoring: Any, column_types: Mapping[Any, Any] | None) -> Ways:
     """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
     guessed = scoring is None
     return Ways(
-        kinds=True,
-        named=frozenset(map(str, kinds or {})),
+        column_types=True,
+        named=frozenset(map(str, column_types or {})),
         to_classes="scoring='neighbor_agreement'" if guessed else None,
         to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
     )

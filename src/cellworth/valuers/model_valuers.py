@@ -31,7 +31,7 @@ from cellworth.sampling.semivalues import LeaveOneOut, Semivalue, membership_wei
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.plan import Plan, seconds_per_utility
 from cellworth.valuers.run import Corners, Method, corners, value_blocks
-from cellworth.valuers.settings import Settings, checked_seed, checked_stop
+from cellworth.valuers.settings import Semivalues, Settings, checked_seed, checked_stop
 from cellworth.valuers.valuer import ModelValuer
 
 _TASKS_PER_ROUND = 16
@@ -64,8 +64,9 @@ class MonteCarloValuer(ModelValuer):
         How it is judged; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`ModelGame`.
-    row_semivalue, column_semivalue : Semivalue, default=None
-        How coalitions are weighed by size; None means ``Shapley()``.
+    semivalue : Semivalue or (Semivalue, Semivalue), default=None
+        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        ``Shapley()``.
     estimator : AntitheticPermutations, PlainPermutations or GaussianProcess, default=None
         Which coalitions to look at; None means what suits the semivalues.
     stop : StoppingRule, default=None
@@ -123,8 +124,7 @@ class MonteCarloValuer(ModelValuer):
         *,
         scoring: Any = None,
         empty: EmptyPolicy = "prior",
-        row_semivalue: Semivalue | None = None,
-        column_semivalue: Semivalue | None = None,
+        semivalue: Semivalues = None,
         estimator: Estimator | None = None,
         stop: StoppingRule | None = None,
         random_state: Any = None,
@@ -138,8 +138,7 @@ class MonteCarloValuer(ModelValuer):
         self.model = model
         self.scoring = scoring
         self.empty = empty
-        self.row_semivalue = row_semivalue
-        self.column_semivalue = column_semivalue
+        self.semivalue = semivalue
         self.estimator = estimator
         self.stop = stop
         self.random_state = random_state
@@ -150,7 +149,7 @@ class MonteCarloValuer(ModelValuer):
         self.n_repeats = n_repeats
 
     def _plan(self, game: Any) -> Plan:
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings = self._settings(self.semivalue)
         estimator = checked_estimator(self.estimator, settings.semivalues)
         tasks = estimator.design(game.shape, settings.semivalues, seed=0)
         rule = _rule(self.stop, game.shape)
@@ -162,7 +161,7 @@ class MonteCarloValuer(ModelValuer):
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings = self._settings(self.semivalue)
         seed = checked_seed(self.random_state, self.runtime)
         return monte_carlo_valuation(
             game, blocks, settings, estimator=self.estimator, stop=self.stop, seed=seed,
@@ -309,8 +308,9 @@ class ExactValuer(ModelValuer):
         How it is judged; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`ModelGame`.
-    row_semivalue, column_semivalue : Semivalue, default=None
-        How coalitions are weighed by size; None means ``Shapley()``.
+    semivalue : Semivalue or (Semivalue, Semivalue), default=None
+        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        ``Shapley()``.
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
@@ -361,8 +361,7 @@ class ExactValuer(ModelValuer):
         *,
         scoring: Any = None,
         empty: EmptyPolicy = "prior",
-        row_semivalue: Semivalue | None = None,
-        column_semivalue: Semivalue | None = None,
+        semivalue: Semivalues = None,
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
@@ -374,8 +373,7 @@ class ExactValuer(ModelValuer):
         self.model = model
         self.scoring = scoring
         self.empty = empty
-        self.row_semivalue = row_semivalue
-        self.column_semivalue = column_semivalue
+        self.semivalue = semivalue
         self.cv = cv
         self.n_jobs = n_jobs
         self.runtime = runtime
@@ -389,7 +387,7 @@ class ExactValuer(ModelValuer):
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings = self._settings(self.semivalue)
         return exact_valuation(
             game, blocks, settings, max_utilities=self.max_utilities, holdings=holdings
         )
@@ -456,8 +454,7 @@ def value_game(
     game: Game,
     shape: tuple[int, int] | Blocks | None = None,
     *,
-    row_semivalue: Semivalue | None = None,
-    column_semivalue: Semivalue | None = None,
+    semivalue: Semivalues = None,
     estimator: Estimator | None = None,
     stop: StoppingRule | None = None,
     random_state: Any = None,
@@ -474,8 +471,9 @@ def value_game(
     shape : tuple of int or Blocks, default=None
         How many row players and column players there are, or blocks with names. Games that are
         made from a table know their blocks.
-    row_semivalue, column_semivalue : Semivalue, default=None
-        How coalitions are weighed by size; None means ``Shapley()``.
+    semivalue : Semivalue or (Semivalue, Semivalue), default=None
+        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        ``Shapley()``.
     estimator, stop : default=None
         Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
     random_state : int or None, default=None
@@ -510,8 +508,7 @@ def value_game(
         )
     blocks = _blocks(game, shape)
     settings = Settings.checked(
-        row_semivalue,
-        column_semivalue,
+        semivalue,
         n_jobs=n_jobs,
         runtime=runtime,
     )

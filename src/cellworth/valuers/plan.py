@@ -377,7 +377,7 @@ def plan_of_shards(
         pair_bytes=pair_bytes,
         near_bytes=near_bytes,
         run_bytes=run_bytes,
-        summary_bytes=_n_bytes(summarise(game.table, 0, game.kinds)),
+        summary_bytes=_n_bytes(summarise(game.table, 0, game.column_types)),
         row_bytes=cells + figures + 8,
         base_bytes=_PROCESS + n_pairs / n_parts * (_PAIR + pair_bytes) + run_bytes,
         disk_bytes=n_rows * (cells + 2 * figures + 8 * (n_results + 1) * min(n_figures, 2)),

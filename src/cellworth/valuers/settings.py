@@ -19,6 +19,9 @@ from cellworth.runtime.executors import Executor, Runtime, check_runtime
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
 
+# One semivalue for rows and columns, or a pair for each; None means Shapley().
+Semivalues = Semivalue | tuple[Semivalue | None, Semivalue | None] | None
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -33,8 +36,7 @@ class Settings:
     @classmethod
     def checked(
         cls,
-        row_semivalue: Any = None,
-        column_semivalue: Any = None,
+        semivalue: Any = None,
         *,
         n_jobs: Any = None,
         runtime: Any = None,
@@ -42,8 +44,7 @@ class Settings:
         """Fill in defaults and check all parameters."""
         where = check_runtime(runtime, n_jobs)
         return cls(
-            _checked_semivalue(row_semivalue, "row"),
-            _checked_semivalue(column_semivalue, "column"),
+            *_check_semivalues(semivalue),
             n_jobs,
             where,
             where.open_checkpoint(),
@@ -139,15 +140,20 @@ def check_same_seed(random_state: Any) -> None:
         raise ValueError(f"random_state is {random_state}; give a whole number of at least 0.")
 
 
-def _checked_semivalue(semivalue: Any, side: str) -> Semivalue:
-    if semivalue is None:
-        return Shapley()
-    if isinstance(semivalue, type) or not isinstance(semivalue, Semivalue):
+def _check_semivalues(semivalue: Any) -> tuple[Semivalue, Semivalue]:
+    """Return the semivalues of rows and of columns."""
+    pair = semivalue if isinstance(semivalue, tuple) else (semivalue, semivalue)
+    pair = tuple(Shapley() if side is None else side for side in pair)
+    if len(pair) != 2 or not all(map(_is_semivalue, pair)):
         raise TypeError(
-            f"{side}_semivalue is {semivalue!r}; give Shapley(), Banzhaf(), Beta(a, b) "
-            "or LeaveOneOut()."
+            "semivalue must be Shapley(), Banzhaf(), Beta(a, b), LeaveOneOut() or a pair of them "
+            f"for rows and columns, got {semivalue!r}."
         )
-    return semivalue
+    return pair
+
+
+def _is_semivalue(semivalue: Any) -> bool:
+    return isinstance(semivalue, Semivalue) and not isinstance(semivalue, type)
 
 
 def _described_game(game: Game) -> dict[str, Any]:

@@ -57,7 +57,7 @@ from cellworth.valuers.knn_valuer import (
 )
 from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
-from cellworth.valuers.settings import Settings
+from cellworth.valuers.settings import Semivalues, Settings
 from cellworth.valuers.valuer import Valuer
 
 _NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
@@ -85,14 +85,15 @@ class ShardedKNNValuer(Valuer):
         How finely rows are ranked by distance; None means ``BinnedRanks()``.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
-    kinds : mapping, default=None
+    column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from the type is wrong.
     value_labels : bool, default=False
         Whether the label column plays too; see :class:`KNNValuer`.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
-    row_semivalue, column_semivalue : Semivalue, default=None
-        How coalitions are weighed by size; None means ``Shapley()``.
+    semivalue : Semivalue or (Semivalue, Semivalue), default=None
+        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        ``Shapley()``.
     n_passes : int, default=None
         Passes over all validation rows; None means 1 if all subsets are evaluated, else 10.
     random_state : int or None, default=None
@@ -118,11 +119,10 @@ class ShardedKNNValuer(Valuer):
         sampler: ColumnSampler | None = None,
         ranking: BinnedRanks | None = None,
         scale: Scale = "robust",
-        kinds: Mapping[Any, Kind | Distance] | None = None,
+        column_types: Mapping[Any, Kind | Distance] | None = None,
         value_labels: bool = False,
         empty: EmptyPolicy = "prior",
-        row_semivalue: Semivalue | None = None,
-        column_semivalue: Semivalue | None = None,
+        semivalue: Semivalues = None,
         n_passes: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -134,11 +134,10 @@ class ShardedKNNValuer(Valuer):
         self.sampler = sampler
         self.ranking = ranking
         self.scale = scale
-        self.kinds = kinds
+        self.column_types = column_types
         self.value_labels = value_labels
         self.empty = empty
-        self.row_semivalue = row_semivalue
-        self.column_semivalue = column_semivalue
+        self.semivalue = semivalue
         self.n_passes = n_passes
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -219,7 +218,7 @@ class ShardedKNNValuer(Valuer):
                 f"X must be a ShardedTable, got {type(X).__name__}; use KNNValuer for a table in "
                 "memory."
             )
-        settings = self._settings(self.row_semivalue, self.column_semivalue)
+        settings = self._settings(self.semivalue)
         for name in ("partition", "on_round"):
             if getattr(settings.runtime, name) is not None:
                 raise ValueError(
@@ -243,9 +242,9 @@ class ShardedKNNValuer(Valuer):
         progress: bool,
     ) -> ShardedKNNGame:
         return ShardedKNNGame.of(
-            X, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale,
-            kinds=self.kinds, empty=self.empty, column_groups=column_groups, executor=executor,
-            show_progress=progress,
+            X, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
+            column_types=self.column_types, scale=self.scale, empty=self.empty,
+            column_groups=column_groups, executor=executor, show_progress=progress,
         )  # fmt: skip
 
     def _schedule(
@@ -279,7 +278,7 @@ class ShardedKNNValuer(Valuer):
 
     def _warn_of_data(self, game: ShardedKNNGame) -> None:
         """Warn as for a table in memory, except where all rows would be needed."""
-        ways = replace(knn_ways(self.scoring, self.kinds), to_numbers=_NUMERIC_TARGET_HINT)
+        ways = replace(knn_ways(self.scoring, self.column_types), to_numbers=_NUMERIC_TARGET_HINT)
         if self.scoring is None:
             labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
             warn(target_warning(labels, counts, are_classes=True, ways=ways))

@@ -94,13 +94,12 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _settings(self, row_semivalue: Any = None, column_semivalue: Any = None) -> Settings:
+    def _settings(self, semivalue: Any = None) -> Settings:
         n_jobs, runtime = (getattr(self, name, None) for name in _SETTINGS)
-        return Settings.checked(row_semivalue, column_semivalue, n_jobs=n_jobs, runtime=runtime)
+        return Settings.checked(semivalue, n_jobs=n_jobs, runtime=runtime)
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
-        semivalues = (getattr(self, f"{side}_semivalue", None) for side in ("row", "column"))
-        return self._settings(*semivalues).problem_spec(game)
+        return self._settings(getattr(self, "semivalue", None)).problem_spec(game)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
