@@ -24,10 +24,9 @@ from cellworth.runtime import (
     MaxTasks,
     Processes,
     Serial,
-    TaskPlanner,
     Threads,
-    run,
 )
+from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally
 

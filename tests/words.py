@@ -1,5 +1,7 @@
 """List words that the glossary replaced: ``python tests/words.py [PATH ...]``.
 
+``python tests/words.py --public`` lists the public names with their parameters.
+
 Names are read from the syntax tree (functions, classes, parameters, variables, attributes); text is
 everything else that people read: docstrings, comments, messages, pages.
 """
@@ -7,10 +9,13 @@ everything else that people read: docstrings, comments, messages, pages.
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -189,7 +194,54 @@ def files() -> list[Path]:
     return [*found, *sorted(ROOT.glob("*.md"))]
 
 
+# Packages whose names users import; data.datasets goes by the name that it has in cellworth.
+PACKAGES = {
+    name: f"cellworth.{'data.' if name == 'datasets' else ''}{name}"
+    for name in (
+        "data",
+        "datasets",
+        "diagnostics",
+        "games",
+        "knn",
+        "payouts",
+        "plots",
+        "report",
+        "runtime",
+        "sampling",
+        "valuation",
+        "valuers",
+    )
+}
+
+
+def public_things() -> dict[str, Any]:
+    """Return all that users import, by its path below cellworth; a name of cellworth has no dot."""
+    cellworth = importlib.import_module("cellworth")
+    door = {name: getattr(cellworth, name) for name in cellworth.__all__ if name not in PACKAGES}
+    modules = {package: importlib.import_module(path) for package, path in PACKAGES.items()}
+    return door | {
+        f"{package}.{name}": getattr(module, name)
+        for package, module in modules.items()
+        for name in module.__all__
+        if name not in door
+    }
+
+
+def parameters_of(thing: Any) -> list[str]:
+    """Return the parameters of a function or of a class; interfaces have none."""
+    if getattr(thing, "_is_protocol", False) or not callable(thing):
+        return []
+    try:
+        return list(inspect.signature(thing).parameters)
+    except ValueError:
+        return []
+
+
 if __name__ == "__main__":
+    if "--public" in sys.argv:
+        for path, thing in public_things().items():
+            sys.stdout.write(f"{path}({', '.join(parameters_of(thing))})\n")
+        sys.exit()
     wanted = [Path(name).resolve() for name in sys.argv[1:]]
     for path in files():
         if not wanted or any(path.is_relative_to(name) for name in wanted):

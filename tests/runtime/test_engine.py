@@ -15,11 +15,10 @@ from cellworth.runtime import (
     RunState,
     Serial,
     TargetStandardError,
-    TaskPlanner,
     Threads,
     engine,
-    run,
 )
+from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, with_margins
 

@@ -22,11 +22,10 @@ from cellworth.runtime import (
     Processes,
     Serial,
     Threads,
-    choose_process_executor,
-    choose_thread_executor,
     dask_executor,
     processes,
 )
+from cellworth.runtime.executors import choose_process_executor, choose_thread_executor
 from cellworth.runtime.workers import Cancelled, Failure, LazyAnswer, leave_if_cancelled
 
 

@@ -17,12 +17,10 @@ from cellworth.runtime import (
     MaxUtilities,
     RunState,
     Serial,
-    TaskPlanner,
     Threads,
     checkpoint,
-    run,
-    run_partition,
 )
+from cellworth.runtime.engine import TaskPlanner, run, run_partition
 from cellworth.sampling import Moments, PermutationSampler
 from cellworth.sampling.moments import Contribution, Tally, with_margins
 

@@ -1,4 +1,12 @@
-"""Small public tables for examples and tutorials."""
+"""Small public tables for examples and tutorials.
+
+Examples
+--------
+>>> from cellworth import datasets
+>>> X, y = datasets.load_adult()
+>>> X.shape
+(32561, 14)
+"""
 
 from __future__ import annotations
 
@@ -16,6 +24,8 @@ from numpy.typing import NDArray
 
 from cellworth.data.io import local_path, write_atomically
 from cellworth.data.tables import frame
+
+__all__ = ["fetch_adult", "load_adult"]
 
 Part = Literal["train", "test"]
 _HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -77,7 +87,8 @@ def load_adult(
 
     Examples
     --------
-    >>> X, y = load_adult("test")
+    >>> from cellworth import datasets
+    >>> X, y = datasets.load_adult("test")
     >>> X.shape, y[0]
     ((16281, 14), '<=50K')
     """
@@ -107,7 +118,8 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
 
     Examples
     --------
-    >>> fetch_adult("test").name
+    >>> from cellworth import datasets
+    >>> datasets.fetch_adult("test").name
     'adult_test.csv.gz'
     """
     if part not in get_args(Part):

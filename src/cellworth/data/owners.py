@@ -35,6 +35,7 @@ class Owners:
 
     Examples
     --------
+    >>> from cellworth import Owners
     >>> owners = Owners([[1, 2, 3], [4, 5, 6]])
     >>> owners = owners.assign("bank", columns=["x0", "x1"])
     >>> owners.assign("shop", rows=[0], columns="x2")
@@ -66,6 +67,7 @@ class Owners:
         --------
         >>> import tempfile
         >>> from pathlib import Path
+        >>> from cellworth import Owners
         >>> file = Path(tempfile.mkdtemp()) / "owners.toml"
         >>> holding = "{name = 'bank', rows = {from = 0, to = 1}, columns = ['x0', 'x1']}"
         >>> _ = file.write_text(f"owners = [{holding}]")
@@ -107,6 +109,7 @@ class Owners:
 
         Examples
         --------
+        >>> from cellworth import Owners
         >>> people = Owners([[30, 1200], [41, 900], [25, 1100]]).assign("town", columns="x0")
         >>> people = people.assign("bank", rows=slice(0, 2), columns="x1")
         >>> people.assign("shop", rows=[2], columns="x1").codes.tolist()
@@ -166,6 +169,7 @@ class Owners:
 
         Examples
         --------
+        >>> from cellworth import Owners
         >>> owners = Owners([[1, 2, 3], [4, 5, 6]]).assign("bank", rows=[0], columns=["x0", "x2"])
         >>> owners.cells_of("bank").tolist()
         [[True, False, True], [False, False, False]]

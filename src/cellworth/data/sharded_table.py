@@ -80,6 +80,7 @@ class ShardedTable:
     --------
     >>> import pathlib, tempfile
     >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> from cellworth import ShardedKNNValuer, ShardedTable
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> for part in range(3):
     ...     rows = pa.table({"age": [20 + part, 30], "town": ["Ulm", None], "rich": [True, False]})
@@ -89,7 +90,6 @@ class ShardedTable:
     <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
     >>> table.names.tolist()
     ['age', 'town']
-    >>> from cellworth import ShardedKNNValuer
     >>> judges = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
     >>> ShardedKNNValuer(n_neighbors=1).fit(table, **judges).valuation_.shape
     (6, 2)
@@ -209,6 +209,7 @@ class ShardedTable:
         --------
         >>> import pathlib, tempfile
         >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> from cellworth import ShardedKNNValuer, ShardedTable
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> for part in range(3):
         ...     rows = pa.table({"age": [20 + part, 30], "rich": [True, False]})
@@ -219,7 +220,6 @@ class ShardedTable:
 
         Rows of the lowest cells of a valuation:
 
-        >>> from cellworth import ShardedKNNValuer
         >>> judges = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
         >>> valuation = ShardedKNNValuer(n_neighbors=1).fit(table, **judges).valuation_
         >>> table.take(valuation.lowest(2).labels["row"]).num_rows

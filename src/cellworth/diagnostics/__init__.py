@@ -1,4 +1,12 @@
-"""Diagnostics: which cells to check, why rows help or hurt, and what changing cells does."""
+"""Diagnostics: which cells to check, why rows help or hurt, and what changing cells does.
+
+Examples
+--------
+>>> from cellworth.diagnostics import anomaly_scores
+>>> X, y = [["red"], ["red"], ["blue"], ["blue"], ["red"]], [0, 0, 1, 1, 1]
+>>> anomaly_scores(X, y).shape
+(5, 1)
+"""
 
 from cellworth.diagnostics.anomaly import anomaly_scores
 from cellworth.diagnostics.comparison import Comparison, compare_models

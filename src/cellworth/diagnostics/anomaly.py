@@ -88,6 +88,7 @@ def anomaly_scores(
 
     Examples
     --------
+    >>> from cellworth.diagnostics import anomaly_scores
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
     >>> anomaly_score = anomaly_scores(X, ["small"] * 10 + ["large"] * 10)

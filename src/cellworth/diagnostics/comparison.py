@@ -66,6 +66,7 @@ class Comparison:
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
+    >>> from cellworth.diagnostics import compare_models
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test, y_test = [[0.25 + i / 2] for i in range(80)], [0] * 40 + [1] * 40
     >>> slipped = [[1000.0], *X[1:]]
@@ -217,6 +218,7 @@ def compare_models(
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
+    >>> from cellworth.diagnostics import compare_models
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test = [[0.25 + i / 2] for i in range(80)]
     >>> compare_models(LogisticRegression(), [[1000.0], *X[1:]], y, X_repaired=X, X_test=X_test,

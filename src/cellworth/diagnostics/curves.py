@@ -81,6 +81,7 @@ class RemovalCurve:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth.diagnostics import removal_curve
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
     >>> X_test, y_test = [[i + 0.4, 1] for i in range(24)], y
     >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y,
@@ -214,6 +215,7 @@ def removal_curve(
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth.diagnostics import removal_curve
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> curve = removal_curve(DecisionTreeClassifier(), X, y, ranking=[[2, 1]] * 4,
     ...                       X_test=[[0.5, 5.0], [2.5, 5.0]], y_test=[0, 1], order="lowest",
@@ -394,6 +396,7 @@ class DetectionCurve:
 
     Examples
     --------
+    >>> from cellworth.diagnostics import detection_curve
     >>> anomaly_score = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]
     >>> curve = detection_curve(anomaly_score, [[True, False], [False, False], [False, True]])
     >>> curve
@@ -486,6 +489,7 @@ def detection_curve(ranking: Any, wrong: Any, *, order: First | None = None) -> 
 
     Examples
     --------
+    >>> from cellworth.diagnostics import detection_curve
     >>> anomaly_score = [[0.9, 0.1], [0.8, 0.2]]
     >>> curve = detection_curve(anomaly_score, [[True, False], [False, False]])
     >>> curve.area, curve.cells_to_find(1)

@@ -53,7 +53,7 @@ class Explanation:
     Examples
     --------
     >>> from cellworth.games import TableGame
-    >>> from cellworth import value_game
+    >>> from cellworth import explain_row, value_game
     >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
     >>> explanation = explain_row(value_game(game, (2, 2)), 0, n_similar=1)
     >>> explanation
@@ -142,7 +142,7 @@ def explain_row(
 
     Examples
     --------
-    >>> from cellworth import value_game
+    >>> from cellworth import explain_row, value_game
     >>> class Sum:
     ...     cells = np.array([[3.0, -1.0], [0.5, 1.5]])
     ...     def value(self, rows, columns):
@@ -183,7 +183,7 @@ def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> 
 
     Examples
     --------
-    >>> from cellworth import value_game
+    >>> from cellworth import explain_column, value_game
     >>> class Sum:
     ...     cells = np.array([[3.0, -1.0], [0.5, 1.5]])
     ...     def value(self, rows, columns):

@@ -61,6 +61,7 @@ def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_sta
 
     Examples
     --------
+    >>> from cellworth.diagnostics import repair_cells
     >>> repair_cells([[20, 1], [30, 2], [300, 3]], [(2, "x0")], how="values", values=[30])
     array([[20,  1],
            [30,  2],

@@ -88,6 +88,7 @@ def suspect_cells(
 
     Examples
     --------
+    >>> from cellworth import suspect_cells
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
     >>> cells = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=1)

@@ -37,6 +37,7 @@ class Game(Protocol):
     Examples
     --------
     >>> from cellworth import value_game
+    >>> from cellworth.games import Game
     >>> class Trade:
     ...     def value(self, rows, columns):
     ...         return rows.sum() * columns[0] + min(rows.sum(), 1) * columns[1]
@@ -61,6 +62,7 @@ class FailedUtility(float):
 
     Examples
     --------
+    >>> from cellworth.games import FailedUtility
     >>> utility = FailedUtility(0.5, "the model saw one class only")
     >>> utility + 0.25, utility.message
     (0.75, 'the model saw one class only')
@@ -164,6 +166,7 @@ class TableGame:
     --------
     One row, two columns; nothing is earned unless both columns are there.
 
+    >>> from cellworth.games import TableGame
     >>> game = TableGame([[0, 0, 0, 0], [0, 0, 0, 1]])
     >>> game.shape
     (1, 2)

@@ -122,6 +122,7 @@ class ModelGame:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth.games import ModelGame
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> game = ModelGame(DecisionTreeClassifier(), X, y, X_val=X, y_val=y)
     >>> game.value(np.array([True, True, True, True]), np.array([True, False]))

@@ -179,6 +179,7 @@ class BinnedRanks:
 
     Examples
     --------
+    >>> from cellworth.knn import BinnedRanks
     >>> BinnedRanks().n_bins(1_000_000)
     349
     """

@@ -104,6 +104,7 @@ class KNNGame:
 
     Examples
     --------
+    >>> from cellworth.knn import KNNGame
     >>> game = KNNGame([[0.0], [1.0]], ["a", "b"], [[0.1], [0.8]], ["a", "b"], n_neighbors=1)
     >>> everything = np.array([True, True]), np.array([True])
     >>> game.value(*everything)

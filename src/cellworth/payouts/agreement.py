@@ -41,7 +41,8 @@ class Agreement:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Owners
+    >>> from cellworth.payouts import Agreement, Policy
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)

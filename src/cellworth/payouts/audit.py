@@ -76,6 +76,7 @@ class Verdict:
 
     Examples
     --------
+    >>> from cellworth.payouts import Verdict
     >>> Verdict(("files", "split"))
     yes: files, split agree; values were not computed anew
     >>> verdict = Verdict(("files",), "amounts of the payout are not those that its values give")
@@ -133,8 +134,8 @@ def verify_audit(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth import KNNValuer
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth import KNNValuer, Owners
+    >>> from cellworth.payouts import split_revenue, verify_audit
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")

@@ -68,6 +68,8 @@ class Finding:
 
     Examples
     --------
+    >>> from cellworth import Owners
+    >>> from cellworth.payouts import check_owners
     >>> X = [[i % 7, i % 5, i * i % 11] for i in range(30)]
     >>> owners = Owners(X + X).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, 60))
     >>> (finding,) = check_owners(owners)
@@ -122,6 +124,8 @@ def check_owners(
 
     Examples
     --------
+    >>> from cellworth import Owners
+    >>> from cellworth.payouts import check_owners
     >>> X = [[i % 7, i % 5, i * i % 11] for i in range(30)]
     >>> owners = Owners(X + X).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, 60))
     >>> for finding in check_owners(owners):

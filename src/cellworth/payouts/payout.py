@@ -145,7 +145,7 @@ class Payout:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Owners
     >>> from cellworth.payouts import split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
@@ -238,7 +238,7 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer
+        >>> from cellworth import KNNValuer, Owners
         >>> from cellworth.payouts import split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
@@ -253,7 +253,7 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer
+        >>> from cellworth import KNNValuer, Owners
         >>> from cellworth.payouts import split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
@@ -280,7 +280,7 @@ class Payout:
 
         Examples
         --------
-        >>> from cellworth import KNNValuer
+        >>> from cellworth import KNNValuer, Owners
         >>> from cellworth.payouts import split_revenue
         >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
@@ -470,7 +470,8 @@ def split_revenue(
 
     Examples
     --------
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Owners
+    >>> from cellworth.payouts import split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_

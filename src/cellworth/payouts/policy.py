@@ -55,6 +55,7 @@ class Policy:
 
     Examples
     --------
+    >>> from cellworth.payouts import Policy
     >>> policy = Policy(currency="CHF", unit="0.05", negative="carry", minimum="10")
     >>> policy.minimum, policy.currency, policy.game, policy.gate
     ('10', 'CHF', 'cells', 'warn')

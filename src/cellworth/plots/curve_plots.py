@@ -57,6 +57,7 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     >>> from matplotlib.figure import Figure
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> from cellworth.diagnostics import removal_curve
+    >>> from cellworth.plots import removal
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
     >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y, ranking=[[2, 1]] * 24,
     ...                       X_test=[[i + 0.4, 1] for i in range(24)], y_test=y, shares=(0, 0.4))
@@ -104,6 +105,7 @@ def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None
     --------
     >>> from matplotlib.figure import Figure
     >>> from cellworth.diagnostics import detection_curve
+    >>> from cellworth.plots import detection
     >>> wrong = [[True, False], [False, False], [False, True]]
     >>> good = detection_curve([[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]], wrong)
     >>> poor = detection_curve([[0.1, 0.9], [0.2, 0.8], [0.4, 0.3]], wrong)
@@ -162,6 +164,7 @@ def convergence(
     Examples
     --------
     >>> from matplotlib.figure import Figure
+    >>> from cellworth.plots import convergence
     >>> from cellworth.runtime import MaxTasks
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame

@@ -82,6 +82,7 @@ def heatmap(
     Examples
     --------
     >>> from matplotlib.figure import Figure
+    >>> from cellworth.plots import heatmap
     >>> from cellworth.valuers import RandomValuer
     >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
     >>> ax = heatmap(valuer.valuation_, ax=Figure().subplots())

@@ -89,6 +89,7 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
     >>> from matplotlib.figure import Figure
     >>> from cellworth.games import TableGame
     >>> from cellworth import explain_row, value_game
+    >>> from cellworth.plots import waterfall
     >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
     >>> ax = waterfall(explain_row(value_game(game, (2, 2)), 0), ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
@@ -197,6 +198,7 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
     >>> from matplotlib.figure import Figure
     >>> from cellworth import KNNValuer, Owners
     >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.plots import owners
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> held = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=held).valuation_
@@ -316,6 +318,7 @@ def beeswarm(
     Examples
     --------
     >>> from matplotlib.figure import Figure
+    >>> from cellworth.plots import beeswarm
     >>> from cellworth.valuers import RandomValuer
     >>> X = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]]
     >>> valuation = RandomValuer(random_state=0).fit(X, ["no", "yes", "no"]).valuation_

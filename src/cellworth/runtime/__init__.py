@@ -1,25 +1,28 @@
-"""How tasks are run, stopped and written down; no game is known here."""
+"""Where and how a run is executed: executors, stopping rules, checkpoints and caches.
+
+Nothing here knows any game or any table.
+
+Examples
+--------
+>>> from cellworth import Runtime, value_game
+>>> from cellworth.games import TableGame
+>>> from cellworth.runtime import MaxTasks, Serial
+>>> game = TableGame([[0.0, 0.0], [0.0, 3.0]])
+>>> runtime = Runtime(executor=Serial(), progress=False)
+>>> value_game(game, (1, 1), stop=MaxTasks(8), random_state=0, runtime=runtime).values
+array([[3.]])
+"""
 
 from cellworth.runtime.cache import Cache, FileCache, MemoryCache
 from cellworth.runtime.checkpoint import (
     Checkpoint,
     DirectoryCheckpoint,
-    Loader,
     MemoryCheckpoint,
     RunState,
     merge,
 )
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.engine import Outcome, Planner, Ready, TaskPlanner, Work, run, run_partition
-from cellworth.runtime.executors import (
-    Executor,
-    Runtime,
-    Serial,
-    Threads,
-    check_runtime,
-    choose_process_executor,
-    choose_thread_executor,
-)
+from cellworth.runtime.executors import Executor, Runtime, Serial, Threads
 from cellworth.runtime.processes import Processes
 from cellworth.runtime.stopping import (
     MaxSeconds,
@@ -29,10 +32,7 @@ from cellworth.runtime.stopping import (
     StableRanking,
     StoppingRule,
     TargetStandardError,
-    count_tasks,
-    make_progress_bar,
 )
-from cellworth.runtime.workers import leave_if_cancelled
 
 __all__ = [
     "Cache",
@@ -41,33 +41,19 @@ __all__ = [
     "DirectoryCheckpoint",
     "Executor",
     "FileCache",
-    "Loader",
     "MaxSeconds",
     "MaxTasks",
     "MaxUtilities",
     "MemoryCache",
     "MemoryCheckpoint",
-    "Outcome",
-    "Planner",
     "Processes",
     "Progress",
-    "Ready",
     "RunState",
     "Runtime",
     "Serial",
     "StableRanking",
     "StoppingRule",
     "TargetStandardError",
-    "TaskPlanner",
     "Threads",
-    "Work",
-    "check_runtime",
-    "choose_process_executor",
-    "choose_thread_executor",
-    "count_tasks",
-    "leave_if_cancelled",
-    "make_progress_bar",
     "merge",
-    "run",
-    "run_partition",
 ]

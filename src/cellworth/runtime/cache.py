@@ -48,7 +48,7 @@ class MemoryCache:
 
     Examples
     --------
-    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth.runtime import MaxTasks, MemoryCache
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame
     >>> game, cache = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryCache()
@@ -100,6 +100,7 @@ class FileCache:
     Examples
     --------
     >>> import tempfile
+    >>> from cellworth.runtime import FileCache
     >>> cache = FileCache(tempfile.mkdtemp() + "/utilities.sqlite")
     >>> len(cache)
     0

@@ -106,7 +106,7 @@ class MemoryCheckpoint:
 
     Examples
     --------
-    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth.runtime import MaxTasks, MemoryCheckpoint
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame
     >>> game, checkpoint = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryCheckpoint()
@@ -194,7 +194,7 @@ class DirectoryCheckpoint:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth.runtime import DirectoryCheckpoint, MaxTasks
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame
     >>> game, folder = TableGame([[0.0, 0.0], [0.0, 1.0]]), Path(tempfile.mkdtemp())
@@ -292,6 +292,7 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     >>> import tempfile
     >>> from pathlib import Path
     >>> from cellworth import KNNValuer, Runtime
+    >>> from cellworth.runtime import merge
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, folder = {"X": X, "y": y, "X_val": X, "y_val": y}, Path(tempfile.mkdtemp())
     >>> for i in (0, 1):

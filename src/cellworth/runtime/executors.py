@@ -46,6 +46,7 @@ class Serial:
     Examples
     --------
     >>> from cellworth import KNNValuer, Runtime
+    >>> from cellworth.runtime import Serial
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> KNNValuer(1, runtime=Runtime(Serial())).fit(X, y, X_val=X, y_val=y).valuation_.columns()
     column   value  validation_se
@@ -68,6 +69,7 @@ class Threads:
     Examples
     --------
     >>> from cellworth import KNNValuer, Runtime
+    >>> from cellworth.runtime import Serial, Threads
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> one, two = (
     ...     KNNValuer(1, runtime=Runtime(executor)).fit(X, y, X_val=X, y_val=y).values_
@@ -133,7 +135,7 @@ class Runtime:
 
     Examples
     --------
-    >>> from cellworth import KNNValuer
+    >>> from cellworth import KNNValuer, Runtime
     >>> from cellworth.runtime import Threads
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> quiet = Runtime(executor=Threads(2), progress=False)

@@ -60,7 +60,7 @@ class Processes:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth.runtime import MaxUtilities
+    >>> from cellworth.runtime import MaxUtilities, Processes
     >>> from cellworth import MonteCarloValuer, Runtime
     >>> model, budget = DecisionTreeClassifier(random_state=0), MaxUtilities(2000)
     >>> MonteCarloValuer(model, stop=budget, runtime=Runtime(Processes(2))).runtime.executor

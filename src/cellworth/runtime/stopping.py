@@ -48,6 +48,7 @@ class Progress:
     --------
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame
+    >>> from cellworth.runtime import MaxTasks
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> history, rule = [], MaxTasks(64)
     >>> runtime = Runtime(on_round=history.append)
@@ -114,6 +115,7 @@ class MaxTasks(StoppingRule):
 
     Examples
     --------
+    >>> from cellworth.runtime import MaxSeconds, MaxTasks
     >>> MaxTasks(200) | MaxSeconds(60)
     MaxTasks(n_tasks=200) | MaxSeconds(n_seconds=60)
     """
@@ -146,6 +148,7 @@ class MaxUtilities(StoppingRule):
 
     Examples
     --------
+    >>> from cellworth.runtime import MaxSeconds, MaxUtilities
     >>> MaxUtilities(2000) | MaxSeconds(60)
     MaxUtilities(n_utilities=2000) | MaxSeconds(n_seconds=60)
     """
@@ -175,6 +178,7 @@ class MaxSeconds(StoppingRule):
 
     Examples
     --------
+    >>> from cellworth.runtime import MaxSeconds, Progress, TargetStandardError
     >>> rule = MaxSeconds(60)
     >>> rule.share_done(Progress(tasks=10, seconds=15.0, contribution=None))
     0.25
@@ -208,6 +212,7 @@ class TargetStandardError(StoppingRule):
     --------
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame
+    >>> from cellworth.runtime import MaxTasks, TargetStandardError
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> rule = TargetStandardError(20.0) | MaxTasks(500)
     >>> valuation = value_game(game, (3, 3), stop=rule, random_state=0)
@@ -243,6 +248,7 @@ class StableRanking(StoppingRule):
     --------
     >>> from cellworth import Runtime, value_game
     >>> from cellworth.games import TableGame
+    >>> from cellworth.runtime import MaxTasks, StableRanking
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> rule = StableRanking(0.99) | MaxTasks(500)
     >>> one, other = (value_game(game, (3, 3), stop=rule, random_state=seed) for seed in (0, 1))

@@ -1,4 +1,15 @@
-"""Which coalitions are evaluated, and what is estimated from their utilities."""
+"""Which coalitions are evaluated, and what is estimated from their utilities.
+
+Examples
+--------
+>>> from cellworth import value_game
+>>> from cellworth.games import TableGame
+>>> from cellworth.runtime import MaxTasks
+>>> from cellworth.sampling import PlainPermutations
+>>> game, estimator = TableGame([[0.0, 0.0], [0.0, 3.0]]), PlainPermutations()
+>>> value_game(game, (1, 1), estimator=estimator, stop=MaxTasks(8), random_state=0).values
+array([[3.]])
+"""
 
 from cellworth.sampling.column_samplers import (
     ColumnSampler,

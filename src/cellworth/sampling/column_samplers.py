@@ -78,9 +78,9 @@ class ExhaustiveSampler:
 
     Examples
     --------
+    >>> from cellworth.sampling import ExhaustiveSampler, LeaveOneOut
     >>> ExhaustiveSampler().n_coalitions(9)
     511
-    >>> from cellworth.sampling import LeaveOneOut
     >>> ExhaustiveSampler().n_coalitions(9, LeaveOneOut())
     10
     """
@@ -172,6 +172,7 @@ class LeverageSampler(FittedSubsets):
 
     Examples
     --------
+    >>> from cellworth.sampling import LeverageSampler
     >>> LeverageSampler().n_coalitions(30)
     240
     """
@@ -208,6 +209,7 @@ class QuadratureSampler(FittedSubsets):
 
     Examples
     --------
+    >>> from cellworth.sampling import QuadratureSampler
     >>> QuadratureSampler(100).n_coalitions(30)
     100
     """
@@ -253,6 +255,7 @@ class PermutationSampler:
 
     Examples
     --------
+    >>> from cellworth.sampling import PermutationSampler
     >>> PermutationSampler(1).n_coalitions(14)
     14
     """

@@ -80,6 +80,7 @@ class AntitheticPermutations(Estimator):
     >>> from cellworth.runtime import MaxTasks
     >>> from cellworth.games import TableGame
     >>> from cellworth import value_game
+    >>> from cellworth.sampling import AntitheticPermutations
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> run = {"estimator": AntitheticPermutations(), "stop": MaxTasks(100), "random_state": 0}
     >>> estimate, exact = value_game(game, (3, 3), **run), value_game(game, (3, 3))
@@ -119,6 +120,7 @@ class PlainPermutations(Estimator):
     >>> from cellworth.runtime import MaxTasks
     >>> from cellworth.games import TableGame
     >>> from cellworth import value_game
+    >>> from cellworth.sampling import PlainPermutations
     >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
     >>> run = {"estimator": PlainPermutations(), "random_state": 0}
     >>> short, long = (value_game(game, (3, 3), stop=MaxTasks(n), **run) for n in (100, 200))
@@ -160,6 +162,7 @@ class GaussianProcess(Estimator):
     >>> from cellworth.runtime import MaxUtilities
     >>> from cellworth.games import TableGame
     >>> from cellworth import value_game
+    >>> from cellworth.sampling import GaussianProcess
     >>> game = TableGame(np.log1p(np.add.outer(np.arange(16.0), 2 * np.arange(16.0))))
     >>> run = {"estimator": GaussianProcess(), "stop": MaxUtilities(170), "random_state": 0}
     >>> estimate, exact = value_game(game, (4, 4), **run), value_game(game, (4, 4))

@@ -40,6 +40,7 @@ class Moments:
 
     Examples
     --------
+    >>> from cellworth.sampling import Moments
     >>> a, b = Moments.of(np.array([1.0])), Moments.of(np.array([3.0]))
     >>> a.merge(b).values, a.merge(b).sampling_se
     (array([2.]), array([1.]))
@@ -161,6 +162,7 @@ class DetailedUtility(float):
 
     Examples
     --------
+    >>> from cellworth.sampling import DetailedUtility
     >>> scores = np.array([1.0, 0.0, 1.0, 1.0])
     >>> utility = DetailedUtility(scores.mean(), (scores - scores.mean()) / 12**0.5)
     >>> print(f"{utility} and its error {np.sqrt((utility.deviations**2).sum()):.2f}")

@@ -33,6 +33,7 @@ class Shapley:
 
     Examples
     --------
+    >>> from cellworth.sampling import Shapley
     >>> Shapley().size_probabilities(4)
     array([0.25, 0.25, 0.25, 0.25])
     """
@@ -56,6 +57,7 @@ class Banzhaf:
 
     Examples
     --------
+    >>> from cellworth.sampling import Banzhaf
     >>> Banzhaf().size_probabilities(3)
     array([0.25, 0.5 , 0.25])
     """
@@ -78,6 +80,7 @@ class Beta:
 
     Examples
     --------
+    >>> from cellworth.sampling import Beta, Shapley
     >>> bool(np.allclose(Beta(1, 1).size_probabilities(5), Shapley().size_probabilities(5)))
     True
     """
@@ -107,6 +110,7 @@ class LeaveOneOut:
 
     Examples
     --------
+    >>> from cellworth.sampling import LeaveOneOut
     >>> LeaveOneOut().size_probabilities(3)
     array([0., 0., 1.])
     """

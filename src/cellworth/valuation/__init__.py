@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 
 from cellworth.data.io import local_path
+from cellworth.valuation.column_info import ColumnInfo, ColumnTable
+from cellworth.valuation.provenance import Provenance, Scores
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.storage import read_folder, read_valuation_manifest
-from cellworth.valuation.valuation import Valuation, read_plain
+from cellworth.valuation.valuation import RowChunk, Valuation, read_plain
+from cellworth.valuation.values import ValueList
 
 __all__ = [
+    "ColumnInfo",
+    "ColumnTable",
+    "Provenance",
+    "RowChunk",
+    "Scores",
     "ShardedValuation",
     "Valuation",
+    "ValueList",
     "load",
 ]
 

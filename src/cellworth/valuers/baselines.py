@@ -79,6 +79,7 @@ class LeaveOneOutValuer(ModelValuer):
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth import LeaveOneOutValuer
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> valuer = LeaveOneOutValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.status
@@ -221,6 +222,7 @@ class RandomValuer(TableValuer):
 
     Examples
     --------
+    >>> from cellworth.valuers import RandomValuer
     >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
     >>> valuer.values_.round(3)
     array([[0.721, 0.027],
@@ -324,6 +326,8 @@ class FlattenedValuer(ModelValuer):
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth.valuers import FlattenedValuer
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> rule = MaxTasks(10)
     >>> valuer = FlattenedValuer(DecisionTreeClassifier(), stop=rule, random_state=0)

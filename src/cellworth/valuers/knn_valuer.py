@@ -149,6 +149,7 @@ class KNNValuer(TableValuer):
 
     Examples
     --------
+    >>> from cellworth import KNNValuer
     >>> X = [[0.0, "red"], [1.0, "red"], [9.0, "blue"], [8.0, None]]
     >>> valuer = KNNValuer(n_neighbors=1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     >>> valuer.valuation_.columns()

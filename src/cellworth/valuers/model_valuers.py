@@ -110,6 +110,7 @@ class MonteCarloValuer(ModelValuer):
 
     Examples
     --------
+    >>> from cellworth import MonteCarloValuer
     >>> from cellworth.runtime import MaxUtilities
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
@@ -347,6 +348,7 @@ class ExactValuer(ModelValuer):
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from cellworth import ExactValuer
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> valuer = ExactValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
@@ -494,6 +496,7 @@ def value_game(
     --------
     A game in which every row adds 1 to what every column earns:
 
+    >>> from cellworth import value_game
     >>> class Counting:
     ...     def value(self, rows, columns):
     ...         return rows.sum() * columns.sum()

@@ -341,6 +341,7 @@ class OutOfBagValuer(TableValuer):
 
     Examples
     --------
+    >>> from cellworth import OutOfBagValuer
     >>> X = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0], [9.0, 5.0], [4.0, 4.0]]
     >>> valuer = OutOfBagValuer(n_trees=200, random_state=0).fit(X, [0, 0, 0, 1, 1, 1])
     >>> valuer.valuation_.columns().highest(1)
