@@ -1,4 +1,4 @@
-"""Shards: parts of one run, done anywhere and in any order, give the bits of the run in one."""
+"""Partitions of a run, computed anywhere and in any order, give the bits of the run in one."""
 
 import signal
 import subprocess
@@ -11,7 +11,6 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.tree import DecisionTreeClassifier
 
-import cellworth
 from cellworth import (
     ExactValuer,
     KNNValuer,
@@ -31,6 +30,7 @@ from cellworth.runtime import (
     StableRanking,
     TargetStandardError,
     Threads,
+    merge,
 )
 from cellworth.sampling import GaussianProcess, PermutationSampler
 from cellworth.valuers import FlattenedValuer
@@ -111,10 +111,11 @@ EARLY = {
 EVERY = VALUERS | EARLY
 
 
-def fit(name, folder=None, shard=None, **settings):
+def fit(name, folder=None, partition=None, **settings):
     kind, given, table = EVERY[name]
     made = kind(
-        **(given | settings), runtime=Runtime(executor=Serial(), checkpoint=folder, partition=shard)
+        **(given | settings),
+        runtime=Runtime(executor=Serial(), checkpoint=folder, partition=partition),
     )
     return made.fit(**table)
 
@@ -166,13 +167,13 @@ def taken(computed):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_shards_in_one_folder_give_the_bits_of_the_run_in_one(tmp_path, computed, name):
+def test_partitions_in_one_folder_give_the_bits_of_the_run_in_one(tmp_path, computed, name):
     reference = fit(name).valuation_
     alone = taken(computed)
     for position in (2, 0, 1):
         fit(name, tmp_path, (position, 3))
     together = taken(computed)
-    # Each is computed in exactly one shard.
+    # Each is computed in exactly one partition.
     assert set(together.values()) == {1}
     assert together == alone or name in EARLY
     assert together >= alone
@@ -188,7 +189,7 @@ def test_shards_in_one_folder_give_the_bits_of_the_run_in_one(tmp_path, computed
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_shards_in_folders_of_their_own_are_merged(tmp_path, computed, name):
+def test_partitions_in_folders_of_their_own_are_merged(tmp_path, computed, name):
     reference = fit(name).valuation_
     alone = taken(computed)
     folders = [tmp_path / str(position) for position in range(3)]
@@ -198,7 +199,7 @@ def test_shards_in_folders_of_their_own_are_merged(tmp_path, computed, name):
     assert set(together.values()) == {1}
     assert together == alone or name in EARLY
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    cellworth.merge(folders[::-1], into=tmp_path / "all")
+    merge(folders[::-1], into=tmp_path / "all")
     assert all(path.read_bytes() == content for path, content in before.items())
     assert bits(fit(name, tmp_path / "all").valuation_) == bits(reference)
     assert taken(computed) == {}
@@ -215,7 +216,7 @@ def test_the_last_fit_trains_no_model_but_for_the_corners(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", VALUERS)
-def test_a_missing_shard_is_computed_by_the_last_fit(tmp_path, computed, name):
+def test_a_missing_partition_is_computed_by_the_last_fit(tmp_path, computed, name):
     reference = fit(name).valuation_
     alone = taken(computed)
     fit(name, tmp_path, (0, 3))
@@ -226,7 +227,7 @@ def test_a_missing_shard_is_computed_by_the_last_fit(tmp_path, computed, name):
 
 
 @pytest.mark.parametrize("name", ["monte carlo, tasks", "flattened", "neighbours, sweeps"])
-def test_shards_go_on_after_a_run_that_ended_early(tmp_path, computed, name):
+def test_partitions_go_on_after_a_run_that_ended_early(tmp_path, computed, name):
     reference = fit(name).valuation_
     alone = taken(computed)
     fit(name, tmp_path, stop=MaxTasks(6))
@@ -237,7 +238,7 @@ def test_shards_go_on_after_a_run_that_ended_early(tmp_path, computed, name):
 
 
 @pytest.mark.parametrize("name", VALUERS)
-def test_a_shard_that_was_broken_off_goes_on(tmp_path, computed, name):
+def test_a_partition_that_was_broken_off_goes_on(tmp_path, computed, name):
     reference = fit(name).valuation_
     alone = taken(computed)
     computed.most = len(alone) // 4
@@ -276,12 +277,12 @@ class Slow(DecisionTreeClassifier):
 
 table = np.load(folder + ".npz")
 for place in places:
-    shard = None if place == "all" else (int(place), 2)
+    partition = None if place == "all" else (int(place), 2)
     Slow.fits = 0
     valuer = MonteCarloValuer(Slow(), stop=MaxTasks(9), random_state=0,
-                              runtime=Runtime(Serial(), folder, shard)).fit(**table)
+                              runtime=Runtime(Serial(), folder, partition)).fit(**table)
     print("done", Slow.fits, flush=True)
-valuer.valuation_.save(folder + "-saved") if shard is None else None
+valuer.valuation_.save(folder + "-saved") if partition is None else None
 """
 # Of the four corners, the whole table alone is a fit.
 CORNERS = 1
@@ -321,7 +322,7 @@ def test_two_processes_share_a_folder_at_the_same_time(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_shard_that_was_killed_goes_on(tmp_path):
+def test_a_partition_that_was_killed_goes_on(tmp_path):
     reference, n_alone = in_one_process()
     with process(tmp_path / "run", "0") as running:
         for _ in range(40):
@@ -337,30 +338,36 @@ def test_a_shard_that_was_killed_goes_on(tmp_path):
 
 # What is done wrong, and the words that must come back.
 MISTAKES = {
-    "a shard beyond the last": (
+    "a partition beyond the last": (
         lambda folder: fit("exact", folder, (3, 3)),
         ["got (3, 3)", "i from 0 to n - 1"],
     ),
-    "a shard before the first": (
+    "a partition before the first": (
         lambda folder: fit("exact", folder, (-1, 2)),
         ["got (-1, 2)", "i from 0 to n - 1"],
     ),
-    "no shards": (lambda folder: fit("exact", folder, (0, 0)), ["got (0, 0)", "(0, 10)"]),
-    "a shard in words": (
+    "no partitions": (lambda folder: fit("exact", folder, (0, 0)), ["got (0, 0)", "(0, 10)"]),
+    "a partition in words": (
         lambda folder: fit("exact", folder, "1/2"),
         ["got '1/2'", "must be (i, n)"],
     ),
-    "a shard of one number": (
+    "a partition of one number": (
         lambda folder: fit("exact", folder, (1,)),
         ["(1,)", "must be (i, n)"],
     ),
-    "half a shard": (lambda folder: fit("exact", folder, (0.5, 2)), ["(0.5, 2)", "must be (i, n)"]),
-    "a number for a shard": (lambda folder: fit("exact", folder, 1), ["got 1", "must be (i, n)"]),
-    "a shard without a checkpoint": (
+    "half a partition": (
+        lambda folder: fit("exact", folder, (0.5, 2)),
+        ["(0.5, 2)", "must be (i, n)"],
+    ),
+    "a number for a partition": (
+        lambda folder: fit("exact", folder, 1),
+        ["got 1", "must be (i, n)"],
+    ),
+    "a partition without a checkpoint": (
         lambda folder: fit("exact", None, (0, 2)),
         ["partition needs a folder", "give one as checkpoint"],
     ),
-    "a shard in memory": (
+    "a partition in memory": (
         lambda folder: fit("exact", MemoryCheckpoint(), (0, 2)),
         ["partition needs a folder", "give one as checkpoint"],
     ),
@@ -393,19 +400,19 @@ MISTAKES = {
         ["random_state", "whole number"],
     ),
     "merging nothing": (
-        lambda folder: cellworth.merge([], into=folder),
+        lambda folder: merge([], into=folder),
         ["no folders to merge", "give the checkpoints of the partitions"],
     ),
     "merging one name": (
-        lambda folder: cellworth.merge("run1", into=folder),
+        lambda folder: merge("run1", into=folder),
         ["folders is 'run1'", "give a list"],
     ),
     "merging a folder that is not there": (
-        lambda folder: cellworth.merge([folder / "nowhere"], into=folder / "all"),
+        lambda folder: merge([folder / "nowhere"], into=folder / "all"),
         ["nowhere holds no checkpoint", "give folders of partitions"],
     ),
     "merging a folder without a checkpoint": (
-        lambda folder: cellworth.merge([folder], into=folder / "all"),
+        lambda folder: merge([folder], into=folder / "all"),
         ["holds no checkpoint", "give folders of partitions"],
     ),
 }
@@ -425,25 +432,25 @@ def test_a_mistake_gets_one_clear_sentence(tmp_path, mistake):
 
 
 @pytest.mark.parametrize("attribute", ["valuation_", "values_", "row_values_"])
-def test_a_fitted_shard_has_no_values_and_says_so(tmp_path, attribute):
-    shard = fit("leave one out", tmp_path, (0, 2))
-    assert not hasattr(shard, attribute)
+def test_a_fitted_partition_has_no_values_and_says_so(tmp_path, attribute):
+    partition = fit("leave one out", tmp_path, (0, 2))
+    assert not hasattr(partition, attribute)
     with pytest.raises(
         AttributeError, match=f"a partition has no {attribute}: .* fit without partition"
     ):
-        getattr(shard, attribute)
-    assert shard.n_features_in_ == 4
+        getattr(partition, attribute)
+    assert partition.n_features_in_ == 4
     with pytest.raises(AttributeError, match="KNNValuer has no valuation_ yet; call fit first"):
         KNNValuer().valuation_  # noqa: B018 (asked for, not used)
     with pytest.raises(AttributeError, match="object has no attribute 'wrong_'"):
-        shard.wrong_  # noqa: B018 (asking is the point)
+        partition.wrong_  # noqa: B018 (asking is the point)
 
 
 def test_different_runs_are_not_merged(tmp_path):
     for seed in (3, 4):
         fit("flattened", tmp_path / str(seed), (0, 2), random_state=seed)
     with pytest.raises(ValueError, match=r"holds another run: its .* but here it is") as error:
-        cellworth.merge([tmp_path / "3", tmp_path / "4"], into=tmp_path / "all")
+        merge([tmp_path / "3", tmp_path / "4"], into=tmp_path / "all")
     assert str(tmp_path / "4") in str(error.value)
     assert not (tmp_path / "all").exists()
 
@@ -453,17 +460,17 @@ def test_another_run_is_not_merged_into_one(tmp_path):
         fit("flattened", tmp_path / str(seed), (0, 2), random_state=seed)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match=f"{tmp_path / '3'} holds another run: its "):
-        cellworth.merge([tmp_path / "4"], into=tmp_path / "3")
+        merge([tmp_path / "4"], into=tmp_path / "3")
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_shards_are_merged_into_one_of_their_folders(tmp_path, computed):
+def test_partitions_are_merged_into_one_of_their_folders(tmp_path, computed):
     reference = fit("flattened").valuation_
     for position in range(3):
         fit("flattened", tmp_path / str(position), (position, 3))
     folders = [tmp_path / str(position) for position in range(3)]
-    cellworth.merge(folders, into=folders[1])
-    cellworth.merge(folders, into=folders[1])
+    merge(folders, into=folders[1])
+    merge(folders, into=folders[1])
     computed.clear()
     assert bits(fit("flattened", folders[1]).valuation_) == bits(reference)
     assert computed == []
@@ -473,9 +480,9 @@ def test_the_longest_state_is_merged(tmp_path, computed):
     reference = fit("monte carlo, tasks").valuation_
     for folder, n_tasks in (("short", 2), ("long", 5)):
         fit("monte carlo, tasks", tmp_path / folder, stop=MaxTasks(n_tasks))
-    fit("monte carlo, tasks", tmp_path / "shard", (1, 2))
-    folders = [tmp_path / name for name in ("shard", "long", "short")]
-    cellworth.merge(folders, into=tmp_path / "all")
+    fit("monte carlo, tasks", tmp_path / "partition", (1, 2))
+    folders = [tmp_path / name for name in ("partition", "long", "short")]
+    merge(folders, into=tmp_path / "all")
     alone = len(taken(computed))
     assert bits(fit("monte carlo, tasks", tmp_path / "all").valuation_) == bits(reference)
     assert len(computed) < alone
@@ -487,7 +494,7 @@ def test_a_torn_part_is_not_merged_but_computed_again(tmp_path):
         fit("flattened", tmp_path / str(position), (position, 2))
     torn = next((tmp_path / "1").glob("answers-*"))
     torn.write_bytes(torn.read_bytes()[:-9])
-    cellworth.merge([tmp_path / "0", tmp_path / "1"], into=tmp_path / "all")
+    merge([tmp_path / "0", tmp_path / "1"], into=tmp_path / "all")
     with pytest.warns(UserWarning, match="is damaged .* computed again"):
         joined = fit("flattened", tmp_path / "all").valuation_
     assert bits(joined) == bits(reference)
@@ -504,7 +511,7 @@ class Fussy(DecisionTreeClassifier):
         return super().fit(X, y, **given)
 
 
-def test_failures_in_shards_are_told_of_by_the_last_fit(tmp_path):
+def test_failures_in_partitions_are_told_of_by_the_last_fit(tmp_path):
     def told(**settings):
         with pytest.warns(UserWarning, match=r"failed .* one column is too few") as warned:
             valuation = fit("monte carlo, tasks", model=Fussy(), **settings).valuation_
@@ -515,7 +522,7 @@ def test_failures_in_shards_are_told_of_by_the_last_fit(tmp_path):
     assert told(folder=tmp_path) == told()
 
 
-def test_a_shard_of_fits_keeps_a_deadline(tmp_path):
+def test_a_partition_of_fits_keeps_a_deadline(tmp_path):
     X, y = load_iris(return_X_y=True)
     groups = {"row_groups": np.arange(150) % 8, "column_groups": np.arange(4)}
 

@@ -327,8 +327,8 @@ def foreign_database(path):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (text_file, ValueError, "is no cache of utilities"),
-        (foreign_database, ValueError, "is a database, but no cache of utilities"),
+        (text_file, ValueError, "is not a cache of utilities"),
+        (foreign_database, ValueError, "is a database, but not a cache of utilities"),
         (os.mkdir, IsADirectoryError, "is a folder"),
     ],
     ids=["text", "foreign", "folder"],

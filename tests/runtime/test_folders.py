@@ -55,9 +55,9 @@ def start(folder, n_tasks, work=noise, per_round=8):
     )  # fmt: skip
 
 
-def start_shard(folder, n_tasks, shard=(0, 1), work=noise):
+def start_partition(folder, n_tasks, partition=(0, 1), work=noise):
     return run_partition(
-        work, partition=shard, stop=MaxTasks(n_tasks), checkpoint=DirectoryCheckpoint(folder),
+        work, partition=partition, stop=MaxTasks(n_tasks), checkpoint=DirectoryCheckpoint(folder),
         planner=TaskPlanner(Contribution), **SETTINGS,
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(tmp_path, until):
 
 def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
     for position in (2, 0, 1):
-        assert start_shard(tmp_path, 20, (position, 3)) == len(range(position, 20, 3))
+        assert start_partition(tmp_path, 20, (position, 3)) == len(range(position, 20, 3))
     assert len(names(tmp_path, "answers-*")) == 20
     nothing = Watched()
     outcome = start(tmp_path, 20, nothing)
@@ -110,24 +110,24 @@ def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
 
 def test_a_shard_of_a_run_that_is_done_has_nothing_to_do(tmp_path):
     start(tmp_path, 9)
-    assert start_shard(tmp_path, 9, (1, 2)) == 0
-    assert start_shard(tmp_path, 12, (1, 2)) == 2
+    assert start_partition(tmp_path, 9, (1, 2)) == 0
+    assert start_partition(tmp_path, 12, (1, 2)) == 2
 
 
 def test_a_shard_that_runs_twice_answers_once(tmp_path):
-    assert start_shard(tmp_path, 9, (1, 2)) == 4
-    assert start_shard(tmp_path, 9, (1, 2)) == 0
+    assert start_partition(tmp_path, 9, (1, 2)) == 4
+    assert start_partition(tmp_path, 9, (1, 2)) == 0
 
 
 def test_answers_that_come_fast_share_a_file(tmp_path):
-    start_shard(tmp_path, 200)
+    start_partition(tmp_path, 200)
     assert len(names(tmp_path, "answers-*")) < 100
     assert sorted(task for task, _ in open_checkpoint(tmp_path).answers()) == list(range(200))
 
 
 def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
     monkeypatch.setattr(checkpoint, "_MANY_FILES", 10)
-    start_shard(tmp_path, 37)
+    start_partition(tmp_path, 37)
     # Three times ten became one; seven are left.
     assert len(names(tmp_path, "answers-*")) == 3 + 7
     answers = dict(open_checkpoint(tmp_path).answers())
@@ -186,7 +186,7 @@ def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
 def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
     # The first answer is written at once, and all others wait for each other.
-    start_shard(tmp_path, 6)
+    start_partition(tmp_path, 6)
     _, part = sorted(tmp_path.glob("answers-*"))
     content = bytearray(part.read_bytes())
     content[content.index(b"}", content.index(b"NUMPY")) + 70] ^= 1
@@ -199,7 +199,7 @@ def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
 
 
 def test_a_torn_part_that_another_process_set_aside_is_no_error(tmp_path, hasty):
-    start_shard(tmp_path, 4)
+    start_partition(tmp_path, 4)
     opened = open_checkpoint(tmp_path)
     loads = [load for _, load in opened.answers()]
     part = sorted(tmp_path.glob("answers-*"))[0]
@@ -295,7 +295,7 @@ def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
 
 def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
-    start_shard(tmp_path, 200)
+    start_partition(tmp_path, 200)
     opened_files = []
     read = checkpoint.PlainFile.read
     monkeypatch.setattr(
@@ -309,7 +309,7 @@ def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
 
 def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_LARGE", 1)
-    start_shard(tmp_path, 30)
+    start_partition(tmp_path, 30)
     alive, most = [], []
 
     class Counted(TaskPlanner):
@@ -331,7 +331,7 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
 
 
 def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
-    start_shard(tmp_path, 60)
+    start_partition(tmp_path, 60)
 
     class Pressed(TaskPlanner):
         def add_answer(self, request, answer):

@@ -1,4 +1,4 @@
-"""Caches of utilities: in memory or in an SQLite file."""
+"""Caches of utilities, which several runs share: in memory or in an SQLite file."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ import numpy as np
 from cellworth.data.io import local_path
 from cellworth.sampling.moments import DetailedUtility
 
-_APPLICATION = 0x63656C6C  # "cell", which tells our files from other people's databases
+_APPLICATION = 0x63656C6C  # "cell": marks our files among other databases
 _VERSION = 4
 _SECONDS_TO_WAIT_FOR_A_WRITER = 30.0
-# A message that quotes a damaged file may be no text.
+# A message of SQLite that quotes a damaged file may not be valid text.
 _DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
-_AT_A_TIME = 500  # SQLite takes some thousand parameters at most
+_AT_A_TIME = 500  # SQLite limits the parameters of a query
 
 
 @runtime_checkable
 class Cache(Protocol):
-    """Keeps utilities by the fingerprint of their game and the bytes of their coalition.
+    """Stores utilities by the hash of their game and the bytes of their coalition.
 
-    A utility may be a :class:`cellworth.DetailedUtility`: a cache that keeps the float alone has it
-    computed again where validation errors are known.
+    A utility may be a :class:`~cellworth.sampling.moments.DetailedUtility`. A cache may store the
+    float alone; the utility is then computed again if the run needs validation errors.
     """
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
-        """Return those of the coalitions that are known."""
+        """Return the cached utilities of these coalitions; others are left out."""
         ...
 
     def add(self, game: str, found: Mapping[bytes, float]) -> None:
-        """Remember utilities; those that are there already stay as they are."""
+        """Add utilities; existing entries are not changed."""
         ...
 
 
 class MemoryCache:
-    """Utilities that live as long as the Python session does.
+    """A cache in memory, for one Python session.
 
-    Hand it to several valuers of one model and one table: they pay for each fit once.
+    Pass it to several valuers with the same model and table: each fit is computed once.
 
     Examples
     --------
@@ -64,21 +64,21 @@ class MemoryCache:
         self._known: dict[tuple[str, bytes], float] = {}
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
-        """Return those of the coalitions that are known."""
+        """Return the cached utilities of these coalitions; others are left out."""
         return {c: self._known[game, c] for c in coalitions if (game, c) in self._known}
 
     def add(self, game: str, found: Mapping[bytes, float]) -> None:
-        """Remember utilities; those that are there already stay as they are."""
+        """Add utilities; existing entries are not changed."""
         for coalition, utility in found.items():
             self._known.setdefault((game, coalition), utility)
 
     def entries(self) -> Iterator[tuple[str, bytes, float]]:
-        """Game, coalition and utility of all that is known."""
+        """Yield game, coalition and utility of every entry."""
         for (game, coalition), utility in self._known.items():
             yield game, coalition, utility
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryCache:
-        """Stay one cache: a cloned valuer shares it, as it would share a file."""
+        """Return itself: a cloned valuer shares it, as it would share a file."""
         return self
 
     def __len__(self) -> int:
@@ -87,15 +87,15 @@ class MemoryCache:
 
 
 class FileCache:
-    """Utilities in a SQLite file: they outlive the process, even one that is killed.
+    """A cache in an SQLite file, which survives the death of a process at any moment.
 
-    The process that runs a valuer is the only one to write; workers send their results to it.
-    Several valuers, also in several processes, may share the file. Nothing in it is executed.
+    Only the process that runs a valuer writes; workers send their results to it. Several valuers,
+    also in several processes, may share the file. Nothing in it is executed.
 
     Parameters
     ----------
     path : path
-        Made if it is not there.
+        Created if missing.
 
     Examples
     --------
@@ -107,16 +107,16 @@ class FileCache:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Remember the path; the file is opened when it is first used."""
-        self.path = local_path(path, "path")
+        """Store the path; the file is opened when it is first used."""
+        self.path: Path = local_path(path, "path")
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
-        """Return those of the coalitions that are known."""
+        """Return the cached utilities of these coalitions; others are left out."""
         wanted = list(coalitions)
         found: dict[bytes, float] = {}
-        with self._used() as connection:
+        with self._use() as connection:
             for start in range(0, len(wanted), _AT_A_TIME):
                 some = wanted[start : start + _AT_A_TIME]
                 positions = ",".join("?" * len(some))
@@ -130,14 +130,14 @@ class FileCache:
         return found
 
     def add(self, game: str, found: Mapping[bytes, float]) -> None:
-        """Remember utilities; those that are there already stay as they are."""
-        entries = [(game, c, *_written(utility)) for c, utility in found.items()]
-        with self._used() as connection, connection:
+        """Add utilities; existing entries are not changed."""
+        entries = [(game, c, *_pack_utility(utility)) for c, utility in found.items()]
+        with self._use() as connection, connection:
             connection.executemany("INSERT OR IGNORE INTO utilities VALUES (?, ?, ?, ?)", entries)
 
     def entries(self) -> Iterator[tuple[str, bytes, float]]:
-        """Game, coalition and utility of all that is known."""
-        with self._used() as connection:
+        """Yield game, coalition and utility of every entry."""
+        with self._use() as connection:
             rows = connection.execute(
                 "SELECT game, coalition, utility, deviations FROM utilities "
                 "ORDER BY game, coalition"
@@ -145,7 +145,7 @@ class FileCache:
         yield from ((game, coalition, _read(*kept)) for game, coalition, *kept in rows)
 
     def close(self) -> None:
-        """Close the file; it is opened again where it is used again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -153,27 +153,27 @@ class FileCache:
 
     def __len__(self) -> int:
         """Count the utilities of all games in the file."""
-        with self._used() as connection:
+        with self._use() as connection:
             return int(connection.execute("SELECT count(*) FROM utilities").fetchone()[0])
 
     def __repr__(self) -> str:
-        """Return the way to make it."""
+        """Return the call that creates it."""
         return f"FileCache({str(self.path)!r})"
 
     def __getstate__(self) -> dict[str, Path]:
-        """Travel as a path; an open file stays where it is."""
+        """Pickle the path alone."""
         return {"path": self.path}
 
     def __setstate__(self, state: dict[str, Path]) -> None:
-        """Open anew where it arrives."""
+        """Begin without an open file."""
         self.__init__(state["path"])  # type: ignore[misc]
 
     @contextmanager
-    def _used(self) -> Iterator[sqlite3.Connection]:
-        """Use the open file; say what it means where SQLite fails."""
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        """Use the open file, and add advice to errors of SQLite."""
         with self._lock:
             if self._connection is None:
-                self._connection = _connected(self.path)
+                self._connection = _connect(self.path)
                 weakref.finalize(self, self._connection.close)
             try:
                 yield self._connection
@@ -185,12 +185,12 @@ class FileCache:
             except _DAMAGED as error:
                 raise ValueError(
                     f"{self.path} is damaged ({error}); restore it from a copy, or delete it to "
-                    "have its utilities computed again."
+                    "compute its utilities again."
                 ) from error
 
 
-def _written(utility: float) -> tuple[float, bytes]:
-    """A utility and its deviations; no bytes where there are none."""
+def _pack_utility(utility: float) -> tuple[float, bytes]:
+    """Return a utility and the bytes of its deviations."""
     deviations = getattr(utility, "deviations", None)
     packed = b"" if deviations is None else np.asarray(deviations, dtype="<f4").tobytes()
     return float(utility), packed
@@ -202,7 +202,7 @@ def _read(utility: float, deviations: bytes) -> float:
     return DetailedUtility(utility, np.frombuffer(deviations, dtype="<f4").astype(np.float32))
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file for the cache.")
     if not path.parent.is_dir():
@@ -221,8 +221,8 @@ def _connected(path: Path) -> sqlite3.Connection:
     except _DAMAGED as error:
         connection.close()
         raise ValueError(
-            f"{path} is no cache of utilities ({error}); give a new file, or one that a FileCache "
-            "has made."
+            f"{path} is not a cache of utilities ({error}); give a new file, or one that FileCache "
+            "created."
         ) from error
     except BaseException:
         connection.close()
@@ -231,9 +231,9 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    # What was committed survives a killed process; a reader never waits for the writer.
+    # Committed entries survive a killed process.
     connection.execute("PRAGMA synchronous = NORMAL")
-    # One process at a time looks and makes the table, should several open a new file at once.
+    # Several processes may open a new file at once; one of them creates the table.
     connection.execute("BEGIN IMMEDIATE")
     names = ("application_id", "user_version")
     found = tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
@@ -241,7 +241,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if n_tables and found != (_APPLICATION, _VERSION):
         connection.rollback()
         raise ValueError(
-            f"{path} is a database, but no cache of utilities of this version; give a new file."
+            f"{path} is a database, but not a cache of utilities of this version; give a new file."
         )
     if not n_tables:
         for name, number in zip(names, (_APPLICATION, _VERSION), strict=True):

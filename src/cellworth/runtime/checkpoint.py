@@ -210,7 +210,7 @@ class DirectoryCheckpoint:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Store the folder; it is read when a run begins."""
-        self.folder = local_path(folder, "checkpoint")
+        self.folder: Path = local_path(folder, "checkpoint")
         self._run = ""
         self._files: AnswerFiles | None = None
 
@@ -550,15 +550,21 @@ class AnswerFiles:
             return []
 
     def _set_aside(self, path: Path, error: Exception) -> None:
-        damaged = path.with_name(f"damaged-{path.name}")
         self._tasks.pop(path, None)
-        try:
-            path.rename(damaged)
-        except FileNotFoundError:
-            # Another process that shares the folder has renamed it.
-            return
-        warnings.warn(
-            f"{path} is damaged ({error}); it was renamed to {damaged.name}, and its tasks are "
-            "computed again.",
-            stacklevel=2,
-        )
+        set_aside(path, error, "tasks are")
+
+
+def set_aside(path: Path, reason: object, lost: str) -> bool:
+    """Rename a damaged file, so that what is lost is computed again; False if it is gone."""
+    damaged = path.with_name(f"damaged-{path.name}")
+    try:
+        path.rename(damaged)
+    except FileNotFoundError:
+        # It was deleted, or another process that shares the folder has renamed it.
+        return False
+    warnings.warn(
+        f"{path} is damaged ({reason}); it was renamed to {damaged.name}, and its {lost} computed "
+        "again.",
+        stacklevel=3,
+    )
+    return True

@@ -34,12 +34,12 @@ _CHECKS_WITHOUT_WORKERS = 6
 _SECONDS_TO_FETCH = 60.0
 # How often Dask sends a task to another worker, by its default settings.
 _MOST_DEATHS = 4
-_WAY_OUT = (
+_ADVICE = (
     "Give workers more memory (memory_limit=) or fewer threads each, or use smaller shards; plan() "
     "reports the memory they need."
 )
 # Dask's event for a worker that was restarted because it exceeded its memory limit.
-_OUTGROWN = "worker-restart-memory"
+_RESTARTED = "worker-restart-memory"
 
 
 class Dask:
@@ -160,12 +160,12 @@ class WorkerMemory:
     def __init__(self, client: Any, n_bytes: int) -> None:
         """Begin with a run, so that earlier restarts do not count."""
         self._client, self._n_bytes = client, n_bytes
-        self._n_before = len(self._ended())
+        self._n_before = len(self._get_restarts())
         self._checked, self._n_checks_stuck, self._n_checks_without_workers = time.monotonic(), 0, 0
 
     def explain_deaths(self, n_deaths: int, limit: int = 0) -> MemoryError | None:
         """Return a MemoryError if Dask restarted workers because of their memory limit."""
-        ended = self._ended()[self._n_before :]
+        ended = self._get_restarts()[self._n_before :]
         # The event of the last one may not have arrived yet.
         if len(ended) < max(n_deaths - 1, 1):
             return None
@@ -176,7 +176,7 @@ class WorkerMemory:
         return MemoryError(
             f"Dask restarted workers {len(ended)} times because they exceeded their memory limit "
             f"of {format_bytes(limit)}: a worker needs more than {reached} "
-            f"({format_bytes(self._n_bytes)} were sent to it). {_WAY_OUT}"
+            f"({format_bytes(self._n_bytes)} were sent to it). {_ADVICE}"
         )
 
     def check(self, *, waiting: bool) -> None:
@@ -198,25 +198,25 @@ class WorkerMemory:
         self._n_checks_stuck = self._n_checks_stuck + 1 if stuck else 0
         # Twice, because the status of workers is some moments old.
         if self._n_checks_stuck > 1:
-            raise self._paused(workers)
+            raise self._explain_paused(workers)
 
-    def _paused(self, workers: list[dict[str, Any]]) -> MemoryError:
+    def _explain_paused(self, workers: list[dict[str, Any]]) -> MemoryError:
         from dask.utils import format_bytes
 
         most = max(workers, key=lambda worker: worker["metrics"]["memory"] / worker["memory_limit"])
         return MemoryError(
             f"no worker can start a task, because all are near their memory limit: one uses "
             f"{format_bytes(most['metrics']['memory'])} of {format_bytes(most['memory_limit'])} "
-            f"and needs more ({format_bytes(self._n_bytes)} were sent to it). {_WAY_OUT}"
+            f"and needs more ({format_bytes(self._n_bytes)} were sent to it). {_ADVICE}"
         )
 
     def _workers(self) -> list[dict[str, Any]]:
         with explain_lost_cluster(self._client):
             return list(self._client.sync(self._client.scheduler.identity)["workers"].values())
 
-    def _ended(self) -> list[Any]:
+    def _get_restarts(self) -> list[Any]:
         with explain_lost_cluster(self._client):
-            return list(self._client.get_events(_OUTGROWN))
+            return list(self._client.get_events(_RESTARTED))
 
 
 def _is_stuck(worker: dict[str, Any]) -> bool:
@@ -259,7 +259,7 @@ def fetch_answer(future: Any, memory: WorkerMemory) -> Any:
     # The scheduler gives up on requests whose workers died several times.
     except (KilledWorker, CancelledError) as error:
         if future.client.status != "running":
-            return Failure(_gone(error))
+            return Failure(_make_lost_cluster_error(error))
         outgrown = None
         if isinstance(error, KilledWorker):
             outgrown = memory.explain_deaths(
@@ -293,11 +293,11 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
     except Exception as error:
         # The type of the error depends on the version of Dask.
         if isinstance(error, OSError) or client.status != "running":
-            raise _gone(error) from error
+            raise _make_lost_cluster_error(error) from error
         raise
 
 
-def _gone(error: BaseException) -> ConnectionError:
+def _make_lost_cluster_error(error: BaseException) -> ConnectionError:
     first_line, _, _ = str(error).partition("\n")
     return ConnectionError(
         f"the cluster is gone ({type(error).__name__}: {first_line}); start one and fit again: a "

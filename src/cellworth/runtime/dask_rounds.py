@@ -1,4 +1,7 @@
-"""Rounds over shards on a Dask cluster: shards stay with workers, summaries merge in a tree."""
+"""DaskRounds: rounds over shards on a Dask cluster.
+
+Shards stay with workers, and summaries merge in a tree.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ class DaskRounds:
         """Do the rounds that are not done, up to three of them at a time."""
         context.begin()
         with self._open_tasks(context) as tasks:
-            _Rounds(tasks, context).run()
+            _RoundScheduler(tasks, context).run()
 
     def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
@@ -104,11 +107,11 @@ class DaskRounds:
 
 
 @dataclass(eq=False)
-class _Round:
+class _RoundInFlight:
     """A round in flight.
 
-    It holds the sums of all workers until all shards have accumulated the round: what dies with
-    one worker is computed again from what others still have.
+    It holds the sums of all workers until all shards have accumulated the round. If a worker dies,
+    its results are computed again from those of the others.
     """
 
     prepared: Any
@@ -118,10 +121,12 @@ class _Round:
     accumulates: bool = False
 
 
-class _Rounds:
+class _RoundScheduler:
+    """Submits up to three rounds at a time, and finishes them in order."""
+
     def __init__(self, tasks: TaskSubmitter, context: RunContext) -> None:
         self._tasks, self._context, self._progress = tasks, context, context.progress
-        self._rounds: dict[int, _Round] = {}
+        self._rounds: dict[int, _RoundInFlight] = {}
         self._reports: dict[int, Plain] = {}
         self._reported = self._begun = self._progress.complete
         self._ends = False
@@ -208,7 +213,7 @@ class _Rounds:
             self._rounds[self._begun] = self._begin(self._begun)
             self._begun += 1
 
-    def _begin(self, number: int) -> _Round:
+    def _begin(self, number: int) -> _RoundInFlight:
         """Submit all tasks of a round up to its report."""
         tasks, cache = self._tasks, self._tasks.cache
         shards = list(range(self._context.algorithm.n_shards))
@@ -225,8 +230,8 @@ class _Rounds:
             self._merge([(worker, counts[shard]) for shard in mine[worker]], f"{number}-{index}")
             for index, worker in enumerate(around)
         ]
-        whole = self._merge(list(zip(around, sums, strict=True)), f"{number}-all")
-        result = tasks.one(_finalize_round, "finalize", str(number), home, cache, number, whole)
+        total = self._merge(list(zip(around, sums, strict=True)), f"{number}-all")
+        result = tasks.one(_finalize_round, "finalize", str(number), home, cache, number, total)
         report = tasks.one(_select_report, "report", str(number), home, result)
         tasks.watch(("report", number, 0), report)
         portions: dict[int, Any] = {}
@@ -236,7 +241,7 @@ class _Rounds:
             )
             portions |= dict.fromkeys(of_one, portion)
         shared = tasks.one(_select_shared, "shared", str(number), home, result)
-        return _Round(prepared, sums, shared, portions)
+        return _RoundInFlight(prepared, sums, shared, portions)
 
     def _merge(self, summaries: list[tuple[str, Any]], name: str) -> Any:
         """Submit a tree of merges; each group is merged by the worker of its first summary.

@@ -1,4 +1,21 @@
-"""Executors: where tasks run, the default choice, and Runtime, which bundles all of it."""
+"""Executors: where tasks run, the default choice, and Runtime, which bundles all of it.
+
+To add an executor, write a class with the one method of :class:`Executor`:
+
+1. ``start(work, title)`` is a context manager. It starts workers and yields a
+   :class:`~cellworth.runtime.workers.WorkerPool` (``capacity``, ``submit``, ``wait_for_answers``).
+   If your workers return futures, yield a ``FuturePool``: it needs a function that sends a request,
+   one that reads a finished future, and one that counts workers. It sends lost requests again.
+2. In another process, call ``attempt_in_worker(work, request)``, with ``threadpool_limits(1)`` or
+   one thread per library: otherwise sums round differently.
+3. Add it to ``EXECUTORS`` in tests/runtime/test_executors.py, and to ``elsewhere`` if its workers
+   can be killed. All tests there must pass, and those of tests/test_resume.py and
+   tests/test_survival.py, which compare bits and kill workers.
+4. Export it in ``runtime/__init__.py``, and add it to the examples of ``Runtime``.
+
+Runs over shards (``runtime/rounds.py``) accept Serial, Threads and Dask; ``get_shard_runner`` there
+chooses the runner.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +40,8 @@ from cellworth.runtime.processes import Processes, pickle_object
 from cellworth.runtime.stopping import Progress
 from cellworth.runtime.workers import FuturePool, SerialPool, WorkerPool, attempt, cancel_thread_on
 
-# Starting processes takes a second or two; shorter work is done by the time they are there.
-_SECONDS_WORTH_PROCESSES = 10.0
+# Starting processes takes a second or two; shorter runs finish sooner without them.
+_LEAST_SECONDS_FOR_PROCESSES = 10.0
 
 
 @runtime_checkable
@@ -222,30 +239,30 @@ def check_runtime(runtime: Any, n_jobs: Any = None) -> Runtime:
 
 def choose_thread_executor(n_jobs: int | None = None) -> Executor:
     """Return the executor for work that releases the interpreter's lock: by default, threads."""
-    return _configured(n_jobs) or _workers(Threads, n_jobs)
+    return _get_configured(n_jobs) or _make_executor(Threads, n_jobs)
 
 
 def choose_process_executor(
     work: Callable[[Any], Any], seconds: float, n_jobs: int | None = None
 ) -> Executor:
     """Return the executor for training models: by default, processes if the run is long enough."""
-    configured = _configured(n_jobs)
+    configured = _get_configured(n_jobs)
     if configured is not None:
         return configured
     if n_jobs is not None:
-        return _workers(Processes, n_jobs)
+        return _make_executor(Processes, n_jobs)
     alone = joblib.cpu_count() == 1 or multiprocessing.current_process().name != "MainProcess"
-    if alone or seconds < _SECONDS_WORTH_PROCESSES or not _can_pickle(work):
+    if alone or seconds < _LEAST_SECONDS_FOR_PROCESSES or not _can_pickle(work):
         return Serial()
     return Processes(joblib.cpu_count())
 
 
-def _workers(executor: Callable[[int], Executor], n_jobs: int | None) -> Executor:
+def _make_executor(executor: Callable[[int], Executor], n_jobs: int | None) -> Executor:
     n_workers = joblib.cpu_count() if n_jobs is None else joblib.effective_n_jobs(n_jobs)
     return Serial() if n_jobs is not None and n_workers == 1 else executor(n_workers)
 
 
-def _configured(n_jobs: int | None) -> Executor | None:
+def _get_configured(n_jobs: int | None) -> Executor | None:
     """Return what ``joblib.parallel_config`` asks for, or None if it asks for nothing."""
     backend, n_configured = get_active_backend()
     kind = type(backend).__name__
@@ -271,7 +288,7 @@ def _configured(n_jobs: int | None) -> Executor | None:
 def _can_pickle(work: Callable[[Any], Any]) -> bool:
     try:
         pickle_object(work)
-    # Anything can go wrong where a user's object is asked for all that it holds.
+    # Pickling runs code of the user's objects, which may raise anything.
     except Exception:
         return False
     return True

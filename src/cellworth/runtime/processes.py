@@ -1,4 +1,4 @@
-"""Processes of this machine, which share one pickle of the task function."""
+"""Processes: an executor of worker processes, which share one pickle of the task function."""
 
 from __future__ import annotations
 
@@ -52,10 +52,9 @@ _LARGE = 2**20
 class Processes:
     """Several processes (joblib's loky); for models in Python.
 
-    They stay alive for a minute, for the next run, unless a run stops before its tasks are used up:
-    then they are ended at once. A worker that is killed is replaced, and what it was doing is done
-    again. Where none can be started, as within a ``multiprocessing.Pool``, a warning says so, and
-    tasks run one after the other.
+    Workers stay alive for a minute, for the next run. If a run stops before its tasks are used up,
+    they are ended at once. A killed worker is replaced, and its task is computed again. Within a
+    ``multiprocessing.Pool`` no processes can be started: tasks run serially, with a warning.
 
     Examples
     --------
@@ -70,7 +69,7 @@ class Processes:
     n_workers: int
 
     def __post_init__(self) -> None:
-        """Refuse a pool without workers."""
+        """Check the number of workers."""
         check_count(self.n_workers, "n_workers of Processes")
 
     @contextmanager
@@ -85,11 +84,11 @@ class Processes:
             with threadpool_limits(1):
                 yield SerialPool(work)
             return
-        # loky says so in a thread of its own, which would die of it where warnings are errors. A
-        # worker that leaves is replaced; noobj is lost.
+        # loky warns in its own thread, which would die if warnings are errors. A worker that leaves
+        # is replaced, and no request is lost.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
         with write_shared_pickle(work) as shared:
-            processes = _Pool(shared, self.n_workers)
+            processes = _LokyPool(shared, self.n_workers)
             pool = FuturePool(processes.send, _read, lambda: self.n_workers)
             try:
                 yield pool
@@ -106,8 +105,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_waiting.clear)
 
 
-class _Pool:
-    """loky's pool of processes, or the next one where a worker's death has broken it."""
+class _LokyPool:
+    """loky's pool of processes; replaced when the death of a worker has broken it."""
 
     def __init__(self, shared: SharedPickle, n_workers: int) -> None:
         self._pickle, self._n_workers = shared, n_workers
@@ -123,7 +122,7 @@ class _Pool:
     def close(self, in_flight: list[Future[Any]]) -> None:
         if all(future.done() for future in in_flight):
             if _waiting.setdefault(self._n_workers, self._pool) is not self._pool:
-                # A run within another one has left a pool before.
+                # A run within this one has left its pool.
                 self._pool.shutdown(wait=True)
             return
         _wait_until_started(in_flight)

@@ -1,4 +1,8 @@
-"""Run rounds over the shards of a table; threads and Dask clusters give the same result."""
+"""The round loop: run rounds over the shards of a table, in threads or on a Dask cluster.
+
+A round counts every shard, and a stopping rule is checked at its end. All executors give the same
+result.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +32,13 @@ from cellworth.runtime.shard_algorithm import (
     ShardCache,
     ShardCheckpoint,
     ShardRunResult,
-    set_aside,
+    set_state_aside,
 )
 from cellworth.runtime.stopping import make_progress_bar
 from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered, release_memory
 
 # Attempts without a finished round before the run gives up.
-_MOST_IN_VAIN = 5
+_MOST_FAILED_ATTEMPTS = 5
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +101,7 @@ def run_rounds(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
         )
         runner = make_runner(algorithm, rounds.states, n_cached)
-        return _Run(algorithm, n_rounds, enough, rounds, runner, bar, title).finish(into)
+        return _ShardRun(algorithm, n_rounds, enough, rounds, runner, bar, title).finish(into)
 
 
 class ShardRunner(Protocol):
@@ -113,7 +117,7 @@ class ShardRunner(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class _ShardRun:
     algorithm: ShardAlgorithm
     n_rounds: int
     enough: Enough | None
@@ -124,20 +128,20 @@ class _Run:
 
     def finish(self, into: Path) -> ShardRunResult:
         """Attempt the run until it is done; resume after every recoverable error."""
-        n_in_vain, best = 0, -1
+        n_failed, best = 0, -1
         while True:
             context = self._make_context()
             try:
                 return self._attempt(context, into)
             except RecoverableError as error:
                 _log.warning("%s: %s; resuming from round %d", self.title, error, best)
-                helped = isinstance(error, DamagedStateError) and set_aside(error)
+                helped = isinstance(error, DamagedStateError) and set_state_aside(error)
                 helped = helped or context.progress.complete > best
-                n_in_vain = 0 if helped else n_in_vain + 1
+                n_failed = 0 if helped else n_failed + 1
                 best = max(best, context.progress.complete)
-                if n_in_vain > _MOST_IN_VAIN:
+                if n_failed > _MOST_FAILED_ATTEMPTS:
                     raise RuntimeError(
-                        f"{self.title}: no round could be done in {n_in_vain} attempts; the last "
+                        f"{self.title}: no round could be done in {n_failed} attempts; the last "
                         f"one ended with: {error}"
                     ) from error
 
@@ -252,7 +256,7 @@ def _call(job: Job) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class _Round:
+class _FinalizedRound:
     number: int
     prepared: Any
     result: RoundResult
@@ -278,7 +282,11 @@ class _Passes:
             del summary
             release_memory()
             context.checkpoint.record(number, result.report)
-            before, prepared, number = _Round(number, prepared, result), following, number + 1
+            before, prepared, number = (
+                _FinalizedRound(number, prepared, result),
+                following,
+                number + 1,
+            )
         if before is not None:
             self._accumulate(before)
 
@@ -287,7 +295,7 @@ class _Passes:
         return answer
 
     def _pass_over_shards(
-        self, before: _Round | None, number: int, prepared: Any
+        self, before: _FinalizedRound | None, number: int, prepared: Any
     ) -> tuple[Any, Any]:
         """Accumulate the round before and count this one, so that rows are opened once for both.
 
@@ -315,7 +323,7 @@ class _Passes:
             context.progress.finish(before.number)
         return summaries[0], following
 
-    def _accumulate(self, last: _Round) -> None:
+    def _accumulate(self, last: _FinalizedRound) -> None:
         context, updates = self.context, self._make_updates(last)
         order = _order_shards(context.algorithm.n_shards, 1)
         shards = [shard for shard in order if shard in updates]
@@ -324,7 +332,7 @@ class _Passes:
             context.record_accumulated(shards[index], last.number)
         context.progress.finish(last.number)
 
-    def _make_updates(self, before: _Round | None) -> dict[int, RoundUpdate]:
+    def _make_updates(self, before: _FinalizedRound | None) -> dict[int, RoundUpdate]:
         """Return the update for every shard that has not accumulated a round."""
         if before is None:
             return {}

@@ -7,7 +7,6 @@ import re
 import socket
 import threading
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,11 @@ from cellworth.data.io import (
     write_atomically,
     write_plain,
 )
-from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors
+from cellworth.runtime.checkpoint import (
+    DirectoryCheckpoint,
+    explain_disk_errors,
+    set_aside,
+)
 from cellworth.runtime.workers import Interrupts
 
 # Arrays by name that belong to one shard; together about as large as its values.
@@ -194,7 +197,7 @@ class ShardCheckpoint:
         except FileNotFoundError:
             return False
         except DamagedStateError as damaged:
-            set_aside(damaged)
+            set_state_aside(damaged)
             return False
         if head != (self.run, shard, rounds):
             raise ValueError(
@@ -271,9 +274,11 @@ class ShardCache:
         name: str | None = None,
     ) -> None:
         """Begin with no shard open."""
-        self.algorithm, self.states, self.n_cached = algorithm, states, n_cached
-        self.name = name or uuid4().hex
-        self.last_used = time.monotonic()
+        self.algorithm: ShardAlgorithm = algorithm
+        self.states: ShardCheckpoint = states
+        self.n_cached: int = n_cached
+        self.name: str = name or uuid4().hex
+        self.last_used: float = time.monotonic()
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _CachedShard] = OrderedDict()
         self._prepared: dict[int, Any] = {}
@@ -469,20 +474,9 @@ def _latest_consecutive(rounds: list[int]) -> range:
     return range(first, last + 1)
 
 
-def set_aside(damaged: DamagedStateError) -> bool:
+def set_state_aside(damaged: DamagedStateError) -> bool:
     """Rename a damaged file, if it exists; the shard resumes from the previous state."""
-    other = damaged.path.with_name(f"damaged-{damaged.path.name}")
-    try:
-        damaged.path.rename(other)
-    except FileNotFoundError:
-        # It was deleted, or another process has renamed it.
-        return False
-    warnings.warn(
-        f"{damaged.path} is damaged ({damaged.reason}); it was renamed to {other.name}, and its "
-        "round is computed again.",
-        stacklevel=2,
-    )
-    return True
+    return set_aside(damaged.path, damaged.reason, "round is")
 
 
 class ShardProgress:
@@ -498,12 +492,12 @@ class ShardProgress:
 
     def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
         """Begin with what was found."""
-        self._accumulated = [rounds[-1] for rounds in found]
+        self._accumulated: list[int] = [rounds[-1] for rounds in found]
         unknown = next(number for number in range(len(reports) + 1) if number not in reports)
         # Rounds that all shards have accumulated and that have a report.
-        self.complete = min(*self._accumulated, unknown)
+        self.complete: int = min(*self._accumulated, unknown)
         # Before that, the state of some shard has been deleted.
-        self.earliest = max(rounds[0] for rounds in found)
+        self.earliest: int = max(rounds[0] for rounds in found)
 
     def count_accumulated(self, shard: int) -> int:
         """Return the number of rounds that a shard has accumulated."""
@@ -540,18 +534,18 @@ class RoundsCheckpoint:
         self, folder: Path, identity: Mapping[str, Any], n_shards: int, *, durable: bool
     ) -> None:
         """Read what earlier sessions wrote."""
-        self._journal = DirectoryCheckpoint(folder)
-        self._journal.open(identity)
+        self._directory = DirectoryCheckpoint(folder)
+        self._directory.open(identity)
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self._reports: dict[int, Plain] = {}
         # Hash the identity as it will be read back from JSON.
         run = hash_json(json.loads(json.dumps(identity)))
-        self.states = ShardCheckpoint(folder.absolute(), run, durable)
+        self.states: ShardCheckpoint = ShardCheckpoint(folder.absolute(), run, durable)
         self._n_shards = n_shards
         self._read()
 
     def _read(self) -> None:
-        for number, load in self._journal.answers():
+        for number, load in self._directory.answers():
             record = load()
             if record is not None:
                 self._reports[number] = remove_prefix(_REPORT, record)
@@ -565,10 +559,10 @@ class RoundsCheckpoint:
     def record(self, number: int, report: Plain) -> None:
         """Write the report of a round, before any shard accumulates the round."""
         if number not in self._reports:
-            self._journal.write_answer(
+            self._directory.write_answer(
                 number, add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
             )
-            self._journal.flush()
+            self._directory.flush()
             self._reports[number] = report
 
     def reports(self, n_rounds: int) -> tuple[Plain, ...]:

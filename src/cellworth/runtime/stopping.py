@@ -1,4 +1,4 @@
-"""Progress of a run: stopping rules, and the progress bar."""
+"""When a run stops: progress, stopping rules, and the progress bar."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from tqdm import TqdmWarning
 from cellworth.data.arguments import is_integer
 from cellworth.sampling.moments import Addition, Moments, widening
 
-# A budget of utilities is used up by this many looks at each, be they known or new.
-LOOKS_PER_UTILITY = 10
-# Spreads of fewer observations say little about the standard error.
+# A budget of utilities also ends after this many lookups for each, known utilities included.
+LOOKUPS_PER_UTILITY = 10
+# A variance of fewer observations is too uncertain for a standard error.
 _LEAST_OBSERVATIONS = 10
 with warnings.catch_warnings():
-    # In a notebook without widgets the bar is text, which needs no word of warning.
+    # In a notebook without widgets tqdm warns that it falls back to text.
     warnings.simplefilter("ignore", TqdmWarning)
     from tqdm.auto import tqdm
 _SECONDS_BEFORE_BAR = 2.0
-_SECONDS_BETWEEN_LOOKS = 0.2
-# Errors of some estimates take seconds; looking at them may take this share of the time.
+_SECONDS_BETWEEN_UPDATES = 0.2
+# Some standard errors take seconds to compute; the bar spends at most this share of the time.
 _SHARE_OF_TIME = 0.02
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come.
+    """The state of a run between two tasks.
 
     Parameters
     ----------
     tasks : int
-        Tasks finished so far, those of earlier sessions included.
+        Finished tasks, earlier sessions included.
     seconds : float
         Seconds since this session began.
     contribution : Addition or None
-        What all finished tasks added; None before the first.
+        Folded contributions of all finished tasks; None before the first.
 
     Examples
     --------
@@ -64,19 +64,19 @@ class Progress:
     contribution: Addition | None
 
     def after(self, contribution: Addition, seconds: float) -> Progress:
-        """Progress once one more task has been folded in."""
+        """Return the progress after one more task is folded."""
         before = self.contribution
         folded = contribution if before is None else before.merge(contribution)
         return Progress(self.tasks + 1, seconds, folded)
 
     @property
     def utilities(self) -> int:
-        """Utilities that the run has met."""
+        """Number of distinct utilities that the run has evaluated."""
         return 0 if self.contribution is None else self.contribution.tally.new
 
     @property
     def moments(self) -> Moments | None:
-        """Count, mean and spread per entry, sums of rows and columns included."""
+        """Moments per block, including the sums of rows and columns."""
         return None if self.contribution is None else self.contribution.moments
 
     @property
@@ -89,29 +89,29 @@ class Progress:
 
 
 class StoppingRule(ABC):
-    """Says how much of the way is done; rules are joined with ``|`` (any) and ``&`` (all)."""
+    """Computes which share of a run is done; combine rules with ``|`` (any) and ``&`` (all)."""
 
-    # A run never goes beyond these, even in the middle of a round.
+    # Hard limits: a run never exceeds them, even within a round.
     most_tasks: float = math.inf
     most_utilities: float = math.inf
     most_seconds: float = math.inf
 
     @abstractmethod
     def share_done(self, progress: Progress) -> float:
-        """How much of the way is done: 0 at the start, 1 or more once the run may stop."""
+        """Return the share that is done: 0 at the start, 1 or more once the run may stop."""
 
     def __or__(self, other: StoppingRule) -> StoppingRule:
         """Stop as soon as either rule is met."""
-        return _Any(self, other) if isinstance(other, StoppingRule) else NotImplemented
+        return _AnyRule(self, other) if isinstance(other, StoppingRule) else NotImplemented
 
     def __and__(self, other: StoppingRule) -> StoppingRule:
         """Stop once both rules are met."""
-        return _All(self, other) if isinstance(other, StoppingRule) else NotImplemented
+        return _AllRules(self, other) if isinstance(other, StoppingRule) else NotImplemented
 
 
 @dataclass(frozen=True)
 class MaxTasks(StoppingRule):
-    """Stop after exactly this many tasks, those of resumed sessions included.
+    """Stop after exactly this many tasks, earlier sessions included.
 
     Examples
     --------
@@ -123,28 +123,28 @@ class MaxTasks(StoppingRule):
     n_tasks: int
 
     def __post_init__(self) -> None:
-        """Refuse a run without tasks."""
-        _require_count("MaxTasks", self.n_tasks, "tasks", "task")
+        """Check the number of tasks."""
+        _check_count("MaxTasks", self.n_tasks, "tasks", "task")
 
     @property
     def most_tasks(self) -> float:  # type: ignore[override]
-        """Tasks that the run never goes beyond."""
+        """Largest number of tasks."""
         return self.n_tasks
 
     def share_done(self, progress: Progress) -> float:
-        """Tasks done over tasks wanted."""
+        """Return the share of the tasks that are done."""
         return progress.tasks / self.n_tasks
 
 
 @dataclass(frozen=True)
 class MaxUtilities(StoppingRule):
-    """Stop before a task that would bring the run beyond this many utilities.
+    """Stop before a task that would exceed this many utilities.
 
-    With a model a utility is a fit (or one for each fold and repeat), and this is the budget in
-    fits. A utility counts where the run meets it first, also if a cache spares its cost, so that
-    the values do not depend on the cache. Those of no rows or no columns do not count. Where the
-    budget covers all coalitions, all are looked at, and the values are exact. A run that meets
-    hardly any new coalitions ends after ten times as many looks.
+    For a model, a utility is one fit (or one for each fold and repeat), so this is a budget of
+    fits. The first use of a utility in a run counts, even if a cache has it, so that the values do
+    not depend on the cache. Utilities of no rows or no columns do not count. If the budget covers
+    all coalitions, all are evaluated, and the values are exact. A run that hardly finds any new
+    coalitions ends after ten times as many lookups.
 
     Examples
     --------
@@ -156,25 +156,25 @@ class MaxUtilities(StoppingRule):
     n_utilities: int
 
     def __post_init__(self) -> None:
-        """Refuse a run without utilities."""
-        _require_count("MaxUtilities", self.n_utilities, "utilities", "utility")
+        """Check the number of utilities."""
+        _check_count("MaxUtilities", self.n_utilities, "utilities", "utility")
 
     @property
     def most_utilities(self) -> float:  # type: ignore[override]
-        """Utilities that the run never goes beyond."""
+        """Largest number of utilities."""
         return self.n_utilities
 
     def share_done(self, progress: Progress) -> float:
-        """Utilities met over utilities given."""
+        """Return the share of the utilities that are used."""
         if progress.contribution is None:
             return 0.0
         tally = progress.contribution.tally
-        return max(tally.new, tally.utilities / LOOKS_PER_UTILITY) / self.n_utilities
+        return max(tally.new, tally.utilities / LOOKUPS_PER_UTILITY) / self.n_utilities
 
 
 @dataclass(frozen=True)
 class MaxSeconds(StoppingRule):
-    """Stop after this many seconds of this session, in the middle of a task if need be.
+    """Stop after this many seconds of this session, even within a task.
 
     Examples
     --------
@@ -189,16 +189,16 @@ class MaxSeconds(StoppingRule):
     n_seconds: float
 
     def __post_init__(self) -> None:
-        """Refuse a run without time."""
-        _require_positive("MaxSeconds", self.n_seconds, "seconds")
+        """Check the number of seconds."""
+        _check_positive("MaxSeconds", self.n_seconds, "seconds")
 
     @property
     def most_seconds(self) -> float:  # type: ignore[override]
-        """Seconds after which no further task is waited for."""
+        """Seconds after which the run waits for no further task."""
         return self.n_seconds
 
     def share_done(self, progress: Progress) -> float:
-        """Seconds gone over seconds given."""
+        """Return the share of the time that has passed."""
         return progress.seconds / self.n_seconds
 
 
@@ -206,7 +206,7 @@ class MaxSeconds(StoppingRule):
 class TargetStandardError(StoppingRule):
     """Stop when the largest standard error of a block is below this.
 
-    Errors are believed once every block has been seen ten times.
+    Standard errors are used once every block has ten observations.
 
     Examples
     --------
@@ -223,26 +223,25 @@ class TargetStandardError(StoppingRule):
     largest: float
 
     def __post_init__(self) -> None:
-        """Refuse an error that no run reaches."""
-        _require_positive("TargetStandardError", self.largest, "error")
+        """Check the standard error."""
+        _check_positive("TargetStandardError", self.largest, "error")
 
     def share_done(self, progress: Progress) -> float:
-        """Tasks done over tasks expected, since errors fall with the root of the tasks."""
+        """Return the share of the expected tasks; errors fall with the square root of tasks."""
         error = progress.largest_standard_error
-        return _credible(progress, (self.largest / error) ** 2 if error > 0 else 1.0)
+        return _limit_by_observations(progress, (self.largest / error) ** 2 if error > 0 else 1.0)
 
 
 @dataclass(frozen=True)
 class StableRanking(StoppingRule):
-    """Stop when another run of the same length would rank the blocks much the same.
+    """Stop when another run of the same length would rank the blocks almost equally.
 
-    The measure is the correlation to be expected between the values of this run and those of
-    an independent one: 1 minus the share of noise (mean squared standard error) in the variance
-    across blocks. Comparing a run with its own recent past would flatter it, because the two
-    share most of their tasks.
+    The rule estimates the correlation between the values of this run and those of an independent
+    run: 1 minus the share of noise (mean squared standard error) in the variance across blocks. It
+    does not compare the run with its own recent past, because both share most of their tasks.
 
-    Blocks with equal values have no ranking, and while there is any noise the rule is
-    never met: join it with another, as in ``StableRanking(0.95) | MaxTasks(5000)``.
+    If all blocks have equal values, there is no ranking and noise keeps the rule from being met.
+    Combine it with another rule, as in ``StableRanking(0.95) | MaxTasks(5000)``.
 
     Examples
     --------
@@ -259,27 +258,27 @@ class StableRanking(StoppingRule):
     correlation: float = 0.95
 
     def __post_init__(self) -> None:
-        """Refuse what is not a correlation short of 1."""
+        """Check the correlation."""
         if not isinstance(self.correlation, float) or not 0 < self.correlation < 1:
             raise ValueError(
-                f"StableRanking({self.correlation!r}) has no meaning; "
-                "give a correlation above 0 and below 1, such as 0.95."
+                f"correlation of StableRanking must be above 0 and below 1, got "
+                f"{self.correlation!r}; give a number such as 0.95."
             )
 
     def share_done(self, progress: Progress) -> float:
-        """Tasks done over tasks expected, since noise falls with their number."""
+        """Return the share of the expected tasks; noise falls with the number of tasks."""
         moments = progress.moments
         if moments is None:
             return 0.0
         noise = float(np.mean(moments.sampling_se[:-1, :-1] ** 2))
         variance = float(np.var(moments.values[:-1, :-1]))
         if noise == 0.0:
-            return _credible(progress, 1.0)
-        return _credible(progress, (1.0 - self.correlation) * variance / noise)
+            return _limit_by_observations(progress, 1.0)
+        return _limit_by_observations(progress, (1.0 - self.correlation) * variance / noise)
 
 
 @dataclass(frozen=True)
-class _Any(StoppingRule):
+class _AnyRule(StoppingRule):
     first: StoppingRule
     second: StoppingRule
 
@@ -303,7 +302,7 @@ class _Any(StoppingRule):
 
 
 @dataclass(frozen=True)
-class _All(StoppingRule):
+class _AllRules(StoppingRule):
     first: StoppingRule
     second: StoppingRule
 
@@ -326,29 +325,36 @@ class _All(StoppingRule):
         return f"({self.first!r}) & ({self.second!r})"
 
 
-def _credible(progress: Progress, share: float) -> float:
+def _limit_by_observations(progress: Progress, share: float) -> float:
+    """Limit the share while some block has too few observations."""
     if progress.moments is None or math.isnan(share):
         return 0.0
     seen = int(progress.moments.count[:-1, :-1].min())
     return share if seen >= _LEAST_OBSERVATIONS else min(share, seen / _LEAST_OBSERVATIONS)
 
 
-def _require_count(rule: str, number: int, many: str, one: str) -> None:
+def _check_count(rule: str, number: int, many: str, one: str) -> None:
     if not is_integer(number):
-        raise TypeError(f"{rule} takes a whole number of {many}, not {number!r}.")
+        raise TypeError(
+            f"{rule} must be an integer number of {many}, got {number!r}; give at least 1 {one}."
+        )
     if number < 1:
-        raise ValueError(f"{rule}({number}) would never start; give at least 1 {one}.")
+        raise ValueError(
+            f"{rule} must be at least 1 {one}, got {number}; the run would never start."
+        )
 
 
-def _require_positive(rule: str, number: float, what: str) -> None:
+def _check_positive(rule: str, number: float, what: str) -> None:
     if isinstance(number, bool) or not isinstance(number, int | float | np.number):
-        raise TypeError(f"{rule} takes a number of {what}, not {number!r}.")
+        raise TypeError(f"{rule} must be a number of {what}, got {number!r}.")
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{rule}({number}) would never be met; give a finite number above 0.")
+        raise ValueError(
+            f"{rule} must be a finite number above 0, got {number}; it would never be met."
+        )
 
 
 def make_progress_bar(title: str, n_steps: int, *, shown: bool) -> Any:
-    """A bar for so many like steps, with the time left; it appears once they take long."""
+    """Return a bar of equal steps with the time left; it appears after two seconds."""
     return tqdm(
         total=n_steps,
         desc=title,
@@ -359,22 +365,22 @@ def make_progress_bar(title: str, n_steps: int, *, shown: bool) -> Any:
 
 
 def count_tasks(progress: Progress) -> str:
-    """Tasks done so far."""
+    """Return the number of finished tasks as text."""
     return f"{progress.tasks} tasks"
 
 
 class Bar:
-    """A tqdm bar of the share done, with the time left; it appears once a run takes long.
+    """A progress bar (tqdm) with the time left; it appears after two seconds.
 
     Parameters
     ----------
     share_done : callable
-        From a Progress to how much of the way is done.
+        From a Progress to the share that is done.
     start : Progress
     title : str
     shown : bool
     seconds_per_task : float
-        A guess; a bar whose first task will take long is shown at once, and says so.
+        An estimate; if the first task will take long, the bar is shown at once and says so.
     describe : callable
         Returns the text behind the bar.
     errors_from : int or None
@@ -399,7 +405,7 @@ class Bar:
         self._errors, self._limiter = "", RateLimiter(_SHARE_OF_TIME)
         self._latest = start
         slow = seconds_per_task >= _SECONDS_BEFORE_BAR
-        self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
+        self._next_update = time.perf_counter() + _SECONDS_BETWEEN_UPDATES
         self._bar = tqdm(
             total=1.0,
             initial=min(share_done(start), 1.0),
@@ -412,24 +418,24 @@ class Bar:
         )
 
     def show(self, progress: Progress) -> None:
-        """Show where a run is, unless it was shown a moment ago."""
+        """Show the progress, unless the bar was updated a moment ago."""
         self._latest = progress
-        if time.perf_counter() >= self._next_look:
+        if time.perf_counter() >= self._next_update:
             self._draw()
 
     def close(self) -> None:
-        """Show the end and leave the bar as it is."""
+        """Show the last progress and close the bar."""
         self._draw()
         self._bar.close()
 
     def _draw(self) -> None:
         if not self._bar.disable:
-            self._look_at_errors()
+            self._update_errors()
             self._bar.set_postfix_str(self._describe(self._latest) + self._errors, refresh=False)
             self._bar.update(min(self._share_done(self._latest), 1.0) - self._bar.n)
-        self._next_look = time.perf_counter() + _SECONDS_BETWEEN_LOOKS
+        self._next_update = time.perf_counter() + _SECONDS_BETWEEN_UPDATES
 
-    def _look_at_errors(self) -> None:
+    def _update_errors(self) -> None:
         if self._latest.tasks < self._errors_from or not self._limiter.due:
             return
         with self._limiter.measure():
@@ -438,21 +444,21 @@ class Bar:
 
 
 class RateLimiter:
-    """Says when something may be done again, so that it takes no more than a share of the time."""
+    """Limits an action to a share of the time."""
 
     def __init__(self, share_of_time: float) -> None:
-        """Begin with something that is due."""
+        """Begin with the action due."""
         self._share_of_time = share_of_time
         self._next = 0.0
 
     @property
     def due(self) -> bool:
-        """Whether enough time has gone since it was last done."""
+        """Whether enough time has passed since the last action."""
         return time.monotonic() >= self._next
 
     @contextmanager
     def measure(self) -> Iterator[None]:
-        """Do it in here; what it takes decides when it is due again."""
+        """Measure the action in this context; its duration decides when it is due again."""
         began = time.monotonic()
         yield
         self._next = began + (time.monotonic() - began) / self._share_of_time

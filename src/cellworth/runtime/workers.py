@@ -1,4 +1,8 @@
-"""WorkerPool: requests go in by number, answers come back as they are ready."""
+"""WorkerPool: the interface of started workers, and the parts that pools are made of.
+
+Requests go in by number; answers come back as they are ready. The module also holds the rules that
+all pools share: how a lost request is sent again, and how signals end a run.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +80,11 @@ class WorkerPool(Protocol):
         ...
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
-        """Wait for an answer, and return all that are ready: answers, Failures, LazyAnswers.
+        """Wait for an answer, and return all that are ready, as pairs of a number and an answer.
 
-        The list is empty if the time is up or a worker died.
+        An answer is what the task function returned, a Failure if it raised, or a LazyAnswer. The
+        list is empty if the time is up or a worker died. The pool itself sends the requests of a
+        dead worker again.
         """
         ...
 
@@ -184,10 +190,10 @@ def map_unordered(
     No more requests are in flight than the pool can run, so that answers do not pile up. Signals
     are allowed while it waits for answers.
     """
-    coming, in_flight = enumerate(requests), dict[int, Any]()
+    pending, in_flight = enumerate(requests), dict[int, Any]()
     while True:
         while len(in_flight) < pool.capacity:
-            index, request = next(coming, (None, None))
+            index, request = next(pending, (None, None))
             if index is None:
                 break
             pool.submit(index, request)

@@ -17,7 +17,7 @@ from cellworth.games.game import FailedUtility, Game, checked_utility
 from cellworth.runtime.cache import Cache
 from cellworth.runtime.checkpoint import Loader
 from cellworth.runtime.engine import Ready
-from cellworth.runtime.stopping import LOOKS_PER_UTILITY, StoppingRule
+from cellworth.runtime.stopping import LOOKUPS_PER_UTILITY, StoppingRule
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import DetailedUtility, Deviations, Estimate, Looks, Tally, fewer
 from cellworth.sampling.samplers import Design
@@ -270,7 +270,7 @@ class UtilityPlanner:
         missing = self._missing(coalitions)
         tally = self._looked_at(pairs, coalitions, n_missing=len(missing))
         self._tally = self._tally.merge(tally)
-        spent = max(self._tally.new, self._tally.utilities / LOOKS_PER_UTILITY)
+        spent = max(self._tally.new, self._tally.utilities / LOOKUPS_PER_UTILITY)
         if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
             return None
         self._met.update(coalitions)
