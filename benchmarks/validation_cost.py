@@ -47,7 +47,7 @@ class Plain:
 
 def seconds(game: Any, blocks: Any) -> float:
     """Return the CPU time of exact values."""
-    settings = Settings.checked(runtime=Runtime(Serial(), progress=False))
+    settings = Settings.of(runtime=Runtime(Serial(), progress=False))
     began = time.process_time()
     exact_valuation(game, blocks, settings, max_utilities=2**20)
     return time.process_time() - began

@@ -13,7 +13,7 @@ from cellworth.games import ModelGame, TableGame
 from cellworth.games.flattened import FlattenedGame
 from cellworth.sampling import LeaveOneOut, Shapley
 from cellworth.valuers import RandomValuer
-from cellworth.valuers.out_of_bag import crossed_moments
+from cellworth.valuers.out_of_bag import cross_moments
 from enumeration import line_values
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "baselines.md"
@@ -152,7 +152,7 @@ def linear_in_the_score():
     rng = np.random.default_rng(0)
     one, other = rng.normal(size=(2, 10, 4))
     used = rng.random((10, 3)) < 0.6
-    means = [crossed_moments(s, used).values for s in (2 * one + 3 * other, one, other)]
+    means = [cross_moments(s, used).values for s in (2 * one + 3 * other, one, other)]
     return max_difference(means[0][:-1, :-1], (2 * means[1] + 3 * means[2])[:-1, :-1])
 
 

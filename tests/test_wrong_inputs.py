@@ -496,7 +496,7 @@ MISTAKES = {
     ),
     "a limit in words": (
         lambda: ExactValuer(DecisionTreeClassifier(), max_utilities="all").fit(**GOOD),
-        ["max_utilities is 'all'", "whole number"],
+        ["max_utilities is 'all'", "integer"],
     ),
     "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
     "an unknown way to score": (
@@ -691,7 +691,7 @@ MISTAKES = {
     "a contrast in words": (lambda: out_of_bag(contrast="yes"), ["contrast is 'yes'", "True or"]),
     "trees of an unknown kind": (
         lambda: out_of_bag(max_features="all"),
-        ["the model could not be trained and judged", "max_features"],
+        ["the model could not be trained and scored", "max_features"],
     ),
     "a cluster for a tree": (
         lambda: out_of_bag(model=KMeans()),

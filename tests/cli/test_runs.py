@@ -141,7 +141,7 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     done = cellworth(*asked, "-o", tmp_path / "v")
     assert done.code == 3
     assert "Interrupted: these values are based on the tasks completed so far." in done.err
-    assert "Warning: the run was broken off after" in done.err
+    assert "Warning: the run was interrupted after" in done.err
     assert load(tmp_path / "v").status == "interrupted"
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
     assert done.code == 3

@@ -205,7 +205,7 @@ class Wrapped:
 
 def test_a_game_that_cannot_be_told_from_others_is_refused(cache):
     with pytest.raises(
-        ValueError, match=r"a Wrapped cannot be told from others .* problem_spec\(\)"
+        ValueError, match=r"a Wrapped cannot be distinguished from others .* problem_spec\(\)"
     ):
         value_game(Wrapped(lambda rows, columns: rows.sum()), (2, 2), runtime=Runtime(cache=cache))
 

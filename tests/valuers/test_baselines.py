@@ -19,9 +19,7 @@ BY_DEFINITION = {"semivalue": LeaveOneOut()}
 
 
 def leave_one_out(game, checkpoint=None):
-    settings = Settings.checked(
-        LeaveOneOut(), LeaveOneOut(), runtime=Runtime(checkpoint=checkpoint)
-    )
+    settings = Settings.of(LeaveOneOut(), LeaveOneOut(), runtime=Runtime(checkpoint=checkpoint))
     return leave_one_out_valuation(game, Blocks.of_shape(game.shape), settings)
 
 
@@ -76,7 +74,7 @@ def test_a_run_that_is_broken_off_keeps_the_rows_it_has_left_out_and_goes_on():
     game = BrokenOff(table)
     corners, task = 4, 3 + 1
     BrokenOff.left = corners + 3 * task + 1
-    with pytest.warns(UserWarning, match="broken off after 3 tasks"):
+    with pytest.warns(UserWarning, match="interrupted after 3 tasks"):
         part = leave_one_out(game, journal)
     assert part.status == "interrupted"
     np.testing.assert_array_equal(part.values[:2], truth[:2])

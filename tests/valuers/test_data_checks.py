@@ -109,7 +109,7 @@ def test_a_column_that_alone_predicts_the_target_is_named(cells):
         sentences = knn(X.assign(late=cells), Y)
     assert len(sentences) == 1
     assert sentences[0].startswith("column 'late' (")
-    assert "alone predicts the target almost without fault" in sentences[0]
+    assert "alone predicts the target almost without error" in sentences[0]
 
 
 def test_a_good_column_is_no_leak():

@@ -462,7 +462,7 @@ def test_polars_and_arrow_tables_give_the_values_of_pandas():
 def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
     cut_small(monkeypatch)
     valuer = KNNValuer(sampler=PermutationSampler(1), n_passes=4, stop=MaxTasks(2), random_state=0)
-    with pytest.warns(UserWarning, match=r"broken off after \d+ of 40 validation rows"):
+    with pytest.warns(UserWarning, match=r"interrupted after \d+ of 40 validation rows"):
         part = fit(valuer, larger_problem())
     assert part.status == "interrupted"
     assert np.isfinite(part.values).all()
@@ -551,7 +551,7 @@ def test_every_beginning_of_the_order_of_queries_is_a_fair_sample(sizes, n_strat
 def test_the_first_task_of_a_cross_validation_has_touched_every_row(monkeypatch):
     cut_small(monkeypatch)
     X, y, _, _ = larger_problem()
-    with pytest.warns(UserWarning, match="broken off"):
+    with pytest.warns(UserWarning, match="interrupted"):
         part = KNNValuer(stop=MaxTasks(1), cv=5).fit(X, y).valuation_
     assert np.all(part.counts == 1)
     assert np.all(part.rows().values != 0.0)
@@ -562,7 +562,7 @@ def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
     X, y, _, _ = larger_problem()
     few = ShuffleSplit(30, train_size=6, test_size=2, random_state=0)
     whole = KNNValuer(1, cv=few).fit(X, y).valuation_
-    with pytest.warns(UserWarning, match="broken off"):
+    with pytest.warns(UserWarning, match="interrupted"):
         part = KNNValuer(1, cv=few, stop=MaxTasks(1)).fit(X, y).valuation_
     unknown = np.isnan(part.values)
     # Rows that train in none of the folds are worth nothing, whatever is still to come.
@@ -589,7 +589,7 @@ def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told
     valuer = KNNValuer(
         sampler=PermutationSampler(1), n_passes=9, random_state=0, runtime=Runtime(on_round=stop)
     )
-    with pytest.warns(UserWarning, match=f"broken off after {told}"):
+    with pytest.warns(UserWarning, match=f"interrupted after {told}"):
         fit(valuer, larger_problem())
 
 
@@ -715,7 +715,7 @@ def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():
 @pytest.mark.parametrize("seed", ["a", 1.5, -1, np.random.default_rng(0)])
 def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
     X = [[0.0], [1.0], [2.0], [3.0]]
-    with pytest.raises((TypeError, ValueError), match=r"random_state is .*; give a whole number"):
+    with pytest.raises((TypeError, ValueError), match=r"random_state is .*; give an integer"):
         KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     for good in (None, np.int64(3), np.random.RandomState(0)):
         KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])

@@ -17,7 +17,7 @@ import altered_cells
 from cellworth import OutOfBagValuer, load
 from cellworth.data.problem import Problem
 from cellworth.sampling.moments import widening
-from cellworth.valuers.out_of_bag import Bags, ClassDistances, Contrast, crossed_moments
+from cellworth.valuers.out_of_bag import Bags, ClassDistances, Contrast, cross_moments
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -260,14 +260,14 @@ def test_standard_errors_tell_how_runs_differ():
 def test_moments_of_a_batch_keep_their_digits_at_a_high_level():
     rng = np.random.default_rng(0)
     scores, used = rng.normal(size=(10, 5)), rng.random((10, 3)) < 0.6
-    low, high = crossed_moments(scores, used), crossed_moments(scores + 1e8, used)
+    low, high = cross_moments(scores, used), cross_moments(scores + 1e8, used)
     np.testing.assert_allclose(high.spread, low.spread, atol=1e-6)
     np.testing.assert_allclose(high.values - 1e8, low.values, atol=1e-6)
 
 
 def test_a_contrast_that_only_one_side_saw_is_not_known():
     scores, used = np.array([[1.0], [3.0]]), np.array([[True, True], [True, False]])
-    seen = Contrast(crossed_moments(scores, used), crossed_moments(scores, ~used)).moments
+    seen = Contrast(cross_moments(scores, used), cross_moments(scores, ~used)).moments
     np.testing.assert_array_equal(seen.values[0, :-1], [np.nan, -2.0])
     assert np.isnan(seen.sampling_se).all()
 
@@ -427,7 +427,7 @@ class Stopped(DecisionTreeClassifier):
 def test_a_run_that_is_broken_off_keeps_its_finished_trees():
     # One fit on the whole table, two tasks of ten trees, and a part of the third.
     Stopped.left = 1 + 2 * 10 + 4
-    with pytest.warns(UserWarning, match="broken off after 2 tasks"):
+    with pytest.warns(UserWarning, match="interrupted after 2 tasks"):
         part = valued(WINE, CULTIVAR, model=Stopped())
     assert part.status == "interrupted"
     twenty = valued(WINE, CULTIVAR, n_trees=20, model=DecisionTreeClassifier())
@@ -442,7 +442,7 @@ class Lost(LinearRegression):
 
 
 def test_a_model_without_a_prediction_is_refused():
-    with pytest.raises(ValueError, match=r"trained and judged on the whole table .* NaN"):
+    with pytest.raises(ValueError, match=r"trained and scored on the whole table .* NaN"):
         valued(PATIENTS, PROGRESS, model=Lost())
 
 

@@ -125,7 +125,7 @@ def small_tasks(monkeypatch):
 def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch):
     small_tasks(monkeypatch)
     settings = {"sampler": PermutationSampler(1), "n_passes": 3, "random_state": 0}
-    with pytest.warns(UserWarning, match="broken off"):
+    with pytest.warns(UserWarning, match="interrupted"):
         part = fitted(problem(), stop=MaxTasks(3), **settings)
     whole = fitted(problem(), **settings)
     assert 0 < part.scores.n_validation_rows < 40 == part.scores.n_planned_rows
@@ -141,7 +141,7 @@ def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch)
     given, journal = problem(n_classes=3), MemoryCheckpoint()
     whole = fitted(given, **settings)
     assert fitted(given, runtime=Runtime(executor=Threads(3)), **settings).scores == whole.scores
-    with pytest.warns(UserWarning, match="broken off"):
+    with pytest.warns(UserWarning, match="interrupted"):
         fitted(given, stop=MaxTasks(2), runtime=Runtime(checkpoint=journal), **settings)
     assert fitted(given, runtime=Runtime(checkpoint=journal), **settings).scores == whole.scores
 

@@ -162,7 +162,7 @@ def test_an_interrupted_run_keeps_the_estimates_of_its_first_tasks():
                 raise KeyboardInterrupt
             return super().value(rows, columns)
 
-    with pytest.warns(UserWarning, match="the run was broken off"):
+    with pytest.warns(UserWarning, match="the run was interrupted"):
         seen = run(200, game=Stopped(SMALL.table), runtime=Runtime(executor=Serial()))
     assert seen.status == "interrupted"
     assert seen.sampling_se.min() > 0

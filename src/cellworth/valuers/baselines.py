@@ -24,10 +24,10 @@ from cellworth.sampling.semivalues import LeaveOneOut
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.data_checks import cells_of, column_table, guessed
+from cellworth.valuers.data_checks import cells_of, column_table, guess_types
 from cellworth.valuers.plan import Plan
 from cellworth.valuers.run import Method, corners, value_blocks
-from cellworth.valuers.settings import Settings, checked_seed, checked_stop
+from cellworth.valuers.settings import Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, ModelValuer, TableValuer
 
 _LEAVE_ONE_OUT = "leave one out"
@@ -54,7 +54,7 @@ class LeaveOneOutValuer(ModelValuer):
     model : classifier or regressor
         Trained on every coalition; see :class:`ModelGame`.
     scoring : str or callable, default=None
-        How it is judged; None means accuracy or R squared.
+        How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`ModelGame`.
     cv : int or splitter, default=5
@@ -166,8 +166,8 @@ class LeavingOneOut:
 def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats]) -> Moments:
     """Values of the blocks whose row has been left out; the others were not seen.
 
-    What a column's absence costs is told by each task; what block (i, j) adds is the cost with all
-    rows less that without row i.
+    Each task gives the cost of leaving out each column. What block (i, j) adds is the cost with all
+    rows minus the cost without row i.
     """
     n_rows, n_columns = len(tasks[0].rows), tasks[0].n_columns
     losses = np.full((n_rows + 1, n_columns, *utilities[0].shape[1:]), np.nan)
@@ -246,13 +246,13 @@ class RandomValuer(TableValuer):
             )
         )
 
-    def _looked_at(self, game: Any) -> ColumnTable:
-        # Nothing is judged, so there is nothing to warn of.
+    def _inspect_columns(self, game: Any) -> ColumnTable:
+        # Nothing is scored, so there is nothing to warn of.
         table = game.problem.table
-        return column_table(table, cells_of(game.problem), guessed(table))
+        return column_table(table, cells_of(game.problem), guess_types(table))
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
-        seed = checked_seed(self.random_state, None)
+        seed = draw_seed(self.random_state, None)
         values = generator(seed, 0).random(blocks.shape)
         problem = game.problem
         problem_spec = self._problem_spec(game)
@@ -294,7 +294,7 @@ class FlattenedValuer(ModelValuer):
     model : classifier or regressor
         Trained on every filled table; see :class:`ModelGame`.
     scoring : str or callable, default=None
-        How it is judged; None means accuracy or R squared.
+        How it is scored; None means accuracy or R squared.
     stop : StoppingRule, default=None
         When the run is long enough; None means ``MaxTasks(100)``. Join rules with ``|``, ``&``.
     random_state : int or None, default=None
@@ -368,7 +368,7 @@ class FlattenedValuer(ModelValuer):
         )  # fmt: skip
 
     def _rule(self) -> StoppingRule:
-        return MaxTasks(_TASKS_BY_DEFAULT) if self.stop is None else checked_stop(self.stop)
+        return MaxTasks(_TASKS_BY_DEFAULT) if self.stop is None else check_stop(self.stop)
 
     def _plan(self, game: Any) -> Plan:
         plan = Plan.of_run(_FLATTENED, game, BlockOrders(game.shape[0], seed=0), self._rule())
@@ -379,7 +379,7 @@ class FlattenedValuer(ModelValuer):
     ) -> Valuation | None:
         settings = self._settings()
         rule = self._rule()
-        seed = checked_seed(self.random_state, self.runtime)
+        seed = draw_seed(self.random_state, self.runtime)
         cut = game.problem.blocks
         method = Method(
             name=_FLATTENED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
@@ -45,16 +46,16 @@ _CHANCE = 0.05
 _RAREST = 3
 _SHARE_OF_COPIES = 0.02
 _FEWEST_COPIES = 5
-# A handful of rows that are judged by themselves is an example, not a mistake.
-_FEWEST_JUDGED = 20
+# A handful of rows that are scored by themselves is an example, not a mistake.
+_FEWEST_VALIDATION_ROWS = 20
 _SIGMAS = 4.0
 _FREQUENCY_ROWS = 100_000
-_COPIES_JUDGED = 2000
-# Whole numbers of more values than this are seldom classes.
+_MOST_COPIES_CHECKED = 2000
+# Integers of more values than this are seldom classes.
 _MOST_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
 _NAMED = 5
-_MEND_NUMBERS = "convert to numbers, with gaps (--missing) for the rest"
+_FIX_NUMBERS = "convert to numbers, with missing values (--missing) for the rest"
 
 
 class DataWarning(UserWarning):
@@ -90,22 +91,23 @@ class Ways:
 
 
 class Cells(NamedTuple):
-    """Cells of one column, of training rows and of judged rows, fold by fold.
+    """Cells of one column, of training rows and of validation rows, fold by fold.
 
-    Equal cells are equal numbers: floats with NaN for gaps where ``ordered``, else codes with -1.
+    Equal cells are equal numbers: floats where ``ordered``, else codes. Missing
+    cells are NaN or -1.
     """
 
     ordered: bool
     rows: NDArray[Any]
-    judged: list[NDArray[Any]]
+    validation: list[NDArray[Any]]
 
     def codes(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Whole numbers that are equal where cells of these training rows are."""
+        """Integers that are equal where cells of these training rows are."""
         return self._codes(self.rows[rows])
 
     def all_codes(self) -> list[NDArray[np.int64]]:
-        """The same for all training rows, and for the judged rows of each fold."""
-        return [self._codes(side) for side in (self.rows, *self.judged)]
+        """The same for all training rows, and for the validation rows of each fold."""
+        return [self._codes(side) for side in (self.rows, *self.validation)]
 
     def _codes(self, side: NDArray[Any]) -> NDArray[np.int64]:
         if not self.ordered:
@@ -113,7 +115,7 @@ class Cells(NamedTuple):
         # Adding 0.0 turns -0.0 into 0.0; every NaN becomes the same one.
         return np.where(np.isnan(side), np.nan, side + 0.0).view(np.int64)
 
-    def known(self) -> NDArray[np.bool_]:
+    def has_value(self) -> NDArray[np.bool_]:
         """Which training rows have a value."""
         known: NDArray[np.bool_] = ~np.isnan(self.rows) if self.ordered else self.rows != MISSING
         return known
@@ -125,18 +127,18 @@ def warn_of_data(
     """Warn of everything that is likely to be a mistake; each kind of it once."""
     if ways.to_classes is not None:
         are_classes = problem.classes is not None
-        warn(target_warning(*_counted(problem.target), are_classes=are_classes, ways=ways))
+        warn(target_warning(*_count_labels(problem.target), are_classes=are_classes, ways=ways))
     warn(text_warning(columns, ways, problem.table))
     warn(dates_warning(columns, ways))
-    for told in leak_warnings(problem, cells):
-        warn(told)
+    for message in leak_warnings(problem, cells):
+        warn(message)
     warn(copies_warning(problem, cells))
 
 
-def warn(told: str | None) -> None:
+def warn(message: str | None) -> None:
     """Say a sentence, if there is one."""
-    if told is not None:
-        warnings.warn(told, DataWarning, stacklevel=2)
+    if message is not None:
+        warnings.warn(message, DataWarning, stacklevel=2)
 
 
 def text_warning(columns: ColumnTable, ways: Ways, table: Table | None = None) -> str | None:
@@ -144,9 +146,9 @@ def text_warning(columns: ColumnTable, ways: Ways, table: Table | None = None) -
     names = [name for name in columns.noted(NUMBERS_AS_TEXT) if name not in ways.named]
     if not names:
         return None
-    counts = {name: _noted_count(columns, name, NUMBERS_AS_TEXT) for name in names}
-    told = [f"{name!r} ({counts[name]} cells{_odd_one(table, name)})" for name in names[:_NAMED]]
-    return _sentence(told, len(names), "numbers", _MEND_NUMBERS, ways)
+    counts = {name: _find_note(columns, name, NUMBERS_AS_TEXT) for name in names}
+    parts = [f"{name!r} ({counts[name]} cells{_odd_one(table, name)})" for name in names[:_NAMED]]
+    return _sentence(parts, len(names), "numbers", _FIX_NUMBERS, ways)
 
 
 def dates_warning(columns: ColumnTable, ways: Ways) -> str | None:
@@ -154,32 +156,32 @@ def dates_warning(columns: ColumnTable, ways: Ways) -> str | None:
     names = [name for name in columns.noted(DATES_AS_TEXT) if name not in ways.named]
     if not names:
         return None
-    told = [f"{name!r} ({_noted_count(columns, name, DATES_AS_TEXT)} cells)" for name in names]
-    return _sentence(told[:_NAMED], len(names), "dates", "parse the dates", ways)
+    parts = [f"{name!r} ({_find_note(columns, name, DATES_AS_TEXT)} cells)" for name in names]
+    return _sentence(parts[:_NAMED], len(names), "dates", "parse the dates", ways)
 
 
-def _sentence(told: list[str], count: int, what: str, action: str, ways: Ways) -> str:
-    more = f" and {count - len(told)} more" if count > len(told) else ""
+def _sentence(parts: list[str], count: int, what: str, action: str, ways: Ways) -> str:
+    more = f" and {count - len(parts)} more" if count > len(parts) else ""
     column, holds = ("column", "holds") if count == 1 else ("columns", "hold")
     are = "is taken for a category" if count == 1 else "are taken for categories"
     if not ways.column_types:
         are = "go to the model as text" if count > 1 else "goes to the model as text"
     instead = ""
     if ways.column_types:
-        name = told[0].partition(" (")[0]
+        name = parts[0].partition(" (")[0]
         instead = (
             f", or pass column_types={{{name}: 'categorical'}} (--categorical) if that is meant"
         )
-    return f"{column} {', '.join(told)}{more} {holds} {what} as text and {are}; {action}{instead}."
+    return f"{column} {', '.join(parts)}{more} {holds} {what} as text and {are}; {action}{instead}."
 
 
-def _noted_count(columns: ColumnTable, name: str, note: str) -> str:
+def _find_note(columns: ColumnTable, name: str, note: str) -> str:
     own = next(own for own in columns[name].notes if own.startswith(note))
     return own.partition(" (")[2].removesuffix(")")
 
 
 def _odd_one(table: Table | None, name: str) -> str:
-    """Name the first cell that is no number and no mark of a gap; else the mark."""
+    """Name the first cell that is no number and no missing-value marker; else the marker."""
     if table is None:
         return ""
     names = [str(own) for own in table.names.tolist()]
@@ -197,7 +199,7 @@ def _is_odd(cell: str) -> bool:
     return not is_missing_mark(cell) and not reads_as_number(cell)
 
 
-def _counted(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
+def _count_labels(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     labels, counts = np.unique(target, return_counts=True)
     return labels, counts
 
@@ -205,7 +207,7 @@ def _counted(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
 def target_warning(
     labels: NDArray[Any], counts: Integers, *, are_classes: bool, ways: Ways
 ) -> str | None:
-    """Say how whole numbers were taken, where they may as well be the other task."""
+    """Say how integers were taken, where they may as well be the other task."""
     if labels.dtype.kind not in "iuf" or not np.all(labels == np.floor(labels)):
         return None
     n_values, n_rows = len(labels), int(counts.sum())
@@ -215,14 +217,14 @@ def target_warning(
         if not few_each and not many:
             return None
         return (
-            f"y holds {n_values} different whole numbers ({_range(labels)}) and is taken for "
+            f"y holds {n_values} different integers ({_range(labels)}) and is taken for "
             f"classes; if it is a quantity, pass {ways.to_numbers}, and if these are classes, "
             f"{ways.to_classes}."
         )
     if not _are_numbered(labels, counts):
         return None
     return (
-        f"y holds the {n_values} whole numbers {_range(labels)}, each of them often, and is taken "
+        f"y holds the {n_values} integers {_range(labels)}, each of them often, and is taken "
         f"for a quantity; if these are classes, pass {ways.to_classes}, and if it is a quantity, "
         f"{ways.to_numbers}."
     )
@@ -230,9 +232,9 @@ def target_warning(
 
 def _are_numbered(labels: NDArray[Any], counts: Integers) -> bool:
     """Whether numbers look like those of classes: 0, 1, 2, ... without a hole, none rare."""
-    whole = np.array_equal(labels, np.arange(len(labels)) + labels[0]) and labels[0] in (0, 1)
+    consecutive = np.array_equal(labels, np.arange(len(labels)) + labels[0]) and labels[0] in (0, 1)
     enough = counts.min() >= max(_ROWS_PER_CLASS, 0.2 * counts.mean())
-    return bool(whole and enough)
+    return bool(consecutive and enough)
 
 
 def _range(labels: NDArray[Any]) -> str:
@@ -273,16 +275,16 @@ def leak_warnings(problem: Problem, cells: Sequence[Cells]) -> Iterator[str]:
         )
     leaking = [single for single in found if single.name not in holding]
     if leaking:
-        told = [_told_leak(single, problem) for single in leaking[:_NAMED]]
+        parts = [_format_leak(single, problem) for single in leaking[:_NAMED]]
         more = f" and {len(leaking) - _NAMED} more" if len(leaking) > _NAMED else ""
         column = "column" if len(leaking) == 1 else "columns"
         yield (
-            f"{column} {', '.join(told)}{more} alone predicts the target almost without fault; "
+            f"{column} {', '.join(parts)}{more} alone predicts the target almost without error; "
             "if that is known only once the target is, drop it from X."
         )
 
 
-def _told_leak(single: _Single, problem: Problem) -> str:
+def _format_leak(single: _Single, problem: Problem) -> str:
     if problem.classes is None:
         return f"{single.name!r} ({1 - single.missed:.2%} of the variance of ranks)"
     return f"{single.name!r} ({1 - single.missed:.1%} right, best guess {1 - single.by_guess:.1%})"
@@ -305,37 +307,37 @@ def _singles(problem: Problem, cells: Sequence[Cells], names: list[str]) -> Iter
     if n_rows > _LEAK_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(n_rows, _LEAK_ROWS, replace=False))
     # Copies of a row would tell each other's labels by any of their cells.
-    rows = rows[np.unique(_hashed([own.codes(rows) for own in cells]), return_index=True)[1]]
+    rows = rows[np.unique(_hash_rows([own.codes(rows) for own in cells]), return_index=True)[1]]
     labels, codes = np.unique(problem.target[rows], return_inverse=True)
     if len(labels) < 2 or len(rows) < _FEWEST_ROWS:
         return
     for name, own in zip(names, cells, strict=True):
         if problem.classes is None:
-            missed, guess = _missed_variance(own, rows, codes), 1.0
+            missed, guess = _measure_missed_variance(own, rows, codes), 1.0
         else:
             guess = 1 - float(np.bincount(codes).max()) / len(codes)
-            missed = _missed_labels(own, rows, codes, len(labels))
+            missed = _measure_missed_labels(own, rows, codes, len(labels))
         yield _Single(name, missed, guess, len(rows))
 
 
 def _groups(own: Cells, rows: Integers) -> tuple[Floats, Integers]:
-    """Distinct cells of some rows, a gap among them, and which each row has."""
+    """Distinct cells of some rows, a missing value among them, and which each row has."""
     values, groups = np.unique(own.rows[rows], return_inverse=True)
     return values.astype(np.float64), groups
 
 
 def _nearest_groups(values: Floats) -> Integers:
-    """The nearest other value of each value; a gap is far from all."""
+    """The nearest other value of each value; a missing value is far from all."""
     n = len(values)
     if n == 1:
         return np.zeros(1, dtype=np.int64)
-    gaps = np.diff(values)
-    gaps = np.where(np.isnan(gaps), np.inf, gaps)
-    left, right = np.concatenate([[np.inf], gaps]), np.concatenate([gaps, [np.inf]])
+    steps = np.diff(values)
+    steps = np.where(np.isnan(steps), np.inf, steps)
+    left, right = np.concatenate([[np.inf], steps]), np.concatenate([steps, [np.inf]])
     return np.where(left <= right, np.arange(n) - 1, np.arange(n) + 1).clip(0, n - 1)
 
 
-def _missed_labels(own: Cells, rows: Integers, codes: Integers, n_labels: int) -> float:
+def _measure_missed_labels(own: Cells, rows: Integers, codes: Integers, n_labels: int) -> float:
     """Share of rows whose label the others of the same, or else of the nearest, cell miss."""
     values, groups = _groups(own, rows)
     if len(values) == 1:
@@ -355,7 +357,7 @@ def _missed_labels(own: Cells, rows: Integers, codes: Integers, n_labels: int) -
     return float(np.mean(right <= others.max(axis=1)))
 
 
-def _missed_variance(own: Cells, rows: Integers, codes: Integers) -> float:
+def _measure_missed_variance(own: Cells, rows: Integers, codes: Integers) -> float:
     """Part of the variance of ranks that others of the same or the nearest cell leave."""
     values, groups = _groups(own, rows)
     if len(values) == 1:
@@ -375,7 +377,7 @@ def _missed_variance(own: Cells, rows: Integers, codes: Integers) -> float:
 
 def _is_target(problem: Problem, own: Cells) -> bool:
     """Whether a column is the target, one to one, on all rows."""
-    known = own.known()
+    known = own.has_value()
     if not known.all():
         return False
     pairs = np.unique(own.rows)
@@ -396,35 +398,35 @@ def _monotone(order: Integers) -> int:
 
 
 def copies_warning(problem: Problem, cells: Sequence[Cells]) -> str | None:
-    """Count rows that are judged by copies of themselves, beyond what chance would repeat."""
+    """Warn if more validation rows have a copy among the training rows than chance explains."""
     found = _Copies.of(problem, [own.all_codes() for own in cells])
     few = max(_SHARE_OF_COPIES * len(found.copied), _FEWEST_COPIES)
-    if found.size < _FEWEST_JUDGED or found.copied.sum() < few:
+    if found.size < _FEWEST_VALIDATION_ROWS or found.copied.sum() < few:
         return None
     held_out = len(problem.folds) == 1
     if not (held_out and found.beyond_repeats()) and not found.beyond_chance():
         return None
     if held_out:
-        return _told_held_out(found, problem)
-    return _told_folds(found) if problem.folds else _told_out_of_bag(found)
+        return _format_held_out(found, problem)
+    return _format_folds(found) if problem.folds else _format_out_of_bag(found)
 
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """Which judged rows are among the rows that are learned from.
+    """Which validation rows are among the training rows.
 
     Parameters
     ----------
     sides : list of list of array
         Codes of cells: column by column, of the training rows and of each fold.
     codes : array
-        Which row is which: training rows, and after them the judged rows of all folds.
+        Which row is which: training rows, and after them the validation rows of all folds.
     times : array
         How often each row comes among the training rows.
     n_rows : int
         Training rows.
     copied : array of bool
-        Which judged rows have a copy; without folds each row is judged by the others.
+        Which validation rows have a copy; without folds each row is scored by the others.
     """
 
     sides: list[list[Integers]]
@@ -437,12 +439,14 @@ class _Copies:
     def of(cls, problem: Problem, sides: list[list[Integers]]) -> _Copies:
         """Compare rows by a hash of their cells."""
         n_sides = len(problem.folds) + 1
-        rows, *judged = (_hashed([side[position] for side in sides]) for position in range(n_sides))
-        codes = np.unique(np.concatenate([rows, *judged]), return_inverse=True)[1]
+        rows, *validation = (
+            _hash_rows([side[position] for side in sides]) for position in range(n_sides)
+        )
+        codes = np.unique(np.concatenate([rows, *validation]), return_inverse=True)[1]
         n_rows, start = len(rows), len(rows)
         times = np.bincount(codes[:n_rows], minlength=int(codes.max()) + 1)
-        copied = [] if judged else [times[codes] > 1]
-        for fold, own in zip(problem.folds, judged, strict=True):
+        copied = [] if validation else [times[codes] > 1]
+        for fold, own in zip(problem.folds, validation, strict=True):
             seen = np.zeros(len(times), dtype=bool)
             seen[codes[:n_rows][fold.may_train]] = True
             copied.append(seen[codes[start : start + len(own)]])
@@ -451,7 +455,7 @@ class _Copies:
 
     @property
     def size(self) -> int:
-        """Training rows or judged rows, whichever are fewer."""
+        """Training rows or validation rows, whichever are fewer."""
         return min(self.n_rows, len(self.copied))
 
     @property
@@ -460,7 +464,7 @@ class _Copies:
         return int(np.count_nonzero(self.times))
 
     def beyond_repeats(self) -> bool:
-        """Whether more judged rows are repeated than rows repeat among the training rows."""
+        """Whether more validation rows are repeated than rows repeat among the training rows."""
         share = float(np.mean(self.times[self.codes[: self.n_rows]] > 1))
         expected = share * len(self.copied)
         margin = _SIGMAS * np.sqrt(expected * (1 - share) + 1)
@@ -476,8 +480,8 @@ class _Copies:
         draw = np.random.default_rng(0)
         start = len(self.codes) - len(self.copied)
         positions = start + np.flatnonzero(self.copied)
-        few = len(positions) <= _COPIES_JUDGED
-        looked = positions if few else draw.choice(positions, _COPIES_JUDGED, replace=False)
+        few = len(positions) <= _MOST_COPIES_CHECKED
+        looked = positions if few else draw.choice(positions, _MOST_COPIES_CHECKED, replace=False)
         among = np.arange(self.n_rows)
         if self.n_rows > _FREQUENCY_ROWS:
             among = draw.choice(self.n_rows, _FREQUENCY_ROWS, replace=False)
@@ -493,26 +497,26 @@ class _Copies:
         return share >= _SHARE_OF_COPIES
 
 
-def _told_held_out(found: _Copies, problem: Problem) -> str:
+def _format_held_out(found: _Copies, problem: Problem) -> str:
     n_alike = _n_with_label(problem, found.codes, found.copied)
     return (
         f"{found.copied.sum():,} of {len(found.copied):,} rows of X_val are in X as well, the same "
-        f"in every column ({n_alike:,} of them with the same label): such rows are judged by "
+        f"in every column ({n_alike:,} of them with the same label): such rows are scored by "
         "themselves, so that their values come out too high; drop them from X or from X_val, or "
         "leave X_val out, for cross-validation."
     )
 
 
-def _told_folds(found: _Copies) -> str:
+def _format_folds(found: _Copies) -> str:
     return (
         f"{found.copied.sum():,} of {len(found.copied):,} rows have a copy in another fold "
-        f"({found.n_distinct:,} of {found.n_rows:,} rows are different): copies judge each other, "
+        f"({found.n_distinct:,} of {found.n_rows:,} rows are different): copies score each other, "
         "so that their values come out too high; drop duplicate rows, or keep copies together with "
         "groups= and cv=GroupKFold()."
     )
 
 
-def _told_out_of_bag(found: _Copies) -> str:
+def _format_out_of_bag(found: _Copies) -> str:
     return (
         f"{found.copied.sum():,} of {found.n_rows:,} rows have a copy in X ({found.n_distinct:,} "
         "are different): trees that did not see a row saw its copy, so that its values come out "
@@ -520,7 +524,7 @@ def _told_out_of_bag(found: _Copies) -> str:
     )
 
 
-def _hashed(columns: list[Integers]) -> NDArray[np.uint64]:
+def _hash_rows(columns: list[Integers]) -> NDArray[np.uint64]:
     """One number for each row, equal where all cells are."""
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
     for codes in columns:
@@ -550,30 +554,30 @@ def cells_of(problem: Problem, distances: Distances | None = None) -> list[Cells
     tables = [problem.table, *(fold.table for fold in problem.folds)]
     read: list[Cells] = []
     for position in range(problem.table.shape[1]):
-        found = None if distances is None else _measured(distances, position)
+        found = None if distances is None else _read_measured(distances, position)
         read.append(found or _raw([table.column(position) for table in tables]))
     return read
 
 
-def _measured(distances: Distances, position: int) -> Cells | None:
+def _read_measured(distances: Distances, position: int) -> Cells | None:
     """Cells as distances hold them; None where codes of rows and of queries are not the same."""
     part, at = distances.rulers.where(position)
     if part == "coded":
         return None
-    rows, *judged = (getattr(side, part)[at] for side in (distances.rows, *distances.queries))
-    return Cells(part == "numbers", rows, judged)
+    rows, *validation = (getattr(side, part)[at] for side in (distances.rows, *distances.queries))
+    return Cells(part == "numbers", rows, validation)
 
 
 def _raw(sides: list[NDArray[Any]]) -> Cells:
-    kinds = {side.dtype.kind for side in sides}
-    if kinds <= set("iufb"):
-        rows, *judged = (side.astype(np.float64) for side in sides)
-        return Cells(True, rows, judged)
-    if kinds <= set("Mm") and len(kinds) == 1:
-        rows, *judged = (_microseconds(side) for side in sides)
-        return Cells(True, rows, judged)
+    dtype_kinds = {side.dtype.kind for side in sides}
+    if dtype_kinds <= set("iufb"):
+        rows, *validation = (side.astype(np.float64) for side in sides)
+        return Cells(True, rows, validation)
+    if dtype_kinds <= set("Mm") and len(dtype_kinds) == 1:
+        rows, *validation = (_microseconds(side) for side in sides)
+        return Cells(True, rows, validation)
     codes: dict[Any, int] = {}
-    coded = [_coded(side, codes) for side in sides]
+    coded = [_encode(side, codes) for side in sides]
     return Cells(False, coded[0], coded[1:])
 
 
@@ -582,7 +586,7 @@ def _microseconds(times: NDArray[Any]) -> NDArray[np.float64]:
     return np.where(np.isnat(times), np.nan, micros)
 
 
-def _coded(cells: NDArray[Any], codes: dict[Any, int]) -> NDArray[np.int64]:
+def _encode(cells: NDArray[Any], codes: dict[Any, int]) -> NDArray[np.int64]:
     listed = (_hashable(cell) for cell in cells.tolist())
     return np.array(
         [MISSING if is_missing(cell) else codes.setdefault(cell, len(codes)) for cell in listed],
@@ -598,15 +602,17 @@ def _hashable(cell: Any) -> Any:
     return cell
 
 
-def played(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
-    """What nearest neighbours take each column for, and what two of its cells count."""
+def describe_distances(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
+    """Return how nearest neighbors read each column, and the distance of two of its cells."""
     return [
-        _played(distances.rulers, position, lambda position=position: table.column(position))  # type: ignore[misc]
+        _describe_distance(distances.rulers, position, partial(table.column, position))
         for position in range(table.shape[1])
     ]
 
 
-def _played(rulers: Rulers, position: int, cells: Callable[[], NDArray[Any]]) -> tuple[ReadAs, str]:
+def _describe_distance(
+    rulers: Rulers, position: int, cells: Callable[[], NDArray[Any]]
+) -> tuple[ReadAs, str]:
     part, at = rulers.where(position)
     if part == "coded":
         return "own distance", "your function"
@@ -616,7 +622,7 @@ def _played(rulers: Rulers, position: int, cells: Callable[[], NDArray[Any]]) ->
     return read_as, distance_in_words(rulers.spread(at), read_as)
 
 
-def guessed(table: Table) -> list[tuple[ReadAs, str]]:
+def guess_types(table: Table) -> list[tuple[ReadAs, str]]:
     """What columns are by their type and cells, where a model says what is made of them."""
     found: list[tuple[ReadAs, str]] = []
     for position, name in enumerate(table.names.tolist()):
@@ -633,7 +639,7 @@ def guessed(table: Table) -> list[tuple[ReadAs, str]]:
 def column_table(
     table: Table, cells: Sequence[Cells], plays: Sequence[tuple[ReadAs, str]]
 ) -> ColumnTable:
-    """Count the training rows' cells of all columns, and note what strikes."""
+    """Count the training rows' cells of all columns, and note what is unusual."""
     return ColumnTable(
         tuple(
             _info(table, position, own, *play)
@@ -643,18 +649,20 @@ def column_table(
 
 
 def _info(table: Table, position: int, own: Cells, read_as: ReadAs, distance: str) -> ColumnInfo:
-    known = own.rows[own.known()]
+    known = own.rows[own.has_value()]
     missing = len(own.rows) - len(known)
     notes: tuple[str, ...] = ()
     if own.ordered:
         distinct = len(np.unique(known))
-        whole = read_as in ("number", "category") and _are_whole(table, position, known, missing)
+        is_integer = read_as in ("number", "category") and _are_integers(
+            table, position, known, missing
+        )
     else:
         counts = np.bincount(known) if len(known) else np.zeros(0, dtype=np.int64)
-        distinct, whole = int(np.count_nonzero(counts)), True
+        distinct, is_integer = int(np.count_nonzero(counts)), True
         named = isinstance(table.dtype(position), nw.Categorical | nw.Enum)
         notes = notes_on_values(*_values(table.column(position), own.rows, counts), named=named)
-    notes = (*notes_on_size(distinct, len(known), missing, whole=whole and not notes), *notes)
+    notes = (*notes_on_size(distinct, len(known), missing, whole=is_integer and not notes), *notes)
     return ColumnInfo(
         str(table.names.tolist()[position]), read_as, missing, distinct, False, distance, notes
     )
@@ -669,8 +677,8 @@ def _values(
     return raw[firsts].tolist(), counts[own[own != MISSING]].tolist()
 
 
-def _are_whole(table: Table, position: int, known: NDArray[np.float64], missing: int) -> bool:
-    """Whether numbers are whole by their type, or would be but for gaps."""
+def _are_integers(table: Table, position: int, known: NDArray[np.float64], missing: int) -> bool:
+    """Return whether numbers are integers by type, or would be without missing values."""
     dtype = table.dtype(position)
     if dtype is not None and dtype.is_integer():
         return True

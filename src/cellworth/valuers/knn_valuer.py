@@ -41,32 +41,32 @@ from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.data_checks import (
     Ways,
 )
-from cellworth.valuers.plan import Plan, plan_of_sweeps
+from cellworth.valuers.plan import Plan, plan_of_passes
 from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
 from cellworth.valuers.settings import (
     Semivalues,
     Settings,
     check_same_seed,
-    checked_seed,
-    checked_stop,
+    check_stop,
+    draw_seed,
 )
 from cellworth.valuers.valuer import FitData, TableValuer
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
 MOST_SORTED_ROWS = 100_000
-_SWEEPS = 10
+_DEFAULT_PASSES = 10
 
 
 class KNNValuer(TableValuer):
-    """Values of all cells to a K-nearest-neighbour model, on raw columns, from closed forms.
+    """Values of all cells to a K-nearest-neighbor model, on raw columns, from closed forms.
 
     Rows are valued exactly, for every coalition of columns that is looked at; only columns are
     sampled, and up to about 12 columns not even these. Players are the raw columns of the table:
-    numbers, text, categories, dates and gaps as they are. Ties share their places, so that values
-    do not depend on the order of training rows, and where all subsets of columns are looked at, on
-    no order at all. Where columns are sampled, coalitions are drawn by position: another order of
-    columns or of validation rows gives another draw of the same accuracy.
+    numbers, text, categories, dates and missing values as they are. Ties share their places, so
+    values do not depend on the order of training rows. Where columns are sampled, coalitions are
+    drawn by position: another order of columns or of validation rows gives another draw of the same
+    accuracy.
 
     Ctrl-C ends a run early: what is done is kept, with a warning. For a table in shards, use
     :class:`ShardedKNNValuer`.
@@ -105,7 +105,7 @@ class KNNValuer(TableValuer):
         ``Shapley()``.
     n_passes : int, default=None
         Passes over all queries, each with coalitions of its own; their spread gives the standard
-        errors, which one sweep alone does not tell. None means 1 where all subsets are looked at,
+        errors, which a single pass does not give. None means 1 where all subsets are looked at,
         else as many as ``stop`` lets pass, and 10 where there is no such rule either.
     stop : StoppingRule, default=None
         When the run is long enough, such as ``TargetStandardError(1e-4)``. With ``n_passes``,
@@ -215,7 +215,7 @@ class KNNValuer(TableValuer):
         y : array-like of shape (n_rows,)
             Labels.
         X_val, y_val : table and labels, default=None
-            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+            Validation rows. Without them, each utility is a mean over the folds of ``cv``.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
@@ -237,7 +237,7 @@ class KNNValuer(TableValuer):
                 f"owners is of type {type(owners).__name__}; give Owners(X).assign(...)."
             )
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
-        self.columns_ = self._looked_at(game)
+        self.columns_ = self._inspect_columns(game)
         return self._keep(game, self._value(game, game.blocks, owners))
 
     def plan(
@@ -258,12 +258,12 @@ class KNNValuer(TableValuer):
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         settings = self._settings(self.semivalue)
         tasks = self._tasks(game, settings)
-        rule = None if self.stop is None else checked_stop(self.stop)
+        rule = None if self.stop is None else check_stop(self.stop)
         once, limited = not tasks.questions.draws, rule is not None
-        sweeps = check_n_passes(self.n_passes, once=once, limited=limited)
-        plan = plan_of_sweeps(tasks, sweeps, rule)
+        n_passes = check_n_passes(self.n_passes, once=once, limited=limited)
+        plan = plan_of_passes(tasks, n_passes, rule)
         scores = scores_of_game(game, math.nan)
-        return replace(plan, scores=scores, columns=self._looked_at(game))
+        return replace(plan, scores=scores, columns=self._inspect_columns(game))
 
     def _ways(self) -> Ways:
         return knn_ways(self.scoring, self.column_types)
@@ -285,21 +285,21 @@ class KNNValuer(TableValuer):
         if owners is not None:
             owners.check_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
-        sweeps = check_n_passes(
+        n_passes = check_n_passes(
             self.n_passes, once=not tasks.questions.draws, limited=self.stop is not None
         )
         problem_spec = self._problem_spec(game)
         method = {
             "name": "KNNValuer",
             "design": describe(tasks.questions.design),
-            "sweeps": sweeps,
+            "sweeps": n_passes,
             "stop": describe(self.stop),
         }
         work = Work(tasks, tasks.contribution)
         outcome = settings.run(
             work,
             planner=TaskPlanner(Sweeps),
-            stop=_stop(sweeps, len(tasks.questions.parts), self.stop),
+            stop=_stop(n_passes, len(tasks.questions.parts), self.stop),
             executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
             identity=run_identity(
                 problem_spec,
@@ -313,7 +313,7 @@ class KNNValuer(TableValuer):
             title=type(tasks.questions.design).__name__,
             tasks_per_round=len(tasks.questions.parts),
             describe=_Describe(len(tasks.questions.parts)),
-            # Two sweeps differ; parts of one do not tell.
+            # Errors come from differences between passes, so they need two.
             errors_from=2 * len(tasks.questions.parts),
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, problem_spec, method)
@@ -367,7 +367,7 @@ def _valuation(
         tasks.game.problem.table.backend,
         _errors_without_rows(seen.validation_se(), never_valued),
         baseline=seen.baseline,
-        owned=_owned(seen, tasks),
+        owned=_sum_by_owner(seen, tasks),
         scores=_scores(tasks, outcome.tasks, seen),
     )
 
@@ -400,7 +400,7 @@ def _errors_without_rows(errors: Floats | None, rows: Mask) -> Floats | None:
     return errors
 
 
-def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
+def _sum_by_owner(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
     if tasks.holdings is None or seen.owned is None:
         return None
     return OwnerSums(
@@ -415,10 +415,10 @@ def _owned(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
 class _Describe:
     """What stands behind the progress bar."""
 
-    parts_per_sweep: int
+    parts_per_pass: int
 
     def __call__(self, progress: Progress) -> str:
-        return f"{progress.tasks / self.parts_per_sweep:.1f} sweeps"
+        return f"{progress.tasks / self.parts_per_pass:.1f} passes"
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
@@ -430,11 +430,11 @@ def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
     return "interrupted" if outcome.interrupted else "estimated"
 
 
-def _stop(sweeps: int | None, parts_per_sweep: int, rule: Any) -> StoppingRule:
-    if sweeps is None:
-        return checked_stop(rule)
-    limit = MaxTasks(sweeps * parts_per_sweep)
-    return limit if rule is None else limit | checked_stop(rule)
+def _stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
+    if n_passes is None:
+        return check_stop(rule)
+    limit = MaxTasks(n_passes * parts_per_pass)
+    return limit if rule is None else limit | check_stop(rule)
 
 
 def knn_ways(scoring: Any, column_types: Mapping[Any, Any] | None) -> Ways:
@@ -453,7 +453,7 @@ def choose_seed(random_state: Any, runtime: Runtime | None, sampler: ColumnSampl
     check_same_seed(random_state)
     if isinstance(sampler, ExhaustiveSampler):
         return None
-    return checked_seed(random_state, runtime)
+    return draw_seed(random_state, runtime)
 
 
 def check_flag(flag: Any, called: str) -> bool:
@@ -483,7 +483,7 @@ def _default_design(
     n_rows, n_columns, n_queries = size
     n_players = n_columns + with_label
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
-    # Without labels nothing can be told: half of the coalitions need no ranking.
+    # Without labels there is no value: half of the coalitions need no ranking.
     if (
         exist < MOST_COALITIONS_OF_ALL_SUBSETS
         and n_rows * n_queries * exist <= MOST_RANKED_ROWS << with_label
@@ -516,11 +516,11 @@ def check_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRanks
     return ranking
 
 
-def check_n_passes(sweeps: Any, *, once: bool, limited: bool) -> int | None:
-    """Return how many sweeps to make; None where a rule alone ends the run."""
-    if sweeps is None:
-        return 1 if once else None if limited else _SWEEPS
-    count = check_count(sweeps, "n_passes")
+def check_n_passes(n_passes: Any, *, once: bool, limited: bool) -> int | None:
+    """Return the number of passes; None where a rule alone ends the run."""
+    if n_passes is None:
+        return 1 if once else None if limited else _DEFAULT_PASSES
+    count = check_count(n_passes, "n_passes")
     return 1 if once else count
 
 
@@ -544,14 +544,14 @@ def warn_if_interrupted(n_done: int, questions: Questions, *, interrupted: bool)
     if n_done < n_parts:
         n_asked = sum(part.n_queries for part in questions.parts[:n_done])
         warnings.warn(
-            f"the run was broken off after {n_asked} of {questions.judges.n_queries} validation "
+            f"the run was interrupted after {n_asked} of {questions.judges.n_queries} validation "
             "rows; values and their total are for these alone.",
             stacklevel=2,
         )
     elif interrupted:
-        n_sweeps = n_done // n_parts
+        n_passes = n_done // n_parts
         warnings.warn(
-            f"the run was broken off after {n_sweeps} sweep{'s' if n_sweeps > 1 else ''}; status "
+            f"the run was interrupted after {n_passes} pass{'es' if n_passes > 1 else ''}; status "
             "is 'interrupted'.",
             stacklevel=2,
         )

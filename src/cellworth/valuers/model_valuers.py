@@ -31,7 +31,7 @@ from cellworth.sampling.semivalues import LeaveOneOut, Semivalue, membership_wei
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.plan import Plan, seconds_per_utility
 from cellworth.valuers.run import Corners, Method, corners, value_blocks
-from cellworth.valuers.settings import Semivalues, Settings, checked_seed, checked_stop
+from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import ModelValuer
 
 _TASKS_PER_ROUND = 16
@@ -39,7 +39,7 @@ _UTILITIES_PER_BLOCK = 50
 MOST_UTILITIES = 2**20
 _MOST_PLAYERS_OF_ALL = MOST_UTILITIES.bit_length() - 1
 # A budget of utilities ends after ten looks at each; these and all pairs stay well below.
-_LOOKS_BEFORE_ALL = 3
+_UTILITIES_BEFORE_ALL = 3
 _NAME = "exact values"
 
 
@@ -61,7 +61,7 @@ class MonteCarloValuer(ModelValuer):
     model : classifier or regressor
         Trained on every coalition; see :class:`ModelGame`.
     scoring : str or callable, default=None
-        How it is judged; None means accuracy or R squared.
+        How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`ModelGame`.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
@@ -163,7 +163,7 @@ class MonteCarloValuer(ModelValuer):
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
         settings = self._settings(self.semivalue)
-        seed = checked_seed(self.random_state, self.runtime)
+        seed = draw_seed(self.random_state, self.runtime)
         return monte_carlo_valuation(
             game, blocks, settings, estimator=self.estimator, stop=self.stop, seed=seed,
             holdings=holdings,
@@ -224,7 +224,7 @@ def _until_all(
 ) -> Method:
     """Go on to all coalitions after the first tasks of a method, which serve a run cut short."""
     first = method.design
-    looks = min(_LOOKS_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
+    looks = min(_UTILITIES_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
     looks_per_task = max(first.utilities_per_task, len(list(first(0))))
     design = ThenAll(first, int(looks / looks_per_task), ends.shape)
     weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.whole)
@@ -254,9 +254,9 @@ class WeightedUtilities:
 
     def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
         """Weigh the utilities of all tasks, one after the other."""
-        return reduce(Moments.merge, map(self._weighed, tasks, utilities))
+        return reduce(Moments.merge, map(self._weigh, tasks, utilities))
 
-    def _weighed(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
+    def _weigh(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
         row_weights = membership_weights(self.row_semivalue, pairs.rows)
         column_weights = membership_weights(self.column_semivalue, pairs.columns)
         weights = row_weights[:, :, None] * column_weights[:, None, :]
@@ -281,7 +281,7 @@ class _UntilAll:
 
 def _rule(stop: StoppingRule | None, shape: tuple[int, int]) -> StoppingRule:
     usual = MaxUtilities(_UTILITIES_PER_BLOCK * math.prod(shape))
-    return usual if stop is None else checked_stop(stop)
+    return usual if stop is None else check_stop(stop)
 
 
 def _within(estimator: Estimator, rule: StoppingRule) -> StoppingRule:
@@ -306,7 +306,7 @@ class ExactValuer(ModelValuer):
     model : classifier or regressor
         Trained on every coalition; see :class:`ModelGame`.
     scoring : str or callable, default=None
-        How it is judged; None means accuracy or R squared.
+        How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`ModelGame`.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
@@ -415,8 +415,8 @@ def exact_valuation(
     if valuation is not None and valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
         raise KeyboardInterrupt(
-            "exact values need all coalitions; the run was broken off (a checkpoint keeps what was "
-            "done)"
+            "exact values need all coalitions; the run was interrupted (a checkpoint keeps what "
+            "was done)"
         )
     return valuation
 
@@ -435,7 +435,7 @@ def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
 
 def _check_plausible(game: Game, shape: tuple[int, int], limit: int) -> None:
     if not is_integer(limit):
-        raise TypeError(f"max_utilities is {limit!r}; give a whole number.")
+        raise TypeError(f"max_utilities is {limit!r}; give an integer.")
     if 1 << sum(shape) > limit:
         plan = _plan(game, shape, limit)
         raise ValueError(
@@ -510,7 +510,7 @@ def value_game(
             f"game is {game!r}; give an object with a method value(rows, columns) -> float."
         )
     blocks = _blocks(game, shape)
-    settings = Settings.checked(
+    settings = Settings.of(
         semivalue,
         n_jobs=n_jobs,
         runtime=runtime,
@@ -520,7 +520,7 @@ def value_game(
     if stop is None and estimator is None:
         valued = exact_valuation(game, blocks, settings, max_utilities=max_utilities)
     else:
-        seed = checked_seed(random_state, runtime)
+        seed = draw_seed(random_state, runtime)
         valued = monte_carlo_valuation(
             game, blocks, settings, estimator=estimator, stop=stop, seed=seed
         )

@@ -30,7 +30,7 @@ from cellworth.sampling.samplers import generator
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import Ways
 from cellworth.valuers.run import Corners, Method, value_blocks
-from cellworth.valuers.settings import Settings, checked_seed
+from cellworth.valuers.settings import Settings, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer
 
 _TASKS_PER_ROUND = 10
@@ -45,7 +45,7 @@ class NumberCells:
 
     cells: Floats
 
-    def squared_distances(self, groups: Positions, weights: Floats) -> Floats:
+    def compute_distances(self, groups: Positions, weights: Floats) -> Floats:
         """Squared distance of each cell from the weighted mean of its group; 1 where missing."""
         known = ~np.isnan(self.cells)
         weights = np.where(known, weights, 0.0)
@@ -60,11 +60,11 @@ class NumberCells:
 
 @dataclass(frozen=True, eq=False)
 class CategoryCells:
-    """A column of codes of categories, GAP where missing."""
+    """A column of codes of categories, -1 where missing."""
 
     codes: NDArray[np.int32]
 
-    def squared_distances(self, groups: Positions, weights: Floats) -> Floats:
+    def compute_distances(self, groups: Positions, weights: Floats) -> Floats:
         """Squared distance of each cell, one-hot, from the shares in its group; 1 where missing."""
         known = self.codes != MISSING
         group, level = groups[known], self.codes[known]
@@ -126,7 +126,7 @@ class ClassDistances:
         weights = np.bincount(bag, minlength=len(self.groups)).astype(np.float64)
         squares = np.zeros(len(self.groups))
         for position in columns.tolist():
-            squares += self.columns[position].squared_distances(self.groups, weights)
+            squares += self.columns[position].compute_distances(self.groups, weights)
         distances = np.sqrt(squares)
         nearest, farthest = float(distances[bag].min()), float(distances[bag].max())
         if farthest - nearest <= _SAME_DISTANCE:
@@ -186,7 +186,7 @@ class Lessons:
             **self.problem.problem_spec(),
         }
 
-    def trained(self, rows: Positions, columns: Positions, seed: int) -> Any:
+    def train(self, rows: Positions, columns: Positions, seed: int) -> Any:
         """A model trained on these rows, which may repeat, with what is random in it fixed."""
         X, y = self.table.take(rows, columns), self.problem.target[rows]
         kept = np.zeros(len(self.table.names), dtype=bool)
@@ -197,7 +197,7 @@ class Lessons:
         return model.fit(X, y)
 
     def scores(self, bag: Bag) -> tuple[Floats, Tally]:
-        """Scores of the rows that are out of the bag, NaN for the others; a failed fit is told."""
+        """Return scores of the rows out of the bag, NaN for others; count a failed fit."""
         outside = np.ones(len(self.problem.target), dtype=bool)
         outside[bag.rows] = False
         rows, columns = np.flatnonzero(outside), self.blocks.columns.positions(bag.columns)
@@ -205,9 +205,9 @@ class Lessons:
         if len(rows) == 0:
             return scores, Tally()
         try:
-            model = self.trained(bag.rows, columns, bag.seed)
-            scores[rows], tally = self.judged(model, rows, columns), Tally(utilities=1, new=1)
-        # Any error of the user's model must end in the ledger, not end the run.
+            model = self.train(bag.rows, columns, bag.seed)
+            scores[rows], tally = self.score(model, rows, columns), Tally(utilities=1, new=1)
+        # Any error of the user's model is counted and must not end the run.
         except Exception as error:
             scores[rows] = self._constant_scores(bag.rows, rows)
             tally = Tally(1, 1, (one_line(error),), new=1)
@@ -215,30 +215,30 @@ class Lessons:
             scores[rows] += self.distances.nearness(bag.rows, columns)[rows]
         return scores, tally
 
-    def judged(self, model: Any, rows: Positions, columns: Positions) -> Floats:
+    def score(self, model: Any, rows: Positions, columns: Positions) -> Floats:
         """How well a trained model tells the labels of these rows."""
-        return self._compared(model.predict(self.table.take(rows, columns)), rows)
+        return self._compare(model.predict(self.table.take(rows, columns)), rows)
 
-    def _compared(self, predictions: Any, rows: Positions) -> Floats:
+    def _compare(self, predictions: Any, rows: Positions) -> Floats:
         target = self.problem.target[rows]
         if self.problem.classes is None:
             errors: Floats = np.asarray(predictions, dtype=np.float64) - target
             if not np.isfinite(errors).all():
                 raise ValueError("a prediction is NaN or infinite")
             # In units of the target's variance, as R2 is: scores mean the same in any currency.
-            return 1.0 - (errors / self._target_spread) ** 2
+            return 1.0 - (errors / self._target_scale) ** 2
         right: Floats = (np.asarray(predictions) == target).astype(np.float64)
         return right
 
     @cached_property
-    def _target_spread(self) -> float:
+    def _target_scale(self) -> float:
         return float(np.std(self.problem.target)) or 1.0
 
     def _constant_scores(self, bag: Positions, rows: Positions) -> Floats:
         """Scores of predicting the bag's mean target, or its most frequent class."""
         target = self.problem.target
         if self.problem.classes is None:
-            return self._compared(np.full(len(rows), target[bag].mean()), rows)
+            return self._compare(np.full(len(rows), target[bag].mean()), rows)
         classes, counts = np.unique(target[bag], return_counts=True)
         # Classes that are equally frequent have the same claim: the mean over predicting each.
         best = classes[counts == counts.max()]
@@ -300,7 +300,7 @@ class OutOfBagValuer(TableValuer):
         None: a fully grown scikit-learn tree. Numbers with a fraction, or more than 50 different
         numbers, are a numeric target, all else are classes; a model settles it. The tree gets text
         and categories as their numbers in alphabetical order, dates as time since the first, and
-        gaps as NaN. A model of your own gets the table as it is.
+        missing values as NaN. A model of your own gets the table as it is.
     n_trees : int, default=1000
         How many trees (or models) to train.
     column_share : float, default=0.5
@@ -381,7 +381,7 @@ class OutOfBagValuer(TableValuer):
             with_validation=False,
         )  # fmt: skip
         _check_single_row(problem)
-        distances = self._distances(problem) if _checked(self.distance, "distance") else None
+        distances = self._distances(problem) if _check_flag(self.distance, "distance") else None
         if self.model is not None:
             return Lessons(problem, self.model, problem.table, distances)
         kind = DecisionTreeRegressor if problem.classes is None else DecisionTreeClassifier
@@ -406,8 +406,8 @@ class OutOfBagValuer(TableValuer):
             ) from error
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
-        seed = checked_seed(self.random_state, self.runtime)
-        contrast = _checked(self.contrast, "contrast")
+        seed = draw_seed(self.random_state, self.runtime)
+        contrast = _check_flag(self.contrast, "contrast")
         bags = Bags(
             n_rows=len(game.problem.target),
             n_columns=blocks.shape[1],
@@ -424,18 +424,20 @@ class OutOfBagValuer(TableValuer):
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
         )
-        valuation = value_blocks(game, blocks, method, settings=self._asked(), ends=_trial(game))
+        valuation = value_blocks(
+            game, blocks, method, settings=self._out_of_bag_settings(), ends=_trial(game)
+        )
         return None if valuation is None else replace(valuation, empty="none")
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
-        return self._asked().problem_spec(game)
+        return self._out_of_bag_settings().problem_spec(game)
 
-    def _asked(self) -> _Asked:
+    def _out_of_bag_settings(self) -> _Asked:
         return _Asked(
             **vars(self._settings()),
             column_share=self.column_share,
-            distance=_checked(self.distance, "distance"),
-            contrast=_checked(self.contrast, "contrast"),
+            distance=_check_flag(self.distance, "distance"),
+            contrast=_check_flag(self.contrast, "contrast"),
         )
 
 
@@ -445,11 +447,11 @@ def _trial(lessons: Lessons) -> Corners:
     began = time.perf_counter()
     try:
         with threadpool_limits(1):
-            lessons.judged(lessons.trained(rows, columns, 0), rows, columns)
+            lessons.score(lessons.train(rows, columns, 0), rows, columns)
     except Exception as error:
         raise ValueError(
-            f"the model could not be trained and judged on the whole table ({one_line(error)}); "
-            "mend the data, or put the steps that it needs into a Pipeline."
+            f"the model could not be trained and scored on the whole table ({one_line(error)}); "
+            "fix the data, or put the steps that it needs into a Pipeline."
         ) from error
     unknown = (math.nan,) * 4
     return Corners(lessons.problem.blocks.shape, unknown, Tally(), time.perf_counter() - began)
@@ -458,11 +460,11 @@ def _trial(lessons: Lessons) -> Corners:
 def _check_single_row(problem: Problem) -> None:
     if len(problem.target) < 2:
         raise ValueError(
-            "X has n_samples=1 row, which is in every bag and never judged; give at least 2 rows."
+            "X has n_samples=1 row, which is in every bag and never scored; give at least 2 rows."
         )
 
 
-def _checked(choice: Any, called: str) -> bool:
+def _check_flag(choice: Any, called: str) -> bool:
     if not isinstance(choice, bool | np.bool_):
         raise TypeError(f"{called} is {choice!r}; give True or False.")
     return bool(choice)
@@ -592,14 +594,12 @@ class TreeScores:
         """Scores of trees that had each column."""
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with threadpool_limits(1):
-            return Contribution(crossed_moments(self.scores, self.used), self.tally)
+            return Contribution(cross_moments(self.scores, self.used), self.tally)
 
     def contrast(self) -> Contrast:
         """Scores of trees that had each column, and of those that had not."""
         with threadpool_limits(1):
-            inside, outside = (
-                crossed_moments(self.scores, used) for used in (self.used, ~self.used)
-            )
+            inside, outside = (cross_moments(self.scores, used) for used in (self.used, ~self.used))
         return Contrast(inside, outside, self.tally)
 
 
@@ -637,7 +637,7 @@ class OutOfBagScores:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def crossed_moments(scores: Floats, used: Mask) -> Moments:
+def cross_moments(scores: Floats, used: Mask) -> Moments:
     """Moments, row by column, of the scores from trees that used the column.
 
     Parameters
@@ -655,12 +655,12 @@ def crossed_moments(scores: Floats, used: Mask) -> Moments:
     n_known = known.sum(axis=0)
     level = np.where(known, scores, 0.0).sum(axis=0) / np.maximum(n_known, 1)
     # Deviations from the row's level: squares of large scores would leave no digits for spreads.
-    gaps = np.where(known, scores - level, 0.0)
+    deviations = np.where(known, scores - level, 0.0)
     trees = used.astype(np.float64)
     count = known.T.astype(np.float64) @ trees
-    sums = gaps.T @ trees
+    sums = deviations.T @ trees
     shift = sums / np.maximum(count, 1)
-    spread = np.maximum((gaps**2).T @ trees - shift * sums, 0.0)
+    spread = np.maximum((deviations**2).T @ trees - shift * sums, 0.0)
     mean = np.where(count > 0, level[:, None] + shift, 0.0)
     margin = ((0, 1), (0, 1))
     return Moments(
@@ -669,7 +669,7 @@ def crossed_moments(scores: Floats, used: Mask) -> Moments:
 
 
 def numbers_of(table: Table) -> Table:
-    """All cells as numbers: text and categories by their place in the alphabet, gaps as NaN."""
+    """Return all cells as numbers: categories in alphabetical order, missing values as NaN."""
     columns = []
     for position in range(table.shape[1]):
         column = read_column(position, [table], None, None)

@@ -77,7 +77,7 @@ class Plan:
         Utilities to look at, at most; infinite where the stopping rule sets no number. With a model
         each is a fit, or one for each fold and repeat.
     utilities_per_task : float
-        How many a task needs, about: nothing can be told before the first task is done.
+        How many a task needs, about: no value is known before the first task is done.
     seconds_per_utility : float
         Mean of a few that were timed.
     most_seconds : float
@@ -286,7 +286,7 @@ def _short_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def plan_of_sweeps(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
+def plan_of_passes(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
     """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
     n_coalitions = tasks.questions.n_coalitions
     per_sweep = tasks.questions.judges.n_queries * n_coalitions
@@ -344,14 +344,14 @@ def plan_of_shards(
     with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         # The first call loads kernels, or compiles them.
         make_game()
-        game, gathering = _timed(time.perf_counter, make_game)
+        game, gathering = _time_call(time.perf_counter, make_game)
         shards = PreparedShards(game.table, game.layout, Path(folder), durable=False)
-        shard, opening = _timed(time.perf_counter, shards.open, 0)
+        shard, opening = _time_call(time.perf_counter, shards.open, 0)
         questions, sweeps = ask(game)
         n_results, judges = questions.n_results, questions.judges
         values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
         groups = [{"mean": values, "row_mean": values[:, 0]}]
-        _, writing = _timed(time.perf_counter, write_groups, folder, 0, 0, groups)
+        _, writing = _time_call(time.perf_counter, write_groups, folder, 0, 0, groups)
         ranker = _ranker(game, shard, questions.n_rows, bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(questions, ranker, shard)
     n_rows, n_columns = table.shape
@@ -427,15 +427,15 @@ def _time_round(
     task, clock = questions(0), time.thread_time
     part = task.part.first(max(n_pairs // questions.n_coalitions, 1))
     orders = questions.orders(replace(task, part=part))
-    prepared, preparing = _timed(
+    prepared, preparing = _time_call(
         clock, questions.prepared, part.pieces[0], task.sweep, orders, ranker
     )
-    summary, looking = _timed(clock, ranker.look, 0, shard, prepared)
+    summary, looking = _time_call(clock, ranker.look, 0, shard, prepared)
     worths = ranker.resolve(summary)
     everyone = _of_all_rows(summary, ranker.n_nearest)
-    resolved, resolving = _timed(clock, ranker.resolve, everyone)
+    resolved, resolving = _time_call(clock, ranker.resolve, everyone)
     into = np.zeros((questions.n_results, shard.n_rows), dtype=np.int64)
-    _, settling = _timed(
+    _, settling = _time_call(
         clock, ranker.settle, shard, prepared, worths.far, worths.near[0], into=into
     )
     sent = prepared.asked, prepared.ends, prepared.origins, summary.counts, worths.far
@@ -453,7 +453,7 @@ def _of_all_rows(summary: Summary, n_near: int) -> Summary:
     return Summary(summary.counts, {0: Near(rows, starts)})
 
 
-def _timed(
+def _time_call(
     clock: Callable[[], float], function: Callable[..., Made], *given: Any, **named: Any
 ) -> tuple[Made, float]:
     began = clock()

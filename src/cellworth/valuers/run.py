@@ -197,7 +197,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
         if tally.failed:
             raise ValueError(
                 "the model could not be trained and scored on the whole table "
-                f"({tally.messages[0]}); mend the data, or put the steps that it needs into a "
+                f"({tally.messages[0]}); fix the data, or put the steps that it needs into a "
                 "Pipeline."
             )
         rest, more = detailed_utilities(game, pairs[1:])
@@ -284,7 +284,7 @@ def value_blocks(
         baseline=ends.whole - ends.total,
         scores=scores_of_game(game, ends.whole),
     )
-    _warn_of_nothing_told(valuation, outcome.tasks)
+    _warn_if_uninformative(valuation, outcome.tasks)
     scored = hasattr(game, "detailed_value") and isinstance(getattr(game, "problem", None), Problem)
     if scored and outcome.tasks and judged.errors is None:
         warnings.warn(
@@ -295,7 +295,7 @@ def value_blocks(
     if holdings is None or shares is None:
         return valuation
     return replace(
-        valuation, owned=_owned(valuation, added, method, judged, holdings, shares=shares)
+        valuation, owned=_sum_by_owner(valuation, added, method, judged, holdings, shares=shares)
     )
 
 
@@ -319,7 +319,7 @@ def shares_of(holdings: Holdings) -> Floats:
     return np.moveaxis(shares[holdings.codes()], -1, 0)
 
 
-def _owned(
+def _sum_by_owner(
     valuation: Valuation,
     looks: Any,
     method: Method,
@@ -332,15 +332,17 @@ def _owned(
     values = np.tensordot(shares, valuation.values, axes=2)
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
     if valuation.shrink:
-        told = errors_of_shares(valuation.moments, valuation.expected_total, shares)
-        errors = told / widening(count)
+        errors_by_owner = errors_of_shares(valuation.moments, valuation.expected_total, shares)
+        errors = errors_by_owner / widening(count)
     elif method.observes_sums and valuation.status != "exact" and isinstance(looks, Looks):
         seen = looks.moments_of(Shares(shares))
         errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
     else:
         # The standard errors of blocks add up to those of their sum at most.
-        told = np.array([mine[mine > 0] @ valuation.sampling_se[mine > 0] for mine in shares])
-        errors = told / widening(count)
+        errors_by_owner = np.array(
+            [mine[mine > 0] @ valuation.sampling_se[mine > 0] for mine in shares]
+        )
+        errors = errors_by_owner / widening(count)
     moments = Moments.of_variances(count, values, errors**2)
     return OwnerSums(holdings.names, holdings.keys, moments, judged.owners)
 
@@ -446,15 +448,15 @@ def _cache_name(game: Game, problem_spec: dict[str, Any], shape: tuple[int, int]
     """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
     # Utilities are the same however coalitions are weighed.
     weighing = ("row_semivalue", "column_semivalue")
-    described_game = {name: problem_spec[name] for name in problem_spec if name not in weighing}
-    if described_game.get("content", "") is None:
+    game_spec = {name: problem_spec[name] for name in problem_spec if name not in weighing}
+    if game_spec.get("content", "") is None:
         raise ValueError(
-            f"a {type(game).__name__} cannot be told from others of its kind, and so no cache can "
-            "keep its utilities; give it a method problem_spec() -> dict that names all that "
+            f"a {type(game).__name__} cannot be distinguished from others of its type, so no cache "
+            "can keep its utilities; give it a method problem_spec() -> dict that names all that "
             "decides them."
         )
     code = [code_sha256(part) for part in _parts(game)]
-    return hash_json(described_game, list(shape), _types(game), code, ALGORITHM_VERSION)
+    return hash_json(game_spec, list(shape), _types(game), code, ALGORITHM_VERSION)
 
 
 def _parts(game: Any) -> list[Any]:
@@ -484,7 +486,7 @@ def _backend(game: Game) -> str | None:
     return problem.table.backend if isinstance(problem, Problem) else None
 
 
-def _warn_of_nothing_told(valuation: Valuation, n_tasks: int) -> None:
+def _warn_if_uninformative(valuation: Valuation, n_tasks: int) -> None:
     if n_tasks == 0 or valuation.status == "interrupted":
         return
     if np.isnan(valuation.values).all():
@@ -509,7 +511,7 @@ def _all_equal(valuation: Valuation) -> bool:
 def _warn(outcome: Outcome, tally: Tally) -> None:
     if outcome.interrupted:
         warnings.warn(
-            f"the run was broken off after {outcome.tasks} tasks; status is 'interrupted'.",
+            f"the run was interrupted after {outcome.tasks} tasks; status is 'interrupted'.",
             stacklevel=2,
         )
     if outcome.contribution is None:
@@ -537,7 +539,7 @@ def scores_of_queries(
     n_tasks: int,
     seen: Sweeps,
 ) -> Scores:
-    """Scores of the queries that a run over nearest neighbours has asked.
+    """Scores of the queries that a run over nearest neighbors has asked.
 
     Parameters
     ----------
@@ -557,7 +559,7 @@ def scores_of_queries(
         (piece.fold, piece.queries) for part in questions.parts[:n_tasks] for piece in part.pieces
     ]
     labels = [targets[fold][queries] for fold, queries in asked]
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "scoring": scoring,
         "n_validation_rows": sum(map(len, labels)),
         "n_planned_rows": judges.n_queries,
@@ -565,24 +567,24 @@ def scores_of_queries(
     }
     if class_counts is None:
         figures = _of_squared_error(seen.score, float(np.var(np.concatenate(labels))))
-        return Scores(n_classes=None, **told, **figures)
+        return Scores(n_classes=None, **common, **figures)
     weights = [judges.weights[fold][queries] for fold, queries in asked]
     counts = [class_counts[fold] for fold, _ in asked]
     return Scores(
         n_classes=len(class_counts[0]),
-        **told,
+        **common,
         accuracy=seen.accuracy,
         majority=_majority(counts, labels, weights),
     )
 
 
 def scores_of_game(game: Any, score: float) -> Scores | None:
-    """Scores of a game whose model is judged on validation rows; None of other games."""
+    """Scores of a game whose model is scored on validation rows; None of other games."""
     problem, scoring = getattr(game, "problem", None), getattr(game, "scoring", None)
     if not isinstance(problem, Problem) or not isinstance(scoring, str) or not problem.folds:
         return None
     n_rows = sum(len(fold.target) for fold in problem.folds)
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "scoring": scoring,
         "n_validation_rows": n_rows,
         "n_planned_rows": n_rows,
@@ -591,11 +593,13 @@ def scores_of_game(game: Any, score: float) -> Scores | None:
     if problem.classes is not None:
         majority = _majority_of_folds(problem, problem.classes, "balanced" in scoring)
         accuracy = score if scoring in ("accuracy", "balanced_accuracy") else math.nan
-        return Scores(n_classes=len(problem.classes), **told, accuracy=accuracy, majority=majority)
+        return Scores(
+            n_classes=len(problem.classes), **common, accuracy=accuracy, majority=majority
+        )
     figures: dict[str, Any] = {"r2": score} if scoring == "r2" else {}
     if scoring == "neg_mean_squared_error":
         figures = _of_squared_error(score, _variance(problem))
-    return Scores(n_classes=None, **told, **figures)
+    return Scores(n_classes=None, **common, **figures)
 
 
 def _of_squared_error(score: float, variance: float) -> dict[str, Any]:

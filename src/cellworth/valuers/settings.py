@@ -34,7 +34,7 @@ class Settings:
     checkpoint: Checkpoint | None
 
     @classmethod
-    def checked(
+    def of(
         cls,
         semivalue: Any = None,
         *,
@@ -60,7 +60,7 @@ class Settings:
         return {
             "row_semivalue": describe(self.row_semivalue),
             "column_semivalue": describe(self.column_semivalue),
-            **_described_game(game),
+            **_make_game_spec(game),
         }
 
     def run(
@@ -103,7 +103,7 @@ def _check_partition_ends(stop: StoppingRule, planner: Planner) -> None:
         )
 
 
-def checked_stop(stop: Any) -> StoppingRule:
+def check_stop(stop: Any) -> StoppingRule:
     """Refuse what is no stopping rule."""
     if not isinstance(stop, StoppingRule):
         raise TypeError(
@@ -113,11 +113,11 @@ def checked_stop(stop: Any) -> StoppingRule:
     return stop
 
 
-def checked_seed(random_state: Any, runtime: Runtime | None) -> int:
+def draw_seed(random_state: Any, runtime: Runtime | None) -> int:
     """Turn a random_state into the seed that names every task of the run."""
     if runtime is not None and runtime.checkpoint is not None and not is_integer(random_state):
         raise ValueError(
-            "a checkpoint needs random_state to be a whole number, so that a later session draws "
+            "a checkpoint needs random_state to be an integer, so that a later session draws "
             "the same tasks."
         )
     check_same_seed(random_state)
@@ -134,10 +134,10 @@ def check_same_seed(random_state: Any) -> None:
         return
     if not is_integer(random_state):
         raise TypeError(
-            f"random_state is {random_state!r}; give a whole number, None or a RandomState."
+            f"random_state is {random_state!r}; give an integer, None or a RandomState."
         )
     if random_state < 0:
-        raise ValueError(f"random_state is {random_state}; give a whole number of at least 0.")
+        raise ValueError(f"random_state is {random_state}; give an integer of at least 0.")
 
 
 def _check_semivalues(semivalue: Any) -> tuple[Semivalue, Semivalue]:
@@ -156,7 +156,7 @@ def _is_semivalue(semivalue: Any) -> bool:
     return isinstance(semivalue, Semivalue) and not isinstance(semivalue, type)
 
 
-def _described_game(game: Game) -> dict[str, Any]:
+def _make_game_spec(game: Game) -> dict[str, Any]:
     if hasattr(game, "problem_spec"):
         # As it will be read from a file, so that a loaded answer can be compared with a new one.
         problem_spec: dict[str, Any] = json.loads(json.dumps(game.problem_spec(), default=describe))

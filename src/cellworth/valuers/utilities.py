@@ -56,7 +56,7 @@ Answer = tuple[Known, ...]
 
 @dataclass(frozen=True)
 class Request:
-    """Pairs of coalitions of a task whose utilities nobody knows yet."""
+    """Pairs of coalitions of a task whose utilities are not yet known."""
 
     task: int
     coalitions: tuple[bytes, ...]
@@ -114,7 +114,7 @@ class UtilityPlanner:
     cache : Cache or None
         What earlier runs computed.
     game : str
-        Fingerprint of the game, under which the cache keeps its utilities.
+        Hash of the game, under which the cache keeps its utilities.
     seconds : float
         What a utility takes, roughly.
     known : mapping from coalition to utility
@@ -197,7 +197,7 @@ class UtilityPlanner:
         found = dict(zip(request.coalitions, answer, strict=False))
         self._known |= found
         if self._cache is not None and found:
-            # What failed is tried again by the next run: the model may have been mended.
+            # What failed is tried again by the next run: the model may have been fixed.
             sound = {c: known.kept for c, known in found.items() if known.message is None}
             self._cache.add(self._game, sound)
         # Tasks are folded in order: after one that came short none can be.
@@ -237,14 +237,14 @@ class UtilityPlanner:
         return request.task, {
             "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), width),
             "utilities": np.array([known.utility for known in answer]),
-            "deviations": _stacked([known.deviations for known in answer]),
+            "deviations": _stack([known.deviations for known in answer]),
             "messages": {position: text for position, text in messages.items() if text is not None},
         }
 
     def unpack_answer(self, content: Plain) -> Answer:
         """Read utilities and messages."""
         utilities, messages = content["utilities"].tolist(), content["messages"]
-        deviations = _unstacked(content["deviations"])
+        deviations = _unstack(content["deviations"])
         return tuple(
             Known(each, messages.get(str(position)), deviations[position] if deviations else None)
             for position, each in enumerate(utilities)
@@ -255,7 +255,7 @@ class UtilityPlanner:
         tasks = [self._design(number) for number in range(len(lengths))]
         utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
         tally = unpack(Tally, remove_prefix("tally", state))
-        distinct = _unstacked(state["deviations"])
+        distinct = _unstack(state["deviations"])
         deviations = [
             [distinct[position] if distinct else None for position in some.tolist()]
             for some in np.split(state["places"], np.cumsum(lengths)[:-1])
@@ -268,7 +268,7 @@ class UtilityPlanner:
         pairs = list(task)
         coalitions = _coalitions(pairs)
         missing = self._missing(coalitions)
-        tally = self._looked_at(pairs, coalitions, n_missing=len(missing))
+        tally = self._count_utilities(pairs, coalitions, n_missing=len(missing))
         self._tally = self._tally.merge(tally)
         spent = max(self._tally.new, self._tally.utilities / LOOKUPS_PER_UTILITY)
         if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
@@ -286,7 +286,7 @@ class UtilityPlanner:
         fresh = [c for c in distinct if c not in self._known and c not in self._met]
         if self._cache is None or not fresh:
             return fresh
-        # What this run paid for before it was broken off counts as paid, not as found.
+        # What this run paid for before it was interrupted counts as paid, not as found.
         stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
         found = {coalition: Known.of(utility) for coalition, utility in stored.items()}
         if self._judged:
@@ -294,7 +294,7 @@ class UtilityPlanner:
         self._known |= found
         return [coalition for coalition in fresh if coalition not in found]
 
-    def _looked_at(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
+    def _count_utilities(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
         new = {
             coalition
             for coalition, (rows, columns) in zip(coalitions, pairs, strict=True)
@@ -317,7 +317,7 @@ class UtilityPlanner:
             known = self._known[coalition]
             if known.message is not None:
                 failed.append(known.message)
-                # Told once: the next task that meets it need not.
+                # Reported once: the next task that meets it need not.
                 self._known[coalition] = known._replace(message=None)
         return done.tally.merge(Tally(failed=len(failed), messages=tuple(failed)))
 
@@ -333,7 +333,7 @@ def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
     return bits[: shape[0]], bits[shape[0] : sum(shape)]
 
 
-def _stacked(deviations: list[Deviations | None]) -> Deviations:
+def _stack(deviations: list[Deviations | None]) -> Deviations:
     """Deviations as rows; without columns where some are not known."""
     known = [each for each in deviations if each is not None]
     if len(known) < len(deviations) or not known:
@@ -343,7 +343,7 @@ def _stacked(deviations: list[Deviations | None]) -> Deviations:
     return np.array([fewer(each, least) for each in known])
 
 
-def _unstacked(rows: Deviations) -> list[Deviations]:
+def _unstack(rows: Deviations) -> list[Deviations]:
     return list(rows) if rows.shape[1] else []
 
 
@@ -356,7 +356,7 @@ def _distinct(
     first = {id(each): position for position, each in reversed(list(enumerate(own)))}
     order = {position: number for number, position in enumerate(sorted(first.values()))}
     positions = np.array([order[first[id(each)]] for each in own], dtype=np.int32)
-    return _stacked([own[position] for position in order]), positions
+    return _stack([own[position] for position in order]), positions
 
 
 def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:

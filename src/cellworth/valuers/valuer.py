@@ -25,8 +25,8 @@ from cellworth.valuers.data_checks import (
     Ways,
     cells_of,
     column_table,
-    guessed,
-    played,
+    describe_distances,
+    guess_types,
     warn_of_data,
 )
 from cellworth.valuers.plan import Plan
@@ -69,8 +69,8 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         executed: n_jobs and runtime.
         """
         given = self.get_params(deep=False)
-        told = sorted(set(given) - {*_SETTINGS, "random_state"})
-        return {"name": type(self).__name__} | {name: _spelled_out(given[name]) for name in told}
+        names = sorted(set(given) - {*_SETTINGS, "random_state"})
+        return {"name": type(self).__name__} | {name: _spell_out(given[name]) for name in names}
 
     def _ways(self) -> Ways:
         """Return how a user of this valuer fixes the data that it warns of."""
@@ -96,13 +96,13 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _settings(self, semivalue: Any = None) -> Settings:
         n_jobs, runtime = (getattr(self, name, None) for name in _SETTINGS)
-        return Settings.checked(semivalue, n_jobs=n_jobs, runtime=runtime)
+        return Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime)
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
         return self._settings(getattr(self, "semivalue", None)).problem_spec(game)
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that labels are needed and that gaps and text are the model's call."""
+        """Tell scikit-learn that labels are required, and missing values and text allowed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.allow_nan = True
@@ -110,12 +110,12 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
-def _spelled_out(parameter: Any) -> str:
+def _spell_out(parameter: Any) -> str:
     # 5 is 5, whatever type of number it is held in.
     return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
-def checked_holdings(owners: Any, problem: Problem) -> Holdings:
+def check_holdings(owners: Any, problem: Problem) -> Holdings:
     """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
     if not isinstance(owners, Owners):
         raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
@@ -147,7 +147,7 @@ class TableValuer(Valuer):
         y : array-like of shape (n_rows,)
             Labels.
         X_val, y_val : table and labels, default=None
-            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+            Validation rows. Without them, each utility is a mean over the folds of ``cv``.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
@@ -162,7 +162,7 @@ class TableValuer(Valuer):
         """
         self._forget()
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
-        self.columns_ = self._looked_at(game)
+        self.columns_ = self._inspect_columns(game)
         return self._keep(game, self._value(game, game.blocks))
 
     def problem_spec(
@@ -185,11 +185,15 @@ class TableValuer(Valuer):
             self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         )
 
-    def _looked_at(self, game: Any) -> ColumnTable:
+    def _inspect_columns(self, game: Any) -> ColumnTable:
         """What columns were taken for; warn of what is likely to be a mistake."""
         problem, distances = game.problem, game.distances if isinstance(game, KNNGame) else None
         cells = cells_of(problem, distances)
-        plays = guessed(problem.table) if distances is None else played(distances, problem.table)
+        plays = (
+            guess_types(problem.table)
+            if distances is None
+            else describe_distances(distances, problem.table)
+        )
         columns = column_table(problem.table, cells, plays)
         warn_of_data(problem, cells, columns, self._ways())
         return columns
@@ -248,7 +252,7 @@ class ModelValuer(TableValuer):
         y : array-like of shape (n_rows,)
             Labels.
         X_val, y_val : table and labels, default=None
-            Rows to be judged on. Without them, each utility is a mean over the folds of ``cv``.
+            Validation rows. Without them, each utility is a mean over the folds of ``cv``.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
@@ -270,8 +274,8 @@ class ModelValuer(TableValuer):
         game = self._game(
             FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
         )
-        holdings = None if owners is None else checked_holdings(owners, game.problem)
-        self.columns_ = self._looked_at(game)
+        holdings = None if owners is None else check_holdings(owners, game.problem)
+        self.columns_ = self._inspect_columns(game)
         return self._keep(game, self._value(game, game.blocks, holdings))
 
     def problem_spec(
@@ -318,7 +322,7 @@ class ModelValuer(TableValuer):
         return replace(
             self._plan(game),
             scores=scores_of_game(game, math.nan),
-            columns=self._looked_at(game),
+            columns=self._inspect_columns(game),
         )
 
     @abstractmethod
