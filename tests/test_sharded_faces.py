@@ -20,7 +20,7 @@ from cellworth import (
 )
 from cellworth.cli.commands import main
 from cellworth.knn import algorithms as shard_phases
-from cellworth.plots.heatmap_plot import Grid
+from cellworth.plots.heatmap_plot import ValueGrid
 from cellworth.valuation import sharded_valuation as stored_moments
 from cellworth.valuation import storage as value_files
 from in_shards import in_shards, whole
@@ -79,7 +79,7 @@ def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
 
 
 def test_a_heat_map_has_the_same_bins(both):
-    one, other = (Grid.of(v, 7) for v in both)
+    one, other = (ValueGrid.from_valuation(v, 7) for v in both)
     np.testing.assert_array_equal(one.values, other.values)
     np.testing.assert_array_equal(one.errors, other.errors)
     assert one.row_names == other.row_names

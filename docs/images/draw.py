@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from cellworth import value_game
-from cellworth.plots.style import GREY, NEGATIVE, PALE_GREY, POSITIVE, ZERO, diverging
+from cellworth.plots.style import GRAY, NEGATIVE, PALE_GRAY, POSITIVE, ZERO, diverging
 
 HERE = Path(__file__).parent
 _POINTS = {"ha": "center", "va": "center"}
@@ -25,10 +25,10 @@ def four_corners() -> Figure:
     panels = zip(figure.subplots(1, 4), titles, "++--", (1, 0, 1, 0), (1, 0, 0, 1), strict=True)
     for ax, title, sign, with_row, with_column in panels:
         color = POSITIVE if sign == "+" else NEGATIVE
-        _draw_table(ax, 5, 4, lambda i, j: PALE_GREY if i < 3 and j < 2 else "white")
+        _draw_table(ax, 5, 4, lambda i, j: PALE_GRAY if i < 3 and j < 2 else "white")
         for i in range(3 + with_row):
             for j in range(2 + with_column):
-                _fill(ax, i, j, color if i == 3 or j == 2 else PALE_GREY)
+                _fill(ax, i, j, color if i == 3 or j == 2 else PALE_GRAY)
         ax.set_title(f"{sign} {title}", color=color, size=13)
         ax.text(-0.75, 1.0, "S", size=12, **_POINTS)
         ax.text(-0.75, 3.0, "i", size=12, style="italic", **_POINTS)
@@ -70,9 +70,9 @@ def sums_are_not_enough() -> Figure:
         _write_grid(ax, cells, ("row 1", "row 2"), ("a", "b"), largest=1.0)
         ax.set_title(title, size=11)
         for line, total in enumerate(cells.sum(axis=1)):
-            ax.text(1.75, line, f"= {total:g}", size=12, color=GREY, **_POINTS)
+            ax.text(1.75, line, f"= {total:g}", size=12, color=GRAY, **_POINTS)
         for line, total in enumerate(cells.sum(axis=0)):
-            ax.text(line, 1.75, f"= {total:g}", size=12, color=GREY, **_POINTS)
+            ax.text(line, 1.75, f"= {total:g}", size=12, color=GRAY, **_POINTS)
     return figure
 
 
