@@ -68,7 +68,7 @@ def utilities(name, partition, folder):
             model, X, y, X_val, y_val, row_groups=row_groups, column_groups=column_groups
         )
         folder.mkdir(parents=True, exist_ok=True)
-        np.save(file, TableGame.of(game, (n_rows, n_columns)).table)
+        np.save(file, TableGame.from_game(game, (n_rows, n_columns)).table)
     table = np.load(file)
     table[0], table[:, 0] = 0.0, 0.0
     return TableGame(table)

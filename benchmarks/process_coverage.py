@@ -60,7 +60,7 @@ def model_table(name, partition):
         "row_groups": rng.permutation(np.arange(len(X)) % 5),
         "column_groups": rng.permutation(np.arange(X.shape[1]) % 4),
     }
-    return TableGame.of(ModelGame(model, X, y, X_val, y_val, **groups), (5, 4)).table
+    return TableGame.from_game(ModelGame(model, X, y, X_val, y_val, **groups), (5, 4)).table
 
 
 def measure_coverage(table, budget, seed):

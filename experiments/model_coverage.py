@@ -26,7 +26,7 @@ from cellworth import Owners, Runtime
 from cellworth.data import Blocks
 from cellworth.data.problem import Fold
 from cellworth.games import ModelGame
-from cellworth.games.model import checked_scorer
+from cellworth.games.model import check_scorer
 from cellworth.games.scoring import Judge, Recorded, row_scores
 from cellworth.runtime import MaxTasks, MaxUtilities, Serial
 from cellworth.sampling import DetailedUtility, GaussianProcess
@@ -153,7 +153,7 @@ class Population:
             model, X[:TRAINING], y[:TRAINING], X[TRAINING:], self.y, scoring=keep,
             row_groups=np.arange(TRAINING) % SHAPE[0],
         )  # fmt: skip
-        self.scorer = checked_scorer(scoring, classifies)
+        self.scorer = check_scorer(scoring, classifies)
         self.answers = {}
         for rows in np.ndindex(*(2,) * SHAPE[0]):
             for columns in np.ndindex(*(2,) * SHAPE[1]):

@@ -87,7 +87,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
         def value(self, S, F):
             return float((S * weights).sum() ** 2 * (F * weights[:5]).sum() ** 1.5)
 
-    game = TableGame.of(Product(), shape)
+    game = TableGame.from_game(Product(), shape)
     pair = {"semivalue": (rows, columns)}
     exact = value_game(game, shape, **pair)
     # Large coalitions leave few outside, so that a block is seen seldom.

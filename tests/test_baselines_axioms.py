@@ -57,7 +57,7 @@ def leave_one_out(X, y, scoring):
 def value_flattened(X, y, scoring):
     """All coalitions of cells, so that nothing is a matter of chance."""
     game = FlattenedGame(Summary(), X=X, y=y, X_val=X, y_val=y, scoring=scoring)
-    blocks = Blocks.of_shape(game.shape)
+    blocks = Blocks.from_shape(game.shape)
     return value_game(game, blocks).values.reshape(np.shape(X))
 
 
@@ -80,7 +80,7 @@ def max_difference(one, other):
 def two_dimensional(scoring):
     """Utilities of all coalitions of rows and columns, everything empty worth 0."""
     game = ModelGame(Summary(), X, Y, X, Y, scoring=scoring, empty="zero")
-    return TableGame.of(game, X.shape).table
+    return TableGame.from_game(game, X.shape).table
 
 
 # How far a valuer is from keeping each promise on this table ----------------------------------

@@ -108,7 +108,7 @@ def wine_game():
     X, y = load_wine(return_X_y=True)
     X, X_val, y, y_val = train_test_split(X, y, test_size=0.4, stratify=y, random_state=0)
     groups = {"row_groups": np.arange(len(X)) % 6, "column_groups": np.arange(13) % 5}
-    return TableGame.of(ModelGame(GaussianNB(), X, y, X_val, y_val, **groups), (6, 5))
+    return TableGame.from_game(ModelGame(GaussianNB(), X, y, X_val, y_val, **groups), (6, 5))
 
 
 def left_unexplained(game, design, budget):

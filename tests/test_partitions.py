@@ -149,9 +149,9 @@ def computed(monkeypatch):
         return noting
 
     utility = watched(
-        bookkeeping.checked_utility, lambda game, rows, columns: (*rows.tolist(), *columns.tolist())
+        bookkeeping.compute_utility, lambda game, rows, columns: (*rows.tolist(), *columns.tolist())
     )
-    monkeypatch.setattr(bookkeeping, "checked_utility", utility)
+    monkeypatch.setattr(bookkeeping, "compute_utility", utility)
     for kind, method, name in (
         (OutOfBagScores, "__call__", lambda self, bags: bags[0].seed),
         (QueryTasks, "contribution", lambda self, task: task.number),

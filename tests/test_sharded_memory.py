@@ -86,7 +86,7 @@ def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):
         entry = write_groups(tmp_path, number, number * len(mean), groups)
         files.append(ValueFile.from_plain(entry))
         sums += np.append(mean.sum(axis=0), mean.sum())
-    columns = Axis.of_singles([f"c{j}" for j in range(N_COLUMNS)], what="column")
+    columns = Axis.from_ids([f"c{j}" for j in range(N_COLUMNS)], what="column")
     moments = Moments(np.full(len(sums), 3), sums, np.full(len(sums), 1e-6))
     ShardedValuation(
         Blocks(NumberedAxis(N_ROWS), columns),

@@ -134,11 +134,11 @@ MISTAKES = {
     ),
     "zero rows": (lambda: fit(X=X[:0], y=[]), ["0 sample(s)", "at least one row"]),
     "zero columns": (lambda: fit(X=X[[]]), ["0 feature(s)", "one column"]),
-    "duplicate columns": (lambda: fit(X=twice_named()), ["'age' 2 times", "rename them"]),
+    "duplicate columns": (lambda: fit(X=twice_named()), ["'age' 2 times", "a name of its own"]),
     "an index of two levels": (lambda: fit(X=with_levels()), ["2 levels", "reset_index()"]),
     "column names of two kinds": (
         lambda: fit(X=X.rename(columns={"pay": 7})),
-        ["int and str", "one kind only"],
+        ["int and str", "one type"],
     ),
     "strings where numbers are due": (
         lambda: fit(X=X.assign(pay=["low", "low", "high", "high"])),
@@ -192,7 +192,7 @@ MISTAKES = {
     ),
     "y is masked": (
         lambda: fit(y=np.ma.masked_equal([0, 0, 1, 1], 0)),
-        ["y is a masked array", "drop"],
+        ["y must not be a masked array", "drop"],
     ),
     "y is a frame in another order": (
         lambda: fit(y=pd.DataFrame({"y": Y}, index=[3, 2, 1, 0])),
@@ -208,11 +208,17 @@ MISTAKES = {
         ["continuous", "0.1", "use a regressor"],
     ),
     "y has one class": (lambda: fit(y=["no"] * 4), ["one class only", "'no'", "two classes"]),
-    "y mixes kinds": (lambda: fit(y=["no", 1, "no", 1]), ["int and str", "use one kind"]),
+    "y mixes kinds": (lambda: fit(y=["no", 1, "no", 1]), ["int and str", "one type"]),
     "y is complex": (lambda: fit(y=np.ones(4) * 1j), ["Complex data not supported"]),
     # the validation set
-    "X_val without y_val": (lambda: fit(y_val=None), ["X_val came without y_val", "give both"]),
-    "y_val without X_val": (lambda: fit(X_val=None), ["y_val came without X_val", "give both"]),
+    "X_val without y_val": (
+        lambda: fit(y_val=None),
+        ["X_val was given without y_val", "give both"],
+    ),
+    "y_val without X_val": (
+        lambda: fit(X_val=None),
+        ["y_val was given without X_val", "give both"],
+    ),
     "y_val is too long": (
         lambda: fit(y_val=["no", "yes"] * 3),
         ["y_val has 6 labels", "X_val has 4 rows"],
@@ -224,7 +230,7 @@ MISTAKES = {
     "y_val has one class": (lambda: fit(y_val=["yes"] * 4), ["y_val holds one class only", "yes"]),
     "y_val spells a class otherwise": (
         lambda: fit(y_val=["no.", "no", "yes", "yes"]),
-        ["'no.'", "never shows", "Spell labels alike"],
+        ["'no.'", "y does not have", "Spell labels alike"],
     ),
     "X_val lacks a column": (lambda: fit(X_val=X[["age"]]), ["lacks", "'pay'", "same columns"]),
     "X_val has a column more": (
@@ -267,11 +273,11 @@ MISTAKES = {
     ),
     "groups in a column": (
         lambda: fit(row_groups=np.array([["a"], ["a"], ["b"], ["b"]])),
-        ["row_groups holds", "one number, text or date per group"],
+        ["row_groups holds", "one number, string or date per group"],
     ),
     "groups that are lists": (
         lambda: fit(row_groups=[["a"], ["a"], ["b"], ["b"]]),
-        ["row_groups holds ['a']", "one number, text or date"],
+        ["row_groups holds ['a']", "one number, string or date"],
     ),
     "a row whose group is NA": (
         lambda: fit(row_groups=pd.array(["a", pd.NA, "a", "b"])),
@@ -315,14 +321,14 @@ MISTAKES = {
     ),
     "row_groups is a number": (lambda: fit(row_groups=3), ["row_groups is 3", "one label per row"]),
     # the model and its score
-    "no model": (lambda: ExactValuer().fit(X, Y), ["model is None", "DecisionTreeClassifier()"]),
+    "no model": (lambda: ExactValuer().fit(X, Y), ["got None", "DecisionTreeClassifier()"]),
     "a class for a model": (
         lambda: ExactValuer(DecisionTreeClassifier).fit(X, Y),
         ["the class DecisionTreeClassifier", "DecisionTreeClassifier()"],
     ),
     "a model that neither classifies nor regresses": (
         lambda: fit(KMeans()),
-        ["KMeans", "neither a classifier nor a regressor"],
+        ["KMeans", "must be a classifier or a regressor"],
     ),
     "an unknown scoring": (
         lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring="akkuracy"),
@@ -332,13 +338,13 @@ MISTAKES = {
         lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring=accuracy_score).value(
             np.ones(4, dtype=bool), np.ones(2, dtype=bool)
         ),
-        ["cannot judge", "scorer(model, X, y) -> float"],
+        ["cannot score", "scorer(model, X, y) -> float"],
     ),
     "a scorer without an answer": (
         lambda: value_game(
             ModelGame(DecisionTreeClassifier(), **GOOD, scoring=lambda model, X, y: None)
         ),
-        ["cannot judge", "scorer(model, X, y) -> float"],
+        ["cannot score", "scorer(model, X, y) -> float"],
     ),
     "a score that is not defined": (
         lambda: value_game(
@@ -352,7 +358,7 @@ MISTAKES = {
     ),
     "an unknown way to fail": (
         lambda: fit_with(error="ignore"),
-        ["error is 'ignore'", "'fallback'", "'raise'"],
+        ["got 'ignore'", "'fallback'", "'raise'"],
     ),
     "a design by its name": (
         lambda: monte_carlo(estimator="grids"),
@@ -380,7 +386,7 @@ MISTAKES = {
     ),
     "no utilities": (lambda: MaxUtilities(0), ["MaxUtilities must be at least 1 utility", "got 0"]),
     "half a utility": (lambda: MaxUtilities(0.5), ["integer number of utilities", "got 0.5"]),
-    "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats is 0", "at least 1"]),
+    "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats must be", "at least 1", "got 0"]),
     "weights for other rows": (
         lambda: fit(sample_weight=[1.0, 2.0]),
         ["sample_weight has 2 entries", "4 rows", "one weight per row"],
@@ -395,9 +401,12 @@ MISTAKES = {
     ),
     "weights in words": (
         lambda: fit(sample_weight=["a", "b", "c", "d"]),
-        ["sample_weight holds what is no number", "one number per row"],
+        ["sample_weight must hold one number per row", "one number per row"],
     ),
-    "weights by name": (lambda: fit(sample_weight="pay"), ["sample_weight is the text 'pay'"]),
+    "weights by name": (
+        lambda: fit(sample_weight="pay"),
+        ["sample_weight must have one entry", "'pay'"],
+    ),
     "weights of nothing": (lambda: fit(sample_weight=np.zeros(4)), ["is zero for every row"]),
     "weights in another order": (
         lambda: fit(sample_weight=pd.Series([1.0, 2.0, 3.0, 4.0], index=[3, 2, 1, 0])),
@@ -439,7 +448,7 @@ MISTAKES = {
         ["StableRanking must be", "below 1", "got 1.0"],
     ),
     "a correlation in words": (lambda: StableRanking("high"), ["'high'", "such as 0.95"]),
-    "no threads": (lambda: Threads(0), ["n_workers of Threads is 0", "at least 1"]),
+    "no threads": (lambda: Threads(0), ["n_workers of Threads must be an integer", "got 0"]),
     "a number for an executor": (
         lambda: monte_carlo(runtime=Runtime(executor=2)),
         ["executor must be", "got 2", "Threads(2)"],
@@ -480,15 +489,18 @@ MISTAKES = {
     ),
     "a table of the wrong size": (lambda: TableGame(np.zeros((3, 4))), ["(3, 4)", "2^n_rows"]),
     "a table with NaN": (lambda: TableGame([[0, 0], [0, np.nan]]), ["NaN", "finite"]),
-    "a table of words": (lambda: TableGame([["a", "b"], ["c", "d"]]), ["table of numbers"]),
+    "a table of words": (lambda: TableGame([["a", "b"], ["c", "d"]]), ["array of numbers"]),
     "a shape with zero": (lambda: value_game(GAME, (0, 2)), ["(0, 2)", "at least 1"]),
-    "a shape of one number": (lambda: value_game(GAME, 4), ["shape is 4", "two whole numbers"]),
+    "a shape of one number": (lambda: value_game(GAME, 4), ["shape must be two integers", "got 4"]),
     "a shape that is not the game's": (lambda: value_game(GAME, (2, 3)), ["(2, 3)", "(2, 2)"]),
-    "a game of unknown shape": (lambda: value_game(Silent()), ["shape is None", "two whole"]),
+    "a game of unknown shape": (
+        lambda: value_game(Silent()),
+        ["shape must be two integers", "got None"],
+    ),
     "no game": (lambda: value_game(len, (2, 2)), ["value(rows, columns)"]),
     "a utility of NaN": (
         lambda: value_game(Endless(), (2, 2)),
-        ["gave nan", "2 rows (0, 1)", "finite"],
+        ["returned nan", "2 rows (0, 1)", "finite"],
     ),
     "a utility of None": (
         lambda: value_game(Silent(), (2, 2)),
@@ -498,7 +510,10 @@ MISTAKES = {
         lambda: ExactValuer(DecisionTreeClassifier(), max_utilities="all").fit(**GOOD),
         ["max_utilities is 'all'", "integer"],
     ),
-    "no neighbours": (lambda: KNNGame(**GOOD, n_neighbors=0), ["n_neighbors is 0", "at least 1"]),
+    "no neighbours": (
+        lambda: KNNGame(**GOOD, n_neighbors=0),
+        ["n_neighbors must be an integer", "got 0"],
+    ),
     "an unknown way to score": (
         lambda: KNNGame(**GOOD, scoring="f1"),
         ["scoring is 'f1'", "'balanced_neighbor_agreement'", "leave it out"],
@@ -556,13 +571,16 @@ MISTAKES = {
     ),
     "groups with a validation set": (
         lambda: KNNValuer(1).fit(**GOOD, groups=[1, 1, 2, 2]),
-        ["groups came with X_val", "cv"],
+        ["groups and X_val were both given", "cross-validation"],
     ),
     "a column that groups rows among the columns": (
         lambda: KNNValuer(1).fit(**GOOD, row_groups="age", column_groups={"all": ["age", "pay"]}),
-        ["names 'age', which is row_groups", "leave it out"],
+        ["names 'age', which holds the row groups", "leave it out"],
     ),
-    "labels by name": (lambda: KNNValuer(1).fit(X, "pay"), ["y is the text 'pay'", "per row"]),
+    "labels by name": (
+        lambda: KNNValuer(1).fit(X, "pay"),
+        ["y must have one entry per row", "'pay'"],
+    ),
     "a splitter by name": (
         lambda: KNNValuer(1, cv="kfold").fit(X, Y),
         ["cv='kfold' cannot split", "another cv"],
@@ -585,17 +603,20 @@ MISTAKES = {
     ),
     "coalitions in words": (
         lambda: KNNValuer(sampler=QuadratureSampler("many")).fit(**GOOD),
-        ["coalitions of QuadratureSampler is 'many'", "whole number"],
+        ["coalitions of QuadratureSampler must be an integer", "many"],
     ),
     "no orders": (
         lambda: KNNValuer(sampler=PermutationSampler(0)).fit(**GOOD),
-        ["orders of Permutations is 0", "at least 1"],
+        ["orders of Permutations must be an integer", "got 0"],
     ),
     "a fit for Banzhaf columns": (
         lambda: LeverageSampler().draw(5, Banzhaf(), np.random.default_rng(0)),
         ["LeverageSampler is for Shapley values", "PermutationSampler()"],
     ),
-    "no passes": (lambda: KNNValuer(n_passes=0).fit(**GOOD), ["n_passes is 0", "at least 1"]),
+    "no passes": (
+        lambda: KNNValuer(n_passes=0).fit(**GOOD),
+        ["n_passes must be an integer", "got 0"],
+    ),
     "a rule for neighbours by name": (
         lambda: KNNValuer(stop="soon").fit(**GOOD),
         ["stop is 'soon'", "MaxTasks(200)"],
@@ -617,7 +638,7 @@ MISTAKES = {
     # baselines
     "leaving out without a model": (
         lambda: LeaveOneOutValuer().fit(X, Y),
-        ["model is None", "DecisionTreeClassifier()"],
+        ["got None", "DecisionTreeClassifier()"],
     ),
     "leaving out where the model fails": (
         lambda: LeaveOneOutValuer(DecisionTreeClassifier()).fit(
@@ -633,7 +654,7 @@ MISTAKES = {
     ),
     "cells without a model": (
         lambda: FlattenedValuer().fit(X, Y),
-        ["model is None", "DecisionTreeClassifier()"],
+        ["got None", "DecisionTreeClassifier()"],
     ),
     "cells that the model refuses": (
         lambda: FlattenedValuer(DecisionTreeClassifier()).fit(
@@ -651,19 +672,19 @@ MISTAKES = {
     ),
     "trees with a validation set": (
         lambda: out_of_bag(fit={"X_val": X, "y_val": Y}),
-        ["X_val and y_val came", "did not see it", "leave them out"],
+        ["X_val and y_val are not used here", "leave them out"],
     ),
     "trees with groups for cv": (
         lambda: out_of_bag(fit={"groups": [1, 1, 2, 2]}),
-        ["groups came", "leave them out"],
+        ["groups are used only", "leave them out"],
     ),
     "trees for one row": (
         lambda: out_of_bag(X[:1], [1.5]),
         ["n_samples=1", "in every bag", "at least 2 rows"],
     ),
     "trees for one class": (lambda: out_of_bag(y=["no"] * 4), ["one class only ('no')"]),
-    "no trees": (lambda: out_of_bag(n_trees=0), ["n_trees is 0", "at least 1"]),
-    "half a tree": (lambda: out_of_bag(n_trees=0.5), ["n_trees is 0.5", "whole number"]),
+    "no trees": (lambda: out_of_bag(n_trees=0), ["n_trees must be an integer", "got 0"]),
+    "half a tree": (lambda: out_of_bag(n_trees=0.5), ["n_trees must be an integer", "got 0.5"]),
     "no columns for a tree": (
         lambda: out_of_bag(column_share=0),
         ["column_share is 0", "above 0 and up to 1"],
@@ -695,11 +716,11 @@ MISTAKES = {
     ),
     "a cluster for a tree": (
         lambda: out_of_bag(model=KMeans()),
-        ["KMeans", "neither a classifier nor a regressor"],
+        ["KMeans", "must be a classifier or a regressor"],
     ),
     "a regressor for words": (
         lambda: out_of_bag(model=LinearRegression()),
-        ["y holds labels that are no numbers", "classifier"],
+        ["y must hold numbers", "classifier"],
     ),
     "infinite cells for trees": (
         lambda: out_of_bag(X.assign(pay=np.inf)),
@@ -740,7 +761,7 @@ MISTAKES = {
         lambda: Blocks.cut(np.array([1], dtype="M8[ns]"), ["a"]),
         ["finer than a microsecond", "round them"],
     ),
-    "labels of no kind": (lambda: Blocks.cut([object()], ["a"]), ["object", "one kind only"]),
+    "labels of no kind": (lambda: Blocks.cut([object()], ["a"]), ["object", "one type"]),
 }
 
 

@@ -81,12 +81,14 @@ def test_a_file_that_was_changed_is_refused(tmp_path, content):
 
 
 def test_without_a_network_the_error_says_where_to_put_the_file(home, tmp_path):
-    with pytest.raises(OSError, match=r"adult\.test could not be fetched.*put adult_test\.csv\.gz"):
+    with pytest.raises(
+        OSError, match=r"adult\.test could not be downloaded.*put adult_test\.csv\.gz"
+    ):
         datasets.load_adult("test", folder=tmp_path)
 
 
 def test_a_part_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="part is 'validation'; give one of train, test"):
+    with pytest.raises(ValueError, match="part must be one of train, test, got 'validation'"):
         datasets.load_adult("validation")
 
 

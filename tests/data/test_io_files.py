@@ -127,9 +127,9 @@ def test_two_may_write_one_file_at_once_and_the_last_one_counts(tmp_path):
 WRITER = """
 import sys, time
 from pathlib import Path
-from cellworth.data.io import written_atomically
+from cellworth.data.io import write_atomically
 
-with written_atomically(Path(sys.argv[1])) as file:
+with write_atomically(Path(sys.argv[1])) as file:
     file.write(b"half of a new")
     file.flush()
     print("writing", flush=True)

@@ -139,10 +139,12 @@ def test_a_block_that_was_claimed_in_parts_by_one_owner_is_held_as_a_whole(overl
 
 def test_a_block_of_several_owners_is_refused():
     rows = Blocks.cut(TABLE.index, TABLE.columns, row_groups=["g", "g", "h", "h"])
-    with pytest.raises(ValueError, match="the row group 'g' of the valuation belongs to several"):
+    with pytest.raises(
+        ValueError, match="the row group 'g' of the valuation is divided among several"
+    ):
         OWNERS.on(rows)
     columns = Blocks.cut(TABLE.index, TABLE.columns, column_groups=["g", "g", "h"])
-    with pytest.raises(ValueError, match="the column group 'g' of the valuation belongs to sev"):
+    with pytest.raises(ValueError, match="the column group 'g' of the valuation is divided"):
         OWNERS.on(columns)
 
 
@@ -207,8 +209,8 @@ TOML = {
     "[[owners]]\nrows = [1]": "an owner in .* has rows; give name, rows and columns",
     "[[owners]]\nname = 'a'\ncolour = 1": "an owner in .* has colour, name; give name",
     "[[owners": "is not valid TOML",
-    "overlaps = 'some'\n[[owners]]\nname = 'a'": "overlaps is 'some'; give 'refuse'",
-    "[[owners]]\nname = 5": "the owner's name is 5; give some text",
+    "overlaps = 'some'\n[[owners]]\nname = 'a'": "'first', got 'some'",
+    "[[owners]]\nname = 5": "the owner's name must be a non-empty string, got 5",
     "[[owners]]\nname = 'a'\nrows = {from = -2, to = 1}": "go from -2 to 1; give positions",
     "[[owners]]\nname = 'a'\nrows = {from = 0, to = 9}": "go from 0 to 9; give .*<= 4, the number",
     "[[owners]]\nname = 'a'\nrows = {from = 'x', to = 'y'}": "go from 'x' to 'y'; give positions",
@@ -228,22 +230,22 @@ def test_a_mistake_in_a_file_gets_one_sentence(text, tmp_path):
 
 
 WRONG = [
-    ({"name": ""}, "the owner's name is ''; give some text"),
-    ({"name": None}, "the owner's name is None; give some text"),
-    ({"name": "ann\nbob"}, "give text without line breaks"),
-    ({"name": " ann"}, "give text without line breaks or blanks at its ends"),
+    ({"name": ""}, "the owner's name must be a non-empty string, got ''"),
+    ({"name": None}, "the owner's name must be a non-empty string, got None"),
+    ({"name": "ann\nbob"}, "must have no line breaks"),
+    ({"name": " ann"}, "must have no line breaks and no blanks at its ends"),
     ({"rows": ["r9"]}, "rows of owner 'eve' names 'r9', which X does not have; its rows are 'r1'"),
     ({"rows": "r9"}, "rows of owner 'eve' names 'r9'"),
     ({"rows": 0}, "rows of owner 'eve' names 0"),
-    ({"rows": []}, "rows of owner 'eve' holds no row of X; leave the owner out"),
+    ({"rows": []}, "rows of owner 'eve' selects no row of X; leave the owner out"),
     ({"rows": {"from": 0, "to": 2}}, "must be row ids, a boolean mask or a slice, got dict"),
-    ({"rows": slice(2, 2)}, "holds no row of X"),
+    ({"rows": slice(2, 2)}, "selects no row of X"),
     ({"rows": slice(2, 9)}, "rows of owner 'eve' go from 2 to 9; give positions up to 4"),
     ({"rows": slice("r1", "r3")}, "rows of owner 'eve' go from 'r1' to 'r3'; give positions"),
     ({"rows": pl.col("region") == "n"}, "rows of owner 'eve' must be row ids, .*, got Expr"),
     (
         {"name": "unassigned"},
-        "an owner's name must not be 'unassigned'",
+        "the owner's name 'unassigned' is reserved",
     ),
     ({"rows": [True]}, r"is a mask of shape \(1,\); give one entry per row, 4 in all"),
     ({"rows": (TABLE["age"] > 25)[::-1]}, "is a mask whose row ids are not those of X in the same"),
@@ -254,7 +256,10 @@ WRONG = [
     ({"cells": np.ones((2, 2), bool)}, r"of shape \(2, 2\); give True or False for each cell"),
     ({"cells": np.ones((4, 3))}, "is an array of float64 of shape"),
     ({"cells": np.zeros((4, 3), bool)}, "marks no cell; leave the owner out"),
-    ({"cells": np.ones((4, 3), bool), "rows": ["r1"]}, "came with cells and with rows or columns"),
+    (
+        {"cells": np.ones((4, 3), bool), "rows": ["r1"]},
+        "must have either cells or rows and columns",
+    ),
 ]
 
 
@@ -265,7 +270,9 @@ def test_a_mistake_gets_one_sentence(given, sentence):
 
 
 def test_wrong_tables_and_unknown_owners_get_one_sentence():
-    with pytest.raises(ValueError, match="overlaps is 'maybe'; give 'refuse', 'equal' or 'first'"):
+    with pytest.raises(
+        ValueError, match="overlaps must be 'refuse', 'equal' or 'first', got 'maybe'"
+    ):
         Owners(TABLE, overlaps="maybe")
     with pytest.raises(ValueError, match=r"X has a column called '\(label\)'.*rename it"):
         Owners(TABLE.rename(columns={"age": "(label)"}))

@@ -155,9 +155,13 @@ def test_files_that_disagree_are_refused(tmp_path, other, words):
         ({"target": "y", "columns": ["x", "x"]}, ValueError, "twice"),
         ({"target": "y", "columns": ["x", "y"]}, ValueError, "twice"),
         ({"target": "y", "columns": []}, ValueError, "no column besides the target"),
-        ({"target": "y", "columns": "x"}, TypeError, "give a list of names"),
-        ({"target": "y", "shards": 0}, ValueError, "shards is 0; give a whole number"),
-        ({"target": "y", "shards": 3}, ValueError, "shards is 3, but the files have 1 row groups"),
+        ({"target": "y", "columns": "x"}, TypeError, "must be a list of names"),
+        ({"target": "y", "shards": 0}, ValueError, "shards must be an integer of at least 1"),
+        (
+            {"target": "y", "shards": 3},
+            ValueError,
+            "shards must be at most 1, the number of row groups",
+        ),
     ],
 )
 def test_what_is_asked_for_must_be_there(tmp_path, settings, error, words):
@@ -176,10 +180,10 @@ def test_what_is_no_table_is_refused(tmp_path):
     with pytest.raises(ValueError, match="empty list"):
         read([])
     file = written(tmp_path / "a") / "0.parquet"
-    with pytest.raises(ValueError, match="named twice"):
+    with pytest.raises(ValueError, match="listed twice"):
         read([file, file])
     written(tmp_path / "b" / "year=2024")
-    with pytest.raises(ValueError, match="cut by the values of columns"):
+    with pytest.raises(ValueError, match="partitioned by columns"):
         read(tmp_path / "b")
     file.write_bytes(b"no Parquet, but text")
     with pytest.raises(ValueError, match="cannot be read as Parquet"):
@@ -193,7 +197,7 @@ def test_what_is_no_table_is_refused(tmp_path):
 
 def test_more_rows_than_can_be_counted_are_refused(numbered, tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.data.sharded_table._TOO_MANY_ROWS", 1000)
-    with pytest.raises(ValueError, match="the files hold 1000 rows, but fewer than 1000 can be"):
+    with pytest.raises(ValueError, match="the files must hold fewer than 1000 rows, got 1000"):
         ShardedTable.from_parquet(write(numbered, tmp_path, [100]), target="y")
 
 
@@ -232,7 +236,7 @@ def test_a_damaged_page_is_refused_with_the_name_of_its_file(numbered, tmp_path)
     "address", [None, 3, [["a"]], b"a", {"a": 1}, pa.table({"a": [1]})], ids=type
 )
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(TypeError, match="give the path of a Parquet file or of a folder, or a"):
+    with pytest.raises(TypeError, match="must be the path of a Parquet file or folder, or a"):
         ShardedTable.from_parquet(address, target="y")
 
 
@@ -247,7 +251,7 @@ def test_an_unknown_protocol_is_refused_with_its_address():
 )
 def test_a_target_that_holds_no_labels_is_refused(labels, tmp_path):
     folder = write(pa.table({"x": [1.0, 2.0], "y": labels}), tmp_path)
-    with pytest.raises(TypeError, match=r"the target 'y' holds cells of type .*; give another"):
+    with pytest.raises(TypeError, match=r"the target 'y' must hold .*; give another"):
         ShardedTable.from_parquet(folder, target="y")
 
 
@@ -295,14 +299,22 @@ def test_only_the_row_groups_that_are_needed_are_read(numbered, tmp_path, monkey
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
-        (lambda table: table.take([3, -1]), IndexError, "row -1 is none of the table's 1,000 rows"),
-        (lambda table: table.take([1000]), IndexError, "give positions from 0 to 999"),
-        (lambda table: table.take([True]), TypeError, "give a list of whole numbers"),
-        (lambda table: table.take(["a"]), TypeError, "give a list of whole numbers"),
-        (lambda table: table.take(5), TypeError, "give a list of whole numbers"),
-        (lambda table: table.where(50_000), IndexError, "row 50000 is none of the table's 1,000"),
-        (lambda table: table.rows(9), IndexError, "shard is 9; give one of the 2 shards, from 0"),
-        (lambda table: table.rows(-1), IndexError, "shard is -1; give one of the 2 shards"),
+        (
+            lambda table: table.take([3, -1]),
+            IndexError,
+            "rows must be positions from 0 to 999, got -1",
+        ),
+        (lambda table: table.take([1000]), IndexError, "rows must be positions from 0 to 999"),
+        (lambda table: table.take([True]), TypeError, "rows must be a list of integers"),
+        (lambda table: table.take(["a"]), TypeError, "rows must be a list of integers"),
+        (lambda table: table.take(5), TypeError, "rows must be a list of integers"),
+        (
+            lambda table: table.where(50_000),
+            IndexError,
+            "rows must be positions from 0 to 999, got 50000",
+        ),
+        (lambda table: table.rows(9), IndexError, "shard must be an integer from 0 to 1, got 9"),
+        (lambda table: table.rows(-1), IndexError, "shard must be an integer from 0 to 1, got -1"),
     ],
 )
 def test_rows_and_shards_that_are_not_there_get_a_sentence(numbered, tmp_path, ask, error, words):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth.data.statistics import MOST_KEYS, Categories, Gathering, Numbers
+from cellworth.data.statistics import MOST_KEYS, CategorySummary, NumberSummarizer, NumberSummary
 
 floats = st.lists(
     st.floats(allow_infinity=False, allow_nan=True)
@@ -26,7 +26,7 @@ percents = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 
 def gathered(cells, cuts=()):
     """The summary of parts that are added in turn."""
-    gathering = Gathering(whole=cells.dtype.kind == "i")
+    gathering = NumberSummarizer(integral=cells.dtype.kind == "i")
     for part in np.split(cells, cuts):
         gathering.add(part)
     return gathering.summary()
@@ -41,26 +41,26 @@ def assert_same_bits(one, other):
 @settings(deadline=None)
 @given(floats, st.randoms())
 def test_floats_have_one_summary_in_any_order_and_however_cut(cells, random):
-    whole = Numbers.of(np.array(cells, dtype=float))
+    whole = NumberSummary.from_cells(np.array(cells, dtype=float))
     shuffled = np.array(random.sample(cells, len(cells)), dtype=float)
     cuts = sorted(random.randint(0, len(cells)) for _ in range(3))
     assert_same_bits(gathered(shuffled, cuts), whole)
-    parts = [Numbers.of(part) for part in np.split(shuffled, cuts)]
+    parts = [NumberSummary.from_cells(part) for part in np.split(shuffled, cuts)]
     random.shuffle(parts)
-    assert_same_bits(reduce(Numbers.merge, parts), whole)
+    assert_same_bits(reduce(NumberSummary.merge, parts), whole)
     assert_same_bits(parts[0].merge(parts[1]).merge(parts[2].merge(parts[3])), whole)
 
 
 @settings(deadline=None)
 @given(wholes, st.randoms())
 def test_whole_numbers_have_one_summary_in_any_order_and_however_cut(cells, random):
-    whole = Numbers.of(np.array(cells, dtype=np.int64))
+    whole = NumberSummary.from_cells(np.array(cells, dtype=np.int64))
     shuffled = np.array(random.sample(cells, len(cells)), dtype=np.int64)
     cuts = sorted(random.randint(0, len(cells)) for _ in range(3))
     assert_same_bits(gathered(shuffled, cuts), whole)
     parts = [gathered(part) for part in np.split(shuffled, cuts)]
     random.shuffle(parts)
-    assert_same_bits(reduce(Numbers.merge, parts), whole)
+    assert_same_bits(reduce(NumberSummary.merge, parts), whole)
 
 
 @settings(deadline=None)
@@ -69,13 +69,13 @@ def test_the_variance_is_that_of_fractions_rounded_once(cells):
     known = [Fraction(cell) for cell in cells if cell == cell]
     mean = sum(known) / len(known)
     variance = sum((cell - mean) ** 2 for cell in known) / len(known)
-    summary = Numbers.of(np.array(cells))
+    summary = NumberSummary.from_cells(np.array(cells))
     if variance > Fraction(sys.float_info.max):
         assert summary.variance() >= sys.float_info.max
     else:
         assert summary.variance() == float(variance)
     assert summary.count == len(known)
-    assert summary.gaps == len(cells) - len(known)
+    assert summary.n_missing == len(cells) - len(known)
 
 
 @settings(deadline=None)
@@ -93,7 +93,7 @@ def test_the_variance_of_whole_numbers_is_exact(cells):
 )
 def test_quantiles_of_few_distinct_numbers_are_numpys_to_the_bit(cells, percent):
     known = np.array(cells)
-    assert Numbers.of(known).percentile(percent) == np.percentile(known, percent)
+    assert NumberSummary.from_cells(known).percentile(percent) == np.percentile(known, percent)
 
 
 @settings(deadline=None)
@@ -101,7 +101,7 @@ def test_quantiles_of_few_distinct_numbers_are_numpys_to_the_bit(cells, percent)
 def test_quantiles_of_moments_count_from_the_first(cells, percent):
     moments = np.array(cells)
     since = (moments - moments.min()).astype(float)
-    assert Numbers.of(moments).percentile(percent) == np.percentile(since, percent)
+    assert NumberSummary.from_cells(moments).percentile(percent) == np.percentile(since, percent)
 
 
 @settings(deadline=None)
@@ -111,7 +111,7 @@ def test_narrow_numbers_are_those_that_survive_as_float32(cells):
     with np.errstate(over="ignore"):
         survive = bool((known.astype(np.float32) == known).all())
     assert gathered(known).narrow == survive
-    assert Numbers.of(known).narrow == survive
+    assert NumberSummary.from_cells(known).narrow == survive
 
 
 def draws(name, n_rows=1_000_000):
@@ -133,17 +133,21 @@ def draws(name, n_rows=1_000_000):
 )
 def test_a_million_distinct_numbers_give_one_summary_and_sharp_quantiles(name):
     cells = draws(name)
-    summary = Numbers.of(cells)
+    summary = NumberSummary.from_cells(cells)
     assert summary.shift > 0
     assert len(summary.keys) <= MOST_KEYS
     shuffled = np.random.default_rng(1).permutation(cells)
-    parts = [Numbers.of(part) for part in np.split(shuffled, [1000, 300_000, 340_000])]
+    parts = [
+        NumberSummary.from_cells(part) for part in np.split(shuffled, [1000, 300_000, 340_000])
+    ]
     assert_same_bits(parts[2].merge(parts[0]).merge(parts[3].merge(parts[1])), summary)
     assert summary.variance() == pytest.approx(float(np.var(cells - cells.min())), rel=1e-12)
-    since = cells - (cells.min() if summary.whole else 0)
+    since = cells - (cells.min() if summary.integral else 0)
     for low, high in ((25, 75), (5, 95), (1, 99)):
-        spread = np.subtract(*np.percentile(since, (high, low)))
-        assert summary.percentile(high) - summary.percentile(low) == pytest.approx(spread, rel=1e-4)
+        scatter = np.subtract(*np.percentile(since, (high, low)))
+        assert summary.percentile(high) - summary.percentile(low) == pytest.approx(
+            scatter, rel=1e-4
+        )
 
 
 def test_the_fewest_bits_are_dropped():
@@ -158,12 +162,12 @@ def test_a_crowd_at_one_number_hides_its_width_only_below_the_bits_that_are_kept
     # Numbers 1 apart at 1e9, in a column that reaches 1e12: the quartiles lie in one key.
     rng = np.random.default_rng(0)
     crowd, others = 1e9 + rng.uniform(-1, 1, 600_000), rng.uniform(0, 1e12, 400_000)
-    summary = Numbers.of(np.concatenate([crowd, others]))
+    summary = NumberSummary.from_cells(np.concatenate([crowd, others]))
     assert abs(summary.percentile(25) - 1e9) < 1e9 * 2.0**-10
 
 
 def test_infinite_variance_is_told():
-    assert Numbers.of(np.array([1e308, -1e308])).variance() == np.inf
+    assert NumberSummary.from_cells(np.array([1e308, -1e308])).variance() == np.inf
 
 
 @settings(deadline=None)
@@ -173,11 +177,11 @@ def test_categories_merge_in_any_order(cells, random):
         known = [(first + i, cell) for i, cell in enumerate(part) if cell is not None]
         counts = {cell: sum(c == cell for _, c in known) for _, cell in known}
         firsts = {cell: min(i for i, c in known if c == cell) for _, cell in known}
-        return Categories(counts, firsts, sum(cell is None for cell in part))
+        return CategorySummary(counts, firsts, sum(cell is None for cell in part))
 
     cut = random.randint(0, len(cells))
     merged = of(cut, cells[cut:]).merge(of(0, cells[:cut]))
     whole = of(0, cells)
-    assert (merged.counts, merged.gaps) == (whole.counts, whole.gaps)
+    assert (merged.counts, merged.n_missing) == (whole.counts, whole.n_missing)
     assert merged.values == list(dict.fromkeys(cell for cell in cells if cell is not None))
-    assert merged.count + merged.gaps == len(cells)
+    assert merged.count + merged.n_missing == len(cells)

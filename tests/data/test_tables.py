@@ -25,7 +25,7 @@ def tables():
 @pytest.mark.parametrize("library", tables())
 def test_names_are_kept_and_parts_come_in_the_users_own_type(library):
     X = tables()[library]
-    table = Table.of(X, called="X")
+    table = Table.from_data(X, called="X")
     assert table.backend == library
     assert table.names.tolist() == list(COLUMNS)
     part = table.take(np.array([2, 0]), np.array([2, 0]))
@@ -34,7 +34,7 @@ def test_names_are_kept_and_parts_come_in_the_users_own_type(library):
 
 
 def test_a_table_has_one_fingerprint_in_every_library():
-    digests = {Table.of(X, called="X").sha256() for X in tables().values()}
+    digests = {Table.from_data(X, called="X").sha256() for X in tables().values()}
     assert len(digests) == 1
 
 
@@ -50,13 +50,13 @@ def test_a_table_has_one_fingerprint_in_every_library():
     ids=str,
 )
 def test_any_change_changes_the_fingerprint(change):
-    before = Table.of(pl.DataFrame(COLUMNS), called="X").sha256()
-    assert Table.of(pl.DataFrame(COLUMNS | change), called="X").sha256() != before
+    before = Table.from_data(pl.DataFrame(COLUMNS), called="X").sha256()
+    assert Table.from_data(pl.DataFrame(COLUMNS | change), called="X").sha256() != before
 
 
 def test_names_are_part_of_the_fingerprint():
     one, other = pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]})
-    assert Table.of(one, called="X").sha256() != Table.of(other, called="X").sha256()
+    assert Table.from_data(one, called="X").sha256() != Table.from_data(other, called="X").sha256()
 
 
 @pytest.mark.parametrize(
@@ -74,58 +74,61 @@ def test_names_are_part_of_the_fingerprint():
     ids=str,
 )
 def test_fingerprints_see_content_not_types(one, other, same):
-    digests = [Table.of(column[:, None], called="X").sha256() for column in (one, other)]
+    digests = [Table.from_data(column[:, None], called="X").sha256() for column in (one, other)]
     assert (digests[0] == digests[1]) is same
 
 
 def test_dates_have_one_fingerprint_in_pandas_and_polars():
     days = pd.date_range("2026-01-01", periods=3)
-    one = Table.of(pd.DataFrame({"day": days}), called="X")
-    other = Table.of(pl.DataFrame({"day": days.to_list()}), called="X")
+    one = Table.from_data(pd.DataFrame({"day": days}), called="X")
+    other = Table.from_data(pl.DataFrame({"day": days.to_list()}), called="X")
     assert one.sha256() == other.sha256()
 
 
 def test_a_gap_in_a_nullable_pandas_column_is_a_gap():
     nullable = pd.DataFrame({"n": pd.array([1, None], "Int64"), "s": pd.array(["a", None])})
     plain = pl.DataFrame({"n": [1, None], "s": ["a", None]})
-    assert Table.of(nullable, called="X").sha256() == Table.of(plain, called="X").sha256()
+    assert (
+        Table.from_data(nullable, called="X").sha256()
+        == Table.from_data(plain, called="X").sha256()
+    )
 
 
 def test_numbers_among_text_stay_numbers():
-    table = Table.of([["baker", 1.5], ["smith", 2.5]], called="X")
+    table = Table.from_data([["baker", 1.5], ["smith", 2.5]], called="X")
     assert table.column(1).tolist() == [1.5, 2.5]
 
 
 def test_a_pandas_index_gives_the_row_ids():
-    table = Table.of(pd.DataFrame({"a": [1, 2]}, index=["r7", "r9"]), called="X")
+    table = Table.from_data(pd.DataFrame({"a": [1, 2]}, index=["r7", "r9"]), called="X")
     assert table.row_ids.tolist() == ["r7", "r9"]
 
 
 def test_arrays_get_the_names_that_scikit_learn_gives():
-    table = Table.of([[1, 2], [3, 4]], called="X")
+    table = Table.from_data([[1, 2], [3, 4]], called="X")
     assert table.names.tolist() == ["x0", "x1"]
     assert table.row_ids.tolist() == [0, 1]
 
 
 def test_a_pandas_table_may_have_numbers_for_names():
-    table = Table.of(pd.DataFrame(np.ones((2, 2))), called="X")
+    table = Table.from_data(pd.DataFrame(np.ones((2, 2))), called="X")
     assert table.names.tolist() == [0, 1]
     assert table.only(np.array([1])).names.tolist() == [1]
 
 
 def test_columns_are_aligned_by_name():
-    X = Table.of(pd.DataFrame({"a": [1], "b": [2]}), called="X")
-    val = Table.of(pl.DataFrame({"b": [20], "a": [10]}), called="X_val")
-    assert val.aligned_to(X, called="X_val").column(0).tolist() == [10]
+    X = Table.from_data(pd.DataFrame({"a": [1], "b": [2]}), called="X")
+    val = Table.from_data(pl.DataFrame({"b": [20], "a": [10]}), called="X_val")
+    assert val.align_to(X, called="X_val").column(0).tolist() == [10]
 
 
 def test_a_table_that_was_read_is_not_read_again():
-    table = Table.of([[1, 2]], called="X")
-    assert Table.of(table, called="X") is table
+    table = Table.from_data([[1, 2]], called="X")
+    assert Table.from_data(table, called="X") is table
 
 
 def test_entries_of_cells_are_taken_only_from_frames_that_are_labelled_alike():
-    table = Table.of(pd.DataFrame({"a": [1, 2], "b": [3, 4]}, index=["r", "s"]), called="X")
+    table = Table.from_data(pd.DataFrame({"a": [1, 2], "b": [3, 4]}, index=["r", "s"]), called="X")
     marks = pd.DataFrame({"a": [True, False], "b": [False, False]}, index=["r", "s"])
     labels = table.names, table.row_ids
     assert entries_per_cell(marks, *labels, called="marks").tolist() == [[True, False], [False] * 2]

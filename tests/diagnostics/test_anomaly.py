@@ -34,7 +34,7 @@ def mixed_table(n_rows=60, seed=0, gaps=True):
 
 
 def columns_and_features(table, y):
-    columns = features.read_columns(features.Table.of(table, called="X"), None)
+    columns = features.read_columns(features.Table.from_data(table, called="X"), None)
     label = features.read_labels(y, np.unique(y))
     return columns, Features.of([*columns, label])
 
@@ -364,7 +364,7 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
         ({"y": None}, "y is None; give one label per row of X."),
         ({"y": [1, 0]}, "y has 2 labels but X has 3 rows"),
         ({"y": [1, 0, None]}, "y has no label"),
-        ({"y": ["a", 1, "b"]}, "mixes labels of kind"),
+        ({"y": ["a", 1, "b"]}, "must have labels of one type"),
         ({"X": None}, "X is of type NoneType"),
         ({"X": [[np.inf], [1.0], [2.0]]}, "holds infinity"),
         ({"column_types": {"x9": "numeric"}}, "column_types names the column 'x9'"),

@@ -431,9 +431,9 @@ def test_cross_validation_is_not_offered():
         ({"X_repaired": X[:-1]}, "X_repaired has 59 rows but X has 60"),
         ({"X_repaired": X[:, :2]}, "X_repaired has 2 columns but X has 3"),
         ({"y_test": Y_TEST[:-1]}, "y_test has 79 labels but X_test has 80 rows"),
-        ({"y_test": Y_TEST + 5}, "y_test has the class 5, which y never shows"),
-        ({"n_repeats": 0}, "n_repeats is 0"),
-        ({"scoring": "best"}, "scoring is 'best'"),
+        ({"y_test": Y_TEST + 5}, "y_test has the class 5, which y does not have"),
+        ({"n_repeats": 0}, "n_repeats must be an integer"),
+        ({"scoring": "best"}, "scoring must be .* got 'best'"),
     ],
 )
 def test_each_mistake_gets_one_sentence(changed, sentence):
@@ -455,5 +455,5 @@ def test_a_model_that_fails_says_why():
         compare_models(LogisticRegression(), X, y, X_repaired=gaps, **TEST)
     with pytest.raises(RuntimeError, match=r"failed on half of its rows .*n_neighbors = 40"):
         compare_models(KNeighborsClassifier(40), X, y, X_repaired=X + 1, **TEST)
-    with pytest.raises(TypeError, match="model is the class LogisticRegression"):
+    with pytest.raises(TypeError, match="got the class LogisticRegression"):
         compare_models(LogisticRegression, X, y, X_repaired=X + 1, **TEST)

@@ -314,12 +314,12 @@ def test_the_same_seed_gives_the_same_curve():
         ({"shares": (0.2, 0.1)}, "give increasing numbers between 0 and 1"),
         ({"shares": (0, 1.5)}, "give increasing numbers between 0 and 1"),
         ({"shares": 0.5}, "give increasing numbers between 0 and 1"),
-        ({"n_repeats": 0}, "n_repeats is 0"),
+        ({"n_repeats": 0}, "n_repeats must be an integer"),
         ({"ranking": BY_COLUMN[:5]}, "ranking has shape \\(5, 3\\), not X's shape \\(80, 3\\)"),
         ({"X_test": None}, "X_test is None"),
         ({"y_test": None}, "y_test is None"),
         ({"X_test": X_TEST[:, :2]}, "X_test has 2 columns but X has 3"),
-        ({"scoring": "best"}, "scoring is 'best'"),
+        ({"scoring": "best"}, "scoring must be .* got 'best'"),
     ],
 )
 def test_each_mistake_gets_one_sentence(changed, sentence):
@@ -357,7 +357,7 @@ def test_a_seed_that_is_no_whole_number_gets_a_sentence(seed):
 
 
 def test_means_leave_gaps_and_whole_columns_as_they_are():
-    table = Table.of(
+    table = Table.from_data(
         pl.DataFrame({"a": [1, 2, 3, None], "b": [4, 5, 6, 7], "c": ["x", None, "x", "y"]}),
         called="X",
     )

@@ -317,11 +317,11 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"k": 0}, "k is 0; give a whole number of at least 1"),
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"by": "price"}, "by is 'price'; give 'anomaly_score' or 'value'"),
         ({"valuation": None, "by": "value"}, "by is 'value', but no valuation came"),
         ({"valuation": "best"}, "valuation must be a Valuation, got str"),
-        ({"backend": "excel"}, "no data frame could be made with backend 'excel'"),
+        ({"backend": "excel"}, "backend must be an installed library"),
         ({"y": ["a"]}, "y has 1 labels but X has 80 rows"),
     ],
 )

@@ -11,7 +11,7 @@ from cellworth.diagnostics.suspects import NO_ROW, find_typical_rows
 
 
 def evidence_of(X, y):
-    return Evidence.of(Table.of(X, called="X"), y, None)
+    return Evidence.of(Table.from_data(X, called="X"), y, None)
 
 
 def all_cells(shape):

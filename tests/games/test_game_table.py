@@ -16,7 +16,7 @@ def test_any_small_game_can_be_written_down():
         def value(self, rows, columns):
             return float(rows.sum() * columns.sum())
 
-    table = TableGame.of(Product(), (3, 2)).table
+    table = TableGame.from_game(Product(), (3, 2)).table
     assert table.shape == (8, 4)
     assert table[0b111, 0b11] == 6
     assert table[0b010, 0b01] == 1

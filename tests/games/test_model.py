@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from cellworth import ExactValuer, value_game
 from cellworth.games import FailedUtility, ModelGame
-from cellworth.games.fitting import seeded, weight_name
+from cellworth.games.fitting import set_seeds, weight_name
 
 WINE_X, WINE_Y = load_wine(return_X_y=True)
 ORDER = np.random.default_rng(1).permutation(len(WINE_X))
@@ -311,12 +311,12 @@ def test_repeats_move_every_seed_of_a_model():
             self.random_seed = random_seed
             self.seed = seed
 
-    third = seeded(Seeded(), 2)
+    third = set_seeds(Seeded(), 2)
     assert (third.random_state, third.random_seed, third.seed) == (2, 2, 7)
-    search = seeded(GridSearchCV(noisy(), {}, cv=KFold(3, shuffle=True, random_state=4)), 2)
+    search = set_seeds(GridSearchCV(noisy(), {}, cv=KFold(3, shuffle=True, random_state=4)), 2)
     assert (search.cv.random_state, search.estimator.random_state) == (6, 2)
     state = np.random.RandomState(0)
-    seeds = {seeded(noisy(random_state=state), repeat).random_state for repeat in (1, 2)}
+    seeds = {set_seeds(noisy(random_state=state), repeat).random_state for repeat in (1, 2)}
     assert len(seeds) == 2
 
 
@@ -337,9 +337,9 @@ class Quiet(GaussianNB):
 
 
 def test_a_seed_that_a_model_does_not_tell_of_is_set_once():
-    assert seeded(Quiet(), 0).get_params() == {}
-    assert seeded(Quiet(), 2).get_params() == {"random_state": 2}
-    assert seeded(Quiet(random_seed=4), 2).get_params() == {"random_seed": 6}
+    assert set_seeds(Quiet(), 0).get_params() == {}
+    assert set_seeds(Quiet(), 2).get_params() == {"random_state": 2}
+    assert set_seeds(Quiet(random_seed=4), 2).get_params() == {"random_seed": 6}
 
 
 def test_repeats_and_weights_are_part_of_the_question():
@@ -410,7 +410,7 @@ def test_units_that_cannot_be_told_apart_are_a_failure():
     game = wine_game(Units(), y=WINE_Y * 2 - 2, scoring="neg_log_loss")
     utility = game.value(WINE_Y[TRAIN] != 0, np.ones(13, dtype=bool))
     assert isinstance(utility, FailedUtility)
-    assert "answers with 3 columns" in utility.message
+    assert "predicts 3 columns" in utility.message
 
 
 @pytest.mark.parametrize("model", [LinearSVC(), SVC(), Perceptron(), RidgeClassifier()], ids=repr)

@@ -246,7 +246,7 @@ def test_bins_are_refused_for_numeric_targets_and_senseless_settings():
         KNNValuer(ranking=BinnedRanks(10)).fit(X, np.arange(100) / 3)
     with pytest.raises(TypeError, match=r"ranking is 'bins'; give BinnedRanks"):
         fit(problem(100), ranking="bins")
-    with pytest.raises(ValueError, match="nearest of BinnedRanks is 0"):
+    with pytest.raises(ValueError, match="nearest of BinnedRanks must be an integer"):
         BinnedRanks(0)
     for width in (0, "narrow", 2.0):
         with pytest.raises(ValueError, match=r"width of BinnedRanks is .* between 0.001 and 1"):

@@ -19,7 +19,9 @@ from cellworth.sampling.column_samplers import Coalitions
 
 def measure(X, X_val, **settings):
     """Distances of rows to the first query in units of one, shape (n_columns, n_rows)."""
-    distances = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X_val")], **settings)
+    distances = Distances.of(
+        Table.from_data(X, called="X"), [Table.from_data(X_val, called="X_val")], **settings
+    )
     # No column counts more than a million.
     return distances.measured(0, 0) / (distances.rulers.farthest / 1e6)
 
@@ -232,8 +234,10 @@ def mixed():
         }
     ).infer_objects()
     column_types = {"own": lambda a, b: abs(len(a) - len(b))}
-    table = Table.of(X, called="X")
-    return Distances.of(table, [Table.of(X.iloc[:30], called="X")], column_types=column_types)
+    table = Table.from_data(X, called="X")
+    return Distances.of(
+        table, [Table.from_data(X.iloc[:30], called="X")], column_types=column_types
+    )
 
 
 def kernel_distances(distances, coalitions, query):
@@ -271,7 +275,7 @@ def test_fine_rulers_are_the_finest_whose_sums_stay_below_two_to_the_51(n_column
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, n_columns))
     X[0] = 1e9
-    distances = Distances.of(Table.of(X, called="X"), [Table.of(X[:2], called="X")])
+    distances = Distances.of(Table.from_data(X, called="X"), [Table.from_data(X[:2], called="X")])
     unit, fine = (rulers.farthest / 1e6 for rulers in (distances.rulers, distances.fine))
     largest = n_columns * 1e6
     assert largest * fine < 2**51
@@ -301,8 +305,8 @@ def test_moments_without_a_time_zone_are_not_read_by_that_of_the_machine(zone, m
     time.tzset()
     try:
         with pytest.raises(ValueError, match="with a time zone and moments without one"):
-            Distances.of(Table.of(cells, called="X"), [])
-        alike = Distances.of(Table.of(cells[[0, 0, 2]], called="X"), [])
+            Distances.of(Table.from_data(cells, called="X"), [])
+        alike = Distances.of(Table.from_data(cells[[0, 0, 2]], called="X"), [])
         assert alike.rows.numbers[0, 0] == alike.rows.numbers[0, 1]
     finally:
         monkeypatch.undo()

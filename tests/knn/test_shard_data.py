@@ -131,8 +131,8 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path):
     )
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
     write(pa.table({"c": list("aac"), "y": [0, 1, 1]}), tmp_path)
-    with pytest.raises(ValueError, match="was changed since this table was made"):
+    with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
         load(table, 0, layout)
     write(pa.table({"c": list("aabb"), "y": [0, 1, 1, 1]}), tmp_path)
-    with pytest.raises(ValueError, match="was changed since this table was made"):
+    with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
         load(table, 0, layout)

@@ -57,8 +57,10 @@ def test_rulers_and_cells_are_those_of_the_table_in_memory(tmp_path, library, sc
     (X, y), (X_val, y_val) = split_off(pq.read_table(folder)), split_off(asked)
     X, X_val = read(X), read(X_val)
     settings = {"column_types": KINDS, "scale": scale}
-    in_memory = Distances.of(Table.of(X, called="X"), [Table.of(X_val, called="X")], **settings)
-    problem = Problem.of(X, y, X_val, y_val, classification=None)
+    in_memory = Distances.of(
+        Table.from_data(X, called="X"), [Table.from_data(X_val, called="X")], **settings
+    )
+    problem = Problem.from_data(X, y, X_val, y_val, classification=None)
     for shards in (None, 1, 4):
         table, layout, queries = laid_out(folder, X_val, y_val, shards=shards, **settings)
         layout = travelled(layout)
@@ -100,7 +102,7 @@ def test_many_distinct_numbers_have_the_same_rulers_however_cut(tmp_path):
     folder = write(table, tmp_path, [70_000], rows_per_group=10_000)
     X_val = table.slice(0, 5).drop_columns("y")
     in_memory = Distances.of(
-        Table.of(table.drop_columns("y"), called="X"), [Table.of(X_val, called="X")]
+        Table.from_data(table.drop_columns("y"), called="X"), [Table.from_data(X_val, called="X")]
     )
     for shards in (1, 3, 11):
         _, layout, _ = laid_out(folder, X_val, [0, 1, 0, 1, 0], shards=shards)
@@ -164,8 +166,8 @@ def test_a_column_of_gaps_takes_the_kind_of_the_validation_rows(tmp_path):
     assert [column.name for column in layout.categorical] == ["gap"]
     assert [column.name for column in layout.numeric] == ["x", "none", "text"]
     in_memory = Distances.of(
-        Table.of(pq.read_table(folder).drop_columns("y"), called="X"),
-        [Table.of(X_val, called="X")],
+        Table.from_data(pq.read_table(folder).drop_columns("y"), called="X"),
+        [Table.from_data(X_val, called="X")],
     )
     assert_equal_arrays(layout.rulers, in_memory.fine)
     assert_equal_arrays(queries.columns, in_memory.queries[0])
@@ -184,7 +186,9 @@ def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library
     column_types = dict.fromkeys(names, "categorical")
     X, X_val = (LIBRARIES[library](part.drop_columns("y")) for part in (rows, rows.slice(7, 90)))
     in_memory = Distances.of(
-        Table.of(X, called="X"), [Table.of(X_val, called="X")], column_types=column_types
+        Table.from_data(X, called="X"),
+        [Table.from_data(X_val, called="X")],
+        column_types=column_types,
     )
     table, layout, queries = laid_out(
         folder, X_val, rows["y"].to_pylist()[7:97], column_types=column_types
@@ -206,7 +210,9 @@ def test_a_file_of_gaps_alone_goes_with_files_of_any_type(tmp_path):
     empty = pa.table({name: pa.nulls(400, rows[name].type) for name in rows.column_names[:-1]})
     X_val = rows.drop_columns("y").slice(0, 30)
     whole = pa.concat_tables([empty, rows.drop_columns("y")])
-    in_memory = Distances.of(Table.of(whole, called="X"), [Table.of(X_val, called="X")])
+    in_memory = Distances.of(
+        Table.from_data(whole, called="X"), [Table.from_data(X_val, called="X")]
+    )
     table, layout, _ = laid_out(tmp_path, X_val, rows["y"].to_pylist()[:30])
     assert_equal_arrays(layout.rulers, in_memory.fine)
     for shard in range(2):
@@ -253,7 +259,7 @@ def test_classes_are_sorted_as_for_a_table_in_memory(tmp_path, labels, classes):
         ([0, None, 1, None], [0], r"2 rows have no label in 'y', the first of them row 1 of .*0\."),
         ([0.5, 1.5, 2.5, 3.0], [0.5], "it is numeric, but rank bins are for class labels"),
         (["a", "a", "a", "a"], ["a"], "one class only"),
-        (["a", "b", "a", "b"], ["c"], "has the class 'c', which y never shows"),
+        (["a", "b", "a", "b"], ["c"], "has the class 'c', which y does not have"),
         (["a", "b", "a", "b"], ["a", "b"], "y_val has 2 labels but X_val has 1 rows"),
     ],
 )

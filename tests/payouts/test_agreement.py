@@ -182,7 +182,7 @@ def test_wrong_arguments_get_one_sentence():
         drafted(data={})
     with pytest.raises(FileNotFoundError, match=r"there is no file nope\.toml; give the path of"):
         Agreement.from_toml("nope.toml")
-    with pytest.raises(ValueError, match="owners are of a table with other cells"):
+    with pytest.raises(ValueError, match="the table of the owners has other cells"):
         drafted().split(valued(), X[:60].assign(alcohol=1.0), amount="1")
 
 

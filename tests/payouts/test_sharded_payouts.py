@@ -141,11 +141,11 @@ def test_owners_of_another_table_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rows": ["a"]}, "but the table is in shards"),
+        ({"rows": ["a"]}, "must be positions for a sharded table"),
         ({"rows": [50]}, "names 50; give positions from 0 to 49"),
-        ({"rows": slice(4, 4)}, "holds no row"),
+        ({"rows": slice(4, 4)}, "selects no row"),
         ({"rows": slice(4, 51)}, "give positions up to 50"),
-        ({"cells": X == 0}, "cells of owner 'ann' came for a table in shards"),
+        ({"cells": X == 0}, "cells of owner 'ann' cannot be used for a sharded table"),
         ({"columns": "age"}, "which X does not have"),
     ],
 )
@@ -157,7 +157,10 @@ def test_what_needs_the_table_is_refused(given, words):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ({"column": "c0", "is": 1}, "but the table is in shards; give positions"),
+        (
+            {"column": "c0", "is": 1},
+            "but the cells of a sharded table are not read; give positions",
+        ),
         ({"from": 4, "to": 51}, "0 <= from < to <= 50"),
     ],
 )

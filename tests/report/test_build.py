@@ -388,7 +388,7 @@ def test_blocks_that_were_never_seen_are_counted():
     [
         ({"valuation": "values"}, "valuation must be a Valuation"),
         ({"X": pd.DataFrame({"size": [1.0]})}, "give the table that was valued"),
-        ({"k": 0}, "give a whole number of at least 1"),
+        ({"k": 0}, "must be an integer of at least 1"),
         ({"X": None}, "y came without X"),
     ],
 )

@@ -48,7 +48,7 @@ def test_what_depends_on_sizes_alone_leaves_no_trace():
         def value(self, rows, columns):
             return float(rows.sum() ** 3 * np.sqrt(columns.sum()))
 
-    sized = TableGame.of(OfSizes(), (3, 2))
+    sized = TableGame.from_game(OfSizes(), (3, 2))
     together = TableGame(GAME.table + 100 * sized.table)
     run = {"estimator": AntitheticPermutations(), "stop": MaxTasks(6), "random_state": 0}
     plain, more = (value_game(game, **run) for game in (GAME, together))

@@ -18,7 +18,7 @@ class Growing:
         return float(1 - np.exp(-(self.worth[np.ix_(rows, columns)]).sum() / 4))
 
 
-GAME = TableGame.of(Growing(), (6, 5))
+GAME = TableGame.from_game(Growing(), (6, 5))
 
 
 def estimate(budget=300, game=GAME, seed=0, **semivalues):
@@ -73,7 +73,7 @@ def test_errors_hold_on_games_of_learning_curves():
     for seed in range(12):
         game = Growing()
         game.worth = np.random.default_rng(seed).uniform(0.0, 2.0, size=(6, 5))
-        table = TableGame.of(game, (6, 5))
+        table = TableGame.from_game(game, (6, 5))
         seen = estimate(400, table, seed)
         inside.append(np.abs(seen.values - value_game(table).values) < 1.96 * seen.sampling_se)
     assert 0.85 <= np.mean(inside) <= 1.0

@@ -227,11 +227,11 @@ def test_a_look_at_one_cell_reads_one_group(tmp_path, monkeypatch):
     read = []
     plain = stored_values.ValueFile.read
 
-    def noted(self, folder, group, parts, columns):
+    def recorded(self, folder, group, parts, columns):
         read.append((self.first_row, group))
         return plain(self, folder, group, parts, columns)
 
-    monkeypatch.setattr(stored_values.ValueFile, "read", noted)
+    monkeypatch.setattr(stored_values.ValueFile, "read", recorded)
     assert other.iloc[30, 1] == whole().values[30, 1]
     assert len(read) == 1
     other.lowest(1)

@@ -407,14 +407,14 @@ def test_iter_rows_yields_all_values_from_top_to_bottom(estimate):
 
 
 def test_iter_rows_needs_at_least_one_row(estimate):
-    with pytest.raises(ValueError, match="n_rows is 0; give a whole number of at least 1"):
+    with pytest.raises(ValueError, match="n_rows must be an integer of at least 1, got 0"):
         next(estimate.iter_rows(0))
 
 
 @pytest.mark.parametrize("n_seen", [2, 3, 10])
 def test_intervals_of_few_observations_hold_as_often_as_they_say(n_seen):
     """Student's t: 1.96 plain standard errors of two normal observations hold 70 times in 100."""
-    blocks, rng = Blocks.of_shape((40, 50)), np.random.default_rng(0)
+    blocks, rng = Blocks.from_shape((40, 50)), np.random.default_rng(0)
     seen = [with_margins(rng.normal(size=(40, 50))) for _ in range(n_seen)]
     came = Provenance.now({}, {"name": "noise"}, Session(0, n_seen), Tally(), 0.0)
     valuation = Valuation(blocks, Moments.of_all(seen), 0.0, "game", "estimated", came)

@@ -20,7 +20,7 @@ BY_DEFINITION = {"semivalue": LeaveOneOut()}
 
 def leave_one_out(game, checkpoint=None):
     settings = Settings.of(LeaveOneOut(), LeaveOneOut(), runtime=Runtime(checkpoint=checkpoint))
-    return leave_one_out_valuation(game, Blocks.of_shape(game.shape), settings)
+    return leave_one_out_valuation(game, Blocks.from_shape(game.shape), settings)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (4, 1), (2, 2), (5, 3), (3, 6)])

@@ -30,7 +30,7 @@ def valuer(stop=None, **settings):
 def exact():
     """One-dimensional Shapley values from all coalitions of the eight blocks."""
     game = FlattenedGame(GaussianNB(), **DATA)
-    return value_game(game, Blocks.of_shape(game.shape)).values.reshape(4, 2)
+    return value_game(game, Blocks.from_shape(game.shape)).values.reshape(4, 2)
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_the_mean_over_all_orders_is_the_shapley_value():
     )  # fmt: skip
     orders = [BlockOrder(np.array(order)) for order in permutations(range(4))]
     seen = Arrivals((2, 2))(orders, [utilities(game, order)[0] for order in orders])
-    shapley = value_game(game, Blocks.of_shape((4, 1))).values.reshape(2, 2)
+    shapley = value_game(game, Blocks.from_shape((4, 1))).values.reshape(2, 2)
     np.testing.assert_allclose(seen.mean[:-1, :-1], shapley, atol=1e-12)
 
 

@@ -15,7 +15,7 @@ GROUPS = {"row_groups": np.arange(150) % 3, "column_groups": ["sepal", "sepal", 
 
 def test_exact_values_of_a_model_equal_enumeration():
     valuer = ExactValuer(GaussianNB()).fit(X, Y, X_val=X, y_val=Y, **GROUPS)
-    table = TableGame.of(ModelGame(GaussianNB(), X, Y, X, Y, **GROUPS), (3, 2)).table
+    table = TableGame.from_game(ModelGame(GaussianNB(), X, Y, X, Y, **GROUPS), (3, 2)).table
     np.testing.assert_allclose(
         valuer.values_, block_values(table, (3, 2), Shapley(), Shapley()), atol=1e-12
     )

@@ -159,7 +159,7 @@ def test_a_category_is_as_far_as_its_one_hot_vector_from_the_shares_of_its_class
 
 
 def problem(X, y):
-    return Problem.of(X, y, classification=None, with_validation=False)
+    return Problem.from_data(X, y, classification=None, with_validation=False)
 
 
 def test_a_missing_cell_has_the_mean_distance_of_its_column():

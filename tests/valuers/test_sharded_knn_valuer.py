@@ -241,11 +241,11 @@ def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):
 def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp_path, monkeypatch):
     asked, written = [], shards.write_atomically
 
-    def noted(path, *, durable):
+    def recorded(path, *, durable):
         asked.append(durable)
         return written(path, durable=durable)
 
-    monkeypatch.setattr(shards, "write_atomically", noted)
+    monkeypatch.setattr(shards, "write_atomically", recorded)
     valuer().fit(table(folder), **JUDGES)
     valuer(runtime=Runtime(checkpoint=tmp_path / "run")).fit(table(folder), **JUDGES)
     # Four arrays and a manifest for each of four shards.
@@ -389,7 +389,7 @@ def test_files_that_were_changed_are_not_valued(asked, tmp_path):
     X.assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
     before = table(tmp_path, 3)
     X[::-1].assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
-    with pytest.raises(ValueError, match="was changed since this table was made; make it anew"):
+    with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
         getattr(valuer(), asked)(before, **JUDGES)
 
 

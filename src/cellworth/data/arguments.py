@@ -1,4 +1,4 @@
-"""Array types that every file shares, and checks of plain arguments."""
+"""Array types and checks of plain arguments that all packages share."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Integers = NDArray[np.int64]
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Labels = NDArray[Any]
-# Categories of a column by number, and the code of a missing value.
+# Codes of the categories of a column, and the code of a missing value.
 Codes = NDArray[np.int32]
 MISSING = -1
-# How a column is measured: its type or a squared distance of the user's, and the unit of numbers.
+# Column type, user-defined squared distance of two cells, and the unit of numeric columns.
 Kind = Literal["numeric", "categorical"]
 Distance = Callable[[Any, Any], float]
 Scale = Literal["robust", "std"] | None
 
 
 def is_integer(number: Any) -> bool:
-    """Tell whether this is a whole number; True and False are none."""
+    """Return whether this is an integer; booleans are not."""
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def check_count(number: Any, called: str) -> int:
-    """Return a whole number of at least 1, or refuse it with a sentence."""
+    """Return a positive integer, or raise ValueError."""
     if not is_integer(number) or number < 1:
-        raise ValueError(f"{called} is {number!r}; give a whole number of at least 1.")
+        raise ValueError(f"{called} must be an integer of at least 1, got {number!r}.")
     return int(number)

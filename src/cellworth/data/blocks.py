@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Labels, Mask, Positions
 
 Groups: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[Any, Iterable[Any]] | None
-# What the column of labels is called where labels play.
+# Name of the column of labels, if labels are valued.
 LABEL = "(label)"
 _NAMED_IN_ERRORS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The players along one side of the table, and the ids of what each of them holds.
+    """The players along one side of the table, and the ids that each of them holds.
 
     Parameters
     ----------
     labels : array of shape (n_players,)
-        What each player is called.
+        Names of the players.
     ids : array of shape (n,)
-        The user's own row ids or column names, in the table's order.
+        The user's row ids or column names, in the table's order.
     codes : array of shape (n,)
-        Which player holds each of the ids.
+        Position of the player that holds each id.
     """
 
     labels: Labels
@@ -37,19 +37,19 @@ class Axis:
     codes: Positions
 
     @classmethod
-    def of_singles(cls, ids: Iterable[Any], *, what: str) -> Axis:
-        """Every id is a player of its own."""
+    def from_ids(cls, ids: Iterable[Any], *, what: str) -> Axis:
+        """Make every id a player of its own."""
         array = label_array(ids, what=what)
         return cls(array, array, np.arange(len(array)))
 
     @classmethod
-    def of_groups(cls, ids: Iterable[Any], groups: Groups, *, what: str) -> Axis:
-        """Players are groups: one label per id, or a mapping from group to its ids.
+    def from_groups(cls, ids: Iterable[Any], groups: Groups, *, what: str) -> Axis:
+        """Make groups the players: one label per id, or a mapping from group to its ids.
 
-        Groups keep the order in which they first appear.
+        Groups are in order of first appearance.
         """
         if groups is None:
-            return cls.of_singles(ids, what=what)
+            return cls.from_ids(ids, what=what)
         array = label_array(ids, what=what)
         if isinstance(groups, Mapping):
             return _from_mapping(array, groups, what)
@@ -60,7 +60,7 @@ class Axis:
         return len(self.labels)
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both sides have the same players holding the same ids."""
+        """Return whether both sides have the same players with the same ids."""
         if not isinstance(other, Axis):
             return NotImplemented
         return (
@@ -77,7 +77,7 @@ class Axis:
         return self.labels is not self.ids
 
     def position(self, label: Any, *, what: str) -> int:
-        """Where the player with this label stands."""
+        """Return the position of the player with this label."""
         found = np.flatnonzero(_equal(self.labels, label_array([label], what=what)))
         if len(found) == 1:
             return int(found[0])
@@ -91,16 +91,16 @@ class Axis:
         )
 
     def positions(self, coalition: Mask) -> Positions:
-        """Where in the table the ids stand that a coalition of players holds."""
+        """Return the positions of the ids that a coalition of players holds."""
         return np.flatnonzero(coalition[self.codes])
 
     def some_labels(self, players: slice | Positions) -> Labels:
-        """What the players at some positions are called."""
+        """Return the labels of the players at some positions."""
         labels: Labels = self.labels[players]
         return labels
 
     def members(self, position: int) -> Labels:
-        """Ids that the player at this position holds."""
+        """Return the ids that the player at this position holds."""
         ids: Labels = self.ids[self.codes == position]
         return ids
 
@@ -121,17 +121,17 @@ class NumberedAxis(Axis):
 
     @property
     def ids(self) -> Labels:
-        """The same, because every player holds one row."""
+        """Ids are the labels: every player holds one row."""
         return self.labels
 
     @property
     def codes(self) -> Positions:
-        """The same once more."""
+        """Codes are the labels as well."""
         return self.labels
 
     @property
     def grouped(self) -> bool:
-        """Players are single ids."""
+        """Return False: players are single ids."""
         return False
 
     def __len__(self) -> int:
@@ -171,7 +171,7 @@ class NumberedAxis(Axis):
 
 @dataclass(frozen=True)
 class Blocks:
-    """What is valued: the players among the rows times the players among the columns.
+    """The blocks that are valued: row players times column players.
 
     Examples
     --------
@@ -196,15 +196,15 @@ class Blocks:
         row_groups: Groups = None,
         column_groups: Groups = None,
     ) -> Blocks:
-        """Cut a table into blocks; without groups every row and every column plays for itself."""
-        rows = Axis.of_groups(row_ids, row_groups, what="row")
-        columns = Axis.of_groups(column_names, column_groups, what="column")
+        """Cut a table into blocks; without groups, every row and every column is a player."""
+        rows = Axis.from_groups(row_ids, row_groups, what="row")
+        columns = Axis.from_groups(column_names, column_groups, what="column")
         return cls(rows, columns)
 
     @classmethod
-    def of_shape(cls, shape: Any) -> Blocks:
-        """Blocks of a game without a table, named by position."""
-        n_rows, n_columns = _checked_shape(shape)
+    def from_shape(cls, shape: Any) -> Blocks:
+        """Return the blocks of a game without a table, labeled by position."""
+        n_rows, n_columns = _check_shape(shape)
         return cls.cut(np.arange(n_rows), np.arange(n_columns))
 
     @property
@@ -214,20 +214,20 @@ class Blocks:
 
 
 def label_array(labels: Iterable[Any], *, what: str) -> Labels:
-    """Labels as an array of one kind (whole numbers, numbers, text, dates), kept as given.
+    """Return labels as an array of one type: integers, floats, strings or dates.
 
-    Text is held as Python strings, so that reading a saved result gives back the same.
+    Strings stay Python objects, so that a saved result is read back unchanged.
     """
     labels = labels if hasattr(labels, "__array__") else list(labels)
     array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(
             f"{what} labels have {max(array.ndim, 2)} levels; give one label per {what}, "
-            "such as a number, a text or a date."
+            "such as a number, a string or a date."
         )
     if array.dtype.kind == "M":
         return _microseconds(array, what)
-    # An array of text may have been numbers and text before NumPy made it one kind.
+    # NumPy may have converted a mix of numbers and strings to strings.
     return array if array.dtype.kind in "iufb" else _text_or_dates(list(labels), what)
 
 
@@ -237,7 +237,7 @@ def _microseconds(dates: Labels, what: str) -> Labels:
     if np.array_equal(array, dates, equal_nan=True):
         return array
     raise TypeError(
-        f"{what} labels are dates finer than a microsecond; round them or use whole numbers."
+        f"{what} labels are dates finer than a microsecond; round them or use integers."
     )
 
 
@@ -248,10 +248,10 @@ def _text_or_dates(labels: list[Any], what: str) -> Labels:
         return text
     if all(isinstance(label, date) and getattr(label, "tzinfo", None) is None for label in labels):
         return np.array(labels, dtype="datetime64[us]")
-    kinds = sorted({type(label).__name__ for label in labels})
+    types = sorted({type(label).__name__ for label in labels})
     raise TypeError(
-        f"{what} labels are of kind {' and '.join(kinds)}; "
-        "use whole numbers, numbers, text or dates without a time zone, and one kind only."
+        f"{what} labels must be of one type: integers, floats, strings or dates without a time "
+        f"zone, got {' and '.join(types)}."
     )
 
 
@@ -265,17 +265,18 @@ def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
     odd = next((label for label in labels if not isinstance(label, Hashable)), None)
     if odd is not None:
         raise TypeError(
-            f"{what}_groups holds {odd!r} for one {what}; give one number, text or date per group."
+            f"{what}_groups holds {odd!r} for one {what}; give one number, string or date per "
+            "group."
         )
     if len(labels) != len(ids):
         raise ValueError(
             f"{what}_groups has {len(labels)} entries but X has {len(ids)} {what}s; "
             f"give one group per {what}."
         )
-    gaps = [position for position, label in enumerate(labels) if is_missing(label)]
-    if gaps:
+    missing = [position for position, label in enumerate(labels) if is_missing(label)]
+    if missing:
         raise ValueError(
-            f"{what}_groups has no label at position {gaps[0]} ({len(gaps)} missing in all); "
+            f"{what}_groups has no label at position {missing[0]} ({len(missing)} missing in all); "
             f"give every {what} a group."
         )
     order = {label: code for code, label in enumerate(dict.fromkeys(labels))}
@@ -321,13 +322,13 @@ def _check_grouped(left: Labels, what: str) -> None:
         )
 
 
-def _checked_shape(shape: Any) -> tuple[int, int]:
+def _check_shape(shape: Any) -> tuple[int, int]:
     sides = tuple(shape) if isinstance(shape, Iterable) else ()
     if len(sides) == 2 and all(isinstance(n, int | np.integer) and n >= 1 for n in sides):
         return int(sides[0]), int(sides[1])
     raise ValueError(
-        f"shape is {shape!r}; give two whole numbers of at least 1: "
-        "how many rows and how many columns play."
+        f"shape must be two integers of at least 1, the numbers of row and column players, got "
+        f"{shape!r}."
     )
 
 
@@ -339,15 +340,15 @@ def _equal(labels: Labels, key: Labels) -> Mask:
 
 
 def is_missing(cell: Any) -> bool:
-    """Tell whether a label or cell is a gap: None, NaN, NaT or pandas' NA."""
+    """Return whether a label or cell is missing: None, NaN, NaT or pandas' NA."""
     if cell is None:
         return True
-    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves, NA does not know)
+    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves; NA returns NA)
     return bool(differs) if isinstance(differs, bool | np.bool_) else True
 
 
 def some(labels: Iterable[Any]) -> str:
-    """Name the first few of many, for a sentence."""
+    """Return the first few labels, for a message."""
     items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     shown = ", ".join(repr(item) for item in items[:_NAMED_IN_ERRORS])
     return shown + (", ..." if len(items) > _NAMED_IN_ERRORS else "")

@@ -32,7 +32,7 @@ _HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 
 
 class _File(NamedTuple):
-    """A file at its home, and sha256 of it and of the CSV that we make of it."""
+    """A file of the repository, its sha256 and that of the CSV file made from it."""
 
     name: str
     sha256: str
@@ -65,16 +65,16 @@ def load_adult(
     folder: str | os.PathLike[str] | None = None,
     backend: str | None = None,
 ) -> tuple[Any, NDArray[Any]]:
-    """Census table "Adult": who earns more than 50,000 dollars a year (Becker and Kohavi, 1996).
+    """Load the census table "Adult" (Becker and Kohavi, 1996): income above 50,000 dollars a year.
 
-    32,561 rows to train on and 16,281 to test, 14 columns of numbers and text. What is not known
-    is the text "?", as in the original. Licence: CC BY 4.0, UCI Machine Learning Repository.
+    It has 32,561 training rows, 16,281 test rows and 14 columns of numbers and strings. Unknown
+    cells hold "?", as in the original. License: CC BY 4.0, UCI Machine Learning Repository.
 
     Parameters
     ----------
     part : {"train", "test"}, default="train"
     folder : path, default=None
-        Where the file is, or is put once it was fetched. None means the environment variable
+        Folder of the file; it is downloaded there if missing. None means the environment variable
         ``CELLWORTH_DATA``, or else a folder in the user's cache.
     backend : {"pandas", "polars", "pyarrow"}, default=None
         Data-frame library of X; None means the first that is installed.
@@ -95,7 +95,7 @@ def load_adult(
     import pyarrow.csv
 
     content = gzip.decompress(fetch_adult(part, folder=folder).read_bytes())
-    # Nothing stands for a gap here: "?" is a category.
+    # No missing values: "?" is a category.
     options = pyarrow.csv.ConvertOptions(null_values=[], strings_can_be_null=False)
     columns = pyarrow.csv.read_csv(io.BytesIO(content), convert_options=options).to_pydict()
     y = np.array(columns.pop(_TARGET), dtype=object)
@@ -103,7 +103,7 @@ def load_adult(
 
 
 def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None = None) -> Path:
-    """Path of the census table as a CSV file; it is downloaded only if it is not there.
+    """Return the path of the census table as a CSV file; download it if it is missing.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
     Returns
     -------
     pathlib.Path
-        Of ``adult_train.csv.gz`` or ``adult_test.csv.gz``, whose content was checked (sha256).
+        ``adult_train.csv.gz`` or ``adult_test.csv.gz``, with its sha256 checked.
 
     Examples
     --------
@@ -123,13 +123,13 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
     'adult_test.csv.gz'
     """
     if part not in get_args(Part):
-        raise ValueError(f"part is {part!r}; give one of {', '.join(get_args(Part))}.")
+        raise ValueError(f"part must be one of {', '.join(get_args(Part))}, got {part!r}.")
     file = _FILES[part]
     path = _folder(folder) / f"adult_{part}.csv.gz"
     if path.is_file():
-        _check_same(_unpacked(path), file.csv_sha256, path, "delete it, to fetch it anew")
+        _check_same(_unzip(path), file.csv_sha256, path, "delete it to download it again")
         return path
-    content = _as_csv(_downloaded(file, path))
+    content = _as_csv(_download(file, path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(path) as sink:
         sink.write(gzip.compress(content, mtime=0))
@@ -145,24 +145,24 @@ def _folder(folder: str | os.PathLike[str] | None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "cellworth"
 
 
-def _unpacked(path: Path) -> bytes:
+def _unzip(path: Path) -> bytes:
     try:
         return gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error):
-        # Torn or something else: its sha256 will not be the one that is expected.
+        # A damaged file fails the check of its sha256.
         return b""
 
 
-def _downloaded(file: _File, path: Path) -> bytes:
+def _download(file: _File, path: Path) -> bytes:
     address = _HOME + file.name
     try:
-        # The scheme is fixed above; nothing that a user gives gets into the address.
+        # The scheme is fixed above; no user input gets into the address.
         with urlopen(address, timeout=_SECONDS_TO_WAIT) as answer:  # noqa: S310
             content: bytes = answer.read()
     except OSError as error:
         raise OSError(
-            f"{address} could not be fetched ({error}); put {path.name} into {path.parent}, or "
-            "name the folder that has it."
+            f"{address} could not be downloaded ({error}); put {path.name} into {path.parent}, or "
+            "pass the folder that has it."
         ) from error
     _check_same(content, file.sha256, address, "try again, or get the file elsewhere")
     return content
@@ -178,7 +178,7 @@ def _check_same(content: bytes, sha256: str, source: object, advice: str) -> Non
 
 
 def _as_csv(original: bytes) -> bytes:
-    """With a header, without blanks after commas, comment lines and full stops after labels."""
+    """Add a header; drop blanks after commas, comment lines and periods after labels."""
     lines = [line for line in original.decode("ascii").splitlines() if line and line[0] != "|"]
     rows = [line.replace(", ", ",").rstrip(".") for line in lines]
     return "".join(f"{row}\n" for row in [_COLUMNS, *rows]).encode("ascii")

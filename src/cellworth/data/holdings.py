@@ -20,7 +20,7 @@ Ends = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """A set of rows, as intervals; it is indexed like a mask.
+    """A set of rows as intervals, indexed like a mask.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Stretches:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Cells that one owner claims: a rectangle, or where ``cells`` is given, what it marks."""
+    """Cells that one owner claims: a rectangle, or the cells that ``cells`` marks."""
 
     owner: str
     rows: Mask | Stretches
@@ -77,13 +77,13 @@ class Claim:
     cells: Mask | None = None
 
     def of_rows(self, rows: NDArray[np.intp]) -> Mask:
-        """Cells that are claimed in some rows, shape (n, n_columns + 1)."""
+        """Return the claimed cells of some rows, shape (n, n_columns + 1)."""
         if self.cells is not None:
             return self.cells[rows]
         return np.asarray(self.rows[rows, np.newaxis] & self.columns)
 
     def meets(self, other: Claim) -> tuple[int, int] | None:
-        """One cell that both claim, or None."""
+        """Return one cell that both claim, or None."""
         rows = self._common_rows(other)
         columns = np.flatnonzero(self.columns & other.columns)
         if len(rows) == 0 or len(columns) == 0:
@@ -96,7 +96,7 @@ class Claim:
         return (int(rows[found[0, 0]]), int(columns[found[0, 1]])) if len(found) else None
 
     def _common_rows(self, other: Claim) -> NDArray[np.intp]:
-        """Rows in which both claim something; of stretches, the first is enough."""
+        """Return the rows in which both claim something; for intervals, only the first."""
         if isinstance(self.rows, Stretches) and isinstance(other.rows, Stretches):
             first = self.rows.first_common(other.rows)
             return np.array([] if first is None else [first], dtype=np.intp)
@@ -137,18 +137,18 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """Owners of each block; rows that are held alike share one line.
+    """Owners of each block; rows with the same owners share one line.
 
     Parameters
     ----------
     names : tuple of str
         The owners.
     row_lines : array of shape (n_rows,), or Runs
-        Which line of ``lines`` tells who holds the blocks of each row.
+        Line of ``lines`` with the owners of each row's blocks.
     lines : array of shape (n_lines, n_columns)
-        Which line of ``claims`` tells who holds a block.
-    claims : array of shape (n_kinds, n_owners)
-        Whether each owner has a claim; those who have one share alike.
+        Line of ``claims`` with the owners of a block.
+    claims : array of shape (n_sets, n_owners)
+        Whether each owner has a claim; owners of the same block have equal shares.
     """
 
     names: tuple[str, ...]
@@ -166,23 +166,27 @@ class Holdings:
         first_wins: bool,
         in_runs: bool,
     ) -> Holdings:
-        """Resolve claims on the cells of a table; where ``first_wins``, later ones yield.
+        """Resolve claims on the cells of a table; with ``first_wins``, the first claim counts.
 
-        ``in_runs`` is for tables in shards, whose rows are stretches of positions.
+        ``in_runs`` is for sharded tables, whose claims are intervals of rows.
         """
-        first, kinds = (_find_runs if in_runs else _find_kinds)(claims, shape[0])
+        first, patterns = (_find_runs if in_runs else _find_patterns)(claims, shape[0])
         claimed = _mark_claimed(names, claims, first, shape[1], first_wins=first_wins)
         # Not -1: without owners, NumPy cannot infer the size.
         n_blocks = claimed.shape[0] * claimed.shape[1]
         distinct, codes = _find_distinct(claimed.reshape(n_blocks, claimed.shape[2]))
-        # Rows that are claimed in different ways may still be held alike.
+        # Rows with different claims may still have the same owners.
         lines, positions = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
-        of_kinds: Codes = positions.ravel().astype(np.int32)
-        row_lines = Runs(kinds.ends, of_kinds) if isinstance(kinds, Runs) else of_kinds[kinds]
+        line_of_pattern: Codes = positions.ravel().astype(np.int32)
+        row_lines = (
+            Runs(patterns.ends, line_of_pattern)
+            if isinstance(patterns, Runs)
+            else line_of_pattern[patterns]
+        )
         return cls(names, row_lines, lines.astype(np.int32), distinct)
 
     def on(self, blocks: Blocks) -> Holdings:
-        """Return who holds the blocks of a table; a block must be held as a whole."""
+        """Return the owners of the blocks of a table; all cells of a block must have the same."""
         columns = blocks.columns
         lines = self.lines if LABEL in columns.ids.tolist() else self.lines[:, :-1]
         first = _find_first(columns)
@@ -199,19 +203,19 @@ class Holdings:
         return replace(self, row_lines=of_players, lines=lines[:, first])
 
     def codes(self, rows: slice = slice(None)) -> Codes:
-        """Line of ``claims`` for each block of some rows."""
+        """Return the line of ``claims`` for each block of some rows."""
         found: Codes = self.lines[self.row_lines[rows]]
         return found
 
     @cached_property
     def hold_blocks(self) -> Mask:
-        """Whether each owner holds any block; one who holds labels that do not play has none."""
-        kinds = np.unique(self.lines[self.rows_of_lines > 0])
-        return np.asarray(self.claims[kinds].any(axis=0))
+        """Whether each owner holds any block; labels that are not valued do not count."""
+        patterns = np.unique(self.lines[self.rows_of_lines > 0])
+        return np.asarray(self.claims[patterns].any(axis=0))
 
     @cached_property
     def rows_of_lines(self) -> NDArray[np.int64]:
-        """How many rows are held as each line says."""
+        """Number of rows of each line."""
         found = np.zeros(len(self.lines), dtype=np.int64)
         if isinstance(self.row_lines, Runs):
             np.add.at(found, self.row_lines.codes, self.row_lines.lengths)
@@ -219,24 +223,24 @@ class Holdings:
         return found + np.bincount(self.row_lines, minlength=len(found))
 
     def cells_of_claims(self, columns: slice) -> NDArray[np.int64]:
-        """How many blocks of some columns each line of ``claims`` tells of."""
+        """Return the number of blocks of some columns for each line of ``claims``."""
         lines = self.lines[:, columns]
         found = np.zeros(len(self.claims), dtype=np.int64)
         np.add.at(found, lines, self.rows_of_lines[:, np.newaxis])
         return found
 
     def find_unassigned_columns(self) -> Mask:
-        """Columns in which some block is nobody's."""
+        """Return a mask of the columns in which some block has no owner."""
         free = self.claims.sum(axis=1) == 0
         return np.asarray(free[self.lines[self.rows_of_lines > 0]].any(axis=0))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Fingerprint of what each owner holds, whatever its name is."""
+        """Hash of the cells of each owner; the name does not count."""
         return tuple(self._key(owner) for owner in range(len(self.names)))
 
     def _key(self, owner: int) -> str:
-        # Cell by cell: how lines are numbered depends on what others own.
+        # Hash the cells themselves: the numbering of lines depends on the other owners.
         held = (self.claims[:, owner] * self.claims.sum(axis=1)).astype("<u2")[self.lines]
         digest = hashlib.sha256(repr((len(self.row_lines), held.shape[1])).encode())
         for start in range(0, len(self.row_lines), _ROWS_AT_ONCE):
@@ -245,21 +249,21 @@ class Holdings:
         return digest.hexdigest()
 
 
-def _find_kinds(
+def _find_patterns(
     claims: Sequence[Claim], n_rows: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
-    """Find one row of each kind that is claimed in its own way, and the kind of every row."""
-    kinds = np.zeros(n_rows, dtype=np.int64)
+    """Return one row of each pattern of claims, and the pattern of every row."""
+    patterns = np.zeros(n_rows, dtype=np.int64)
     for claim in claims:
-        kinds = _refine(kinds, np.asarray(claim.rows) if claim.cells is None else claim.cells)
-    _, first, row_kinds = np.unique(kinds, return_index=True, return_inverse=True)
-    return first, row_kinds.ravel()
+        patterns = _refine(patterns, np.asarray(claim.rows) if claim.cells is None else claim.cells)
+    _, first, row_patterns = np.unique(patterns, return_index=True, return_inverse=True)
+    return first, row_patterns.ravel()
 
 
 def _find_runs(
     claims: Sequence[Claim], n_rows: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
-    """Find the same for stretches of rows: the first row and the end of each run."""
+    """Return the same for intervals: the first row of each run, and the runs."""
     ends = [claim.rows.ends.ravel() for claim in claims if isinstance(claim.rows, Stretches)]
     cuts = np.unique(np.concatenate([np.array([0, n_rows]), *ends]))
     return cuts[:-1], Runs(cuts[1:], np.arange(len(cuts) - 1, dtype=np.int32))
@@ -273,7 +277,7 @@ def _mark_claimed(
     *,
     first_wins: bool,
 ) -> Mask:
-    """Mark who claims each cell of some rows, labels last; shape (n, n_columns + 1, n_owners)."""
+    """Mark the owners that claim each cell of some rows, shape (n, n_columns + 1, n_owners)."""
     claimed = np.zeros((len(rows), n_columns + 1, len(names)), dtype=bool)
     taken = np.full(claimed.shape[:2], -1)
     for claim in claims:
@@ -287,7 +291,7 @@ def _mark_claimed(
 
 
 def _find_distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
-    """Return nobody, each owner alone and each group that shares; and which holds each cell."""
+    """Return the sets of owners that hold cells, and the set of each cell."""
     n_owners = claimed.shape[1]
     if n_owners == 0:
         return np.zeros((1, 0), dtype=bool), np.zeros(len(claimed), dtype=np.intp)
@@ -300,13 +304,13 @@ def _find_distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
     return np.concatenate([alone, together.reshape(-1, n_owners)]), codes
 
 
-def _refine(kinds: NDArray[np.int64], claimed: Mask) -> NDArray[np.int64]:
-    """Split kinds of rows by who claims them: rows of one number were so before."""
+def _refine(patterns: NDArray[np.int64], claimed: Mask) -> NDArray[np.int64]:
+    """Split patterns of rows by one more claim."""
     if claimed.ndim == 1:
         number = claimed.astype(np.int64)
     else:
         number = np.unique(np.packbits(claimed, axis=1), axis=0, return_inverse=True)[1].ravel()
-    pairs = kinds * (int(number.max()) + 1) + number
+    pairs = patterns * (int(number.max()) + 1) + number
     return np.asarray(np.unique(pairs, return_inverse=True)[1]).ravel()
 
 
@@ -316,6 +320,6 @@ def _find_first(axis: Axis) -> NDArray[np.intp]:
 
 def _make_split_error(what: str, label: Any) -> ValueError:
     return ValueError(
-        f"the {what} group {label!r} of the valuation belongs to several owners in parts; cut the "
-        f"table along its owners, or value single {what}s."
+        f"the {what} group {label!r} of the valuation is divided among several owners; choose "
+        f"groups within one owner's cells, or value single {what}s."
     )

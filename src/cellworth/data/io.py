@@ -246,7 +246,7 @@ class PlainFile:
     def __init__(self, path: Path) -> None:
         """Read the JSON values."""
         self.path = path
-        with _opened(path) as archive:
+        with _open_archive(path) as archive:
             head = json.loads(_array(archive, _REST).tobytes())
             self._arrays: list[str] = head[_ARRAYS]
             self.rest: Plain = head[_REST]
@@ -257,7 +257,7 @@ class PlainFile:
         """Return the entries with each prefix."""
         asked = set(prefixes)
         found: dict[str, Plain] = {prefix: {} for prefix in prefixes}
-        with _opened(self.path) as archive:
+        with _open_archive(self.path) as archive:
             for name in (*self.rest, *self._arrays):
                 prefix, _, inner = name.partition(".")
                 if inner and prefix in asked:
@@ -280,7 +280,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     with path.open("rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:

@@ -1,4 +1,4 @@
-"""Owners: which owner holds which cells of a table."""
+"""Owners: the owners of the cells of a table."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from cellworth.data.io import local_path
 from cellworth.data.tables import AbsentTable, Table, entries_per_cell, is_absent
 
 Overlaps = Literal["refuse", "equal", "first"]
+# Printed in place of an owner's name.
+_UNASSIGNED = "unassigned"
 
 
 class Owners:
-    """Who holds which cells of a table.
+    """The owners of the cells of a table.
 
     Parameters
     ----------
-    X : pandas, polars or Arrow table, array, or table in shards
-        The table that was, or will be, valued. Of one in shards, rows are named by position, and
-        what stands in cells is not looked at.
+    X : pandas, polars or Arrow table, array, or ShardedTable
+        The table that is valued. Rows of a ShardedTable are given by position, and its cells are
+        not read.
     overlaps : {"refuse", "equal", "first"}, default="refuse"
-        What happens where two owners claim a cell: an error, equal shares of its value, or all of
-        it to the one who was assigned first.
+        What to do if two owners claim a cell: raise an error, give both equal shares of its value,
+        or give all of it to the owner assigned first.
 
     Examples
     --------
@@ -46,10 +48,10 @@ class Owners:
     """
 
     def __init__(self, X: Any, *, overlaps: Overlaps = "refuse") -> None:
-        """Begin with cells that nobody holds."""
+        """Start without owners."""
         if overlaps not in get_args(Overlaps):
-            raise ValueError(f"overlaps is {overlaps!r}; give 'refuse', 'equal' or 'first'.")
-        self.table = AbsentTable(X) if is_absent(X) else Table.of(X, called="X")
+            raise ValueError(f"overlaps must be 'refuse', 'equal' or 'first', got {overlaps!r}.")
+        self.table = AbsentTable(X) if is_absent(X) else Table.from_data(X, called="X")
         if LABEL in self.table.names.tolist():
             raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
         self.overlaps = overlaps
@@ -60,8 +62,8 @@ class Owners:
         """Read owners from a TOML file: a list ``[[owners]]`` with name, rows and columns.
 
         ``rows`` is a list of row ids, ``{from = 0, to = 500}`` (positions, the end not included)
-        or ``{column = "region", is = "north"}``; all rows where it is left out. ``columns`` is a
-        list of names; all columns where it is left out.
+        or ``{column = "region", is = "north"}``; without it, all rows. ``columns`` is a list of
+        names; without it, all columns.
 
         Examples
         --------
@@ -80,7 +82,7 @@ class Owners:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], X: Any, *, called: str) -> Owners:
-        """Read owners from what a TOML file holds."""
+        """Create owners from the content of a TOML file."""
         owners = cls(X, overlaps=plain.get("overlaps", "refuse"))
         for entry in check_entries(plain.get("owners"), called):
             owners = owners.assign(
@@ -93,19 +95,19 @@ class Owners:
     def assign(
         self, name: str, *, rows: Any = None, columns: Any = None, cells: Any = None
     ) -> Owners:
-        """Give cells to an owner, besides those that it has already; returns new Owners.
+        """Return new Owners with more cells assigned to an owner.
 
         Parameters
         ----------
         name : str
         rows : default=None
             Row ids, a boolean mask such as ``X["region"] == "north"``, or a slice of positions;
-            None means all rows. The row ids of a table in shards are positions.
+            None means all rows. The row ids of a sharded table are positions.
         columns : default=None
-            A name or names of columns, ``"(label)"`` for the labels; None means all columns of the
-            table, without the labels.
+            One or several names of columns, ``"(label)"`` for the labels; None means all columns of
+            the table, without the labels.
         cells : boolean array of shape (n_rows, n_columns), default=None
-            Any shape, in place of rows and columns.
+            Any set of cells, instead of rows and columns.
 
         Examples
         --------
@@ -119,7 +121,7 @@ class Owners:
         if cells is not None:
             if rows is not None or columns is not None:
                 raise ValueError(
-                    f"owner {name!r} came with cells and with rows or columns; give one of them."
+                    f"owner {name!r} must have either cells or rows and columns, got both."
                 )
             claim = self._read_cells(name, cells)
         else:
@@ -131,7 +133,7 @@ class Owners:
 
     @property
     def names(self) -> list[str]:
-        """Owners, in the order in which they were first assigned something."""
+        """Names of the owners, in order of first assignment."""
         return list(dict.fromkeys(claim.owner for claim in self._claims))
 
     @property
@@ -141,12 +143,12 @@ class Owners:
 
     @property
     def sees_cells(self) -> bool:
-        """Whether the table is at hand; one in shards is not."""
+        """Whether the cells of the table can be read; those of a sharded table cannot."""
         return not isinstance(self.table, AbsentTable)
 
     @property
     def codes(self) -> Codes:
-        """Place of each cell's owner in ``names``; -1 for nobody, -2 where several share."""
+        """Position of each cell's owner in ``names``; -1 without owner, -2 with several."""
         holdings = self._holdings
         n_claims = holdings.claims.sum(axis=1)
         positions = np.where(n_claims == 1, holdings.claims.argmax(axis=1), -2)
@@ -155,17 +157,17 @@ class Owners:
 
     @property
     def n_unassigned(self) -> int:
-        """How many cells of the table nobody holds; labels are not counted."""
+        """Number of cells without an owner; labels are not counted."""
         counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
         return int(counts[self._holdings.claims.sum(axis=1) == 0].sum())
 
     def n_cells_of(self, name: str) -> int:
-        """How many cells of the table an owner has a share in; labels are not counted."""
+        """Return the number of cells that an owner has a share in; labels are not counted."""
         counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
         return int(counts[self._holdings.claims[:, self._get_position(name)]].sum())
 
     def cells_of(self, name: str) -> Mask:
-        """Cells in which an owner has a share, shape (n_rows, n_columns).
+        """Return a mask of the cells that an owner has a share in, shape (n_rows, n_columns).
 
         Examples
         --------
@@ -179,35 +181,35 @@ class Owners:
         return holdings.claims[:, position][holdings.codes()[:, : self.shape[1]]]
 
     def share_of_labels(self) -> dict[str, int]:
-        """How many labels each owner has a share in."""
+        """Return the number of labels that each owner has a share in."""
         holdings = self._holdings
         held = (holdings.cells_of_claims(slice(-1, None)) @ holdings.claims).tolist()
         return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
 
     def on(self, blocks: Blocks) -> Holdings:
-        """Who holds the blocks of a table that is cut; a block must be held as a whole."""
+        """Return the owners of the blocks of a table; all cells of a block must have the same."""
         self._check_table(blocks)
         return self._holdings.on(blocks)
 
     def check_cells(self, sha256: str | None) -> None:
-        """Refuse a table with other cells than that of a fingerprint, where there is one."""
-        # Of a table in shards it may not be known.
+        """Check that the table has the cells of this hash; None skips the check."""
+        # The hash of a sharded table may be unknown.
         if sha256 is not None and self.table.sha256() not in (sha256, ""):
             raise ValueError(
-                "owners are of a table with other cells than the one that is valued (its sha256 "
-                "differs); give Owners the very table that fit gets."
+                "the table of the owners has other cells than the table that is valued (their "
+                "sha256 differ); pass the same table to Owners and to fit."
             )
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """Every holding as name, rows and columns, as :meth:`from_toml` reads them."""
+        """Return each holding as name, rows and columns, as :meth:`from_toml` reads them."""
         return [entry for claim in self._claims for entry in self._plain(claim)]
 
     def __repr__(self) -> str:
-        """Say how many cells each owner has."""
+        """Return the number of cells of each owner."""
         n_rows, n_columns = self.shape
         counts = [(name, self.n_cells_of(name)) for name in self.names]
         if self.n_unassigned:
-            counts.append(("unassigned", self.n_unassigned))
+            counts.append((_UNASSIGNED, self.n_unassigned))
         lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
         return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *lines, *labels])
@@ -237,7 +239,7 @@ class Owners:
                 yield from (entry | {"rows": some} for some in self._plain_rows(rows))
 
     def _plain_rows(self, rows: Mask | Stretches) -> Iterator[dict[str, int] | list[Any]]:
-        """Rows as one stretch of positions, or as ids; as stretches where ids do not tell."""
+        """Yield rows as an interval of positions or as ids; as intervals if ids are ambiguous."""
         if isinstance(rows, Stretches):
             yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())
             return
@@ -260,7 +262,7 @@ class Owners:
         called = f"cells of owner {name!r}"
         if not self.sees_cells:
             raise ValueError(
-                f"{called} came for a table in shards; give rows by position, and columns."
+                f"{called} cannot be used for a sharded table; give rows by position, and columns."
             )
         marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
         if marked.dtype.kind != "b" or marked.shape != self.shape:
@@ -275,14 +277,14 @@ class Owners:
         return Claim(name, rows, columns, marked)
 
     def _read_rows(self, name: str, rows: Any) -> Mask | Stretches:
-        """Read rows in any form; a table in shards gets stretches of positions."""
+        """Read rows in any form; as intervals of positions for a sharded table."""
         n_rows, what = self.shape[0], f"rows of owner {name!r}"
         found: Mask | Stretches
         if rows is None or isinstance(rows, slice):
             found = self._read_slice(what, slice(None) if rows is None else rows)
         else:
             listed = np.asarray([rows] if _is_single(rows) else rows)
-            # A polars expression, say, which knows no table.
+            # For example a polars expression, which has no values.
             if isinstance(rows, Mapping) or (listed.ndim == 0 and not isinstance(rows, Iterable)):
                 raise TypeError(
                     f"{what} must be row ids, a boolean mask or a slice, got "
@@ -305,7 +307,7 @@ class Owners:
             else:
                 found = Stretches.from_positions(_check_positions(what, listed, n_rows), n_rows)
         if not found.any():
-            raise ValueError(f"{what} holds no row of X; leave the owner out.")
+            raise ValueError(f"{what} selects no row of X; leave the owner out.")
         return found
 
     def _read_slice(self, what: str, rows: slice) -> Mask | Stretches:
@@ -325,7 +327,7 @@ class Owners:
         return mask
 
     def _read_rule(self, name: str, rows: Any) -> Any:
-        """Turn rows as a TOML file says them into what :meth:`assign` takes."""
+        """Convert the rows of a TOML file to the ``rows`` of :meth:`assign`."""
         if not isinstance(rows, Mapping):
             return rows
         what, names, n_rows = f"rows of owner {name!r}", self.table.names.tolist(), self.shape[0]
@@ -344,8 +346,8 @@ class Owners:
             )
         if not self.sees_cells:
             raise ValueError(
-                f"{what} is {dict(rows)!r}, but the table is in shards; give positions, as in "
-                "{from = ..., to = ...}."
+                f"{what} is {dict(rows)!r}, but the cells of a sharded table are not read; give "
+                "positions, as in {from = ..., to = ...}."
             )
         return self._find_rows(what, rows["column"], rows["is"])
 
@@ -360,13 +362,13 @@ class Owners:
         unseen = [value for value in wanted if value not in cells or value is None]
         if unseen:
             raise ValueError(
-                f"{what} are those where {name!r} is {unseen[0]!r}, but it is that nowhere; give "
-                "values that the column holds."
+                f"{what} are those where {name!r} is {unseen[0]!r}, but no row has this value; "
+                "give values that the column holds."
             )
         return np.array([cell in wanted for cell in cells])
 
     def _check_order(self, what: str, rows: Any) -> None:
-        """A mask that carries row ids of its own must have them in the table's order."""
+        """Check that a mask with row ids has them in the table's order."""
         index = getattr(rows, "index", None)
         if index is None or callable(index):
             return
@@ -383,7 +385,7 @@ class Owners:
         listed = [columns] if _is_single(columns) else list(columns)
         if not listed:
             raise ValueError(f"columns of owner {name!r} is empty; leave the owner out.")
-        # True is 1 to Python, and might be taken for the second column.
+        # True equals 1, and would select the second column.
         if any(isinstance(column, bool | np.bool_) for column in listed):
             raise TypeError(f"columns of owner {name!r} is a mask; give names of columns.")
         labels = [column for column in listed if isinstance(column, str) and column == LABEL]
@@ -409,13 +411,13 @@ class Owners:
         own = self.table.names.tolist()
         if columns != own and columns != [str(name) for name in own]:
             raise ValueError(
-                f"owners are of a table with the columns {some(own)}, but the valuation has "
+                f"the table of the owners has the columns {some(own)}, but the valuation has "
                 f"{some(columns)}; give Owners the table that was valued."
             )
         if not self._has_rows_of(blocks.rows):
             mine, others = self.table.row_ids, blocks.rows.ids
             raise ValueError(
-                f"owners are of a table with {len(mine)} rows ({some(mine[:4])}), but the "
+                f"the table of the owners has {len(mine)} rows ({some(mine[:4])}), but the "
                 f"valuation has {len(others)} ({some(others[:4])}); give Owners the table that was "
                 "valued."
             )
@@ -427,7 +429,7 @@ class Owners:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a TOML file, or say in one sentence why not."""
+    """Read a TOML file; raise an error with one sentence if it cannot be read."""
     file = local_path(path, "path")
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {path}; give the path of a TOML file.")
@@ -438,7 +440,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
-    """Owners as a TOML file lists them: name, rows and columns of each holding."""
+    """Check the owners of a TOML file: name, rows and columns of each holding."""
     if not isinstance(listed, list) or not listed:
         raise ValueError(f"{called} names no owners; give at least one [[owners]].")
     for entry in listed:
@@ -454,25 +456,22 @@ def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name.strip():
-        raise ValueError(f"the owner's name is {name!r}; give some text.")
-    if name == "unassigned":
-        raise ValueError(
-            "an owner's name must not be 'unassigned', which stands for cells without an owner; "
-            "give another name."
-        )
-    # A line break would let a name write lines of its own into a payout.
+        raise ValueError(f"the owner's name must be a non-empty string, got {name!r}.")
+    if name == _UNASSIGNED:
+        raise ValueError(f"the owner's name {name!r} is reserved for cells without an owner.")
+    # A line break would let a name add lines to a printed payout.
     if not name.isprintable() or name != name.strip():
         raise ValueError(
-            f"the owner's name is {name!r}; give text without line breaks or blanks at its ends."
+            f"the owner's name must have no line breaks and no blanks at its ends, got {name!r}."
         )
 
 
 def _check_positions(what: str, rows: NDArray[Any], n_rows: int) -> NDArray[np.int64]:
-    """Check rows of a table in shards, which are named by position."""
+    """Check the rows of a sharded table, which are given by position."""
     if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
         raise ValueError(
-            f"{what} is {rows!r}, but the table is in shards; give positions: a slice, integers or "
-            "a mask."
+            f"{what} must be positions for a sharded table (a slice, integers or a mask), got "
+            f"{rows!r}."
         )
     if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
         raise ValueError(f"{what} names {outside[0]}; give positions from 0 to {n_rows - 1}.")
@@ -480,7 +479,7 @@ def _check_positions(what: str, rows: NDArray[Any], n_rows: int) -> NDArray[np.i
 
 
 def _is_single(given: Any) -> bool:
-    """Whether this is one id or name, not several."""
+    """Return whether this is one id or name, not several."""
     return isinstance(given, str | date | np.generic) or np.isscalar(given)
 
 

@@ -22,26 +22,26 @@ from cellworth.data.tables import Table, array_as_given, column_sha256, series_a
 
 # Numbers without a fraction are read as classes up to this many different ones.
 _MOST_NUMBERS_AS_CLASSES = 50
-# Beyond this, floats have no fraction to show.
+# Beyond this, floats have no fraction.
 _LARGEST_WITH_FRACTION = 2.0**53
-# Errors are squared to judge, and once more for the error of that: sums of fourth powers must be
-# numbers that are neither endless nor 0.
+# Errors are squared for the score, and again for its variance: sums of fourth powers must be
+# finite and above 0.
 _LARGEST_TARGET = 1e75
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Rows to be judged on, and the rows that may be learned from for it.
+    """Validation rows, and the training rows that go with them.
 
     Parameters
     ----------
     may_train : array of shape (n_rows,)
-        True for rows of the training table that are not judged on in this fold.
+        True for rows of the training table that are no validation rows of this fold.
     table : Table
         Validation rows.
     target : array of shape (n_validation_rows,)
     rows : array or None
-        Positions of the validation rows in the training table; None where they are held out.
+        Positions of the validation rows in the training table; None for a validation set.
     """
 
     may_train: Mask
@@ -57,15 +57,15 @@ class Problem:
     Parameters
     ----------
     table : Table
-        Rows to learn from.
+        Training rows.
     target : array of shape (n_rows,)
     classes : array or None
         Class labels in sorted order; None for a numeric target.
     folds : tuple of Fold
-        One for a validation set, several for cross-validation, none where nothing is judged.
+        One for a validation set, several for cross-validation, none without validation.
     blocks : Blocks
     target_name : str or None
-        What the user's column of labels is called, where it has a name.
+        Name of the user's column of labels, if it has one.
     """
 
     table: Table
@@ -76,7 +76,7 @@ class Problem:
     target_name: str | None = None
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         X: Any,
         y: Any,
@@ -88,17 +88,17 @@ class Problem:
         column_groups: Groups = None,
         cv: Any = 5,
         groups: Any = None,
-        one_class_can_judge: bool = False,
+        allow_one_class: bool = False,
         with_validation: bool = True,
     ) -> Problem:
-        """Check everything that a user hands over; each mistake gets one sentence.
+        """Check the arguments of ``fit`` and create the problem.
 
-        Where ``classification`` is None, the labels tell: numbers with a fraction, or more than 50
-        different ones, are a numeric target, all else are classes. ``one_class_can_judge`` allows
-        validation rows of one class. Without ``with_validation`` there are no folds, and a
-        validation set is refused.
+        If ``classification`` is None, the labels decide: numbers with a fraction, or more than 50
+        distinct numbers, are a numeric target, and all others are classes. ``allow_one_class``
+        allows validation rows of one class. Without ``with_validation`` there are no folds, and a
+        validation set raises ValueError.
         """
-        table = Table.of(X, called="X")
+        table = Table.from_data(X, called="X")
         if y is None:
             raise ValueError(
                 "This estimator requires y to be passed, but the target y is None; "
@@ -120,11 +120,11 @@ class Problem:
         if (X_val is None) != (y_val is None):
             given, missing = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
             raise ValueError(
-                f"{given} came without {missing}; give both, or neither for cross-validation."
+                f"{given} was given without {missing}; give both, or neither for cross-validation."
             )
         if X_val is not None and groups is not None:
             raise ValueError(
-                "groups came with X_val; they are for cv, which splits X where there is no X_val."
+                "groups and X_val were both given; groups are for cross-validation, without X_val."
             )
         folds: tuple[Fold, ...] = ()
         if not with_validation:
@@ -132,16 +132,16 @@ class Problem:
         elif X_val is None:
             folds = _cross_validation(table, target, classes, cv, groups)
         else:
-            least = 1 if one_class_can_judge else 2
-            folds = (_held_out(table, classes, X_val, y_val, least),)
+            least = 1 if allow_one_class else 2
+            folds = (_hold_out(table, classes, X_val, y_val, least),)
         name = getattr(y, "name", None)
         return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
 
     def problem_spec(self) -> dict[str, Any]:
-        """Fingerprints of everything that was handed over and of how it is cut."""
+        """Return the hashes of the data, the folds and the blocks."""
         validation = hashlib.sha256()
         for fold in self.folds:
-            # Held-out rows have one fingerprint, whatever table is judged by them.
+            # The hash of held-out rows does not depend on the training table.
             if not fold.may_train.all():
                 validation.update(np.packbits(fold.may_train).tobytes())
             validation.update(fold.table.sha256().encode() + column_sha256(fold.target))
@@ -155,20 +155,20 @@ class Problem:
                 "validation": validation.hexdigest(),
                 "blocks": blocks.hexdigest(),
             },
-            "validation": _way_to_judge(len(self.folds)),
+            "validation": _describe_validation(len(self.folds)),
         }
 
     def types(self) -> dict[str, Any]:
-        """Types of columns, which the fingerprints leave out."""
+        """Return the types of the columns, which the hashes leave out."""
         validation = hash_json([fold.table.types for fold in self.folds])
         return {"X": self.table.types, "validation": validation}
 
 
 def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Labels of a table's rows, checked, and their classes; None for a numeric target.
+    """Return the labels of a table's rows and their classes; None for a numeric target.
 
-    Numbers with a fraction, or more than 50 different ones, are a numeric target. One class is
-    enough here: nothing is judged.
+    Numbers with a fraction, or more than 50 distinct numbers, are a numeric target. One class is
+    enough here, because no model is scored.
     """
     if y is None:
         raise ValueError("y is None; give one label per row of X.")
@@ -179,7 +179,7 @@ def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None
 
 
 def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
-    """Weights of the training rows, one each: finite, none below 0, not all of them 0."""
+    """Return one weight per training row: finite, none below 0, not all 0."""
     called = "sample_weight"
     _check_order(sample_weight, table, called, "X")
     array = _one_dimensional(sample_weight, called)
@@ -192,7 +192,7 @@ def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
         weights: NDArray[np.float64] = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"sample_weight holds what is no number ({error}); give one number per row."
+            f"sample_weight must hold one number per row, got another type ({error})."
         ) from error
     wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
     if len(wrong):
@@ -205,7 +205,7 @@ def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
     return weights
 
 
-def _way_to_judge(n_folds: int) -> str:
+def _describe_validation(n_folds: int) -> str:
     if n_folds == 0:
         return "none"
     return f"{n_folds} folds" if n_folds > 1 else "held out"
@@ -214,17 +214,17 @@ def _way_to_judge(n_folds: int) -> str:
 def _check_validation(X_val: Any, groups: Any) -> None:
     if X_val is not None:
         raise ValueError(
-            "X_val and y_val came, but no validation set is used here: every row is judged by "
-            "models that did not see it; leave them out."
+            "X_val and y_val are not used here: every row is scored by models that were not "
+            "trained on it; leave them out."
         )
     if groups is not None:
         raise ValueError(
-            "groups came, but they are for cv, and nothing is cross-validated here; leave them out."
+            "groups are used only for cross-validation, which is not done here; leave them out."
         )
 
 
 def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
-    """Take a column that names each row's group out of the columns that play."""
+    """Split off the column that names each row's group; it is not valued."""
     names = table.names.tolist()
     if name not in names:
         raise ValueError(
@@ -239,20 +239,20 @@ def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
 
 
 def _without_column(X_val: Any, name: str, table: Table) -> Any:
-    """Drop the column that groups the training rows, where the validation table carries it."""
+    """Drop the column of row groups from the validation table, if it has one."""
     if X_val is None:
         return None
-    val = Table.of(X_val, called="X_val")
+    val = Table.from_data(X_val, called="X_val")
     names = table.names if val.backend is None else val.names
     if len(names) != val.shape[1]:
         return val
     return val.only(np.flatnonzero(names != name)) if name in names.tolist() else val
 
 
-def _held_out(
+def _hold_out(
     table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any, least_classes: int
 ) -> Fold:
-    val = Table.of(X_val, called="X_val").aligned_to(table, called="X_val")
+    val = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
     target = _target(y_val, val, "y_val", "X_val")
     if classes is None:
         target = _measurable(target, "y_val")
@@ -265,14 +265,14 @@ def _held_out(
                 advice += " Is this a numeric target? Use a regressor; KNNValuer takes scoring="
                 advice += "'neg_mean_squared_error'."
             raise ValueError(
-                f"y_val has the class {unknown[0]!r}, which y never shows; classes of y are "
+                f"y_val has the class {unknown[0]!r}, which y does not have; classes of y are "
                 f"{some(classes)}. {advice}"
             )
     return Fold(np.ones(table.shape[0], dtype=bool), val, target)
 
 
 def _is_measured(target: NDArray[Any]) -> bool:
-    """Tell whether labels are a numeric target rather than classes."""
+    """Return whether labels are a numeric target rather than classes."""
     labels = target.tolist()
     if not all(is_integer(label) or isinstance(label, float) for label in labels):
         return False
@@ -280,7 +280,7 @@ def _is_measured(target: NDArray[Any]) -> bool:
 
 
 def _is_measurement(label: float) -> bool:
-    """Tell a number with a fraction, or a float so large that it has none to show."""
+    """Return whether a number has a fraction, or is too large a float to have one."""
     is_large = isinstance(label, float) and abs(label) > _LARGEST_WITH_FRACTION
     return bool(is_large or label % 1)
 
@@ -290,8 +290,8 @@ def _check_row_groups(name: str, column_groups: Groups) -> None:
         for group, members in column_groups.items():
             if not isinstance(members, str) and name in list(members):
                 raise ValueError(
-                    f"column_groups[{group!r}] names {name!r}, which is row_groups and so does not "
-                    "play; leave it out."
+                    f"column_groups[{group!r}] names {name!r}, which holds the row groups and is "
+                    "not valued; leave it out."
                 )
 
 
@@ -325,16 +325,16 @@ def _cross_validation(
     ):
         raise ValueError(
             f"cv={cv!r} gives {len(splits)} folds: none, empty ones, or some that share rows with "
-            "their training side; give a whole number, a splitter or separate positions."
+            "their training side; give an integer, a splitter or separate positions."
         )
     columns = np.arange(n_columns)
     folds = []
     for train, val in splits:
         may_train = np.zeros(n_rows, dtype=bool)
         may_train[train] = True
-        part = Table.of(table.take(val, columns), called="X")
-        judged = Table(part.data, table.names, part.row_ids)
-        folds.append(Fold(may_train, judged, target[val], val))
+        part = Table.from_data(table.take(val, columns), called="X")
+        val_table = Table(part.data, table.names, part.row_ids)
+        folds.append(Fold(may_train, val_table, target[val], val))
     return tuple(folds)
 
 
@@ -357,19 +357,19 @@ def _target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
             f"{called} has {len(array)} labels but {of} has {len(table.row_ids)} rows; "
             "give one label per row."
         )
-    gaps = np.flatnonzero([is_missing(label) for label in array.tolist()])
-    if len(gaps):
+    missing = np.flatnonzero([is_missing(label) for label in array.tolist()])
+    if len(missing):
         raise ValueError(
-            f"{called} has no label (NaN or None) at position {gaps[0]} ({len(gaps)} in all); "
-            "drop the rows without a label."
+            f"{called} has no label (NaN or None) at position {missing[0]} ({len(missing)} in "
+            "all); drop the rows without a label."
         )
     return array
 
 
 def _check_order(column: Any, table: Table, called: str, of: str) -> None:
-    """Refuse a pandas Series that has the table's row ids in another order.
+    """Check that a pandas Series does not have the table's row ids in another order.
 
-    Everything is matched by position, as scikit-learn does; here that might mix up the rows.
+    Rows are matched by position, as in scikit-learn, which would mix up the rows here.
     """
     labels = nw.from_native(column, allow_series=True, pass_through=True)
     if not isinstance(labels, nw.Series | nw.DataFrame) or isinstance(table.data, np.ndarray):
@@ -386,9 +386,9 @@ def _check_order(column: Any, table: Table, called: str, of: str) -> None:
 
 def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
     if isinstance(y, str):
-        raise TypeError(f"{called} is the text {y!r}; give one entry per row, not a name.")
+        raise TypeError(f"{called} must have one entry per row, got the string {y!r}.")
     if np.ma.isMaskedArray(y):
-        raise TypeError(f"{called} is a masked array; drop the rows whose label is masked.")
+        raise TypeError(f"{called} must not be a masked array; drop the rows with masked labels.")
     series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)
     array = series_array(series) if isinstance(series, nw.Series) else array_as_given(y)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -401,7 +401,8 @@ def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(
-            f"{called} has shape {array.shape}; give one label per row, as a one-dimensional array."
+            f"{called} must be a one-dimensional array of one label per row, got shape "
+            f"{array.shape}."
         )
     if np.iscomplexobj(array):
         raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
@@ -417,8 +418,8 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
         numbers: NDArray[np.float64] = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{called} holds labels that are no numbers ({error}), but a numeric target is "
-            "asked for (by a regressor or a scoring); use a classifier, or numeric targets."
+            f"{called} must hold numbers for a regressor or a regression scoring, got other labels "
+            f"({error}); use a classifier, or numeric targets."
         ) from error
     if not np.isfinite(numbers).all():
         raise ValueError(
@@ -429,10 +430,10 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
 
 
 def _measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
-    """Numeric targets whose squared errors, and the variance of these, can be computed."""
+    """Return numeric targets; check that their squared errors and the variance are finite."""
     numbers = _numeric(array, called)
     largest, smallest = float(np.abs(numbers).max()), 1 / _LARGEST_TARGET
-    # Halves, because the difference of the largest numbers is endless.
+    # Halves, because the difference of the largest floats is infinite.
     reach = 2 * (float(numbers.max()) / 2 - float(numbers.min()) / 2)
     if largest > _LARGEST_TARGET or 0 < reach < smallest:
         came = f"{largest:.1e}" if reach > smallest else f"targets {reach:.1e} apart"
@@ -445,26 +446,26 @@ def _measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
 
 
 def _classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
-    kinds = {type(label).__name__ for label in target.tolist()}
-    if len(kinds) > 1:
+    types = {type(label).__name__ for label in target.tolist()}
+    if len(types) > 1:
         raise TypeError(
-            f"{called} mixes labels of kind {' and '.join(sorted(kinds))}; use one kind."
+            f"{called} must have labels of one type, got {' and '.join(sorted(types))}."
         )
     if type_of_target(target, input_name=called).startswith("continuous"):
         raise ValueError(
             f"Unknown label type: continuous. {called} holds numbers such as {target.tolist()[0]}, "
-            "but classes are asked for; use a regressor, leave scoring out, or give class labels."
+            "but classes are needed; use a regressor, leave scoring out, or give class labels."
         )
     classes = np.unique(target)
     if len(classes) < least:
         raise ValueError(
             f"{called} holds one class only ({classes.tolist()[0]!r}), n_samples={len(target)}; "
-            "a classifier can be judged only where at least two classes occur."
+            "a classifier needs at least two classes."
         )
     return classes
 
 
 def target_groups(target: NDArray[np.float64], n_groups: int = 5) -> NDArray[np.intp]:
-    """Return groups of rows with like targets, of about equal size; equal targets stay together."""
+    """Return groups of rows with similar targets, of about equal size."""
     edges = np.quantile(target, np.arange(1, n_groups) / n_groups, method="inverted_cdf")
     return np.searchsorted(np.unique(edges), target, side="left")

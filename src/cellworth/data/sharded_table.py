@@ -35,7 +35,7 @@ _TAIL = 8
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One file, as its footer describes it.
+    """One Parquet file, as described by its footer.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class ParquetFile:
     group_rows : tuple of int
         Rows of each row group.
     footer : str
-        Fingerprint of the footer, which tells where everything in the file is, and of its size.
+        Hash of the footer, which describes the content of the file, and of its size.
     """
 
     address: str
@@ -58,12 +58,12 @@ class ParquetFile:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedTable:
-    """A table in Parquet files, cut into shards of rows; made by ``from_parquet``.
+    """A table in Parquet files, divided into shards of rows; made by ``from_parquet``.
 
     ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes.
-    It knows where its cells are and holds none of them, so it is small and can be sent to other
-    machines, which read their shards themselves. Rows are numbered from 0 in the order of files and
-    of rows in them. However it is cut into shards, its values are the same.
+    The object holds no cells: it is small, and workers on other machines read their shards
+    themselves. Rows are numbered from 0, file by file. Values do not depend on the division into
+    shards.
 
     Parameters
     ----------
@@ -71,10 +71,9 @@ class ShardedTable:
     schema : pyarrow.Schema
         Names and types of the columns, the target last.
     shards : tuple
-        For each shard, the row groups that it has in each of its files: pairs of the position of a
-        file and a range.
+        For each shard, pairs of the position of a file and a range of its row groups.
     storage_options : dict
-        What is handed to fsspec, such as keys.
+        Options of fsspec, such as keys.
 
     Examples
     --------
@@ -90,8 +89,8 @@ class ShardedTable:
     <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
     >>> table.names.tolist()
     ['age', 'town']
-    >>> judges = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
-    >>> ShardedKNNValuer(n_neighbors=1).fit(table, **judges).valuation_.shape
+    >>> validation = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
+    >>> ShardedKNNValuer(n_neighbors=1).fit(table, **validation).valuation_.shape
     (6, 2)
     """
 
@@ -110,23 +109,23 @@ class ShardedTable:
         shards: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> ShardedTable:
-        """Find files and read their footers, none of their cells.
+        """Find files and read their footers, but none of their cells.
 
         Parameters
         ----------
         address : path, or list of paths
-            A file, or a folder with all ``*.parquet`` files in it and below it, sorted by path. An
-            address such as ``s3://...`` is read with fsspec (``pip install 'cellworth[remote]'``).
+            A file, or a folder, which stands for all ``*.parquet`` files below it, sorted by path.
+            An address such as ``s3://...`` needs fsspec (``pip install 'cellworth[remote]'``).
         target : str
-            The column that holds the class labels.
+            Name of the column of class labels.
         columns : list of str, default=None
-            Columns that play, in this order; all but the target where it is None.
+            Columns that are valued, in this order; None means all but the target.
         shards : int, default=None
-            Into how many shards the row groups of all files are dealt, in order, each of about the
-            same number of rows. None makes a shard of every file; a file of more than 1,048,576
-            rows is cut into as few shards of at most so many rows as its row groups allow.
+            Number of shards. Row groups of all files are assigned in order, to shards of about the
+            same number of rows. None means one shard per file; a file of more than 1,048,576 rows
+            is divided into shards of at most that many rows, as far as its row groups allow.
         storage_options : mapping, default=None
-            What fsspec needs to open the address, such as keys.
+            Options of fsspec to open the address, such as keys.
         """
         options = dict(storage_options or {})
         read = [read_footer(found, options) for found in find_files(address, options)]
@@ -135,12 +134,18 @@ class ShardedTable:
         n_rows = sum(file.n_rows for file in files)
         if n_rows >= _TOO_MANY_ROWS:
             raise ValueError(
-                f"the files hold {n_rows} rows, but fewer than {_TOO_MANY_ROWS} can be valued at a "
-                "time; give some of the files."
+                f"the files must hold fewer than {_TOO_MANY_ROWS} rows, got {n_rows}; give some of "
+                "the files."
             )
         if not n_rows:
-            raise ValueError(f"{files[0].address} and all other files hold no row; give others.")
-        dealt = _by_file(files) if shards is None else _dealt(files, check_count(shards, "shards"))
+            raise ValueError(
+                f"{files[0].address} and all other files hold no rows; give other files."
+            )
+        dealt = (
+            _by_file(files)
+            if shards is None
+            else _deal_groups(files, check_count(shards, "shards"))
+        )
         return cls(files, schema, dealt, options)
 
     @property
@@ -164,27 +169,28 @@ class ShardedTable:
         return len(self.shards)
 
     def rows(self, shard: int) -> range:
-        """Numbers of a shard's rows in the whole table."""
+        """Return the positions of a shard's rows in the whole table."""
         if not is_integer(shard) or not 0 <= shard < self.n_shards:
             raise IndexError(
-                f"shard is {shard!r}; give one of the {self.n_shards} shards, from 0 to "
-                f"{self.n_shards - 1}."
+                f"shard must be an integer from 0 to {self.n_shards - 1}, got {shard!r}."
             )
         return range(int(self._starts[shard]), int(self._starts[shard + 1]))
 
     def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
-        """Columns of a shard as Arrow arrays, a batch of some 65,536 rows after the other."""
+        """Yield the columns of a shard as Arrow arrays, in batches of about 65,536 rows."""
         from pyarrow import types
 
-        kinds = {name: self.schema.field(name).type for name in names}
-        coded = [n for n, t in kinds.items() if types.is_string(t) or types.is_large_string(t)]
+        column_types = {name: self.schema.field(name).type for name in names}
+        coded = [
+            n for n, t in column_types.items() if types.is_string(t) or types.is_large_string(t)
+        ]
         for position, groups in self.shards[shard]:
             file = self.files[position]
             yield from batches(file, groups, list(names), self.storage_options, coded)
 
     def where(self, row: int) -> str:
-        """File and position in it of a row, for a sentence."""
-        _checked_places([row], self.shape[0])
+        """Return the file of a row and its position there, for messages."""
+        _check_row_positions([row], self.shape[0])
         for file in self.files:
             if row < file.n_rows:
                 break
@@ -192,14 +198,14 @@ class ShardedTable:
         return f"row {row} of {file.address}"
 
     def take(self, rows: Any) -> Any:
-        """Read some rows, in the order in which they are named, with the target as last column.
+        """Read some rows, in the given order, with the target as the last column.
 
-        Only the row groups that hold them are read, one after the other.
+        Only the row groups that hold them are read.
 
         Parameters
         ----------
-        rows : list or array of whole numbers
-            Positions in the whole table, from 0; such as those that a Valuation's lists name.
+        rows : list or array of int
+            Positions in the whole table, such as the row labels of a Valuation.
 
         Returns
         -------
@@ -220,22 +226,25 @@ class ShardedTable:
 
         Rows of the lowest cells of a valuation:
 
-        >>> judges = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
-        >>> valuation = ShardedKNNValuer(n_neighbors=1).fit(table, **judges).valuation_
+        >>> validation = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
+        >>> valuation = ShardedKNNValuer(n_neighbors=1).fit(table, **validation).valuation_
         >>> table.take(valuation.lowest(2).labels["row"]).num_rows
         2
         """
         import pyarrow as pa
 
-        positions = _checked_places(rows, self.shape[0])
+        positions = _check_row_positions(rows, self.shape[0])
         order = np.argsort(positions, kind="stable")
-        parts = [_decoded(self.schema).empty_table(), *self._taken(positions[order])]
+        parts = [
+            _decode_dictionaries(self.schema).empty_table(),
+            *self._read_positions(positions[order]),
+        ]
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_tables(parts).take(back)
 
-    def _taken(self, positions: Labels) -> Iterator[pa.Table]:
-        """Rows at sorted positions, row group by row group."""
+    def _read_positions(self, positions: Labels) -> Iterator[pa.Table]:
+        """Yield the rows at sorted positions, row group by row group."""
         first = 0
         for file in self.files:
             for group, n_rows in enumerate(file.group_rows):
@@ -245,10 +254,10 @@ class ShardedTable:
                 first += n_rows
 
     def _of_group(self, file: ParquetFile, group: int, positions: Labels) -> Iterator[pa.Table]:
-        """Rows at sorted positions of one row group, batch by batch."""
+        """Yield the rows at sorted positions of one row group, batch by batch."""
         import pyarrow as pa
 
-        schema, first = _decoded(self.schema), 0
+        schema, first = _decode_dictionaries(self.schema), 0
         groups = range(group, group + 1)
         for part in batches(file, groups, schema.names, self.storage_options, []):
             begin, end = np.searchsorted(positions, [first, first + len(part[0])])
@@ -258,7 +267,7 @@ class ShardedTable:
             first += len(part[0])
 
     def footers_sha256(self) -> str:
-        """Fingerprint of all footers and of how rows are cut; other files have another one."""
+        """Return the hash of all footers and of the division into shards."""
         digest = hashlib.sha256(repr(self.shards).encode())
         for name, type_ in zip(self.schema.names, self.schema.types, strict=True):
             digest.update(f"{name}\0{type_}\0".encode())
@@ -267,7 +276,7 @@ class ShardedTable:
         return digest.hexdigest()
 
     def check_files_unchanged(self) -> None:
-        """Read all footers anew, and refuse files that are not those of before."""
+        """Read all footers again, and raise ValueError if a file was changed."""
         for file in self.files:
             check_unchanged(file, self.storage_options)
 
@@ -287,24 +296,21 @@ class ShardedTable:
         )
 
 
-def _checked_places(rows: Any, n_rows: int) -> Labels:
-    """Positions of rows; others than those of the table are refused."""
+def _check_row_positions(rows: Any, n_rows: int) -> Labels:
+    """Return positions of rows; check that the table has them."""
     positions = np.asarray(rows)
     if positions.shape == (0,):
         return positions.astype(np.int64)
     if positions.ndim != 1 or positions.dtype.kind not in "iu":
-        raise TypeError(f"rows is {rows!r}; give a list of whole numbers, the positions of rows.")
+        raise TypeError(f"rows must be a list of integers, the positions of rows, got {rows!r}.")
     outside = positions[(positions < 0) | (positions >= n_rows)]
     if len(outside):
-        raise IndexError(
-            f"row {outside[0]} is none of the table's {n_rows:,} rows; give positions from 0 to "
-            f"{n_rows - 1}."
-        )
+        raise IndexError(f"rows must be positions from 0 to {n_rows - 1}, got {outside[0]}.")
     return positions.astype(np.int64)
 
 
-def _decoded(schema: pa.Schema) -> pa.Schema:
-    """The same with plain columns in place of dictionaries, which differ from file to file."""
+def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """Replace dictionary types by plain types; dictionaries differ between files."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -322,7 +328,7 @@ def _common_schema(
     import pyarrow as pa
 
     (first, schema), *others = read
-    wanted = _wanted(schema.names, first.address, target, columns)
+    wanted = _choose_columns(schema.names, first.address, target, columns)
     types = {name: schema.field(name).type for name in wanted}
     for file, other in others:
         for name in wanted:
@@ -331,7 +337,7 @@ def _common_schema(
                     f"{file.address} lacks the column {name!r} that {first.address} has; give all "
                     "files the same columns, or choose some with columns=."
                 )
-            types[name] = _agreed(types[name], other.field(name).type, name, file.address)
+            types[name] = _find_common_type(types[name], other.field(name).type, name, file.address)
         extra = set(other.names) - set(schema.names)
         if columns is None and extra:
             raise ValueError(
@@ -342,11 +348,11 @@ def _common_schema(
     return pa.schema([(name, types[name]) for name in wanted])
 
 
-def _wanted(
+def _choose_columns(
     names: list[str], address: str, target: str, columns: Sequence[str] | None
 ) -> list[str]:
     if isinstance(columns, str):
-        raise TypeError(f"columns is the text {columns!r}; give a list of names.")
+        raise TypeError(f"columns must be a list of names, got the string {columns!r}.")
     chosen = [name for name in names if name != target] if columns is None else list(columns)
     for called, name in [("target", target), *(("columns", name) for name in chosen)]:
         if name not in names:
@@ -358,16 +364,18 @@ def _wanted(
     for name in wanted:
         if names.count(name) > 1 or wanted.count(name) > 1:
             raise ValueError(
-                f"the column {name!r} is there, or asked for, twice; each column must have a name "
-                "of its own, and the target is none of the columns."
+                f"the column {name!r} exists or is selected twice; column names must be unique, "
+                "and the target must not be among columns."
             )
     if not chosen:
-        raise ValueError(f"{address} has no column besides the target {target!r}; give others.")
+        raise ValueError(
+            f"{address} has no column besides the target {target!r}; give other files."
+        )
     return wanted
 
 
-def _agreed(one: pa.DataType, other: pa.DataType, name: str, address: str) -> pa.DataType:
-    """Type of a column in all files; one that holds gaps alone goes with any."""
+def _find_common_type(one: pa.DataType, other: pa.DataType, name: str, address: str) -> pa.DataType:
+    """Return the type of a column in both files; an all-null column fits any type."""
     from pyarrow import types
 
     if types.is_null(one) or types.is_null(other):
@@ -382,7 +390,7 @@ def _agreed(one: pa.DataType, other: pa.DataType, name: str, address: str) -> pa
 
 
 def _by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
-    """Make a shard of every file that has rows, and several of a long one."""
+    """Return one shard per file that has rows, and several for a long file."""
     shards = []
     for position, file in enumerate(files):
         start, length = 0, 0
@@ -396,10 +404,10 @@ def _by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...
     return tuple(shards)
 
 
-def _dealt(
+def _deal_groups(
     files: Sequence[ParquetFile], n_shards: int
 ) -> tuple[tuple[tuple[int, range], ...], ...]:
-    """Deal row groups, in order, into shards of about the same number of rows."""
+    """Assign row groups, in order, to shards of about the same number of rows."""
     groups = [
         (position, group, n_rows)
         for position, file in enumerate(files)
@@ -408,10 +416,10 @@ def _dealt(
     ]
     if len(groups) < n_shards:
         raise ValueError(
-            f"shards is {n_shards}, but the files have {len(groups)} row groups, which are not "
-            "cut; ask for fewer shards, or write smaller row groups."
+            f"shards must be at most {len(groups)}, the number of row groups, got {n_shards}; give "
+            "fewer shards, or write smaller row groups."
         )
-    # A group goes where its middle is, but no shard may be left without one.
+    # A group belongs to the shard of its middle row, but no shard may be empty.
     ends = np.cumsum([n_rows for *_, n_rows in groups])
     middles = ends - np.array([n_rows for *_, n_rows in groups]) / 2
     dealt = np.floor(middles / ends[-1] * n_shards).astype(int).tolist()
@@ -426,7 +434,7 @@ def _dealt(
 
 
 def _ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
-    """Row groups of one shard, file by file."""
+    """Return the row groups of one shard, file by file."""
     positions = dict.fromkeys(position for position, _ in groups)
     return tuple(
         (position, range(own[0], own[-1] + 1))
@@ -436,18 +444,20 @@ def _ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
 
 
 def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
-    """Addresses of all Parquet files that are meant, in order."""
-    found = [file for each in _listed(address) for file in _found(os.fspath(each), options)]
+    """Return the addresses of all Parquet files, in order."""
+    found = [
+        file for each in _list_addresses(address) for file in _find_at(os.fspath(each), options)
+    ]
     if not found:
         raise ValueError("address is an empty list; give at least one Parquet file or folder.")
     if len(set(found)) < len(found):
         twice = next(file for file in found if found.count(file) > 1)
-        raise ValueError(f"{twice} is named twice; give every file once.")
+        raise ValueError(f"{twice} is listed twice; give every file once.")
     return found
 
 
 def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]:
-    """Read what a file says of itself, and none of its cells."""
+    """Read the footer of a file, and none of its cells."""
     with _bytes_of(address, options) as file, _parquet(file, address) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
@@ -457,14 +467,14 @@ def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]
 def batches(
     file: ParquetFile, groups: range, names: list[str], options: Options, coded: list[str]
 ) -> Iterator[list[pa.Array]]:
-    """Columns of some row groups, a batch of rows after the other.
+    """Yield the columns of some row groups in batches of rows.
 
-    Text of the columns ``coded`` comes as a dictionary, which spares making text of each cell.
+    Strings of the columns ``coded`` are read as dictionaries, which is faster.
     """
     with ExitStack() as stack:
         seen = stack.enter_context(_bytes_of(file.address, options))
         _check_footer(file, seen)
-        # Arrow reads local files itself, without holding up the interpreter.
+        # Arrow reads local files itself, without holding the GIL.
         source: Any = seen if is_address(file.address) else file.address
         parquet = stack.enter_context(_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
@@ -475,7 +485,7 @@ def batches(
 
 
 def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
-    """Batches as they come; a damaged page is refused with the name of its file."""
+    """Yield the batches; raise ValueError with the file's name for a damaged page."""
     import pyarrow as pa
 
     while True:
@@ -483,7 +493,7 @@ def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
             part = next(parts, None)
         except (pa.ArrowInvalid, OSError) as error:
             if getattr(error, "errno", None) is not None:
-                # It is the disk or the network that failed.
+                # The disk or the network failed, not the file.
                 raise
             raise ValueError(
                 f"{address} is damaged ({' '.join(str(error).split())}); write it again, or leave "
@@ -495,14 +505,16 @@ def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
 
 
 def check_unchanged(file: ParquetFile, options: Options) -> None:
-    """Refuse a file whose footer is not the one it had."""
+    """Check that a file still has the same footer."""
     with _bytes_of(file.address, options) as seen:
         _check_footer(file, seen)
 
 
 def _check_footer(file: ParquetFile, seen: BinaryIO) -> None:
     if _footer_sha256(seen) != file.footer:
-        raise ValueError(f"{file.address} was changed since this table was made; make it anew.")
+        raise ValueError(
+            f"{file.address} was changed since this ShardedTable was created; create it again."
+        )
 
 
 def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
@@ -532,7 +544,7 @@ def _footer_sha256(file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _TAIL, 0))
     length = int.from_bytes(file.read(4), "little")
-    # A file that was cut off tells no length.
+    # A truncated file has no valid length.
     file.seek(max(size - _TAIL - length, 0))
     return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
 
@@ -540,7 +552,7 @@ def _footer_sha256(file: BinaryIO) -> str:
 def _remote(address: str, options: Options) -> tuple[Any, str]:
     if "://" not in address:
         raise ValueError(
-            f"{address} has one slash of two, as pathlib leaves an address; give it as text."
+            f"{address} has lost a slash, as in a pathlib.Path; give the address as a string."
         )
     try:
         from fsspec.core import url_to_fs
@@ -557,10 +569,10 @@ def _remote(address: str, options: Options) -> tuple[Any, str]:
         ) from error
 
 
-def _listed(address: Any) -> list[Address]:
+def _list_addresses(address: Any) -> list[Address]:
     if isinstance(address, str | os.PathLike):
         return [address]
-    # A table would be read as the list of its columns.
+    # Iterating over a table would yield its columns.
     if isinstance(address, Mapping) or hasattr(address, "columns"):
         listed: list[Any] = [None]
     else:
@@ -568,16 +580,16 @@ def _listed(address: Any) -> list[Address]:
     for each in listed:
         if not isinstance(each, str | os.PathLike):
             raise TypeError(
-                f"address is of type {type(address).__name__}; give the path of a Parquet file or "
-                "of a folder, or a flat list of such paths."
+                "address must be the path of a Parquet file or folder, or a flat list of such "
+                f"paths, got {type(address).__name__}."
             )
     return listed
 
 
-def _found(address: str, options: Options) -> list[str]:
+def _find_at(address: str, options: Options) -> list[str]:
     if not is_address(address):
-        # Whoever reads it may stand in another folder.
-        return _found_here(Path(address).absolute())
+        # The reading process may have another working directory.
+        return _find_local(Path(address).absolute())
     system, path = _remote(address, options)
     if system.isdir(path):
         below = [found[len(path) :] for found in system.find(path)]
@@ -587,7 +599,7 @@ def _found(address: str, options: Options) -> list[str]:
     return [address]
 
 
-def _found_here(path: Path) -> list[str]:
+def _find_local(path: Path) -> list[str]:
     if path.is_dir():
         below = [found.relative_to(path).as_posix() for found in path.rglob(f"*{_SUFFIX}")]
         return [str(path / name) for name in _chosen(below, str(path))]
@@ -597,7 +609,7 @@ def _found_here(path: Path) -> list[str]:
 
 
 def _chosen(below: list[str], folder: str) -> list[str]:
-    """Parquet files of a folder, sorted by path; hidden ones are left out."""
+    """Return the Parquet files of a folder, sorted by path, without hidden ones."""
     files = [
         name
         for name in below
@@ -609,7 +621,7 @@ def _chosen(below: list[str], folder: str) -> list[str]:
     for name in files:
         if any("=" in part for part in PurePosixPath(name).parts[:-1]):
             raise ValueError(
-                f"{folder} is cut by the values of columns ({name}), which are not in its files; "
-                "write these columns into the files, or give a list of files to do without."
+                f"{folder} is partitioned by columns ({name}) that are not in its files; write "
+                "these columns into the files, or give a list of files to leave them out."
             )
     return sorted(files, key=lambda name: PurePosixPath(name).parts)

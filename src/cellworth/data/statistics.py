@@ -1,4 +1,4 @@
-"""Exact statistics of columns that merge: the same sums and quantiles for any cut into shards."""
+"""Exact mergeable statistics of columns: the same sums and quantiles for any sharding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Integers
 
-# Low bits that were dropped, distinct keys in order, and how often each came.
+# Number of low bits dropped, sorted distinct keys, and how often each occurs.
 _Counted = tuple[int, Integers, Integers]
-# Distinct numbers that are told apart; of more, the lowest bits are dropped until there are fewer.
+# Most distinct keys; beyond it, low bits are dropped until there are fewer.
 MOST_KEYS = 2**16
-# Numbers that are sorted together: the more, the less often counts are joined.
+# Numbers sorted together: a larger batch joins counts less often.
 _AT_ONCE = 2**17
 _IN_CACHE = 2**13
 # The smallest float is 2**-1074.
@@ -28,31 +28,31 @@ _LOW = 2**32 - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
-    """Known numbers of a column, and how many gaps there are.
+class NumberSummary:
+    """Summary of the numbers of a column, and the number of missing values.
 
     Parameters
     ----------
-    whole : bool
-        Whether numbers are whole, as microseconds are; else they are floats.
-    count, gaps : int
-        How many are known, and how many are not.
+    integral : bool
+        Whether numbers are integers, such as microseconds, or floats.
+    count, n_missing : int
+        Numbers of known and of missing values.
     total, squares : int
-        Exact sums of numbers and of their squares, in the unit of the smallest float and in its
-        square; in units of 1 for whole numbers.
+        Exact sums of the numbers and of their squares, in units of the smallest float and of its
+        square; in units of 1 for integers.
     ends : tuple
-        Smallest and largest number; (0, 0) where none is known.
+        Smallest and largest number; (0, 0) if there is none.
     narrow : bool
-        Whether all survive as float32.
+        Whether all numbers are exact as float32.
     shift : int
-        Low bits of keys that were dropped: the fewest that leave at most 65,536 distinct keys.
+        Low bits of keys dropped: the fewest that leave at most 65,536 distinct keys.
     keys, counts : arrays
-        Distinct keys in order, and how often each came. Keys have the order of numbers.
+        Sorted distinct keys, and how often each occurs. Keys have the order of the numbers.
     """
 
-    whole: bool
+    integral: bool
     count: int
-    gaps: int
+    n_missing: int
     total: int
     squares: int
     ends: tuple[float, float]
@@ -62,21 +62,21 @@ class Numbers:
     counts: Integers
 
     @classmethod
-    def of(cls, cells: NDArray[Any]) -> Numbers:
+    def from_cells(cls, cells: NDArray[Any]) -> NumberSummary:
         """Summarize finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
         parts = [cells[i : i + _AT_ONCE] for i in range(0, max(len(cells), 1), _AT_ONCE)]
-        return reduce(cls.merge, map(_few, parts))
+        return reduce(cls.merge, map(_summarize_part, parts))
 
-    def merge(self, other: Numbers) -> Numbers:
-        """Summary of the numbers of both."""
+    def merge(self, other: NumberSummary) -> NumberSummary:
+        """Return the summary of the numbers of both."""
         known = [part for part in (self, other) if part.count]
-        shift, keys, counts = _joined(
+        shift, keys, counts = _join_counts(
             (self.shift, self.keys, self.counts), (other.shift, other.keys, other.counts)
         )
-        return Numbers(
-            self.whole,
+        return NumberSummary(
+            self.integral,
             self.count + other.count,
-            self.gaps + other.gaps,
+            self.n_missing + other.n_missing,
             self.total + other.total,
             self.squares + other.squares,
             (min(p.ends[0] for p in known), max(p.ends[1] for p in known)) if known else (0, 0),
@@ -88,36 +88,36 @@ class Numbers:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """Smallest and largest number; whole numbers are counted from the smallest."""
-        return (0.0, float(self.ends[1] - self.ends[0])) if self.whole else self.ends
+        """Smallest and largest number; integers are counted from the smallest."""
+        return (0.0, float(self.ends[1] - self.ends[0])) if self.integral else self.ends
 
     def variance(self) -> float:
-        """Mean squared distance from the mean, rounded once; infinity if it is too large."""
-        unit = 1 if self.whole else 4**_UNIT_BITS
-        spread = self.count * self.squares - self.total**2
+        """Return the variance, rounded once; infinity if it is too large."""
+        unit = 1 if self.integral else 4**_UNIT_BITS
+        scatter = self.count * self.squares - self.total**2
         try:
-            return float(Fraction(spread, self.count**2 * unit))
+            return float(Fraction(scatter, self.count**2 * unit))
         except OverflowError:
             return math.inf
 
     def percentile(self, percent: float) -> float:
-        """Number below which so many per cent are, between two by interpolation.
+        """Return a percentile, with linear interpolation.
 
-        While there are no more than 65,536 distinct numbers, this is what ``np.percentile`` gives,
-        to the last bit. With more, a number is known but for the bits that were dropped, and
-        those of one key are taken to lie evenly. Quartiles of a million draws (normal, lognormal,
-        heavy tails, moments) are then as far apart as exact ones, but for 3 in 100,000. What lies
-        closer together than a key is wide, as numbers 1 apart at 1e9 in a column that reaches
-        1e12, is not told apart. Whole numbers are counted from the smallest.
+        Up to 65,536 distinct numbers, the result equals ``np.percentile`` to the last bit. Beyond
+        that, low bits are dropped and the numbers of one key are assumed to be evenly spaced. The
+        interquartile range of a million draws (normal, lognormal, heavy tails, timestamps) is then
+        exact to 3 in 100,000. Numbers closer than the width of a key are not distinguished, such as
+        numbers 1 apart at 1e9 in a column that reaches 1e12. Integers are counted from the
+        smallest.
         """
         position = (self.count - 1) * (percent / 100)
         before = math.floor(position)
-        low, high = self._ranked(before), self._ranked(min(before + 1, self.count - 1))
+        low, high = self._number_at(before), self._number_at(min(before + 1, self.count - 1))
         share = position - before
-        gap = high - low
-        return high - gap * (1 - share) if share >= 0.5 else low + gap * share
+        difference = high - low
+        return high - difference * (1 - share) if share >= 0.5 else low + difference * share
 
-    def _ranked(self, rank: int) -> float:
+    def _number_at(self, rank: int) -> float:
         ends = np.cumsum(self.counts)
         position = int(np.searchsorted(ends, rank, side="right"))
         key, count = int(self.keys[position]), int(self.counts[position])
@@ -129,60 +129,62 @@ class Numbers:
         return low + (high - low) * ((within + 0.5) / count)
 
     def _number(self, key: int) -> float:
-        if self.whole:
+        if self.integral:
             return float(key - int(self.ends[0]))
-        return float(_flipped(np.array([key])).view(np.float64)[0])
+        return float(_flip_bits(np.array([key])).view(np.float64)[0])
 
 
 @dataclass(frozen=True, eq=False)
-class Categories:
-    """Distinct cells of a column, and how many gaps there are.
+class CategorySummary:
+    """Distinct cells of a column, and the number of missing values.
 
     Parameters
     ----------
     counts : dict
-        How often each cell came.
+        How often each cell occurs.
     firsts : dict
-        Where each came first.
-    gaps : int
+        Where each cell occurs first.
+    n_missing : int
     """
 
     counts: dict[Any, int]
     firsts: dict[Any, int]
-    gaps: int
+    n_missing: int
 
     @property
     def count(self) -> int:
-        """How many cells are known."""
+        """Number of known cells."""
         return sum(self.counts.values())
 
     @property
     def values(self) -> list[Any]:
-        """Distinct cells in the order in which they came first."""
+        """Distinct cells in order of first appearance."""
         return sorted(self.firsts, key=self.firsts.__getitem__)
 
-    def merge(self, other: Categories) -> Categories:
-        """Summary of the cells of both."""
-        return Categories(
+    def merge(self, other: CategorySummary) -> CategorySummary:
+        """Return the summary of the cells of both."""
+        return CategorySummary(
             _with(self.counts, other.counts, int.__add__),
             _with(self.firsts, other.firsts, min),
-            self.gaps + other.gaps,
+            self.n_missing + other.n_missing,
         )
 
 
-class Gathering:
-    """Numbers that are summarized part by part, in bounded memory.
+class NumberSummarizer:
+    """Summarize numbers part by part, in bounded memory.
 
     Parameters
     ----------
-    whole : bool
-        Whether numbers are whole, as microseconds are; else they are floats.
+    integral : bool
+        Whether numbers are integers, such as microseconds, or floats.
     """
 
-    def __init__(self, *, whole: bool) -> None:
-        """Begin with none."""
+    def __init__(self, *, integral: bool) -> None:
+        """Start with an empty summary."""
         self._waiting: list[NDArray[Any]] = []
-        self._summary = Numbers.of(np.empty(0, dtype=np.int64 if whole else np.float64))
+        self._summary = NumberSummary.from_cells(
+            np.empty(0, dtype=np.int64 if integral else np.float64)
+        )
 
     def add(self, cells: NDArray[Any]) -> None:
         """Add finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
@@ -190,31 +192,35 @@ class Gathering:
         if sum(map(len, self._waiting)) >= _AT_ONCE:
             self.summary()
 
-    def add_missing(self, gaps: int) -> None:
+    def add_missing(self, n_missing: int) -> None:
         """Add this many missing values."""
-        self._summary = replace(self._summary, gaps=self._summary.gaps + gaps)
+        self._summary = replace(self._summary, n_missing=self._summary.n_missing + n_missing)
 
-    def summary(self) -> Numbers:
-        """Summarize what came so far."""
+    def summary(self) -> NumberSummary:
+        """Return the summary of all numbers added so far."""
         if self._waiting:
-            self._summary = self._summary.merge(Numbers.of(np.concatenate(self._waiting)))
+            self._summary = self._summary.merge(
+                NumberSummary.from_cells(np.concatenate(self._waiting))
+            )
             self._waiting = []
         return self._summary
 
 
-def _few(cells: NDArray[Any]) -> Numbers:
-    whole = cells.dtype.kind == "i"
+def _summarize_part(cells: NDArray[Any]) -> NumberSummary:
+    integral = cells.dtype.kind == "i"
     # Adding zero turns -0.0 into 0.0.
-    known = cells if whole else cells[~np.isnan(cells)] + 0.0
-    keys, counts = np.unique(known if whole else _flipped(known.view(np.int64)), return_counts=True)
+    known = cells if integral else cells[~np.isnan(cells)] + 0.0
+    keys, counts = np.unique(
+        known if integral else _flip_bits(known.view(np.int64)), return_counts=True
+    )
     counts = counts.astype(np.int64)
     parts = (slice(i, i + _IN_CACHE) for i in range(0, len(keys), _IN_CACHE))
-    sums = [(_whole_sums if whole else _float_sums)(keys[p], counts[p]) for p in parts]
-    shift, *fitted = _fitted(0, keys, counts)
+    sums = [(_sum_integers if integral else _sum_floats)(keys[p], counts[p]) for p in parts]
+    shift, *fitted = _drop_low_bits(0, keys, counts)
     with np.errstate(over="ignore"):
-        narrow = not whole and bool((known.astype(np.float32) == known).all())
-    return Numbers(
-        whole,
+        narrow = not integral and bool((known.astype(np.float32) == known).all())
+    return NumberSummary(
+        integral,
         len(known),
         len(cells) - len(known),
         sum(total for total, _ in sums),
@@ -226,8 +232,8 @@ def _few(cells: NDArray[Any]) -> Numbers:
     )
 
 
-def _flipped(bits: Integers) -> Integers:
-    """Keys in the order of numbers from the bits of floats, or bits from keys."""
+def _flip_bits(bits: Integers) -> Integers:
+    """Convert the bits of floats to keys in the order of the numbers, or keys to bits."""
     flipped: Integers = bits ^ ((bits >> 63) & _MAGNITUDE)
     return flipped
 
@@ -235,12 +241,12 @@ def _flipped(bits: Integers) -> Integers:
 def _key(number: float) -> int:
     if isinstance(number, int):
         return number
-    return int(_flipped(np.array([number]).view(np.int64))[0])
+    return int(_flip_bits(np.array([number]).view(np.int64))[0])
 
 
-def _float_sums(keys: Integers, counts: Integers) -> tuple[int, int]:
-    """Exact sums of the floats of sorted keys and of their squares."""
-    bits = _flipped(keys)
+def _sum_floats(keys: Integers, counts: Integers) -> tuple[int, int]:
+    """Return the exact sums of the floats of sorted keys and of their squares."""
+    bits = _flip_bits(keys)
     field = (bits & _MAGNITUDE) >> 52
     mantissa = (bits & (2**52 - 1)) + (np.minimum(field, 1) << 52)
     exponent = np.maximum(field, 1) - 1
@@ -255,8 +261,8 @@ def _float_sums(keys: Integers, counts: Integers) -> tuple[int, int]:
     return total, squares
 
 
-def _whole_sums(keys: Integers, counts: Integers) -> tuple[int, int]:
-    """Exact sums of whole numbers and of their squares."""
+def _sum_integers(keys: Integers, counts: Integers) -> tuple[int, int]:
+    """Return the exact sums of integers and of their squares."""
     high, low = keys >> 32, keys & _LOW
     parts = keys, high * high, high * low, low * low
     (total,), (hh,), (hl,), (ll,) = (_exact_sums(part, counts, np.array([0])) for part in parts)
@@ -266,27 +272,27 @@ def _whole_sums(keys: Integers, counts: Integers) -> tuple[int, int]:
 
 
 def _exact_sums(numbers: Integers, counts: Integers, starts: Integers) -> list[int]:
-    """Sums of numbers by group, each number as often as it came; halves cannot overflow."""
+    """Return weighted sums by group; halves of 64-bit numbers cannot overflow."""
     halves = (np.add.reduceat(half * counts, starts) for half in (numbers >> 32, numbers & _LOW))
     return [(high << 32) + low for high, low in zip(*(h.tolist() for h in halves), strict=True)]
 
 
 def _starts(ordered: Integers) -> Integers:
-    """Where runs of the same number begin."""
+    """Return the positions where runs of the same number begin."""
     changes = ordered[1:] != ordered[:-1]
     return np.flatnonzero(np.concatenate([ordered[:1] == ordered[:1], changes]))
 
 
-def _joined(one: _Counted, other: _Counted) -> _Counted:
+def _join_counts(one: _Counted, other: _Counted) -> _Counted:
     shift = max(one[0], other[0])
     keys = np.concatenate([keys >> (shift - own) for own, keys, _ in (one, other)])
     counts = np.concatenate([one[2], other[2]])
     order = np.argsort(keys, kind="stable")
-    return _fitted(shift, keys[order], counts[order])
+    return _drop_low_bits(shift, keys[order], counts[order])
 
 
-def _fitted(shift: int, keys: Integers, counts: Integers) -> _Counted:
-    """Count sorted keys, without the fewest low bits that leave no more than MOST_KEYS."""
+def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> _Counted:
+    """Count sorted keys after dropping the fewest low bits that leave at most MOST_KEYS."""
     drop = 0
     if len(keys) > MOST_KEYS:
         # Where two neighbors differ in a bit that is kept, a new key begins.

@@ -17,31 +17,30 @@ from scipy import sparse
 from cellworth.data.arguments import Labels, Positions
 from cellworth.data.blocks import is_missing, label_array, some
 
-# Whole numbers up to here are exact in float64, so that 1 and 1.0 get one fingerprint.
+# Integers up to here are exact in float64, so that 1 and 1.0 have the same hash.
 LARGEST_EXACT = 2**53
 
 
 def default_backend() -> str:
-    """Name of the first data-frame library that is installed."""
+    """Return the name of the first installed data-frame library."""
     known = (lib for lib in ("pandas", "polars") if importlib.util.find_spec(lib))
     return next(known, "pyarrow")
 
 
 def frame(columns: Mapping[str, Any], backend: str | None) -> Any:
-    """Make a native data frame of columns, which are lists or arrays."""
+    """Create a native data frame from columns, which are lists or arrays."""
     name = backend or default_backend()
     try:
         return nw.from_dict(dict(columns), backend=name).to_native()  # type: ignore[arg-type]
     except (ValueError, TypeError, ModuleNotFoundError, AssertionError) as error:
         raise ValueError(
-            f"no data frame could be made with backend {name!r}; "
-            "use 'pandas', 'polars' or 'pyarrow', and install it."
+            f"backend must be an installed library: 'pandas', 'polars' or 'pyarrow', got {name!r}."
         ) from error
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that knows its column names and row ids and can be cut by position.
+    """A table with column names and row ids, indexed by position.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class Table:
     names : array of shape (n_columns,)
         The user's column names; ``x0, x1, ...`` for arrays.
     row_ids : array of shape (n_rows,)
-        The index of a pandas table, else 0, 1, 2, ...
+        The index of a pandas table, otherwise 0, 1, 2, ...
     """
 
     data: nw.DataFrame[Any] | NDArray[Any]
@@ -57,7 +56,7 @@ class Table:
     row_ids: Labels
 
     @classmethod
-    def of(cls, X: Any, *, called: str) -> Table:
+    def from_data(cls, X: Any, *, called: str) -> Table:
         """Read a pandas, polars or Arrow table, a NumPy array or a list of rows."""
         if isinstance(X, cls):
             return X
@@ -91,24 +90,24 @@ class Table:
         return self.data if isinstance(self.data, np.ndarray) else self.data.to_native()
 
     def take(self, rows: Positions, columns: Positions) -> Any:
-        """Cut a part, in the user's own type, as a model of theirs expects it."""
+        """Return some rows and columns in the user's own type, as models expect it."""
         if isinstance(self.data, np.ndarray):
             return self.data[np.ix_(rows, columns)]
         return self.data[rows, columns].to_native()
 
     def column(self, position: int) -> NDArray[Any]:
-        """One column by position, as an array in which gaps are NaN, NaT or None."""
+        """Return one column by position; missing values are NaN, NaT or None."""
         if isinstance(self.data, np.ndarray):
             return self.data[:, position]
         return series_array(self.data[:, position])
 
     def dtype(self, position: int) -> nw.dtypes.DType | None:
-        """Type of one column by position, as narwhals knows it; None for arrays."""
+        """Return the narwhals type of one column by position; None for arrays."""
         return None if isinstance(self.data, np.ndarray) else self._dtypes[position]
 
     @property
     def types(self) -> dict[str, str]:
-        """Types of all columns by name: a model may look at more than the numbers."""
+        """Types of all columns by name; a model may depend on them."""
         if isinstance(self.data, np.ndarray):
             return dict.fromkeys(map(str, self.names.tolist()), str(self.data.dtype))
         return dict(zip(map(str, self.names.tolist()), map(str, self._dtypes), strict=True))
@@ -118,11 +117,11 @@ class Table:
         return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())
 
     def only(self, columns: Positions) -> Table:
-        """Keep these columns, in this order."""
+        """Return a table of these columns, in this order."""
         return Table(self.data[:, columns], self.names[columns], self.row_ids)
 
-    def aligned_to(self, other: Table, *, called: str) -> Table:
-        """Bring columns into the order of another table, by name where both have names."""
+    def align_to(self, other: Table, *, called: str) -> Table:
+        """Return the columns in the order of another table, by name if both have names."""
         if self.backend is None or other.backend is None:
             if self.shape[1] != other.shape[1]:
                 raise ValueError(
@@ -136,7 +135,7 @@ class Table:
         return self.only(np.array([own.index(name) for name in wanted]))
 
     def numbers(self, *, called: str) -> NDArray[np.float64]:
-        """All cells as float64."""
+        """Return all cells as float64."""
         try:
             array: NDArray[np.float64] = np.asarray(
                 self.data if isinstance(self.data, np.ndarray) else self.data.to_numpy(),
@@ -144,31 +143,31 @@ class Table:
             )
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"{called} has cells that are no numbers ({error}); encode them as numbers first."
+                f"{called} must hold numbers, got other cells ({error}); encode them as numbers."
             ) from error
         return array
 
     def sha256(self) -> str:
-        """Fingerprint of names and cells; the same for the same table in another library."""
+        """Return the hash of names and cells; it does not depend on the library."""
         digest = hashlib.sha256()
         for position, name in enumerate(self.names.tolist()):
-            digest.update(_framed(str(name).encode()))
+            digest.update(_add_length(str(name).encode()))
             digest.update(column_sha256(self.column(position)))
         return digest.hexdigest()
 
 
 def array_as_given(data: Any) -> NDArray[Any]:
-    """An array of anything that NumPy reads, in which numbers among text stay numbers."""
+    """Return an array in which numbers among strings stay numbers."""
     array = np.asarray(data)
-    # NumPy turns the 1 of ["no", 1] into "1" without a word.
+    # NumPy silently converts the 1 of ["no", 1] to "1".
     mixed_up = array.dtype.kind == "U" and not isinstance(data, np.ndarray)
     return np.asarray(data, dtype=object) if mixed_up else array
 
 
 def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str) -> NDArray[Any]:
-    """One entry per cell of a table: an array as it is, a data frame only if it is labelled alike.
+    """Return one entry per cell of a table, from an array or a data frame.
 
-    Entries in another order of rows or columns would be taken for those of other cells.
+    A data frame must have the table's rows and columns in the same order.
     """
     frame = nw.from_native(given, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
@@ -189,18 +188,18 @@ def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str)
 
 
 def series_array(series: nw.Series[Any]) -> NDArray[Any]:
-    """A column of a data frame as an array in which gaps are NaN, NaT or None."""
+    """Return a column of a data frame; missing values are NaN, NaT or None."""
     array = series.to_numpy()
     if array.dtype.kind != "O":
         return array
-    # Libraries differ in what a gap is; here it is always None.
+    # Libraries represent missing values differently; here they are None.
     array = array.copy()
     array[series.is_null().to_numpy()] = None
     return array
 
 
 def column_sha256(column: NDArray[Any]) -> bytes:
-    """Fingerprint of one column, whatever type its numbers or its text are held in."""
+    """Return the hash of one column; it does not depend on the type of numbers or strings."""
     digest = hashlib.sha256()
     numbers = _as_exact_floats(column)
     if numbers is not None:
@@ -213,13 +212,13 @@ def column_sha256(column: NDArray[Any]) -> bytes:
         if column.dtype.kind == "M":
             column = column.astype("datetime64[us]")
         for cell in column.tolist():
-            digest.update(b"-" if is_missing(cell) else _framed(str(cell).encode()))
+            digest.update(b"-" if is_missing(cell) else _add_length(str(cell).encode()))
     return digest.digest()
 
 
 def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
     if column.dtype.kind == "O":
-        if not all(_is_number_or_gap(cell) for cell in column.tolist()):
+        if not all(_is_number_or_missing(cell) for cell in column.tolist()):
             return None
         column = np.array([np.nan if cell is None else cell for cell in column.tolist()])
     if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > LARGEST_EXACT:
@@ -227,30 +226,29 @@ def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
     return column.astype(np.float64) if column.dtype.kind in "iufb" else None
 
 
-def _is_number_or_gap(cell: Any) -> bool:
+def _is_number_or_missing(cell: Any) -> bool:
     return cell is None or isinstance(cell, bool | int | float)
 
 
-def _framed(content: bytes) -> bytes:
-    # The length in front keeps ("ab", "c") apart from ("a", "bc").
+def _add_length(content: bytes) -> bytes:
+    # The length distinguishes ("ab", "c") from ("a", "bc").
     return len(content).to_bytes(8, "little") + content
 
 
 def _check_table(X: Any, called: str) -> None:
     if sparse.issparse(X):
         raise TypeError(
-            f"{called} is a sparse matrix, which is not supported; "
-            f"pass {called}.toarray() or a data frame."
+            f"{called} must not be a sparse matrix; pass {called}.toarray() or a data frame."
         )
     if np.ma.isMaskedArray(X):
         raise TypeError(
             f"{called} is a masked array, whose mask would be lost; pass {called}.filled(np.nan)."
         )
-    # Known by what it has, as tables in shards are made of these tables.
+    # Recognized by its attributes, because sharded_table imports this file.
     if hasattr(X, "n_shards") and hasattr(X, "footers_sha256"):
         raise TypeError(
             f"{called} must be a table in memory, got a ShardedTable; use ShardedKNNValuer for "
-            "a table in shards."
+            "a sharded table."
         )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
         raise TypeError(
@@ -265,7 +263,7 @@ def _as_frame(X: Any, called: str) -> nw.DataFrame[Any] | None:
     except nw.exceptions.DuplicateError as error:
         raise ValueError(
             f"{called} has columns of the same name ({' '.join(str(error).split())}); "
-            "rename them, so that each column can be told apart."
+            "give every column a name of its own."
         ) from error
     if isinstance(frame, nw.DataFrame):
         return frame
@@ -330,7 +328,7 @@ def _check_no_difference(names: set[Any], before: str, after: str) -> None:
 
 
 class AbsentTable(Table):
-    """A table whose row ids are positions and whose cells cannot be read.
+    """A sharded table: names and a shape, but no cells that can be read.
 
     Parameters
     ----------
@@ -359,8 +357,8 @@ class AbsentTable(Table):
     def data(self) -> NoReturn:
         """Raise an error: there are no cells."""
         raise ValueError(
-            "the table is in shards, and its cells are not at hand here; give a table in memory, "
-            "or leave out what reads cells."
+            "the cells of a sharded table cannot be read here; give a table in memory, or leave "
+            "out what reads cells."
         )
 
     def __repr__(self) -> str:

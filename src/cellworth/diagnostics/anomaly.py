@@ -95,7 +95,7 @@ def anomaly_scores(
     >>> divmod(int(anomaly_score.argmax()), 2)
     (4, 1)
     """
-    return Evidence.of(Table.of(X, called="X"), y, column_types).scores
+    return Evidence.of(Table.from_data(X, called="X"), y, column_types).scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from cellworth.diagnostics.held_out import (
 )
 from cellworth.diagnostics.seeds import generator_of
 from cellworth.games.game import one_line
-from cellworth.games.model import ModelGame, checked_model, checked_scorer
+from cellworth.games.model import ModelGame, check_model, check_scorer
 from cellworth.games.scoring import Recorded
 from cellworth.runtime.stopping import make_progress_bar
 from cellworth.valuation.values import table_lines
@@ -232,7 +232,7 @@ def compare_models(
     """
     n_repeats = check_count(n_repeats, "n_repeats")
     rng = generator_of(random_state)
-    scorer = checked_scorer(scoring, checked_model(model))
+    scorer = check_scorer(scoring, check_model(model))
     kept = PredictionRecorder()
     game = make_held_out_game(model, X, y, X_test, y_test, scoring=kept)
     table, classes = game.problem.table, game.problem.classes
@@ -346,7 +346,7 @@ def _find_changed_cells(table: Table, repaired: Table) -> Mask:
 
 
 def _read_repaired(X_repaired: Any, table: Table) -> Table:
-    repaired = Table.of(X_repaired, called="X_repaired").aligned_to(table, called="X_repaired")
+    repaired = Table.from_data(X_repaired, called="X_repaired").align_to(table, called="X_repaired")
     if repaired.shape[0] != table.shape[0]:
         raise ValueError(
             f"X_repaired has {repaired.shape[0]} rows but X has {table.shape[0]}; give the same "

@@ -26,9 +26,9 @@ from cellworth.diagnostics.held_out import (
 )
 from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cells
 from cellworth.diagnostics.seeds import checked_seed
-from cellworth.games.fitting import seeded
-from cellworth.games.flattened import Fillings
-from cellworth.games.model import ModelGame, checked_model
+from cellworth.games.fitting import set_seeds
+from cellworth.games.flattened import TableFiller
+from cellworth.games.model import ModelGame, check_model
 from cellworth.runtime.stopping import make_progress_bar
 from cellworth.sampling.moments import student_width
 from cellworth.valuation.valuation import Valuation
@@ -225,8 +225,8 @@ def removal_curve(
            [1., 1.],
            [1., 1.]])
     """
-    table = Table.of(X, called="X")
-    checked_model(model)
+    table = Table.from_data(X, called="X")
+    check_model(model)
     scores = read_cell_scores(ranking, table)
     _check_choice(order, Order, "order")
     _check_choice(fill, Fill, "fill")
@@ -240,7 +240,7 @@ def removal_curve(
         for seed in range(n_repeats):
             rng = np.random.default_rng([random_state, seed])
             game = make_held_out_game(
-                seeded(model, seed), table, y, X_test, y_test, scoring=scoring
+                set_seeds(model, seed), table, y, X_test, y_test, scoring=scoring
             )
             if seed == 0:
                 judges, problem = game.problem.folds[0], game.problem
@@ -311,14 +311,14 @@ def _make_filler(fill: Fill, table: Table, rng: np.random.Generator) -> Filler:
 
 def _make_mean_filler(table: Table) -> Filler:
     """Fill removed cells with means; columns that keep all cells, and gaps, stay as they are."""
-    fillings, known = Fillings.of(table), find_known_cells(table)
+    fillings, known = TableFiller.from_table(table), find_known_cells(table)
     everyone = np.ones(table.shape[0], dtype=bool)
 
     def averaged(mask: Mask) -> Table:
         if not mask.any():
             return table
-        gaps = ~known & (~mask | ~known.any(axis=0))
-        filled = clear_cells(fillings.filled(~mask, everyone), gaps).data
+        missing = ~known & (~mask | ~known.any(axis=0))
+        filled = clear_cells(fillings.fill(~mask, everyone), missing).data
         if isinstance(table.data, np.ndarray) or isinstance(filled, np.ndarray):
             return replace(table, data=filled)
         changed = [filled[:, position] for position in np.flatnonzero(mask.any(axis=0)).tolist()]
@@ -538,7 +538,7 @@ def _read_scores(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
     scores = check_scores(ranking)
     if not isinstance(nw.from_native(ranking, eager_only=True, pass_through=True), nw.DataFrame):
         return scores, None
-    table = Table.of(ranking, called="ranking")
+    table = Table.from_data(ranking, called="ranking")
     return scores, (table.names, table.row_ids)
 
 

@@ -268,7 +268,7 @@ def _sort_by_value(values: Floats, position: int) -> Positions:
 def _sort_by_distance(table: Table, position: int, order: Positions) -> Positions:
     """Rows of like value, from the most similar one to the least."""
     n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
-    own = Table.of(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
+    own = Table.from_data(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
     distances = Distances.of(table, [replace(own, names=table.names)])
     like = order[:n_like]
     away = distances.measured(0, 0).sum(axis=0)[like]
@@ -277,7 +277,7 @@ def _sort_by_distance(table: Table, position: int, order: Positions) -> Position
 
 
 def _check_table(X: Any, valuation: Valuation) -> Table:
-    table = Table.of(X, called="X")
+    table = Table.from_data(X, called="X")
     if valuation.blocks.rows.grouped:
         raise ValueError(
             "X came, but the rows of this valuation are groups, which have no distance; leave it "

@@ -80,11 +80,11 @@ def check_held_out_rows(X_test: Any, tables: dict[str, Any], label: Any, labels:
     label, labels : arrays
         Labels of the held-out rows and of the training rows.
     """
-    test = Table.of(X_test, called="X_test")
+    test = Table.from_data(X_test, called="X_test")
     shared = {}
     for called, given in tables.items():
-        table = Table.of(given, called=called)
-        asked = Counter(_iter_rows(test.aligned_to(table, called="X_test"), label))
+        table = Table.from_data(given, called=called)
+        asked = Counter(_iter_rows(test.align_to(table, called="X_test"), label))
         trained = Counter(_iter_rows(table, labels))
         if X_test is given or asked == trained:
             raise ValueError(

@@ -67,7 +67,7 @@ def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_sta
            [30,  2],
            [30,  3]])
     """
-    table = Table.of(X, called="X")
+    table = Table.from_data(X, called="X")
     if how not in get_args(Way):
         choices = ", ".join(map(repr, get_args(Way)))
         raise ValueError(f"how is {how!r}; say what comes in the place of cells: {choices}.")
@@ -178,7 +178,7 @@ def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
     mask = cells.mask(table.shape)
     doubted = clear_cells(table, mask)
     asked = np.flatnonzero(mask.any(axis=1))
-    queries = Table.of(doubted.take(asked, np.arange(table.shape[1])), called="X")
+    queries = Table.from_data(doubted.take(asked, np.arange(table.shape[1])), called="X")
     distances = Distances.of(doubted, [replace(queries, names=table.names)])
     columns = {
         position: _Middle.of(table, position) for position in _find_positions(mask.any(axis=0))

@@ -99,7 +99,7 @@ def suspect_cells(
     _check_arguments(X, y, valuation)
     k = check_count(k, "k")
     _check_ranking(by, valuation)
-    table = Table.of(X, called="X")
+    table = Table.from_data(X, called="X")
     worths = None
     if valuation is not None:
         table = drop_group_column(table, valuation)

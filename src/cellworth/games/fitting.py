@@ -1,4 +1,4 @@
-"""Fitting a model: pipelines cut to some columns, seeds, weights, and constant predictors."""
+"""Fitting a model: pipelines restricted to some columns, seeds, weights, constant predictors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PER_COLUMN = (
     "categories", "monotonic_cst", "monotone_constraints", "feature_types", "feature_weights",
     "n_bins",
 )  # fmt: skip
-# Parameters that hold sets of columns which may act together.
+# Parameters that hold sets of columns that may interact.
 _SETS = ("interaction_cst", "interaction_constraints")
 # Parameters whose estimators see something other than the table: targets, predictions.
 _ELSEWHERE = ("transformer", "final_estimator")
 _IMPUTERS = ("SimpleImputer", "KNNImputer", "IterativeImputer")
 _SEED_NAMES = ("random_state", "random_seed", "seed")
-# PyTorch has one generator for the whole process: fits that draw from it take turns.
+# PyTorch has one generator per process: fits that use it run one at a time.
 _TORCH_TURN = threading.Lock()
 
 
@@ -43,72 +43,72 @@ def for_columns(
 ) -> Any | None:
     """Copy an unfitted model for a table that keeps some of its columns.
 
-    Every place where the model names columns keeps those that are left: column transformers,
-    wherever they stand inside the model; lists of categorical columns; entries per column such as
-    the categories of an encoder. Positions become those among the columns that are left. Functions
-    that choose columns stay: they see what is there.
+    All parts of the model that name columns are restricted to those kept: column transformers
+    anywhere inside the model, lists of categorical columns, and settings per column such as the
+    categories of an encoder. Positions are converted to positions among the kept columns. Functions
+    that select columns stay, because they get the restricted table.
 
     Parameters
     ----------
     model : estimator
-        Stays as it is.
+        Not changed.
     names : array of shape (n_columns,)
-        Columns of the whole table.
+        Columns of the full table.
     kept : array of shape (n_columns,)
-        True for the columns that are left.
+        True for the columns that are kept.
     look : callable, default=None
-        Returns a table of the columns that are left, to be shown to functions that choose columns.
+        Returns a table of the kept columns, for functions that select columns.
 
     Returns
     -------
     estimator or None
-        None where the model would see no column at all.
+        None if the model would get no column.
     """
-    copy = fresh(model)
+    copy = clone_unfitted(model)
     return copy if kept.all() or _adapt(copy, Seen(names, kept, look)) else None
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Columns that a part of a model sees on the whole table, and those that are left.
+    """The columns that a part of a model gets from the full table, and those kept.
 
     Parameters
     ----------
     names : array of shape (n_columns,)
     kept : array of shape (n_columns,)
     look : callable or None
-        Returns the table of what is left, where it is known.
-    in_place : bool, default=True
-        Whether columns stand where ``names`` says. Behind a step that may add or drop columns
-        they do not: then only names are trusted.
+        Returns the table of the kept columns, if known.
+    positions_known : bool, default=True
+        Whether ``names`` has the columns in order. After a step that may add or drop columns it
+        does not, and only names are used.
     """
 
     names: NDArray[Any]
     kept: Mask
     look: Callable[[], Any] | None = None
-    in_place: bool = True
+    positions_known: bool = True
 
     def among(self, positions: Positions) -> Seen:
-        """What a part sees that gets these columns only."""
-        return Seen(self.names[positions], self.kept[positions], None, self.in_place)
+        """Return the columns of a part that gets only these."""
+        return Seen(self.names[positions], self.kept[positions], None, self.positions_known)
 
     def behind(self, step: Any) -> Seen:
-        """What the next step of a pipeline sees."""
-        return Seen(self.names, self.kept, None, self.in_place and _keeps_places(step))
+        """Return the columns of the next step of a pipeline."""
+        return Seen(self.names, self.kept, None, self.positions_known and _keeps_positions(step))
 
     def positions(self, selection: Any) -> Positions | None:
-        """Positions on the whole table that a selection means; None where it cannot be told."""
+        """Return the positions of a selection on the full table; None if unknown."""
         if isinstance(selection, slice):
-            return self._slice_places(selection)
+            return self._slice_positions(selection)
         chosen = np.atleast_1d(np.asarray(selection))
         if chosen.dtype.kind in "biu":
-            return self._numbered(chosen)
+            return self._read_positions(chosen)
         where = {name: position for position, name in enumerate(self.names.tolist())}
         found = [where.get(name) for name in chosen.tolist()]
         return None if None in found else np.array(found, dtype=np.intp)
 
     def left(self, selection: Any) -> Any:
-        """Return the part of a selection that is left, by name where names were given."""
+        """Return the kept part of a selection, by name if names were given."""
         if isinstance(selection, slice) or not _by_name(selection):
             positions = self.positions(selection)
             return (
@@ -119,31 +119,31 @@ class Seen:
         gone = set(self.names[~self.kept].tolist())
         return [name for name in _entries(selection) if name not in gone]
 
-    def _numbered(self, chosen: Any) -> Positions | None:
+    def _read_positions(self, chosen: Any) -> Positions | None:
         try:
-            return np.arange(len(self.names))[chosen] if self.in_place else None
-        # The model says best itself what is wrong with its columns.
+            return np.arange(len(self.names))[chosen] if self.positions_known else None
+        # The model itself will raise the best error message.
         except IndexError:
             return None
 
     def _now(self, positions: Positions) -> Positions:
         return (np.cumsum(self.kept) - 1)[positions]
 
-    def _slice_places(self, selection: slice) -> Positions | None:
+    def _slice_positions(self, selection: slice) -> Positions | None:
         ends = [end for end in (selection.start, selection.stop) if end is not None]
         if not any(isinstance(end, str) for end in ends):
-            return self._numbered(selection)
+            return self._read_positions(selection)
         listed = self.names.tolist()
-        if not self.in_place or not set(ends) <= set(listed):
+        if not self.positions_known or not set(ends) <= set(listed):
             return None
-        # Names bound a slice on both sides, as in pandas.
+        # A slice of names includes both ends, as in pandas.
         start = None if selection.start is None else listed.index(selection.start)
         stop = None if selection.stop is None else listed.index(selection.stop) + 1
         return np.arange(len(listed))[start : stop : selection.step]
 
 
 def _adapt(estimator: Any, seen: Seen) -> bool:
-    """Adapt an estimator in place, with all its parts; tell whether it sees any column."""
+    """Adapt an estimator and its parts in place; return whether it gets any column."""
     settings = estimator.get_params(deep=False)
     for name, setting in settings.items():
         changed = _cut_setting(name, setting, seen)
@@ -191,12 +191,12 @@ def _adapt_column_transformer(estimator: Any, settings: Mapping[str, Any], seen:
     triples, sees = [], []
     used = np.zeros(len(seen.names), dtype=bool)
     for name, transformer, selection in settings["transformers"]:
-        left, positions, some = _selected(selection, seen)
+        left, positions, some = _cut_selection(selection, seen)
         if positions is not None:
             used[positions] = True
         if is_estimator(transformer) and positions is not None:
             some = _adapt(transformer, seen.among(positions)) and some
-        # A transformer without columns is not fitted. It keeps its name, which a search may know.
+        # A transformer without columns is not fitted. It keeps its name, which a search may use.
         triples.append((name, transformer, left if some else []))
         sees.append(some and transformer != "drop")
     estimator.set_params(transformers=triples)
@@ -204,14 +204,14 @@ def _adapt_column_transformer(estimator: Any, settings: Mapping[str, Any], seen:
     if is_estimator(remainder):
         sees.append(_adapt(remainder, seen.among(rest)) and bool(seen.kept[rest].any()))
     elif remainder == "passthrough":
-        sees.append(bool(seen.kept[rest].any()) or not seen.in_place)
+        sees.append(bool(seen.kept[rest].any()) or not seen.positions_known)
     return any(sees)
 
 
-def _selected(selection: Any, seen: Seen) -> tuple[Any, Positions | None, bool]:
-    """What is left of a selection, the positions it meant on the whole table, whether any is left.
+def _cut_selection(selection: Any, seen: Seen) -> tuple[Any, Positions | None, bool]:
+    """Return the kept part of a selection, its positions on the full table, and if any is kept.
 
-    A single name or position asks for a one-dimensional column and stays single.
+    A single name or position selects a one-dimensional column and stays single.
     """
     if callable(selection):
         positions = _chosen_by(selection, seen)
@@ -224,12 +224,12 @@ def _selected(selection: Any, seen: Seen) -> tuple[Any, Positions | None, bool]:
 
 
 def _chosen_by(function: Any, seen: Seen) -> Positions | None:
-    """Positions on the whole table that a function chooses of what is left; None if unknown."""
+    """Return the positions on the full table that a function selects; None if unknown."""
     if seen.look is None:
         return None
     try:
         chosen = function(seen.look())
-    # It will fail again when the model is fitted, and that failure is counted and shown.
+    # It will fail again when the model is fitted, and that failure is counted and reported.
     except Exception:
         return None
     now = np.flatnonzero(seen.kept)
@@ -247,7 +247,7 @@ def _adapt_table_vectorizer(estimator: Any, settings: Mapping[str, Any], seen: S
 
 
 def _cut_setting(name: str, setting: Any, seen: Seen) -> Any:
-    """Return a parameter as it is for the columns that are left; the same object if unchanged."""
+    """Restrict a parameter to the kept columns; return the same object if unchanged."""
     if seen.kept.all() or setting is None or callable(setting):
         return setting
     if name in _SELECTIONS and _is_listing(setting):
@@ -258,8 +258,8 @@ def _cut_setting(name: str, setting: Any, seen: Seen) -> Any:
         return _cut_entries(setting, seen)
     if name in _SETS and isinstance(setting, list | tuple):
         parts = [_like(part, seen.left(list(part))) for part in setting if _is_listing(part)]
-        whole = len(parts) == len(setting)
-        return [part for part in parts if len(part)] or None if whole else setting
+        complete = len(parts) == len(setting)
+        return [part for part in parts if len(part)] or None if complete else setting
     return setting
 
 
@@ -267,7 +267,7 @@ def _cut_entries(setting: Any, seen: Seen) -> Any:
     if isinstance(setting, Mapping):
         gone = set(seen.names[~seen.kept].tolist())
         return {name: entry for name, entry in setting.items() if name not in gone}
-    fits = _is_listing(setting) and len(setting) == len(seen.names) and seen.in_place
+    fits = _is_listing(setting) and len(setting) == len(seen.names) and seen.positions_known
     if not fits:
         return setting
     if isinstance(setting, np.ndarray):
@@ -303,8 +303,8 @@ def _is_list_of_tuples(setting: Any, length: int) -> bool:
     )
 
 
-def _keeps_places(step: Any) -> bool:
-    """Tell whether a step hands on the columns that it gets, one for one."""
+def _keeps_positions(step: Any) -> bool:
+    """Return whether a step returns its columns one to one."""
     if not is_estimator(step) or isinstance(step, OneToOneFeatureMixin):
         return True
     if type(step).__name__ in _IMPUTERS:
@@ -312,11 +312,11 @@ def _keeps_places(step: Any) -> bool:
     return bool(step.get_params(deep=False).get("feature_names_out") == "one-to-one")
 
 
-def fresh(model: Any) -> Any:
-    """Copy an estimator without what it has learned.
+def clone_unfitted(model: Any) -> Any:
+    """Return an unfitted copy of an estimator.
 
-    CatBoost keeps copies of lists that it is given, which ``clone`` takes for a fault; such a
-    model is copied with all that it holds, and forgets it when it is fitted.
+    CatBoost copies its list parameters, which makes ``clone`` fail. Such a model is deep-copied;
+    fitting resets it.
     """
     try:
         return clone(model)
@@ -325,16 +325,16 @@ def fresh(model: Any) -> Any:
 
 
 def is_estimator(part: Any) -> bool:
-    """Tell an estimator from any other parameter, classes of estimators included."""
+    """Return whether a parameter is an estimator; a class is not."""
     return hasattr(part, "get_params") and not isinstance(part, type)
 
 
-def seeded(model: Any, repeat: int) -> Any:
-    """Copy a model and close every seed: open ones become ``repeat``, whole numbers move by it.
+def set_seeds(model: Any, repeat: int) -> Any:
+    """Copy a model and set every seed: None becomes ``repeat``, integers increase by it.
 
-    Splitters inside the model count too.
+    Seeds of splitters inside the model are set too.
     """
-    copy = fresh(model)
+    copy = clone_unfitted(model)
     settings = copy.get_params(deep=True)
     for setting in settings.values():
         if hasattr(setting, "split") and hasattr(setting, "random_state"):
@@ -362,7 +362,7 @@ def _seed(setting: Any, repeat: int) -> Any:
 
 
 def _set_hidden_seed(estimator: Any, repeat: int) -> None:
-    """Seed an estimator that keeps quiet about parameters left open, as CatBoost does."""
+    """Seed an estimator that does not list unset parameters, such as CatBoost."""
     known = estimator.get_params(deep=False)
     possible = signature(type(estimator)).parameters
     hidden = [name for name in _SEED_NAMES if name in possible]
@@ -371,14 +371,14 @@ def _set_hidden_seed(estimator: Any, repeat: int) -> None:
 
 
 def draws_from_torch(model: Any) -> bool:
-    """Tell whether a model has PyTorch parts, whose random numbers no parameter seeds."""
+    """Return whether a model has PyTorch parts, which no parameter seeds."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
     parts = [model, *model.get_params(deep=True).values()]
-    kinds = [part if isinstance(part, type) else type(part) for part in parts]
-    modules = {sys.modules.get(base.__module__) for kind in kinds for base in kind.__mro__}
-    # Whoever builds networks has torch among its names, or is a part of it.
+    types = [part if isinstance(part, type) else type(part) for part in parts]
+    modules = {sys.modules.get(base.__module__) for kind in types for base in kind.__mro__}
+    # A module that builds networks imports torch, or is part of it.
     return any(
         module is torch
         or getattr(module, "torch", None) is torch
@@ -389,8 +389,8 @@ def draws_from_torch(model: Any) -> bool:
 
 @contextmanager
 def torch_seed(repeat: int) -> Iterator[None]:
-    """Seed PyTorch's generator for a fit or a score, one at a time; put it back afterwards."""
-    # The model brought it along: it is loaded here, and in every process that the model is sent to.
+    """Seed PyTorch's generator for a fit or a score, and restore it afterwards."""
+    # The model imports torch, so it is loaded in every process that has the model.
     torch: Any = sys.modules["torch"]
     with _TORCH_TURN, torch.random.fork_rng():
         torch.manual_seed(repeat)
@@ -398,9 +398,9 @@ def torch_seed(repeat: int) -> Iterator[None]:
 
 
 def weight_name(model: Any) -> str | None:
-    """Name under which ``fit`` takes the weights of rows; None where it takes none.
+    """Return the parameter of ``fit`` for row weights; None if there is none.
 
-    A Pipeline hands them to its last step; a search or a transformed target to the model inside.
+    A Pipeline passes them to its last step; a search or a transformed target to the model inside.
     """
     if hasattr(model, "steps"):
         last, estimator = model.steps[-1]
@@ -420,7 +420,7 @@ def weight_name(model: Any) -> str | None:
 
 
 def estimators_of(model: Any) -> list[Any]:
-    """List a model and all estimators inside it."""
+    """Return a model and all estimators inside it."""
     return [part for part in (model, *model.get_params(deep=True).values()) if is_estimator(part)]
 
 
@@ -433,15 +433,15 @@ class ConstantClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.prediction = prediction
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The same class for every row."""
+        """Return the same class for every row."""
         return np.full(len(X), self.prediction)
 
     def predict_proba(self, X: Any) -> Floats:
-        """The same shares for every row."""
+        """Return the same shares for every row."""
         return np.tile(self.shares, (len(X), 1))
 
     def decision_function(self, X: Any) -> Floats:
-        """Shares as scores; that of the second class where there are two."""
+        """Return shares as scores; only that of the second class if there are two."""
         shares = self.predict_proba(X)
         return shares[:, 1] if len(self.classes_) == 2 else shares
 
@@ -453,12 +453,12 @@ class ConstantRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.prediction = prediction
 
     def predict(self, X: Any) -> Floats:
-        """The same number for every row."""
+        """Return the same number for every row."""
         return np.full(len(X), self.prediction)
 
 
 class AllClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A fitted classifier that answers for all classes, under the names that the user gave.
+    """A fitted classifier that predicts all classes, with the user's labels.
 
     Parameters
     ----------
@@ -466,12 +466,12 @@ class AllClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes : array of shape (n_classes,)
         All classes of the game, sorted.
     labels : array or None
-        The class behind each code 0, 1, ... that the model was trained on; None where it was
-        trained on the user's labels.
+        Class of each code 0, 1, ... that the model was trained on; None if it was trained on the
+        user's labels.
 
     Notes
     -----
-    Classes that the model never saw get probability 0, and a decision below all others.
+    Classes that the model was not trained on get probability 0 and the lowest decision value.
     """
 
     def __init__(self, model: Any, classes: NDArray[Any], labels: NDArray[Any] | None) -> None:
@@ -480,45 +480,45 @@ class AllClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.labels = labels
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Classes as the user calls them."""
-        return self._named(np.asarray(self.model.predict(X)))
+        """Return predictions in the user's labels."""
+        return self._name_classes(np.asarray(self.model.predict(X)))
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
-        """Probabilities, one column per class of the game."""
+        """Return probabilities, one column per class of the game."""
         known = np.asarray(self.model.predict_proba(X))
-        # In the model's precision: a scorer checks that rows add up to one by it.
+        # Keep the model's precision: scorers check by it that rows add up to 1.
         probabilities = np.zeros((len(known), len(self.classes_)), dtype=known.dtype)
-        probabilities[:, self._places(known.shape[1])] = known
+        probabilities[:, self._class_positions(known.shape[1])] = known
         return probabilities
 
     @available_if(lambda self: hasattr(self.model, "decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Floats:
-        """Scores, one column per class of the game; one column in all where there are two."""
+        """Return decision values, one column per class; a single one if there are two classes."""
         known = np.asarray(self.model.decision_function(X))
         if len(self.classes_) == 2:
             return known
         if known.ndim == 1:
             known = np.column_stack([-known, known])
         scores = np.repeat(known.min(axis=1, keepdims=True) - 1.0, len(self.classes_), axis=1)
-        scores[:, self._places(known.shape[1])] = known
+        scores[:, self._class_positions(known.shape[1])] = known
         return scores
 
-    def _named(self, answers: NDArray[Any]) -> NDArray[Any]:
-        # CatBoost gives several classes as a column.
+    def _name_classes(self, answers: NDArray[Any]) -> NDArray[Any]:
+        # CatBoost returns multiclass predictions as a column.
         flat = answers.reshape(len(answers))
         return flat if self.labels is None else self.labels[flat.astype(np.intp)]
 
-    def _places(self, n_columns: int) -> NDArray[np.intp]:
-        """Where among all classes the columns of the model's answers belong."""
-        own = self._named(np.asarray(self.model.classes_))
+    def _class_positions(self, n_columns: int) -> NDArray[np.intp]:
+        """Return the position among all classes of each column of the model's predictions."""
+        own = self._name_classes(np.asarray(self.model.classes_))
         if n_columns == len(own):
             return np.searchsorted(self.classes_, own)
-        # A network has a unit per class, whether or not it met the class: unit j stands for code j.
+        # A network has a unit per class, seen or not: unit j is code j.
         by_code = np.arange(n_columns) if self.labels is None else self.labels
         if n_columns == len(self.classes_) and np.array_equal(by_code, self.classes_):
             return np.arange(n_columns)
         raise ValueError(
-            f"the model met {len(own)} of {len(self.classes_)} classes but answers with "
-            f"{n_columns} columns; give labels as whole numbers 0, 1, ..., one per column."
+            f"the model was trained on {len(own)} of {len(self.classes_)} classes but predicts "
+            f"{n_columns} columns; give labels as integers 0, 1, ..., one per column."
         )

@@ -1,4 +1,4 @@
-"""FlattenedGame: every cell is a player of its own, as in one-dimensional Shapley values."""
+"""FlattenedGame: every cell is a player, as in one-dimensional Shapley values."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from cellworth.games.model import ErrorPolicy, FoldScore, ModelGame
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class NumericFill:
     """A column that is filled with the mean."""
 
     cells: Floats
 
     def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> Floats:
         """Fill the column of an array."""
-        return self._filled(present, may_tell)
+        return self._fill(present, may_tell)
 
     def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
-        """Fill the column of a data frame; whole numbers become floats, as their mean is one."""
+        """Fill the column of a data frame; integers become floats, like their mean."""
         return nw.new_series(
             column.name,
-            self._filled(present, may_tell),
+            self._fill(present, may_tell),
             nw.Float64(),
             backend=column.implementation,
         )
 
-    def _filled(self, present: Mask, may_tell: Mask) -> Floats:
+    def _fill(self, present: Mask, may_tell: Mask) -> Floats:
         known = _who_tell(may_tell & ~np.isnan(self.cells), present)
         mean = float(self.cells[known].mean()) if known.any() else np.nan
         return np.where(present, self.cells, mean)
 
 
 @dataclass(frozen=True, eq=False)
-class Choices:
-    """A column that is filled with its most frequent cell; of equals the first by name.
+class CategoricalFill:
+    """A column that is filled with its most frequent cell; ties go to the first by name.
 
     Parameters
     ----------
     codes : array of shape (n_rows,)
-        Which choice each cell holds; -1 for gaps.
+        Category of each cell; -1 if missing.
     """
 
     codes: Positions
 
     def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> NDArray[Any]:
         """Fill the column of an array."""
-        return column[self._places(present, may_tell)]
+        return column[self._source_positions(present, may_tell)]
 
     def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
         """Fill the column of a data frame; it keeps its type."""
-        return column[self._places(present, may_tell)]
+        return column[self._source_positions(present, may_tell)]
 
-    def _places(self, present: Mask, may_tell: Mask) -> Positions:
-        """Where in the column each cell is taken from."""
+    def _source_positions(self, present: Mask, may_tell: Mask) -> Positions:
+        """Return the position in the column that each cell is taken from."""
         own = np.arange(len(self.codes))
         known = _who_tell(may_tell & (self.codes >= 0), present)
         if not known.any():
@@ -73,7 +73,7 @@ class Choices:
 
 
 @dataclass(frozen=True, eq=False)
-class Fillings:
+class TableFiller:
     """A table whose cells can be filled in, column by column.
 
     Parameters
@@ -83,15 +83,15 @@ class Fillings:
     """
 
     table: Table
-    columns: list[Numbers | Choices]
+    columns: list[NumericFill | CategoricalFill]
 
     @classmethod
-    def of(cls, table: Table) -> Fillings:
-        """Read every column as numbers or as choices."""
+    def from_table(cls, table: Table) -> TableFiller:
+        """Read every column as numbers or as categories."""
         return cls(table, [_readable(table.column(position)) for position in range(table.shape[1])])
 
-    def filled(self, present: Mask, may_tell: Mask) -> Table:
-        """Fill cells that are not present; rows that ``may_tell`` decide with what."""
+    def fill(self, present: Mask, may_tell: Mask) -> Table:
+        """Fill cells that are not present, from the rows that ``may_tell`` marks."""
         data = self.table.data
         if isinstance(data, np.ndarray):
             array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
@@ -108,23 +108,22 @@ class Fillings:
 
 
 class FlattenedGame:
-    """Utility of any set of blocks: train on all rows, with every absent cell filled in.
+    """Game of single blocks: the model is trained on all rows, with absent cells filled.
 
-    This is the one-dimensional game that the 2D-Shapley paper compares itself with. An absent
-    number becomes the mean of the numbers of its column that are present, an absent text or
-    category the most frequent one that is present. Where nothing of a column is present, the whole
-    column tells mean or most frequent, so that it is constant. Cells that are gaps in the user's
-    table are left to the model.
+    This is the one-dimensional game that the 2D-Shapley paper compares with. An absent number is
+    replaced by the mean of the numbers present in its column, an absent string or category by the
+    most frequent one present. If no cell of a column is present, all its cells determine the fill,
+    and the column is constant. Missing values of the user's table are left to the model.
 
-    As a :class:`Game`, blocks stand in the place of rows (row after row of the table), and there is
-    a single column, without which the utility is 0.
+    As a :class:`Game`, its row players are the blocks (row by row of the table). There is a single
+    column player, without which the utility is 0.
 
     Parameters
     ----------
     model, X, y, X_val, y_val, scoring, row_groups, column_groups, cv, groups, error, n_repeats, \
     sample_weight
-        As in :class:`ModelGame`. Without a validation set, the fills of a fold come from the rows
-        that may be learned from.
+        As in :class:`ModelGame`. Without a validation set, the fills of a fold come from its
+        training rows.
 
     Examples
     --------
@@ -154,14 +153,14 @@ class FlattenedGame:
         n_repeats: int = 1,
         sample_weight: Any = None,
     ) -> None:
-        """Check model and data."""
-        self._whole = ModelGame(
+        """Check the model and the data."""
+        self._model_game = ModelGame(
             model, X, y, X_val, y_val, scoring=scoring, row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, error=error, n_repeats=n_repeats,
             sample_weight=sample_weight,
         )  # fmt: skip
-        self.problem, self.scoring = self._whole.problem, self._whole.scoring
-        self.blocks = Blocks.of_shape((int(np.prod(self.problem.blocks.shape)), 1))
+        self.problem, self.scoring = self._model_game.problem, self._model_game.scoring
+        self.blocks = Blocks.from_shape((int(np.prod(self.problem.blocks.shape)), 1))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -169,63 +168,67 @@ class FlattenedGame:
         return self.blocks.shape
 
     def problem_spec(self) -> dict[str, Any]:
-        """What decides the values of this game."""
-        problem_spec = self._whole.problem_spec() | {"game": "FlattenedGame"}
+        """Return everything that determines the values of this game."""
+        problem_spec = self._model_game.problem_spec() | {"game": "FlattenedGame"}
         # Filled tables are never empty.
         del problem_spec["empty"]
         return problem_spec
 
     def parts(self) -> list[Any]:
-        """All objects whose code decides the utilities."""
-        return [self, *self._whole.parts()]
+        """Return the objects whose code determines the utilities."""
+        return [self, *self._model_game.parts()]
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Score of the model trained on the filled table, mean over the folds."""
-        return self._value(rows, columns, judged=False)
+        """Return the score of the model trained on the filled table, mean over the folds."""
+        return self._value(rows, columns, detailed=False)
 
     def detailed_value(self, rows: Mask, columns: Mask) -> float:
-        """Return the same score with its deviations, as if validation rows were drawn anew."""
-        return self._value(rows, columns, judged=True)
+        """Return the same score with its deviations over validation rows."""
+        return self._value(rows, columns, detailed=True)
 
-    def _value(self, rows: Mask, columns: Mask, *, judged: bool) -> float:
+    def _value(self, rows: Mask, columns: Mask, *, detailed: bool) -> float:
         folds = range(len(self.problem.folds))
         if not columns.any():
-            return self._whole.no_utility(judged=judged)
+            return self._model_game.no_utility(detailed=detailed)
         present = self._cells(rows)
-        return self._whole.mean_utility([self._fold_score(fold, present, judged) for fold in folds])
+        return self._model_game.mean_utility(
+            [self._fold_score(fold, present, detailed) for fold in folds]
+        )
 
     def _cells(self, members: Mask) -> Mask:
         blocks = self.problem.blocks
         present = members.reshape(blocks.shape)
         return present[np.ix_(blocks.rows.codes, blocks.columns.codes)]
 
-    def _fold_score(self, number: int, present: Mask, judged: bool) -> FoldScore:
-        # The model game as it is, on another table: it knows what a failed fit is worth.
-        table = self._fillings.filled(present, self.problem.folds[number].may_train)
+    def _fold_score(self, number: int, present: Mask, detailed: bool) -> FoldScore:
+        # The same game on another table: it handles failed fits.
+        table = self._fillings.fill(present, self.problem.folds[number].may_train)
         everything = (np.ones(n, dtype=bool) for n in self.problem.blocks.shape)
-        return self._whole.on(table).fold_score(number, *everything, judged=judged)
+        return self._model_game.on(table).fold_score(number, *everything, detailed=detailed)
 
     @cached_property
-    def _fillings(self) -> Fillings:
-        return Fillings.of(self.problem.table)
+    def _fillings(self) -> TableFiller:
+        return TableFiller.from_table(self.problem.table)
 
 
 def _who_tell(known: Mask, present: Mask) -> Mask:
-    """Cells that decide what is filled in: those present, or all that are known if none is."""
+    """Return the cells that determine the fill: those present, or all known ones if none is."""
     return known & present if (known & present).any() else known
 
 
-def _readable(cells: NDArray[Any]) -> Numbers | Choices:
+def _readable(cells: NDArray[Any]) -> NumericFill | CategoricalFill:
     listed = cells.tolist()
     if cells.dtype.kind in "iuf":
-        return Numbers(cells.astype(np.float64))
+        return NumericFill(cells.astype(np.float64))
     if cells.dtype.kind == "O" and all(_is_number(cell) or is_missing(cell) for cell in listed):
-        return Numbers(np.array([np.nan if is_missing(cell) else float(cell) for cell in listed]))
-    gaps = np.array([is_missing(cell) for cell in listed])
+        return NumericFill(
+            np.array([np.nan if is_missing(cell) else float(cell) for cell in listed])
+        )
+    missing = np.array([is_missing(cell) for cell in listed])
     names = np.array([str(cell) for cell in listed], dtype=object)
     codes = np.full(len(listed), -1)
-    codes[~gaps] = np.unique(names[~gaps], return_inverse=True)[1]
-    return Choices(codes)
+    codes[~missing] = np.unique(names[~missing], return_inverse=True)[1]
+    return CategoricalFill(codes)
 
 
 def _is_number(cell: Any) -> bool:

@@ -21,17 +21,17 @@ EmptyPolicy = Literal["prior", "zero"]
 
 @runtime_checkable
 class Game(Protocol):
-    """Anything with this one method can be valued.
+    """Protocol of games: any object with this one method can be valued.
 
-    ``rows`` and ``columns`` are boolean arrays, one entry per player: True for the members of
-    the coalition. The answer must depend on these alone.
+    ``rows`` and ``columns`` are boolean arrays with one entry per player, True for the members of
+    the coalition. The result must depend on these alone.
 
     A game may also have a method ``problem_spec() -> dict`` that names everything that determines
     its utilities. Runs are resumed and merged only if their specs agree. Without the method, a hash
     of the game's content is used, which changes if the game caches things.
 
     A game whose utilities are scores on validation rows may have a method ``detailed_value(rows,
-    columns)`` that returns the same utilities as :class:`DetailedUtility`: values then have
+    columns)`` that returns the same utilities as :class:`DetailedUtility`. Values then have
     validation errors.
 
     Examples
@@ -50,15 +50,15 @@ class Game(Protocol):
     """
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Utility h(S, F) of rows S seen through columns F."""
+        """Return the utility h(S, F) of rows S and columns F."""
         ...
 
 
 class FailedUtility(float):
     """A utility that could not be computed, and the fallback that counts instead.
 
-    It is a float like any other, so that games stay simple; valuers count it and keep the
-    message, so that nobody takes it for a measured one.
+    It is a float, so that games stay simple. Valuers count failed utilities and keep their
+    messages.
 
     Examples
     --------
@@ -74,19 +74,19 @@ class FailedUtility(float):
     def __new__(
         cls, fallback: float, message: str, deviations: Deviations | None = None
     ) -> FailedUtility:
-        """Hold the value that stands in, and why."""
+        """Keep the fallback and the message."""
         utility = super().__new__(cls, fallback)
         utility.message = message
         utility.deviations = deviations
         return utility
 
     def __getnewargs__(self) -> tuple[float, str, Any]:  # type: ignore[override]
-        """Travel between processes with the message."""
+        """Return the arguments of the constructor, for pickling."""
         return float(self), self.message, self.deviations
 
 
-def described_model(model: Any) -> dict[str, Any]:
-    """Name a model and spell out its parameters, for a question."""
+def describe_model(model: Any) -> dict[str, Any]:
+    """Return the name and the parameters of a model, for a problem spec."""
     settings = model.get_params(deep=True)
     return {
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
@@ -95,37 +95,37 @@ def described_model(model: Any) -> dict[str, Any]:
 
 
 def one_line(error: Exception) -> str:
-    """Kind and message of an error, for a sentence."""
+    """Return type and message of an error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:
-    """Utilities of pairs of coalitions, and how many of them failed."""
-    seen, tally = detailed_utilities(game, pairs)
+    """Return the utilities of pairs of coalitions, and the tally of failures."""
+    seen, tally = compute_detailed_utilities(game, pairs)
     return np.array(seen, dtype=np.float64), tally
 
 
-def detailed_utilities(
+def compute_detailed_utilities(
     game: Game, pairs: Iterable[tuple[Mask, Mask]]
 ) -> tuple[tuple[float, ...], Tally]:
-    """Utilities of pairs of coalitions, as the game gives them, and how many of them failed."""
-    looked_at = list(pairs)
-    seen = tuple(checked_utility(game, *pair) for pair in looked_at)
+    """Return the utilities with their deviations, if known, and the tally of failures."""
+    evaluated = list(pairs)
+    seen = tuple(compute_utility(game, *pair) for pair in evaluated)
     failures = tuple(each.message for each in seen if isinstance(each, FailedUtility))
-    new = sum(rows.any() and columns.any() for rows, columns in looked_at)
+    new = sum(rows.any() and columns.any() for rows, columns in evaluated)
     tally = Tally(len(seen), new=int(new)).merge(Tally(failed=len(failures), messages=failures))
     return seen, tally
 
 
-def checked_utility(game: Game, rows: Mask, columns: Mask) -> float:
-    """One utility, which must be a finite number; with its deviations where the game knows them."""
-    # A game that writes into its arguments would change what is weighed afterwards.
+def compute_utility(game: Game, rows: Mask, columns: Mask) -> float:
+    """Return one utility, with its deviations if the game knows them; check that it is finite."""
+    # A game that writes to its arguments would change later results.
     rows.setflags(write=False)
     columns.setflags(write=False)
     utility = _number(getattr(game, "detailed_value", game.value)(rows, columns))
     if not math.isfinite(utility):
         raise ValueError(
-            f"the game gave {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
+            f"the game returned {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
             f"{columns.sum()} columns ({some(np.flatnonzero(columns))}); every utility must be "
             "a finite number."
         )
@@ -136,35 +136,34 @@ def _number(utility: Any) -> float:
     if isinstance(utility, float | int | np.number | np.bool_):
         return utility if isinstance(utility, FailedUtility | DetailedUtility) else float(utility)
     raise TypeError(
-        f"the game's value is {utility!r} of type {type(utility).__name__}; "
-        "value(rows, columns) must return a number."
+        f"value(rows, columns) must return a number, got {utility!r} of type "
+        f"{type(utility).__name__}."
     )
 
 
-def checked_policy(empty: Any) -> EmptyPolicy:
-    """Accept what a coalition without rows or without columns can be worth."""
+def check_empty_policy(empty: Any) -> EmptyPolicy:
+    """Check the policy for the utility of coalitions without rows or without columns."""
     if empty not in get_args(EmptyPolicy):
         raise ValueError(
-            f"empty is {empty!r}; say what no rows or no columns are worth: 'prior' (what can be "
-            "told without them) or 'zero'."
+            f"empty must be 'prior' (the best prediction without rows or columns) or 'zero', got "
+            f"{empty!r}."
         )
     policy: EmptyPolicy = empty
     return policy
 
 
 class TableGame:
-    """A small game given by the table of all its utilities.
+    """A small game given as a table of all its utilities.
 
     Parameters
     ----------
     table : array of shape (2 ** n_rows, 2 ** n_columns)
-        ``table[s, f]`` is the utility of the rows whose bits are set in s, seen through the
-        columns whose bits are set in f: ``table[0b101, 0b01]`` belongs to rows 0 and 2 and
-        column 0.
+        ``table[s, f]`` is the utility of the rows whose bits are set in s and the columns whose
+        bits are set in f: ``table[0b101, 0b01]`` belongs to rows 0 and 2 and column 0.
 
     Examples
     --------
-    One row, two columns; nothing is earned unless both columns are there.
+    One row, two columns; the utility is 0 unless both columns are present.
 
     >>> from cellworth.games import TableGame
     >>> game = TableGame([[0, 0, 0, 0], [0, 0, 0, 1]])
@@ -175,27 +174,27 @@ class TableGame:
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        """Check and keep the table."""
-        self.table = _checked(table)
+        """Check the table."""
+        self.table = _check_utilities(table)
 
     @classmethod
-    def of(cls, game: Game, shape: tuple[int, int]) -> TableGame:
-        """Look at every utility of another game and write it down."""
+    def from_game(cls, game: Game, shape: tuple[int, int]) -> TableGame:
+        """Evaluate every utility of another game."""
         design = AllCoalitions(shape)
         parts = [utilities(game, design(task))[0] for task in range(design.n_tasks)]
         return cls(np.concatenate(parts).reshape(1 << shape[0], 1 << shape[1]))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and of columns that play."""
+        """Numbers of row players and of column players."""
         return self.table.shape[0].bit_length() - 1, self.table.shape[1].bit_length() - 1
 
     def problem_spec(self) -> dict[str, Any]:
-        """What decides the values of this game."""
+        """Return everything that determines the values of this game."""
         return {"game": "TableGame", "table": hashlib.sha256(self.table.tobytes()).hexdigest()}
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Look the utility up."""
+        """Return the utility from the table."""
         return float(self.table[_read_number(rows), _read_number(columns)])
 
 
@@ -203,17 +202,17 @@ def _read_number(members: Mask) -> int:
     return int(members @ (1 << np.arange(len(members))))
 
 
-def _checked(table: Any) -> NDArray[np.float64]:
+def _check_utilities(table: Any) -> NDArray[np.float64]:
     try:
         array = np.array(table, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"a TableGame takes a table of numbers ({error}).") from error
+        raise TypeError(f"table must be an array of numbers ({error}).") from error
     sides = array.shape
     if len(sides) != 2 or any(side < 2 or side & (side - 1) for side in sides):
         raise ValueError(
-            f"the table of utilities has shape {sides}; it must be 2^n_rows by 2^n_columns, "
-            "with one entry for every pair of coalitions, the empty ones included."
+            "table must have shape (2^n_rows, 2^n_columns), one entry for every pair of coalitions "
+            f"including the empty ones, got {sides}."
         )
     if not np.isfinite(array).all():
-        raise ValueError("the table of utilities holds NaN or inf; every utility must be finite.")
+        raise ValueError("table must hold finite utilities, got NaN or inf.")
     return array

@@ -25,99 +25,98 @@ from cellworth.games.fitting import (
     AllClasses,
     ConstantClassifier,
     ConstantRegressor,
+    clone_unfitted,
     draws_from_torch,
     estimators_of,
     for_columns,
-    fresh,
-    seeded,
+    set_seeds,
     torch_seed,
     weight_name,
 )
 from cellworth.games.game import (
     EmptyPolicy,
     FailedUtility,
-    checked_policy,
-    described_model,
+    check_empty_policy,
+    describe_model,
     one_line,
 )
-from cellworth.games.scoring import Judge
+from cellworth.games.scoring import ValidationScorer
 from cellworth.sampling.moments import DetailedUtility
 
 ErrorPolicy = Literal["fallback", "raise"]
-# Validation cells that are kept ready, for all the columns that were asked for lately.
+# Validation cells that are cached, for the sets of columns used last.
 _MOST_CELLS_AT_HAND = 2**23
 
 
 class FoldScore(NamedTuple):
-    """Score in one fold, what tells of its spread over validation rows, and why it failed."""
+    """Score in one fold, its samples over validation rows, and the message if it failed."""
 
     score: float
-    spread: NDArray[np.float64] | None = None
+    samples: NDArray[np.float64] | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """What some columns ask for, whatever the rows: one model per repeat, one table per fold."""
+    """What a set of columns needs for any rows: one model per repeat, one table per fold."""
 
     models: tuple[Any, ...]
     tables: tuple[Any, ...]
 
 
 class ModelGame:
-    """Utility of a coalition: train the model on its blocks, score it on the validation rows.
+    """Game whose utility is the score of a model trained on the coalition.
 
     Parameters
     ----------
     model : classifier or regressor
         Any scikit-learn estimator or Pipeline; cloned for every fit.
-    X, y : table and labels to learn from
-    X_val, y_val : table and labels to be judged on
-        Without them each utility is the mean over the folds of a cross-validation: in each fold
-        the coalition's rows outside it are learned from, so no row is judged on itself.
+    X, y : training table and labels
+    X_val, y_val : validation table and labels
+        Without them, each utility is the mean score over the folds of a cross-validation. Each
+        fold is scored by a model trained on the coalition's rows outside it.
     scoring : str or callable, default=None
         A scikit-learn scoring name or scorer; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What a coalition without columns or without rows is worth. "prior": without columns the
-        score of a constant predictor fitted to the labels of its rows; without rows the score of
-        one that knows only the classes (for regression: only the mean target). "zero": 0.
+        Utility of a coalition without columns or without rows. "prior": without columns, the score
+        of a constant predictor fitted to the labels of its rows; without rows, the score of one
+        that knows only the classes (for regression, only the mean target). "zero": 0.
     row_groups, column_groups
-        As in :meth:`cellworth.Blocks.cut`; ``row_groups`` may also name a column of X, which then
-        does not play.
+        As in :meth:`cellworth.Blocks.cut`; ``row_groups`` may also name a column of X, which is
+        then not valued.
     cv : int or splitter, default=5
         Used when there is no validation set: each fold serves once as the validation set for the
         remaining rows.
     groups : array-like, default=None
         Rows that a splitter keeps together.
     error : {"fallback", "raise"}, default="fallback"
-        What happens where the model fails on a coalition: the constant predictor stands in and the
-        failure is counted, or an error says on which rows and columns.
+        What to do if the model fails on a coalition: use the constant predictor and count the
+        failure, or raise an error that names the rows and columns.
     n_repeats : int, default=1
-        Fits per utility, which is the mean of their scores; more take noise out of models that
-        draw random numbers.
+        Fits per utility, which is the mean of their scores. More fits reduce the noise of models
+        that draw random numbers.
     sample_weight : array-like of shape (n_rows,), default=None
-        Weight of each training row, handed to the model's ``fit`` (in a Pipeline to that of the
+        Weight of each training row, passed to the model's ``fit`` (in a Pipeline, to that of the
         last step). Rows of weight 0 are left out.
 
     Notes
     -----
     Repeat r = 0, 1, ... sets every seed (``random_state``, ``random_seed``, ``seed``) that is None
-    to r, and one that is a whole number s to s + r. Models with PyTorch parts are fitted with its
-    generator seeded by r. All coalitions share these seeds: a utility is a function of its
-    coalition, and noise that coalitions share cancels in their differences.
+    to r, and every integer seed s to s + r. PyTorch's generator is seeded with r for models with
+    PyTorch parts. All coalitions share these seeds, so that a utility is a function of its
+    coalition, and shared noise cancels in differences.
 
-    Rows of a single class teach a classifier nothing but that class: their utility is the score
-    of the constant predictor, whether or not the model would accept them. A fit that raises and a
-    score that raises or is NaN get the same fallback as a :class:`cellworth.FailedUtility`, which
-    valuers count and warn of.
+    The utility of rows of a single class is the score of the constant predictor. A fit or a score
+    that fails, or a score of NaN, gets the same fallback as a :class:`cellworth.FailedUtility`;
+    valuers count these and warn.
 
-    Columns that the model names (in a ColumnTransformer, as categorical features, in entries per
-    column) are cut to those of the coalition. A model that then sees no column is the constant
-    predictor, as where the coalition has none.
+    Columns that the model names (in a ColumnTransformer, as categorical features, in settings per
+    column) are restricted to those of the coalition. A model that has no columns left is replaced
+    by the constant predictor.
 
-    A classifier that refuses the labels as they are (XGBoost: text, or classes 0 and 2 without 1)
-    is fitted again on codes 0, 1, ... of all classes, and then on those of the classes that occur.
-    Scorers see the user's labels always, and a probability for each class.
+    A classifier that rejects the labels (XGBoost: strings, or classes 0 and 2 without 1) is fitted
+    again on codes 0, 1, ... of all classes, and then on codes of the classes that occur. Scorers
+    always get the user's labels and a probability for each class.
 
     Examples
     --------
@@ -149,46 +148,46 @@ class ModelGame:
         n_repeats: int = 1,
         sample_weight: Any = None,
     ) -> None:
-        """Check model and data."""
-        classification = checked_model(model)
-        self.problem = Problem.of(
+        """Check the model and the data."""
+        classification = check_model(model)
+        self.problem = Problem.from_data(
             X, y, X_val, y_val, classification=classification,
             row_groups=row_groups, column_groups=column_groups, cv=cv, groups=groups,
         )  # fmt: skip
         self.blocks = self.problem.blocks
-        self.empty = checked_policy(empty)
-        self.error = _checked_error(error)
+        self.empty = check_empty_policy(empty)
+        self.error = _check_error_policy(error)
         self.n_repeats = check_count(n_repeats, "n_repeats")
-        self._models = tuple(seeded(model, repeat) for repeat in range(self.n_repeats))
+        self._models = tuple(set_seeds(model, repeat) for repeat in range(self.n_repeats))
         self._first_repeat = 0
         self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
         self.scoring = scoring_name(scoring, classification)
         classes = self.problem.classes
         self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
-        self._scorer = checked_scorer(scoring, classification)
+        self._scorer = check_scorer(scoring, classification)
         self._weights: NDArray[np.float64] | None = None
         if sample_weight is not None:
             self._weights = check_weights(sample_weight, self.problem.table)
-            self._weight_name = _checked_weight_name(model)
+            self._weight_name = _find_weight_name(model)
         self._views = _Views(_n_views(self.problem))
-        self._judge = Judge(self._scorer, self.problem.folds)
+        self._validation = ValidationScorer(self._scorer, self.problem.folds)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of players among the rows and among the columns."""
+        """Numbers of row players and of column players."""
         return self.blocks.shape
 
     def problem_spec(self) -> dict[str, Any]:
-        """What decides the values of this game."""
+        """Return everything that determines the values of this game."""
         problem_spec = {
             "game": "ModelGame",
-            **described_model(self._models[0]),
+            **describe_model(self._models[0]),
             "scoring": describe(self._scoring),
             "empty": self.empty,
             **self.problem.problem_spec(),
         }
-        # Runs without these settings keep the name that they had before there were any.
+        # Left out at their defaults, so that the specs of such runs stay the same.
         if self.n_repeats > 1:
             problem_spec["n_repeats"] = self.n_repeats
         if self._weights is not None:
@@ -196,93 +195,93 @@ class ModelGame:
         return problem_spec
 
     def parts(self) -> list[Any]:
-        """All objects whose code decides the utilities: the game, the model's parts, the scorer."""
+        """Return the objects whose code determines the utilities: game, estimators, scorer."""
         scorer = [self._scorer, getattr(self._scorer, "_score_func", None)]
         return [self, *estimators_of(self._models[0]), *scorer]
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Score of the model trained on these rows and columns, mean over the folds."""
+        """Return the score of the model trained on these rows and columns, mean over the folds."""
         folds = range(len(self.problem.folds))
         return self.mean_utility([self.fold_score(fold, rows, columns) for fold in folds])
 
     def detailed_value(self, rows: Mask, columns: Mask) -> float:
-        """Return the same score with its deviations, as if validation rows were drawn anew."""
+        """Return the same score with its deviations over validation rows."""
         folds = range(len(self.problem.folds))
         return self.mean_utility(
-            [self.fold_score(fold, rows, columns, judged=True) for fold in folds]
+            [self.fold_score(fold, rows, columns, detailed=True) for fold in folds]
         )
 
     def fold_score(
-        self, number: int, rows: Mask, columns: Mask, *, judged: bool = False
+        self, number: int, rows: Mask, columns: Mask, *, detailed: bool = False
     ) -> FoldScore:
-        """Score in one fold; what tells of its spread comes along if the score is to be judged."""
+        """Return the score in one fold, with its samples over validation rows if ``detailed``."""
         train = self._training_rows(self.problem.folds[number], rows)
-        return self._score(number, train, self.blocks.columns.positions(columns), judged)
+        return self._score(number, train, self.blocks.columns.positions(columns), detailed)
 
     def mean_utility(self, parts: Sequence[FoldScore]) -> float:
-        """Mean over the folds, which failed where one of them did."""
+        """Return the mean over the folds; it is a FailedUtility if a fold failed."""
         mean = sum(part.score for part in parts) / len(parts)
         message = next((part.message for part in parts if part.message is not None), None)
-        spreads = [part.spread for part in parts if part.spread is not None]
-        if not spreads:
+        samples_by_fold = [part.samples for part in parts if part.samples is not None]
+        if not samples_by_fold:
             return mean if message is None else FailedUtility(mean, message)
-        deviations = self._judge.deviations(spreads)
+        deviations = self._validation.deviations(samples_by_fold)
         if message is None:
             return DetailedUtility(mean, deviations)
         return FailedUtility(mean, message, deviations)
 
-    def no_utility(self, *, judged: bool) -> float:
-        """Return 0, whatever the validation rows."""
+    def no_utility(self, *, detailed: bool) -> float:
+        """Return a utility of 0 with zero deviations."""
         folds = range(len(self.problem.folds))
-        return self.mean_utility([self._no_score(fold, judged) for fold in folds])
+        return self.mean_utility([self._no_score(fold, detailed) for fold in folds])
 
-    def _no_score(self, number: int, judged: bool) -> FoldScore:
-        return FoldScore(0.0, self._judge.nothing(number) if judged else None)
+    def _no_score(self, number: int, detailed: bool) -> FoldScore:
+        return FoldScore(0.0, self._validation.zero_samples(number) if detailed else None)
 
     def on(self, table: Table) -> ModelGame:
-        """Play the same game on another table of the same rows and columns."""
+        """Return the same game on another table of the same rows and columns."""
         game = copy(self)
         game.problem = replace(self.problem, table=table)
         return game
 
     def with_seeds(self, repeat: int) -> ModelGame:
-        """Play the same game with the seeds of this repeat and of those after it."""
+        """Return the same game with seeds that start at this repeat."""
         game = copy(self)
-        game._models = tuple(seeded(model, repeat) for model in self._models)
+        game._models = tuple(set_seeds(model, repeat) for model in self._models)
         game._first_repeat = self._first_repeat + repeat
         game._views = _Views(_n_views(self.problem))
         return game
 
     def _training_rows(self, fold: Fold, rows: Mask) -> Positions:
         train = rows[self.blocks.rows.codes] & fold.may_train
-        # A row without weight teaches nothing, not even that its class exists.
+        # A row of weight 0 must not add its class either.
         return np.flatnonzero(train if self._weights is None else train & (self._weights > 0))
 
     def _score(
-        self, number: int, train: Positions, positions: Positions, judged: bool
+        self, number: int, train: Positions, positions: Positions, detailed: bool
     ) -> FoldScore:
         view = self._view(positions) if len(train) and len(positions) else None
         if view is None or not view.models:
             if self.empty == "zero":
-                return self._no_score(number, judged)
-            return self._constant_score(number, train, judged)
+                return self._no_score(number, detailed)
+            return self._constant_score(number, train, detailed)
         if self._n_classes(train) == 1:
-            return self._constant_score(number, train, judged)
+            return self._constant_score(number, train, detailed)
         try:
-            found, failure = self._trained_score(number, train, positions, view, judged), None
+            found, failure = self._score_trained(number, train, positions, view, detailed), None
             message = f"the score is {found.score}"
-        # Any error of the user's model must end in the ledger, not end the run.
+        # The user's model can raise anything; a failed fit must not end the run.
         except Exception as error:
             found, failure, message = FoldScore(math.nan), error, one_line(error)
         if math.isfinite(found.score):
             return found
         if self.error == "raise":
-            raise RuntimeError(self._told(message, train, positions)) from failure
-        return self._constant_score(number, train, judged)._replace(message=message)
+            raise RuntimeError(self._explain_failure(message, train, positions)) from failure
+        return self._constant_score(number, train, detailed)._replace(message=message)
 
-    def _scored(self, fitted: Any, X: Any, number: int, judged: bool) -> FoldScore:
-        if judged:
-            return FoldScore(*self._judge.score(fitted, X, number))
+    def _score_model(self, fitted: Any, X: Any, number: int, detailed: bool) -> FoldScore:
+        if detailed:
+            return FoldScore(*self._validation.score(fitted, X, number))
         return FoldScore(float(self._scorer(fitted, X, self.problem.folds[number].target)))
 
     def _view(self, positions: Positions) -> _View:
@@ -304,28 +303,30 @@ class ModelGame:
             ),
         )
 
-    def _trained_score(
-        self, number: int, train: Positions, positions: Positions, view: _View, judged: bool
+    def _score_trained(
+        self, number: int, train: Positions, positions: Positions, view: _View, detailed: bool
     ) -> FoldScore:
         scores = []
         for repeat, model in enumerate(view.models):
             X = self.problem.table.take(train, positions)
-            fitted = self._fitted(model, repeat, X, train)
+            fitted = self._fit(model, repeat, X, train)
             with self._drawing(repeat):
-                scores.append(self._scored(fitted, _own(view.tables[number]), number, judged))
+                scores.append(
+                    self._score_model(fitted, _own(view.tables[number]), number, detailed)
+                )
         return _mean_score(scores)
 
     def _drawing(self, repeat: int) -> AbstractContextManager[None]:
         return torch_seed(self._first_repeat + repeat) if self._draws_from_torch else nullcontext()
 
-    def _fitted(self, model: Any, repeat: int, X: Any, train: Positions) -> Any:
-        """Fit the model to the labels as they are, or else to the first codes that it takes."""
+    def _fit(self, model: Any, repeat: int, X: Any, train: Positions) -> Any:
+        """Fit the model to the labels, or to the first coding of them that it accepts."""
         weights = {} if self._weights is None else {self._weight_name: self._weights[train]}
         refusal: Exception | None = None
         for y, labels in self._codings(train):
             try:
                 with self._drawing(repeat):
-                    fitted = fresh(model).fit(X, y, **weights)
+                    fitted = clone_unfitted(model).fit(X, y, **weights)
             except Exception as error:
                 refusal = error
                 continue
@@ -333,7 +334,7 @@ class ModelGame:
             if classes is None or (labels is None and self._n_classes(train) == len(classes)):
                 return fitted
             return AllClasses(fitted, classes, labels)
-        assert refusal is not None  # noqa: S101 (there is one coding at least)
+        assert refusal is not None  # noqa: S101 (there is at least one coding)
         raise refusal
 
     def _codings(self, train: Positions) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
@@ -351,24 +352,24 @@ class ModelGame:
     def _n_classes(self, train: Positions) -> int:
         return 0 if self._codes is None else len(np.unique(self._codes[train]))
 
-    def _told(self, message: str, train: Positions, positions: Positions) -> str:
+    def _explain_failure(self, message: str, train: Positions, positions: Positions) -> str:
         rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
         return (
             f"the model failed on {len(rows)} rows ({some(rows)}) and {len(columns)} columns "
-            f"({some(columns)}): {message}. Mend it, or give error='fallback' to go on with a "
-            "constant predictor in its place."
+            f"({some(columns)}): {message}. Fix it, or pass error='fallback' to use a constant "
+            "predictor instead."
         )
 
-    def _constant_score(self, number: int, train: Positions, judged: bool) -> FoldScore:
+    def _constant_score(self, number: int, train: Positions, detailed: bool) -> FoldScore:
         fold = self.problem.folds[number]
         try:
             scores = [
-                self._scored(constant, fold.table.native, number, judged)
+                self._score_model(constant, fold.table.native, number, detailed)
                 for constant in self._constants(train)
             ]
         except Exception as error:
             raise ValueError(
-                f"scoring={self._scoring!r} cannot judge a constant prediction "
+                f"scoring={self._scoring!r} cannot score a constant prediction "
                 f"({one_line(error)}); give a scikit-learn scoring name or a function "
                 "scorer(model, X, y) -> float that uses predictions only."
             ) from error
@@ -381,10 +382,9 @@ class ModelGame:
         return _mean_score(scores)
 
     def _constants(self, train: Positions) -> list[Any]:
-        """Constant predictors that fit these rows best; several where classes tie.
+        """Return the constant predictors that fit these rows best; several if classes tie.
 
-        Classes that are equally frequent have the same claim to be the prediction: the mean over
-        them does not depend on how the classes are called.
+        The mean score over tied classes does not depend on the names of the classes.
         """
         classes, target = self.problem.classes, self.problem.target
         if classes is None or self._codes is None:
@@ -404,12 +404,12 @@ class ModelGame:
 
 def _mean_score(scores: Sequence[FoldScore]) -> FoldScore:
     mean = sum(each.score for each in scores) / len(scores)
-    spreads = [each.spread for each in scores if each.spread is not None]
-    return FoldScore(mean, np.mean(spreads, axis=0) if spreads else None)
+    samples_by_fold = [each.samples for each in scores if each.samples is not None]
+    return FoldScore(mean, np.mean(samples_by_fold, axis=0) if samples_by_fold else None)
 
 
 class _Views:
-    """The views that were asked for lately, up to a number of them; safe among threads."""
+    """Thread-safe cache of the views used last."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -430,7 +430,7 @@ class _Views:
         return view
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to other processes with empty hands."""
+        """Pickle without the cached views."""
         return _Views, (self._most,)
 
 
@@ -440,34 +440,34 @@ def _n_views(problem: Problem) -> int:
 
 
 def _own(table: Any) -> Any:
-    """Copy a table that others see too, unless its type cannot be written to."""
+    """Copy a shared table, unless its type is immutable."""
     if isinstance(table, np.ndarray):
-        # In the same order in memory: sums along the other axis may round otherwise.
+        # Keep the memory order: sums along the other axis may round differently.
         return table.copy(order="K")
     return table.copy() if hasattr(table, "copy") else table
 
 
-def checked_model(model: Any) -> bool:
-    """Refuse what cannot be trained and scored; tell whether it is a classifier."""
+def check_model(model: Any) -> bool:
+    """Check that a model can be trained and scored; return whether it is a classifier."""
     if isinstance(model, type):
         raise TypeError(
-            f"model is the class {model.__name__}; give an instance: {model.__name__}()."
+            f"model must be an instance, got the class {model.__name__}; give {model.__name__}()."
         )
     if not (hasattr(model, "fit") and hasattr(model, "get_params")):
         raise TypeError(
-            f"model is {model!r}; give a scikit-learn classifier or regressor, "
-            "such as DecisionTreeClassifier()."
+            "model must be a scikit-learn classifier or regressor, such as "
+            f"DecisionTreeClassifier(), got {model!r}."
         )
     if not (is_classifier(model) or is_regressor(model)):
         raise TypeError(
-            f"model {type(model).__name__} is neither a classifier nor a regressor; "
-            "its utility would have no meaning. End a Pipeline with one of these."
+            f"model must be a classifier or a regressor, got {type(model).__name__}; end a "
+            "Pipeline with one of these."
         )
     return bool(is_classifier(model))
 
 
-def checked_scorer(scoring: Any, classification: bool) -> Any:
-    """A scorer of scikit-learn by its name; None means accuracy or R squared."""
+def check_scorer(scoring: Any, classification: bool) -> Any:
+    """Return a scikit-learn scorer by name; None means accuracy or R squared."""
     if scoring is None:
         return get_scorer("accuracy" if classification else "r2")
     if callable(scoring):
@@ -476,13 +476,13 @@ def checked_scorer(scoring: Any, classification: bool) -> Any:
         return get_scorer(scoring)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"scoring is {scoring!r}; give a name from sklearn.metrics.get_scorer_names() "
-            "or a scorer."
+            "scoring must be a scorer or a name from sklearn.metrics.get_scorer_names(), got "
+            f"{scoring!r}."
         ) from error
 
 
 def scoring_name(scoring: Any, classification: bool) -> str:
-    """Name a score: as scikit-learn does, or by the function behind it."""
+    """Return the scikit-learn name of a score, or the name of its function."""
     if scoring is None:
         return "accuracy" if classification else "r2"
     if isinstance(scoring, str):
@@ -491,21 +491,21 @@ def scoring_name(scoring: Any, classification: bool) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _checked_error(error: Any) -> ErrorPolicy:
+def _check_error_policy(error: Any) -> ErrorPolicy:
     if error not in get_args(ErrorPolicy):
         raise ValueError(
-            f"error is {error!r}; say what a failing fit does: 'fallback' (a constant predictor "
-            "counts instead) or 'raise'."
+            "error must be 'fallback' (a failed fit is replaced by a constant predictor) or "
+            f"'raise', got {error!r}."
         )
     policy: ErrorPolicy = error
     return policy
 
 
-def _checked_weight_name(model: Any) -> str:
+def _find_weight_name(model: Any) -> str:
     name = weight_name(model)
     if name is None:
         raise ValueError(
-            f"sample_weight was given, but the fit of {type(model).__name__} does not take it (nor "
-            "that of the model inside); leave it out or use a model that weighs rows."
+            f"sample_weight was given, but {type(model).__name__}.fit does not take it (nor does "
+            "the model inside); leave it out or use a model that weights rows."
         )
     return name

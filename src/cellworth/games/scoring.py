@@ -14,9 +14,9 @@ from cellworth.data.arguments import Floats, Positions
 from cellworth.data.problem import Fold
 from cellworth.sampling.moments import LEAST_DEVIATIONS, Deviations, widening
 
-# A utility has at most so many deviations. Rows beyond them share groups at random.
+# Most deviations of a utility; with more rows, rows share groups at random.
 MOST_GROUPS = 256
-# How often a scorer without a closed form is asked again, on validation rows drawn anew.
+# Number of bootstrap resamples for scorers without a closed form.
 N_RESAMPLES = LEAST_DEVIATIONS
 _TRIES = 100
 _RESPONSES = ("predict", "predict_proba", "decision_function")
@@ -28,12 +28,12 @@ class Answers(Protocol):
     classes_: NDArray[Any]
 
     def answer(self, name: str) -> NDArray[Any]:
-        """Return what the method of this name says of all rows."""
+        """Return the predictions of this method for all rows."""
         ...
 
 
-# From a model and the true labels to one number per row: the score plus the row's influence on it.
-# Their mean is the score, and their variance over the number of rows is that of the score.
+# Maps a model and the true labels to one number per row: the score plus the row's influence on it.
+# Their mean is the score, and their variance over the number of rows is the score's variance.
 RowScores = Callable[[Answers, NDArray[Any]], Floats]
 _RATIOS: dict[str, Callable[[NDArray[Any], NDArray[Any]], tuple[Any, Any]]] = {
     "precision_score": lambda true, said: (true & said, said * 1.0),
@@ -47,7 +47,7 @@ def _accuracy(model: Answers, y: NDArray[Any]) -> Floats:
     return np.asarray(_classes(model) == y, dtype=np.float64)
 
 
-def _balanced_accuracy(model: Answers, y: NDArray[Any]) -> Floats:
+def _accuracy_by_class(model: Answers, y: NDArray[Any]) -> Floats:
     right = _accuracy(model, y)
     codes, counts = np.unique(y, return_inverse=True, return_counts=True)[1:]
     recalls = np.bincount(codes, weights=right) / counts
@@ -55,26 +55,26 @@ def _balanced_accuracy(model: Answers, y: NDArray[Any]) -> Floats:
     return np.asarray(recalls.mean() + influence * _of_few(counts)[codes])
 
 
-def _squared_error(model: Answers, y: NDArray[Any]) -> Floats:
-    return np.asarray((_predicted(model) - y) ** 2, dtype=np.float64)
+def _errors_squared(model: Answers, y: NDArray[Any]) -> Floats:
+    return np.asarray((_predict_numbers(model) - y) ** 2, dtype=np.float64)
 
 
-def _absolute_error(model: Answers, y: NDArray[Any]) -> Floats:
-    return np.asarray(np.abs(_predicted(model) - y), dtype=np.float64)
+def _errors_absolute(model: Answers, y: NDArray[Any]) -> Floats:
+    return np.asarray(np.abs(_predict_numbers(model) - y), dtype=np.float64)
 
 
 def _root_of_squared_error(model: Answers, y: NDArray[Any]) -> Floats:
-    squares = _squared_error(model, y)
+    squares = _errors_squared(model, y)
     root = np.sqrt(squares.mean())
     return root + (squares - root**2) / (2 * root) if root > 0 else squares
 
 
 def _r_squared(model: Answers, y: NDArray[Any]) -> Floats:
-    return _share_explained(_squared_error(model, y), y)
+    return _share_explained(_errors_squared(model, y), y)
 
 
-def _explained_variance(model: Answers, y: NDArray[Any]) -> Floats:
-    errors = _predicted(model) - y
+def _variance_explained(model: Answers, y: NDArray[Any]) -> Floats:
+    errors = _predict_numbers(model) - y
     return _share_explained((errors - errors.mean()) ** 2, y)
 
 
@@ -89,12 +89,12 @@ def _brier(model: Answers, y: NDArray[Any]) -> Floats:
     chances = np.asarray(model.answer("predict_proba"), dtype=np.float64)
     codes = _codes(model, y)
     squares = (chances**2).sum(axis=1) + 1.0 - 2.0 * chances[np.arange(len(y)), codes]
-    # Of two classes, scikit-learn counts one.
+    # For two classes, scikit-learn counts only one.
     return np.asarray(squares / 2.0 if chances.shape[1] == 2 else squares)
 
 
 def _area_under_curve(model: Answers, y: NDArray[Any]) -> Floats:
-    """Placement values: the share of the other class that a row is ranked rightly against."""
+    """Return placement values: the share of the other class that a row is ranked correctly to."""
     classes = np.asarray(model.classes_)
     if len(classes) != 2:
         return np.full(len(y), np.nan)
@@ -113,15 +113,15 @@ def _area_under_curve(model: Answers, y: NDArray[Any]) -> Floats:
     return np.asarray(area + influence, dtype=np.float64)
 
 
-# What each score is computed from, and how.
+# Predictions that each score is computed from, and its row scores.
 _PLAIN: dict[str, tuple[str | tuple[str, ...], RowScores]] = {
     "accuracy_score": ("predict", _accuracy),
-    "balanced_accuracy_score": ("predict", _balanced_accuracy),
-    "mean_squared_error": ("predict", _squared_error),
-    "mean_absolute_error": ("predict", _absolute_error),
+    "balanced_accuracy_score": ("predict", _accuracy_by_class),
+    "mean_squared_error": ("predict", _errors_squared),
+    "mean_absolute_error": ("predict", _errors_absolute),
     "root_mean_squared_error": ("predict", _root_of_squared_error),
     "r2_score": ("predict", _r_squared),
-    "explained_variance_score": ("predict", _explained_variance),
+    "explained_variance_score": ("predict", _variance_explained),
     "log_loss": ("predict_proba", _log_loss),
     "brier_score_loss": ("predict_proba", _brier),
     "roc_auc_score": (("decision_function", "predict_proba"), _area_under_curve),
@@ -129,43 +129,43 @@ _PLAIN: dict[str, tuple[str | tuple[str, ...], RowScores]] = {
 
 
 class Recorded:
-    """A fitted model that predicts its validation rows once, and then answers for any of them.
+    """A fitted model that records its predictions for the validation rows.
 
-    For all else, its type included, it is the fitted model.
+    In all other respects, including its type, it behaves as the fitted model.
     """
 
     def __init__(self, fitted: Any, X: Any) -> None:
-        """Answer for the rows of X."""
-        self._fitted = fitted
+        """Record predictions for the rows of X."""
+        self._fit = fitted
         self._answers: dict[str, NDArray[Any]] = {}
-        self._whole: tuple[Recorded, Positions] | None = None
+        self._all_rows: tuple[Recorded, Positions] | None = None
         self.X = X
 
     def on(self, rows: Positions, X: Any) -> Recorded:
-        """Answer for some of the rows, which X holds."""
-        some = Recorded(self._fitted, X)
-        some._whole = self, rows
+        """Return the recorded model for some of the rows, which X holds."""
+        some = Recorded(self._fit, X)
+        some._all_rows = self, rows
         return some
 
     def answer(self, name: str) -> NDArray[Any]:
-        """What a method of the model says of all rows."""
+        """Return the predictions of a method for all rows."""
         if name not in self._answers:
-            if self._whole is None:
-                found = np.asarray(getattr(self._fitted, name)(self.X))
+            if self._all_rows is None:
+                found = np.asarray(getattr(self._fit, name)(self.X))
             else:
-                whole, rows = self._whole
-                found = whole.answer(name)[rows]
+                all_rows, rows = self._all_rows
+                found = all_rows.answer(name)[rows]
             self._answers[name] = found
         return self._answers[name]
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """Type of the model, for scorers that ask."""
-        return type(self._fitted)
+        """Type of the model, for scorers that check it."""
+        return type(self._fit)
 
     def __getattr__(self, name: str) -> Any:
-        """Look at the model; its predictions are recorded."""
-        found = getattr(self._fitted, name)
+        """Return an attribute of the model; predictions are recorded."""
+        found = getattr(self._fit, name)
         if name not in _RESPONSES:
             return found
 
@@ -177,24 +177,24 @@ class Recorded:
         return respond
 
 
-class Judge:
-    """Scores fitted models on the validation rows of all folds.
+class ValidationScorer:
+    """Score fitted models on the validation rows of all folds.
 
-    Every utility gets a vector of deviations: the squared validation error of any weighted sum of
-    utilities is the sum of squares of the same weighted sum of their deviations. Where the scorer
-    is a mean over rows, or a smooth function of such means, a row's deviation is its influence
-    divided by the number of rows, and rows share ``MOST_GROUPS`` groups at random. For other
+    Every utility gets a vector of deviations. The squared validation error of a weighted sum of
+    utilities is the sum of squares of the weighted sum of their deviations. If the scorer is a
+    mean over rows, or a smooth function of such means, the deviation of a row is its influence
+    divided by the number of rows; rows are assigned to ``MOST_GROUPS`` groups at random. For other
     scorers, deviations are those of ``N_RESAMPLES`` bootstrap scores from their mean.
 
     Parameters
     ----------
     scorer : callable
-        From a fitted model, X and y to a score.
+        Maps a fitted model, X and y to a score.
     folds : tuple of Fold
     """
 
     def __init__(self, scorer: Any, folds: tuple[Fold, ...]) -> None:
-        """Remember the rows; groups and resamples are drawn once, for all utilities alike."""
+        """Keep the rows; groups and resamples are drawn once and shared by all utilities."""
         self._scorer = scorer
         self._targets = [fold.target for fold in folds]
         self._rows = [
@@ -208,7 +208,7 @@ class Judge:
     @cached_property
     def _groups(self) -> Positions:
         """Group of each validation row, fold after fold."""
-        return _dealt(np.concatenate(self._rows), np.random.default_rng(0))
+        return _assign_groups(np.concatenate(self._rows), np.random.default_rng(0))
 
     @property
     def _n_groups(self) -> int:
@@ -216,56 +216,56 @@ class Judge:
 
     @cached_property
     def _scale(self) -> float:
-        """What makes 1.96 errors a 95 % interval, however few rows or draws there are."""
+        """Factor that makes 1.96 errors a 95% interval for few rows or resamples."""
         if self._row_scores is None:
             return float(widening(N_RESAMPLES) / np.sqrt(N_RESAMPLES - 1.0))
         n = self._n_groups
-        # Rows of a group cancel a little, as all deviations together add up to 0.
+        # Deviations of a group partly cancel, because all deviations add up to 0.
         return float(widening(n) * np.sqrt(n / max(n - 1, 1)))
 
     @cached_property
     def _resamples(self) -> list[list[Positions]]:
-        """Rows of each fold, drawn anew."""
+        """Bootstrap resamples of the rows of each fold."""
         return _resamples(self._rows, self._targets, np.random.default_rng(0))
 
     def score(self, fitted: Any, X: Any, fold: int) -> tuple[float, Floats]:
-        """Score a model in one fold; return what tells of its spread, too.
+        """Return the score of a model in one fold, and its samples.
 
-        That is a score for each validation row, whose mean is the score, or one for each resample;
-        NaN where it cannot be known.
+        Samples are one score for each validation row, whose mean is the score, or one for each
+        resample; NaN if unknown.
         """
         y = self._targets[fold]
         model = Recorded(fitted, X)
         score = float(self._scorer(model, X, y))
         if self._row_scores is None:
-            return score, self._resampled(model, X, fold)
+            return score, self._score_resamples(model, X, fold)
         rows = self._row_scores(model, y)
-        # A scorer that does something else than its name says has no closed form. Models that
-        # predict in single precision are not that.
+        # If the mean differs, the scorer computes something else and has no closed form. The
+        # tolerance allows for models that predict in single precision.
         if not math.isclose(rows.mean(), score, rel_tol=1e-4, abs_tol=1e-6):
             rows = np.full(len(y), np.nan)
         return score, rows
 
-    def nothing(self, fold: int) -> Floats:
-        """Spread of a utility that is 0, whatever the validation rows."""
+    def zero_samples(self, fold: int) -> Floats:
+        """Return the samples of a utility that is 0."""
         return np.zeros(N_RESAMPLES if self._row_scores is None else len(self._targets[fold]))
 
-    def deviations(self, spreads: Sequence[Floats]) -> Deviations:
-        """Deviations of the mean over folds, from what :meth:`score` told of each fold."""
+    def deviations(self, samples_by_fold: Sequence[Floats]) -> Deviations:
+        """Return the deviations of the mean over folds, from the samples of each fold."""
         if self._row_scores is None:
-            scores = np.mean(spreads, axis=0)
+            scores = np.mean(samples_by_fold, axis=0)
             return np.asarray((scores - scores.mean()) * self._scale, dtype=np.float32)
-        scores = np.concatenate(spreads)
+        scores = np.concatenate(samples_by_fold)
         centred = (scores - self._weights @ scores) * self._weights
         sums = np.bincount(self._groups, weights=centred, minlength=self._n_groups)
         return np.asarray(sums * self._scale, dtype=np.float32)
 
-    def _resampled(self, model: Recorded, X: Any, fold: int) -> Floats:
+    def _score_resamples(self, model: Recorded, X: Any, fold: int) -> Floats:
         scores = np.full(N_RESAMPLES, np.nan)
         y = self._targets[fold]
         for position, resample in enumerate(self._resamples[fold]):
-            some = model.on(resample, _taken(X, resample))
-            # A scorer may be undefined on other rows: then nothing is known of its error.
+            some = model.on(resample, _take_rows(X, resample))
+            # A scorer may be undefined on a resample: then its error is unknown.
             try:
                 scores[position] = float(self._scorer(some, some.X, y[resample]))
             except Exception:
@@ -273,8 +273,8 @@ class Judge:
         return scores
 
 
-def _dealt(rows: Positions, rng: np.random.Generator) -> Positions:
-    """Group of each row; a row that several folds judge is in one group."""
+def _assign_groups(rows: Positions, rng: np.random.Generator) -> Positions:
+    """Return the group of each row; it is the same in all folds."""
     distinct, positions = np.unique(rows, return_inverse=True)
     groups = rng.permutation(len(distinct)) % MOST_GROUPS
     return np.asarray(groups[positions])
@@ -283,7 +283,7 @@ def _dealt(rows: Positions, rng: np.random.Generator) -> Positions:
 def _resamples(
     rows: Sequence[Positions], targets: Sequence[NDArray[Any]], rng: np.random.Generator
 ) -> list[list[Positions]]:
-    """Rows of each fold as a bootstrap draws them, in which no class that a fold has is lost."""
+    """Draw bootstrap resamples of each fold that keep all its classes."""
     distinct = np.unique(np.concatenate(rows))
     drawn: list[list[Positions]] = [[] for _ in rows]
     for _ in range(N_RESAMPLES):
@@ -302,73 +302,73 @@ def _resamples(
 
 
 def _keeps_classes(target: NDArray[Any], rows: Positions) -> bool:
-    # Numbers are no classes, but some of them must differ.
+    # A numeric target must have at least two distinct values.
     n_needed = len(np.unique(target)) if target.dtype.kind != "f" else 2
     return len(np.unique(target[rows])) >= n_needed
 
 
-def _taken(X: Any, rows: Positions) -> Any:
-    """Rows of a table of any library."""
+def _take_rows(X: Any, rows: Positions) -> Any:
+    """Return rows of a table of any library."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     return X.take(rows) if hasattr(X, "take") and not isinstance(X, np.ndarray) else X[rows]
 
 
 def row_scores(scorer: Any) -> RowScores | None:
-    """Return the row scores of a scorer of scikit-learn; None where it has no closed form.
+    """Return the row scores of a scikit-learn scorer; None if it has no closed form.
 
-    Scores that are means over rows have the rows' own scores. Ratios and roots of means have their
-    influence functions (Hampel 1974), the area under the ROC curve has the placement values of
+    For means over rows, these are the scores of the rows; for ratios and roots of means, their
+    influence functions (Hampel 1974); for the area under the ROC curve, the placement values of
     DeLong, DeLong and Clarke-Pearson (1988).
     """
     function, sign = getattr(scorer, "_score_func", None), getattr(scorer, "_sign", None)
     settings = getattr(scorer, "_kwargs", None)
-    # Only scikit-learn's own functions are known by name.
+    # Only scikit-learn's own functions are identified by name.
     if sign not in (1, -1) or settings is None or not _is_of_sklearn(function):
         return None
-    read = _closed_form(str(getattr(function, "__name__", "")), settings, scorer)
+    read = _find_closed_form(str(getattr(function, "__name__", "")), settings, scorer)
     if read is None:
         return None
-    return partial(_signed, read, float(sign))
+    return partial(_apply_sign, read, float(sign))
 
 
 def _is_of_sklearn(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).startswith("sklearn.")
 
 
-def _signed(read: RowScores, sign: float, model: Answers, y: NDArray[Any]) -> Floats:
+def _apply_sign(read: RowScores, sign: float, model: Answers, y: NDArray[Any]) -> Floats:
     return sign * read(model, y)
 
 
-def _closed_form(name: str, settings: Mapping[str, Any], scorer: Any) -> RowScores | None:
+def _find_closed_form(name: str, settings: Mapping[str, Any], scorer: Any) -> RowScores | None:
     if name in _RATIOS and set(settings) <= {"average", "pos_label"}:
         average = settings.get("average", "binary")
         if average in ("binary", "macro", "micro"):
             return partial(_ratio, name, average, settings.get("pos_label", 1))
         return None
     response, read = _PLAIN.get(name, ("", None))
-    # With other settings, or of other predictions, it is another score.
+    # With other settings or other predictions it is another score.
     same = not settings and getattr(scorer, "_response_method", None) == response
     return read if same else None
 
 
 def _classes(model: Answers) -> NDArray[Any]:
-    # CatBoost gives several classes as a column.
+    # CatBoost returns multiclass predictions as a column.
     return model.answer("predict").reshape(-1)
 
 
 def _of_few(counts: NDArray[np.int64]) -> Floats:
-    """What corrects the spread of a class for its few rows, beyond that of all rows."""
+    """Return the small-sample correction of each class, relative to that of all rows."""
     n_rows = counts.sum()
     return np.asarray(np.sqrt(counts / np.maximum(counts - 1, 1) * (n_rows - 1) / n_rows))
 
 
-def _predicted(model: Answers) -> Floats:
+def _predict_numbers(model: Answers) -> Floats:
     return np.asarray(model.answer("predict"), dtype=np.float64).reshape(-1)
 
 
 def _share_explained(left: Floats, y: NDArray[Any]) -> Floats:
-    """1 - mean(left) / var(y), with the influence of rows on both."""
+    """Return 1 - mean(left) / var(y), with the influence of rows on both."""
     squares = (y - y.mean()) ** 2
     level = squares.mean()
     if level == 0:
@@ -388,7 +388,7 @@ def _share_below(ranks: Floats, others: Floats) -> Floats:
 
 
 def _ratio(name: str, average: str, positive: Any, model: Answers, y: NDArray[Any]) -> Floats:
-    """Precision, recall, F1 or Jaccard score: ratios of means over rows, class by class."""
+    """Return row scores of precision, recall, F1 or Jaccard: ratios of means over rows."""
     predicted = _classes(model)
     counted = _RATIOS[name]
     if average == "micro":

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, Distance, Floats, Kind, Labels, Scale
 from cellworth.data.blocks import is_missing, some
-from cellworth.data.statistics import Numbers
+from cellworth.data.statistics import NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table
 
 # No column counts more than this: a thousand spreads away is simply far, and whole numbers that
@@ -103,7 +103,7 @@ def read_column(
         return _categorical(position, [listed(side, name) for side in cells])
     check_time_zones(set().union(*map(time_zones, dtypes, cells)), name)
     numbers, known = comparable(cells, name)
-    return numeric_column(position, numbers, Numbers.of(known), scale, name)
+    return numeric_column(position, numbers, NumberSummary.from_cells(known), scale, name)
 
 
 def common_kind(
@@ -277,7 +277,7 @@ def _whole_or_not(sides: list[NDArray[Any]]) -> list[Floats]:
 
 
 def numeric_column(
-    position: int, sides: list[Floats], numbers: Numbers, scale: Scale, name: Any
+    position: int, sides: list[Floats], numbers: NumberSummary, scale: Scale, name: Any
 ) -> NumericColumn:
     """Scale a column by the summary of its training rows.
 
@@ -302,7 +302,7 @@ def numeric_column(
     return NumericColumn(position, sides, weight, gap, max(largest, gap))
 
 
-def _spread(numbers: Numbers, scale: Scale) -> float:
+def _spread(numbers: NumberSummary, scale: Scale) -> float:
     spread = _between_quantiles(numbers) if scale == "robust" else 0.0
     if spread > 0:
         return spread
@@ -312,10 +312,10 @@ def _spread(numbers: Numbers, scale: Scale) -> float:
 
 def quantile_spread(known: Floats) -> float:
     """Spread of numbers that a few far-off ones do not change; 0 where quantiles are all equal."""
-    return _between_quantiles(Numbers.of(known))
+    return _between_quantiles(NumberSummary.from_cells(known))
 
 
-def _between_quantiles(numbers: Numbers) -> float:
+def _between_quantiles(numbers: NumberSummary) -> float:
     for low, high, of_normal in _SPREADS:
         # Half the rows may have the same value; then wider quantiles tell the spread.
         below, above = numbers.percentile(low), numbers.percentile(high)

@@ -26,9 +26,9 @@ from cellworth.data.blocks import Axis, Blocks, Groups
 from cellworth.data.io import describe
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.statistics import Categories
+from cellworth.data.statistics import CategorySummary
 from cellworth.data.tables import Table, column_sha256
-from cellworth.games.game import EmptyPolicy, checked_policy
+from cellworth.games.game import EmptyPolicy, check_empty_policy
 from cellworth.knn.distances import Distances, Rulers
 from cellworth.knn.shard_data import summary_of
 from cellworth.knn.shard_layout import Layout, Queries, TableSummary
@@ -129,15 +129,15 @@ class KNNGame:
         groups: Any = None,
     ) -> None:
         """Check the data and measure columns."""
-        self.problem = Problem.of(
+        self.problem = Problem.from_data(
             X, y, X_val, y_val, classification=wants_classes(scoring), row_groups=row_groups,
-            column_groups=column_groups, cv=cv, groups=groups, one_class_can_judge=True,
+            column_groups=column_groups, cv=cv, groups=groups, allow_one_class=True,
         )  # fmt: skip
         self.n_neighbors = check_count(n_neighbors, "n_neighbors")
         self.scoring = scoring or (
             "neighbor_agreement" if self.is_class else "neg_mean_squared_error"
         )
-        self.empty = checked_policy(empty)
+        self.empty = check_empty_policy(empty)
         self.blocks = self.problem.blocks
         self.distances = Distances.of(
             self.problem.table,
@@ -382,7 +382,7 @@ class ShardedKNNGame:
             )
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         warn_of_too_many_neighbors(n_neighbors, table.shape[0])
-        columns = Axis.of_groups(table.names, column_groups, what="column")
+        columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summary_of(table, column_types, executor, show_progress=show_progress)
         layout, queries = Layout.of(
             table,
@@ -395,7 +395,7 @@ class ShardedKNNGame:
         )
         return cls(
             table, layout, queries, columns, n_neighbors, scoring or "neighbor_agreement",
-            scale, dict(column_types or {}), checked_policy(empty), summary.sha256(table),
+            scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
             column_table(layout.rulers, table, summary),
         )  # fmt: skip
 
@@ -443,9 +443,9 @@ def some_rows(table: ShardedTable) -> Problem:
     shards = [table.rows(shard) for shard in range(0, table.n_shards, step)]
     rows = table.take([row for own in shards for row in own[:_LOOKED_AT_ROWS]])
     target = np.array(rows.column(table.target).to_pylist())
-    cells = Table.of(rows.drop_columns([table.target]), called="X")
+    cells = Table.from_data(rows.drop_columns([table.target]), called="X")
     # One class is enough here, where the first rows of a shard may be all of one.
-    return Problem(cells, target, np.unique(target), (), Blocks.of_shape(cells.shape))
+    return Problem(cells, target, np.unique(target), (), Blocks.from_shape(cells.shape))
 
 
 def column_table(rulers: Rulers, table: ShardedTable, summary: TableSummary) -> ColumnTable:
@@ -462,7 +462,7 @@ def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, position: 
     type_ = table.schema.field(name).type
     part, at = rulers.where(position)
     notes: tuple[str, ...] = ()
-    if isinstance(own, Categories):
+    if isinstance(own, CategorySummary):
         distinct, at_least = len(own.counts), False
         named = types.is_dictionary(type_)
         notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
@@ -476,8 +476,8 @@ def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, position: 
         if part == "categories"
         else distance_in_words(rulers.spread(at), read_as)
     )
-    size = notes_on_size(distinct, own.count, own.gaps, whole=whole, at_least=at_least)
-    return ColumnInfo(name, read_as, own.gaps, distinct, at_least, distance, (*size, *notes))
+    size = notes_on_size(distinct, own.count, own.n_missing, whole=whole, at_least=at_least)
+    return ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, (*size, *notes))
 
 
 def _quantity(type_: Any) -> ReadAs:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Distance, Integers, Kind, Scale
-from cellworth.data.arrow import NO_TIME, READERS, Coder, Sort, sort_of
+from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.statistics import Categories, Gathering, Numbers
+from cellworth.data.statistics import CategorySummary, NumberSummarizer, NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table
 from cellworth.knn.columns import (
     CategoricalColumn,
@@ -56,7 +56,7 @@ class ColumnLayout(NamedTuple):
     """
 
     name: str
-    sort: Sort | Literal["gaps"]
+    sort: Encoding | Literal["gaps"]
     first: int
     values: list[Any]
 
@@ -97,8 +97,8 @@ class TableSummary:
         Fingerprint of the cells of each shard, by its number.
     """
 
-    columns: tuple[Numbers | Categories, ...]
-    labels: Categories
+    columns: tuple[NumberSummary | CategorySummary, ...]
+    labels: CategorySummary
     unlabelled: int | None
     digests: dict[int, str]
 
@@ -250,9 +250,9 @@ def _shown_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
     """Labels as users call them, and as they are read: days are midnights there."""
     from pyarrow import types
 
-    if summary.labels.gaps:
+    if summary.labels.n_missing:
         raise ValueError(
-            f"{summary.labels.gaps} rows have no label in {table.target!r}, the first of them "
+            f"{summary.labels.n_missing} rows have no label in {table.target!r}, the first of them "
             f"{table.where(summary.unlabelled or 0)}; drop the rows without a label."
         )
     labels = summary.labels.values
@@ -280,8 +280,8 @@ def _problem(
     # Three rows of each class, because as many classes as rows would look like a numeric target.
     nothing = pa.nulls(3 * len(labels))
     rows = pa.table(dict.fromkeys(table.names.tolist(), nothing))
-    problem = Problem.of(
-        rows, labels * 3, X_val, y_val, classification=classification, one_class_can_judge=True
+    problem = Problem.from_data(
+        rows, labels * 3, X_val, y_val, classification=classification, allow_one_class=True
     )
     if problem.classes is None:
         raise ValueError(
@@ -295,7 +295,7 @@ def _problem(
 def _laid_out(
     table: ShardedTable,
     position: int,
-    summary: Numbers | Categories,
+    summary: NumberSummary | CategorySummary,
     asked: Table,
     *,
     told: Kind | None,
@@ -303,23 +303,25 @@ def _laid_out(
 ) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
     name = table.names.tolist()[position]
     type_ = table.schema.field(name).type
-    sort = sort_of(type_, told, name)
+    sort = choose_encoding(type_, told, name)
     own: Kind | None = "categorical" if sort == "codes" else "numeric"
     cells = asked.column(position)
     kind = told or common_kind(
         [asked.dtype(position)], [cells], name, beside=own if summary.count else None
     )
     if kind == "categorical":
-        values = summary.values if isinstance(summary, Categories) else []
-        counts = [summary.counts[v] for v in values] if isinstance(summary, Categories) else []
+        values = summary.values if isinstance(summary, CategorySummary) else []
+        counts = [summary.counts[v] for v in values] if isinstance(summary, CategorySummary) else []
         codes = coded_by({value: i for i, value in enumerate(values)}, listed(cells, name))
         layout = ColumnLayout(name, "codes" if values else "gaps", 0, values)
         return categorical_column(position, [codes], counts), layout
-    numbers = summary if isinstance(summary, Numbers) else Numbers.of(np.empty(0))
+    numbers = (
+        summary if isinstance(summary, NumberSummary) else NumberSummary.from_cells(np.empty(0))
+    )
     _check_size(cells, type_, name)
     check_time_zones(_time_zones(type_) | time_zones(asked.dtype(position), cells), name)
     floats, _ = comparable([_stand_in(numbers, type_), cells], name)
-    first = int(numbers.ends[0]) if numbers.whole else 0
+    first = int(numbers.ends[0]) if numbers.integral else 0
     layout = ColumnLayout(name, sort if numbers.count else "gaps", first, [])
     return numeric_column(position, floats[1:], numbers, scale, name), layout
 
@@ -330,13 +332,13 @@ def _time_zones(type_: Any) -> set[bool]:
     return {type_.tz is not None} if types.is_timestamp(type_) else set()
 
 
-def _stand_in(numbers: Numbers, type_: Any) -> NDArray[Any]:
+def _stand_in(numbers: NumberSummary, type_: Any) -> NDArray[Any]:
     """Known cells that stand for all training rows where queries are compared with them."""
     from pyarrow import types
 
     if not numbers.count:
         return np.array([np.nan])
-    if numbers.whole:
+    if numbers.integral:
         unit = "m8[us]" if types.is_duration(type_) else "M8[us]"
         return np.array(numbers.ends, dtype=np.int64).view(unit)
     return np.array(numbers.ends, dtype=np.float64)
@@ -361,7 +363,9 @@ def summarise(
     told = told_kinds(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
-    columns = [_gatherer(name, sort_of(types[name], told.get(name), name)) for name in names]
+    columns = [
+        _gatherer(name, choose_encoding(types[name], told.get(name), name)) for name in names
+    ]
     labels = _GatheredCategories(table.target, _MOST_LABELS, _NO_LABELS)
     unlabelled = None
     first = table.rows(shard).start
@@ -393,10 +397,10 @@ def told_kinds(column_types: Mapping[Any, Any] | None, table: ShardedTable) -> d
 
 
 class _GatheredNumbers:
-    def __init__(self, name: str, sort: Sort) -> None:
+    def __init__(self, name: str, sort: Encoding) -> None:
         self._name, self._read = name, READERS[sort]
         self._whole = sort == "times"
-        self._gathering = Gathering(whole=self._whole)
+        self._gathering = NumberSummarizer(integral=self._whole)
         self._digest = hashlib.sha256(sort.encode())
 
     def add(self, array: pa.Array, _first: int) -> None:
@@ -415,7 +419,7 @@ class _GatheredNumbers:
     def digest(self) -> str:
         return self._digest.hexdigest()
 
-    def summary(self) -> Numbers:
+    def summary(self) -> NumberSummary:
         return self._gathering.summary()
 
 
@@ -446,20 +450,22 @@ class _GatheredCategories:
             values.update(len(text).to_bytes(8, "little") + text)
         return values.hexdigest()
 
-    def summary(self) -> Categories:
+    def summary(self) -> CategorySummary:
         gaps, *counts = self._counts.tolist()
         values = list(self._coder.codes)
-        return Categories(
+        return CategorySummary(
             dict(zip(values, counts, strict=True)),
             dict(zip(values, self._firsts, strict=True)),
             gaps,
         )
 
 
-def _merged(one: Numbers | Categories, other: Numbers | Categories) -> Numbers | Categories:
-    if isinstance(one, Numbers) and isinstance(other, Numbers):
+def _merged(
+    one: NumberSummary | CategorySummary, other: NumberSummary | CategorySummary
+) -> NumberSummary | CategorySummary:
+    if isinstance(one, NumberSummary) and isinstance(other, NumberSummary):
         return one.merge(other)
-    if isinstance(one, Categories) and isinstance(other, Categories):
+    if isinstance(one, CategorySummary) and isinstance(other, CategorySummary):
         both = one.merge(other)
         if len(both.counts) > _MOST_CATEGORIES:
             raise ValueError(
@@ -472,7 +478,7 @@ def _merged(one: Numbers | Categories, other: Numbers | Categories) -> Numbers |
     )
 
 
-def _gatherer(name: str, sort: Sort) -> _GatheredNumbers | _GatheredCategories:
+def _gatherer(name: str, sort: Encoding) -> _GatheredNumbers | _GatheredCategories:
     if sort == "codes":
         return _GatheredCategories(name, _MOST_CATEGORIES, _NO_CATEGORIES)
     return _GatheredNumbers(name, sort)

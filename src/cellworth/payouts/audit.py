@@ -338,10 +338,10 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     given = {name: data[name] for name in data if name not in ("groups", "sample_weight")}
     # Labels that are numbers have one fingerprint, whether they are classes or not.
     numeric = np.asarray(data["y"]).dtype.kind in "iufb"
-    came = Problem.of(
+    came = Problem.from_data(
         **given,
         classification=False if numeric else None,
-        one_class_can_judge=True,
+        allow_one_class=True,
         with_validation=held_out,
     )
     hashes, saved = (

@@ -354,7 +354,7 @@ def _contents(X: Any, valuation: Valuation) -> list[Floats | None]:
         raise ValueError(
             "X must be None for a valuation of groups, whose blocks have many cells; leave X out."
         )
-    table = Table.of(X, called="X")
+    table = Table.from_data(X, called="X")
     n_rows = valuation.shape[0]
     if table.shape[0] != n_rows or _has_other_ids(table, valuation):
         raise ValueError(

@@ -86,7 +86,7 @@ class Subject:
             if y is not None:
                 raise ValueError("y came without X; give the table too, or neither.")
             return cls(valuation, None, None, [])
-        table = drop_group_column(Table.of(X, called="X"), valuation)
+        table = drop_group_column(Table.from_data(X, called="X"), valuation)
         # Refuses other rows and columns.
         CellValues.of(valuation, table)
         check_cells(valuation, table)

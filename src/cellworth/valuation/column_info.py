@@ -100,7 +100,7 @@ def notes_on_values(
 
     Where its type has ``named`` them categories, text that reads as numbers is meant so.
     """
-    look = TextLook.of(values, counts)
+    look = StringStatistics.of(values, counts)
     notes = []
     if look.n_texts and not named and look.is_numbers:
         notes.append(f"{NUMBERS_AS_TEXT} ({look.numbers:,} of {look.known:,})")
@@ -113,7 +113,7 @@ def notes_on_values(
 
 
 @dataclass(frozen=True)
-class TextLook:
+class StringStatistics:
     """What cells of text look like.
 
     Parameters
@@ -153,7 +153,7 @@ class TextLook:
         return 0 < _SHARE_OF_NUMBERS * told <= self.dates
 
     @classmethod
-    def of(cls, values: Sequence[Any], counts: Sequence[int]) -> TextLook:
+    def of(cls, values: Sequence[Any], counts: Sequence[int]) -> StringStatistics:
         """Look at different cells; ``counts`` tells how often each came."""
         pairs = list(zip(values, counts, strict=True))
         types = {_type_of(value) for value in values}
@@ -301,7 +301,7 @@ class ColumnTable:
         """Names of the columns."""
         return [column.name for column in self.columns]
 
-    def noted(self, note: str) -> list[str]:
+    def columns_with_note(self, note: str) -> list[str]:
         """Return the names of the columns that have a note."""
         return [column.name for column in self.columns if column.has(note)]
 
@@ -311,7 +311,9 @@ class ColumnTable:
         counts = Counter(column.read_as for column in self.columns)
         parts = [_counted(counts[kind], kind) for kind in get_args(ReadAs) if counts[kind]]
         named = [
-            f"{len(names)} {note}: {_some(names)}" for note in _NAMED if (names := self.noted(note))
+            f"{len(names)} {note}: {_some(names)}"
+            for note in _NAMED
+            if (names := self.columns_with_note(note))
         ]
         return "; ".join([", ".join(parts), *named])
 

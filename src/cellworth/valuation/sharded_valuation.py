@@ -35,7 +35,7 @@ from cellworth.valuation.storage import (
     write_tables,
 )
 from cellworth.valuation.valuation import RowChunk, Valuation, check_mergeable, read_plain
-from cellworth.valuation.values import Lookup, ValueList, check_number, narrow_key
+from cellworth.valuation.values import LabelIndexer, ValueList, check_number, narrow_key
 
 _TABLES = ("columns", "total", "column_groups")
 Statistics = dict[str, Floats]
@@ -364,14 +364,14 @@ class ShardedValuation(Valuation):
         return float(self._errors_of(np.array([self.moments.largest_spread("mean")]))[0])
 
     @property
-    def loc(self) -> Lookup:
+    def loc(self) -> LabelIndexer:
         """Values by label; only their row groups are read."""
-        return Lookup(self.blocks, _Indexer(self.moments), by_label=True)
+        return LabelIndexer(self.blocks, _Indexer(self.moments), by_label=True)
 
     @property
-    def iloc(self) -> Lookup:
+    def iloc(self) -> LabelIndexer:
         """Values by position; only their row groups are read."""
-        return Lookup(self.blocks, _Indexer(self.moments), by_label=False)
+        return LabelIndexer(self.blocks, _Indexer(self.moments), by_label=False)
 
     def rows(self) -> ValueList:
         """Return the value of each row; ranking does not read all of them."""

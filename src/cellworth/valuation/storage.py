@@ -301,7 +301,7 @@ def _axis(tables: dict[str, pa.Table], side: str) -> Axis:
     labels = tables[f"{side}s"][side].to_numpy()
     members = tables.get(f"{side}_groups")
     if members is None:
-        return Axis.of_singles(labels, what=side)
+        return Axis.from_ids(labels, what=side)
     codes = members["group"].to_numpy().astype(np.intp)
     if not np.array_equal(np.unique(codes), np.arange(len(labels))):
         raise ValueError(f"{side} groups and their members do not match")

@@ -28,7 +28,7 @@ from cellworth.sampling.shrinkage import shrunk
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Scores
 from cellworth.valuation.storage import write_folder
-from cellworth.valuation.values import Lookup, ValueList, heading, paragraph, view
+from cellworth.valuation.values import LabelIndexer, ValueList, heading, paragraph, view
 
 Status = Literal["exact", "estimated", "interrupted"]
 _FROM_ROWS = "from the choice of validation rows"
@@ -211,14 +211,14 @@ class Valuation:
         return self.total - self.expected_total
 
     @property
-    def loc(self) -> Lookup:
+    def loc(self) -> LabelIndexer:
         """Values by label: ``valuation.loc["row 7", "age"]``; lists and ``:`` give arrays."""
-        return Lookup(self.blocks, self.values, by_label=True)
+        return LabelIndexer(self.blocks, self.values, by_label=True)
 
     @property
-    def iloc(self) -> Lookup:
+    def iloc(self) -> LabelIndexer:
         """Values by position: ``valuation.iloc[0, 2]``; anything that NumPy indexing takes."""
-        return Lookup(self.blocks, self.values, by_label=False)
+        return LabelIndexer(self.blocks, self.values, by_label=False)
 
     def rows(self) -> ValueList:
         """Value of each row: the sum of its blocks, with a standard error of its own."""

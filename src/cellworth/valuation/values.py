@@ -225,7 +225,7 @@ def _rounded(number: float, decimals: int) -> str:
     return f"{round(number, decimals) + 0.0:.{decimals}f}"
 
 
-class Cut(Protocol):
+class Sliceable(Protocol):
     """An array of values, or what can be cut as one."""
 
     def __getitem__(self, key: Any, /) -> Any:
@@ -234,11 +234,11 @@ class Cut(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class LabelIndexer:
     """Square brackets that take a row and a column."""
 
     blocks: Blocks
-    values: Cut
+    values: Sliceable
     by_label: bool
 
     def __getitem__(self, key: Any) -> Any:

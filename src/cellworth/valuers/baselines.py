@@ -236,7 +236,7 @@ class RandomValuer(TableValuer):
     def _game(self, data: FitData) -> Unplayed:
         # Validation rows are accepted, so that one loop can fit all valuers, and ignored.
         return Unplayed(
-            Problem.of(
+            Problem.from_data(
                 data.X,
                 data.y,
                 classification=None,

@@ -143,7 +143,7 @@ def warn(message: str | None) -> None:
 
 def text_warning(columns: ColumnTable, ways: Ways, table: Table | None = None) -> str | None:
     """Name the columns of numbers that are held as text."""
-    names = [name for name in columns.noted(NUMBERS_AS_TEXT) if name not in ways.named]
+    names = [name for name in columns.columns_with_note(NUMBERS_AS_TEXT) if name not in ways.named]
     if not names:
         return None
     counts = {name: _find_note(columns, name, NUMBERS_AS_TEXT) for name in names}
@@ -153,7 +153,7 @@ def text_warning(columns: ColumnTable, ways: Ways, table: Table | None = None) -
 
 def dates_warning(columns: ColumnTable, ways: Ways) -> str | None:
     """Name the columns of dates that are held as text."""
-    names = [name for name in columns.noted(DATES_AS_TEXT) if name not in ways.named]
+    names = [name for name in columns.columns_with_note(DATES_AS_TEXT) if name not in ways.named]
     if not names:
         return None
     parts = [f"{name!r} ({_find_note(columns, name, DATES_AS_TEXT)} cells)" for name in names]

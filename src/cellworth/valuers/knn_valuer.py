@@ -530,7 +530,7 @@ def add_label_column(columns: Axis) -> Axis:
     if len(set(names)) < len(names) or len(set(ids)) < len(ids):
         raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
     if not columns.grouped:
-        return Axis.of_singles(names, what="column")
+        return Axis.from_ids(names, what="column")
     return Axis(
         label_array(names, what="column"),
         label_array(ids, what="column"),

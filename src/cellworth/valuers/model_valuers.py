@@ -532,7 +532,7 @@ def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:
     if isinstance(shape, Blocks):
         given = shape
     else:
-        given = Blocks.of_shape(getattr(game, "shape", None) if shape is None else shape)
+        given = Blocks.from_shape(getattr(game, "shape", None) if shape is None else shape)
     own = tuple(getattr(game, "shape", given.shape))
     if own != given.shape:
         raise ValueError(f"shape is {given.shape}, but the game has {own}; give that shape.")

@@ -17,9 +17,9 @@ from cellworth.data.arguments import MISSING, Floats, Mask, Positions, check_cou
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
-from cellworth.games.fitting import for_columns, seeded
-from cellworth.games.game import Game, described_model, one_line
-from cellworth.games.model import checked_model
+from cellworth.games.fitting import for_columns, set_seeds
+from cellworth.games.game import Game, describe_model, one_line
+from cellworth.games.model import check_model
 from cellworth.knn.columns import CategoricalColumn, NumericColumn, read_column
 from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.executors import Runtime
@@ -182,7 +182,7 @@ class Lessons:
         """What decides the scores of a model."""
         return {
             "game": "out-of-bag scores",
-            **described_model(self.model),
+            **describe_model(self.model),
             **self.problem.problem_spec(),
         }
 
@@ -191,7 +191,7 @@ class Lessons:
         X, y = self.table.take(rows, columns), self.problem.target[rows]
         kept = np.zeros(len(self.table.names), dtype=bool)
         kept[columns] = True
-        model = for_columns(seeded(self.model, seed), self.table.names, kept, lambda: X)
+        model = for_columns(set_seeds(self.model, seed), self.table.names, kept, lambda: X)
         if model is None:
             raise ValueError("the model names columns, and none of them is among the tree's")
         return model.fit(X, y)
@@ -374,8 +374,8 @@ class OutOfBagValuer(TableValuer):
         self.runtime = runtime
 
     def _game(self, data: FitData) -> Lessons:
-        wants_classes = None if self.model is None else checked_model(self.model)
-        problem = Problem.of(
+        wants_classes = None if self.model is None else check_model(self.model)
+        problem = Problem.from_data(
             data.X, data.y, data.X_val, data.y_val, classification=wants_classes,
             row_groups=data.row_groups, column_groups=data.column_groups, groups=data.groups,
             with_validation=False,

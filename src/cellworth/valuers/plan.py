@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.data.arguments import Mask
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.games.game import Game, checked_utility
+from cellworth.games.game import Game, compute_utility
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks, Near, Ranker, Shard, Summary, sample_places
 from cellworth.knn.knn_game import ShardedKNNGame
@@ -56,7 +56,7 @@ def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float
     with threadpool_limits(1):
         for rows, columns in pairs:
             if rows.any() and columns.any():
-                checked_utility(game, rows, columns)
+                compute_utility(game, rows, columns)
                 n_timed += 1
             if n_timed >= _TIMED_UTILITIES or time.perf_counter() - began > _TIMED_SECONDS:
                 break

@@ -19,7 +19,7 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe, hash_json
 from cellworth.data.problem import Problem
-from cellworth.games.game import EmptyPolicy, Game, detailed_utilities
+from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import query_weights
 from cellworth.knn.tasks import Questions
 from cellworth.runtime.cache import Cache, FileCache
@@ -192,7 +192,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with threadpool_limits(1):
         began = time.perf_counter()
-        whole, tally = detailed_utilities(game, pairs[:1])
+        whole, tally = compute_detailed_utilities(game, pairs[:1])
         seconds = time.perf_counter() - began
         if tally.failed:
             raise ValueError(
@@ -200,7 +200,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
                 f"({tally.messages[0]}); fix the data, or put the steps that it needs into a "
                 "Pipeline."
             )
-        rest, more = detailed_utilities(game, pairs[1:])
+        rest, more = compute_detailed_utilities(game, pairs[1:])
     return Corners(shape, (*whole, *rest), tally.merge(more), seconds)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Mask
 from cellworth.data.io import Plain, add_prefix, pack, remove_prefix, unpack
-from cellworth.games.game import FailedUtility, Game, checked_utility
+from cellworth.games.game import FailedUtility, Game, compute_utility
 from cellworth.runtime.cache import Cache
 from cellworth.runtime.checkpoint import Loader
 from cellworth.runtime.engine import Ready
@@ -78,7 +78,7 @@ class Lookup:
             if time.time() >= request.deadline:
                 break
             leave_if_cancelled()
-            utility = checked_utility(self.game, *_members(coalition, self.shape))
+            utility = compute_utility(self.game, *_members(coalition, self.shape))
             found.append(self._with_fewer_deviations(Known.of(utility)))
         return tuple(found)
 
