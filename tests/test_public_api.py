@@ -13,8 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.dummy import DummyRegressor
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import cellworth
@@ -26,9 +29,12 @@ from cellworth import (
     MonteCarloValuer,
     OutOfBagValuer,
     Runtime,
+    Valuation,
+    games,
 )
 from cellworth.cli.commands import main
 from cellworth.runtime import MaxTasks, Serial
+from cellworth.sampling import PermutationSampler
 from cellworth.valuers import FlattenedValuer, RandomValuer
 
 DOOR = sorted(cellworth.__all__)
@@ -240,6 +246,62 @@ def test_names_are_listed_before_they_are_loaded_and_unknown_ones_are_refused():
     assert run_python(code) == "True False"
     with pytest.raises(AttributeError, match="no attribute 'KNNvaluer'"):
         _ = cellworth.KNNvaluer
+
+
+RANDOM_STATES = {
+    "an integer": lambda: 3,
+    "None": lambda: None,
+    "a Generator": lambda: np.random.default_rng(3),
+    "a RandomState": lambda: np.random.RandomState(3),
+}
+
+
+def draw_with(path, random_state, folder):
+    """Call a public name with a random_state and return what it computed."""
+    thing, tree = PUBLIC[path], DecisionTreeClassifier(random_state=0)
+    X, y = np.arange(24.0).reshape(12, 2) % 7, [0, 1] * 6
+    X_test, y_test = X[:4] + 0.25, y[:4]
+    if path == "value_game":
+        game = games.TableGame(np.arange(16.0).reshape(4, 4))
+        return thing(game, (2, 2), stop=MaxTasks(4), random_state=random_state)
+    if path == "diagnostics.repair_cells":
+        return thing(X, [(0, "x0")], how="draw", random_state=random_state)
+    if path == "diagnostics.compare_models":
+        return thing(
+            tree, X, y, X_repaired=X + 0.5, X_test=X_test, y_test=y_test, random_state=random_state
+        )
+    if path == "diagnostics.removal_curve":
+        settings = {"X_test": X_test, "y_test": y_test, "shares": (0, 0.5), "n_repeats": 2}
+        return thing(tree, X, y, ranking=X, random_state=random_state, **settings).scores
+    settings = {"random_state": random_state}
+    if "sampler" in words.parameters_of(thing):
+        settings["sampler"] = PermutationSampler(1)
+    if "model" in words.parameters_of(thing):
+        settings["model"] = tree
+    if path == "ShardedKNNValuer":
+        table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y})
+        pq.write_table(table, folder / "shard.parquet")
+        X = cellworth.ShardedTable.from_parquet(folder, target="y")
+        val = {"X_val": table.select(["a", "b"]), "y_val": y}
+        return thing(n_neighbors=2, n_passes=1, **settings).fit(X, **val).valuation_
+    for name, few in {"n_passes": 1, "n_trees": 3, "stop": MaxTasks(1), "n_neighbors": 2}.items():
+        if name in words.parameters_of(thing) and not (name == "stop" and "n_passes" in settings):
+            settings[name] = few
+    return thing(**settings).fit(X, y).valuation_
+
+
+DRAWING = [path for path in CALLABLES if "random_state" in words.parameters_of(PUBLIC[path])]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", RANDOM_STATES)
+@pytest.mark.parametrize("path", DRAWING)
+def test_random_state_is_an_integer_none_a_generator_or_a_random_state(path, kind, tmp_path):
+    drawn = draw_with(path, RANDOM_STATES[kind](), tmp_path)
+    if isinstance(drawn, Valuation):
+        assert isinstance(drawn.provenance.seed, int)
+    with pytest.raises(ValueError, match="random_state must be an integer of at least 0, None"):
+        draw_with(path, "three", tmp_path)
 
 
 # scikit-learn's own checks --------------------------------------------------------------------

@@ -712,10 +712,10 @@ def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():
     assert not [name for name in vars(model) if name.endswith("_")]
 
 
-@pytest.mark.parametrize("seed", ["a", 1.5, -1, np.random.default_rng(0)])
+@pytest.mark.parametrize("seed", ["a", 1.5, -1])
 def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
     X = [[0.0], [1.0], [2.0], [3.0]]
-    with pytest.raises((TypeError, ValueError), match=r"random_state is .*; give an integer"):
+    with pytest.raises((TypeError, ValueError), match=r"random_state must be an integer"):
         KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     for good in (None, np.int64(3), np.random.RandomState(0)):
         KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])

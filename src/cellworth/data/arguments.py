@@ -20,6 +20,7 @@ MISSING = -1
 Kind = Literal["numeric", "categorical"]
 Distance = Callable[[Any, Any], float]
 Scale = Literal["robust", "std"] | None
+RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
 
 def is_integer(number: Any) -> bool:
@@ -32,3 +33,19 @@ def check_count(number: Any, called: str) -> int:
     if not is_integer(number) or number < 1:
         raise ValueError(f"{called} must be an integer of at least 1, got {number!r}.")
     return int(number)
+
+
+def check_random_state(random_state: RandomState) -> int:
+    """Return a seed: the integer itself, or one drawn from the generator; None draws a new one."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if not is_integer(random_state) or random_state < 0:
+        raise ValueError(
+            "random_state must be an integer of at least 0, None, a numpy Generator or a "
+            f"RandomState, got {random_state!r}."
+        )
+    return int(random_state)

@@ -10,7 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask, Positions, check_count
+from cellworth.data.arguments import (
+    Floats,
+    Mask,
+    Positions,
+    RandomState,
+    check_count,
+    check_random_state,
+)
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table, frame
 from cellworth.diagnostics.held_out import (
@@ -26,7 +33,6 @@ from cellworth.diagnostics.held_out import (
     name_scoring,
     split_in_halves,
 )
-from cellworth.diagnostics.seeds import generator_of
 from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, check_model, check_scorer
 from cellworth.games.scoring import Recorded
@@ -169,7 +175,7 @@ def compare_models(
     y_test: Any,
     scoring: Any = None,
     n_repeats: int = 10,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
     progress: bool = True,
 ) -> Comparison:
     """Train a model on a table before and after a change and score both on held-out rows.
@@ -192,7 +198,7 @@ def compare_models(
     n_repeats : int, default=10
         How often the training rows are split into two random halves. More splits give narrower
         intervals for models whose predictions depend a lot on a few rows, such as trees.
-    random_state : int, Generator or None, default=0
+    random_state : int, Generator, RandomState or None, default=0
         Seed of the splits.
     progress : bool, default=True
         Whether trainings that take longer than two seconds show a bar.
@@ -231,7 +237,7 @@ def compare_models(
     (10 random splits of 40 training rows into halves).
     """
     n_repeats = check_count(n_repeats, "n_repeats")
-    rng = generator_of(random_state)
+    rng = np.random.default_rng(check_random_state(random_state))
     scorer = check_scorer(scoring, check_model(model))
     kept = PredictionRecorder()
     game = make_held_out_game(model, X, y, X_test, y_test, scoring=kept)

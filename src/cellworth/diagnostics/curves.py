@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from cellworth.data.arguments import Floats, Labels, Mask, check_count, is_integer
+from cellworth.data.arguments import (
+    Floats,
+    Labels,
+    Mask,
+    RandomState,
+    check_count,
+    check_random_state,
+    is_integer,
+)
 from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, entries_per_cell, frame
 from cellworth.diagnostics.cells import check_mask, check_scores, read_cell_scores
@@ -25,7 +33,6 @@ from cellworth.diagnostics.held_out import (
     name_scoring,
 )
 from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cells
-from cellworth.diagnostics.seeds import checked_seed
 from cellworth.games.fitting import set_seeds
 from cellworth.games.flattened import TableFiller
 from cellworth.games.model import ModelGame, check_model
@@ -172,7 +179,7 @@ def removal_curve(
     fill: Fill = "draw",
     scoring: Any = None,
     n_repeats: int = 5,
-    random_state: int = 0,
+    random_state: RandomState = 0,
 ) -> RemovalCurve:
     """Take cells away in the order of a ranking, and as many at random, and train on the rest.
 
@@ -199,8 +206,8 @@ def removal_curve(
         A scikit-learn scoring name or scorer; None means accuracy or R squared.
     n_repeats : int, default=5
         Repetitions, each with its own draws, random order and seed of the model.
-    random_state : int, default=0
-        Seed of draws and random orders; run r draws from (random_state, r).
+    random_state : int, Generator, RandomState or None, default=0
+        Seed of draws and random orders; run r draws from (seed, r).
 
     Returns
     -------
@@ -234,11 +241,11 @@ def removal_curve(
     if fill != "draw":
         warnings.warn(_describe_leak(fill), stacklevel=2)
     runs = []
-    random_state = checked_seed(random_state)
+    first_seed = check_random_state(random_state)
     n_fits = 2 * check_count(n_repeats, "n_repeats") * len(wanted)
     with make_progress_bar("removal curve", n_fits, shown=True) as bar:
         for seed in range(n_repeats):
-            rng = np.random.default_rng([random_state, seed])
+            rng = np.random.default_rng([first_seed, seed])
             game = make_held_out_game(
                 set_seeds(model, seed), table, y, X_test, y_test, scoring=scoring
             )

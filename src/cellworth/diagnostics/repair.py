@@ -13,11 +13,17 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Integers, Mask, Positions
+from cellworth.data.arguments import (
+    Floats,
+    Integers,
+    Mask,
+    Positions,
+    RandomState,
+    check_random_state,
+)
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table
 from cellworth.diagnostics.cells import NamedCells
-from cellworth.diagnostics.seeds import generator_of
 from cellworth.knn.columns import NumericColumn, read_column
 from cellworth.knn.distances import Distances
 
@@ -26,7 +32,9 @@ N_NEIGHBORS = 10
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_state: Any = 0) -> Any:
+def repair_cells(
+    X: Any, cells: Any, *, how: Way, values: Any = None, random_state: RandomState = 0
+) -> Any:
     """Return a copy of X in which the named cells, and only these, are changed.
 
     Parameters
@@ -46,7 +54,7 @@ def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_sta
         the name of the column of ``cells`` that holds them. A missing value makes a gap. Text that
         is exactly a number, an ISO date, True or False is read as such where the column holds
         these, because a list that was saved and edited is all text.
-    random_state : int, Generator or None, default=0
+    random_state : int, Generator, RandomState or None, default=0
         Seed of draws.
 
     Returns
@@ -85,7 +93,7 @@ def repair_cells(X: Any, cells: Any, *, how: Way, values: Any = None, random_sta
     else:
         source = _find_source(table, mask)
         if how == "draw":
-            luck = generator_of(random_state).random(table.shape)
+            luck = np.random.default_rng(check_random_state(random_state)).random(table.shape)
             changed = draw_cells(table, mask, source, luck)
         else:
             changed = fill_from_neighbors(table, named, source) if len(named) else table

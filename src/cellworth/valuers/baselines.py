@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask, Positions
+from cellworth.data.arguments import Floats, Mask, Positions, RandomState
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.problem import Problem
@@ -210,7 +210,7 @@ class RandomValuer(TableValuer):
 
     Parameters
     ----------
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the values; None draws one, which the provenance records.
 
     Attributes
@@ -229,7 +229,7 @@ class RandomValuer(TableValuer):
            [0.403, 0.821]])
     """
 
-    def __init__(self, *, random_state: Any = None) -> None:
+    def __init__(self, *, random_state: RandomState = None) -> None:
         """Keep the parameters; they are checked by ``fit``."""
         self.random_state = random_state
 
@@ -297,7 +297,7 @@ class FlattenedValuer(ModelValuer):
         How it is scored; None means accuracy or R squared.
     stop : StoppingRule, default=None
         When the run is long enough; None means ``MaxTasks(100)``. Join rules with ``|``, ``&``.
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the orders; None draws one, which the provenance records.
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
@@ -341,7 +341,7 @@ class FlattenedValuer(ModelValuer):
         *,
         scoring: Any = None,
         stop: StoppingRule | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,

@@ -10,7 +10,16 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Floats, Kind, Mask, Scale, check_count
+from cellworth.data.arguments import (
+    Distance,
+    Floats,
+    Kind,
+    Mask,
+    RandomState,
+    Scale,
+    check_count,
+    check_random_state,
+)
 from cellworth.data.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
@@ -46,7 +55,6 @@ from cellworth.valuers.run import run_identity, scores_of_game, scores_of_querie
 from cellworth.valuers.settings import (
     Semivalues,
     Settings,
-    check_same_seed,
     check_stop,
     draw_seed,
 )
@@ -110,7 +118,7 @@ class KNNValuer(TableValuer):
     stop : StoppingRule, default=None
         When the run is long enough, such as ``TargetStandardError(1e-4)``. With ``n_passes``,
         whichever comes first ends the run.
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
@@ -172,7 +180,7 @@ class KNNValuer(TableValuer):
         semivalue: Semivalues = None,
         n_passes: int | None = None,
         stop: StoppingRule | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
@@ -448,10 +456,12 @@ def knn_ways(scoring: Any, column_types: Mapping[Any, Any] | None) -> Ways:
     )
 
 
-def choose_seed(random_state: Any, runtime: Runtime | None, sampler: ColumnSampler) -> int | None:
+def choose_seed(
+    random_state: RandomState, runtime: Runtime | None, sampler: ColumnSampler
+) -> int | None:
     """Return the seed of the sampled coalitions; None if all coalitions are evaluated."""
-    check_same_seed(random_state)
     if isinstance(sampler, ExhaustiveSampler):
+        check_random_state(random_state)
         return None
     return draw_seed(random_state, runtime)
 

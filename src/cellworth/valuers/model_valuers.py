@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask, is_integer
+from cellworth.data.arguments import Floats, Mask, RandomState, is_integer
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.games.game import EmptyPolicy, Game
@@ -72,7 +72,7 @@ class MonteCarloValuer(ModelValuer):
     stop : StoppingRule, default=None
         When the run is long enough; None means ``MaxUtilities`` of 50 for each block. Join rules
         with ``|``, ``&``. A budget of utilities that covers all coalitions gives exact values.
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
@@ -128,7 +128,7 @@ class MonteCarloValuer(ModelValuer):
         semivalue: Semivalues = None,
         estimator: Estimator | None = None,
         stop: StoppingRule | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
@@ -459,7 +459,7 @@ def value_game(
     semivalue: Semivalues = None,
     estimator: Estimator | None = None,
     stop: StoppingRule | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     n_jobs: int | None = None,
     runtime: Runtime | None = None,
     max_utilities: int = MOST_UTILITIES,
@@ -478,7 +478,7 @@ def value_game(
         ``Shapley()``.
     estimator, stop : default=None
         Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the random coalitions.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-from cellworth.data.arguments import MISSING, Floats, Mask, Positions, check_count
+from cellworth.data.arguments import MISSING, Floats, Mask, Positions, RandomState, check_count
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
@@ -317,7 +317,7 @@ class OutOfBagValuer(TableValuer):
     contrast : bool, default=False
         Whether to take off the mean over the trees that do not have column j: what the column
         changes about the row, not how easy the row is.
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of bags, columns and trees; None draws one, which the provenance records.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
@@ -358,7 +358,7 @@ class OutOfBagValuer(TableValuer):
         max_features: int | float | str | None = "sqrt",
         distance: bool = True,
         contrast: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:

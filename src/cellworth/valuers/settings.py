@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from cellworth.data.arguments import is_integer
+from cellworth.data.arguments import RandomState, check_random_state, is_integer
 from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import Checkpoint
@@ -113,31 +111,14 @@ def check_stop(stop: Any) -> StoppingRule:
     return stop
 
 
-def draw_seed(random_state: Any, runtime: Runtime | None) -> int:
+def draw_seed(random_state: RandomState, runtime: Runtime | None) -> int:
     """Turn a random_state into the seed that names every task of the run."""
     if runtime is not None and runtime.checkpoint is not None and not is_integer(random_state):
         raise ValueError(
             "a checkpoint needs random_state to be an integer, so that a later session draws "
             "the same tasks."
         )
-    check_same_seed(random_state)
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    return int(random_state)
-
-
-def check_same_seed(random_state: Any) -> None:
-    """Refuse what no seed can be had from, also where nothing is drawn."""
-    if random_state is None or isinstance(random_state, np.random.RandomState):
-        return
-    if not is_integer(random_state):
-        raise TypeError(
-            f"random_state is {random_state!r}; give an integer, None or a RandomState."
-        )
-    if random_state < 0:
-        raise ValueError(f"random_state is {random_state}; give an integer of at least 0.")
+    return check_random_state(random_state)
 
 
 def _check_semivalues(semivalue: Any) -> tuple[Semivalue, Semivalue]:

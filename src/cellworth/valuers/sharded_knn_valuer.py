@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Kind, Scale
+from cellworth.data.arguments import Distance, Kind, RandomState, Scale
 from cellworth.data.blocks import Blocks, Groups, NumberedAxis
 from cellworth.data.io import describe, local_path
 from cellworth.data.sharded_table import ShardedTable
@@ -96,7 +96,7 @@ class ShardedKNNValuer(Valuer):
         ``Shapley()``.
     n_passes : int, default=None
         Passes over all validation rows; None means 1 if all subsets are evaluated, else 10.
-    random_state : int or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
         Number of threads, -1 for all cores; None as in :class:`Runtime`.
@@ -124,7 +124,7 @@ class ShardedKNNValuer(Valuer):
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
         n_passes: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
