@@ -105,7 +105,7 @@ def test_check_holds_values_in_shards_against_limits(both, tmp_path):
     assert (code, text.count("ok")) == (0, 2)
     code, text = run("check", tmp_path / "values", "--max-harmful", share / 2)
     assert (code, "FAIL" in text) == (1, True)
-    code, text = run("check", tmp_path / "values", "--max-suspects", 3, "--suspicion-above", 5)
+    code, text = run("check", tmp_path / "values", "--max-suspects", 3, "--anomaly-above", 5)
     assert code == 2
     assert "values of a sharded table, which are used from Python" in text
 

@@ -59,8 +59,8 @@ def test_adult_from_a_file_to_money_and_back(tmp_path):
     payout = command(tmp_path, "split", "values", "--agreement", "deal.toml", "--amount",
                      "100000.00", "-o", "audit", "--json")  # fmt: skip
     assert [line["owner"] for line in payout["owners"]] == draft["owners"]
-    verdict = command(tmp_path, "verify", "audit", "--seal", payout["seal"], "--values", "values",
-                      "--json")  # fmt: skip
+    verdict = command(tmp_path, "verify", "audit", "--digest", payout["digest"],
+                      "--values", "values", "--json")  # fmt: skip
     assert verdict["checked"] == ["files", "split", "agreement", "data", "values"]
     check = ["check", "values", "--json", "--max-harmful"]
     assert command(tmp_path, *check, "100%")["passed"] is True

@@ -81,7 +81,7 @@ def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
     suspicion = anomaly_scores(read.X, read.y)
     above, count = 3.0, int((suspicion > 3.0).sum())
     assert count > 0
-    asked = ["check", home.values, "--suspicion-above", above, "--max-suspects"]
+    asked = ["check", home.values, "--anomaly-above", above, "--max-suspects"]
     assert cellworth(*asked, count).code == 0
     done = cellworth(*asked, count - 1, "--min-total", "-1")
     assert done.code == 1

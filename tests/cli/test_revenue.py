@@ -102,10 +102,10 @@ def test_a_verdict_compares_the_agreement_with_that_of_the_values(home, tmp_path
 
 def test_an_audit_is_replayed_from_the_table(home, tmp_path):
     audit = tmp_path / "audit"
-    seal = json.loads(
+    digest = json.loads(
         fine("split", home.values, "--amount", "100.00", "-o", audit, "--json")
-    )["seal"]  # fmt: skip
-    files = fine("verify", audit, "--seal", seal, "--agreement", home.deal)
+    )["digest"]  # fmt: skip
+    files = fine("verify", audit, "--digest", digest, "--agreement", home.deal)
     assert files == "yes: files, split, agreement agree; values were not computed anew\n"
     assert fine("verify", audit, "--values", home.values) == (
         "yes: files, split, agreement, data, values agree\n"
@@ -115,7 +115,7 @@ def test_an_audit_is_replayed_from_the_table(home, tmp_path):
 def test_a_verdict_that_says_no_is_exit_code_1(home, tmp_path):
     audit = tmp_path / "audit"
     fine("split", home.values, "--amount", "100.00", "-o", audit)
-    done = cellworth("verify", audit, "--seal", "0" * 64)
+    done = cellworth("verify", audit, "--digest", "0" * 64)
     assert done.code == 1
     assert done.out.startswith("no: the digest is ")
     payout = (audit / "payout.json").read_text()

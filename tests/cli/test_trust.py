@@ -48,7 +48,7 @@ def handed_over(home, tmp_path, monkeypatch):
         "explain v --row p3",
         "explain v --column age",
         "report v",
-        "check v --min-total -9 --max-suspects 999 --suspicion-above 1",
+        "check v --min-total -9 --max-suspects 999 --anomaly-above 1",
         "split v --amount 1.00 --gate off",
         "split v --amount 1.00 --gate off --statement age",
         "verify audit",

@@ -71,17 +71,17 @@ def test_a_validation_file_judges(home, tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
 
 
-def test_some_rows_of_a_validation_file_judge(home, tmp_path):
+def test_some_rows_of_a_validation_file_are_drawn(home, tmp_path):
     (tmp_path / "val.csv").write_text(TABLE)
     fine(
         "value", *home.asked, "--val", tmp_path / "val.csv", "--val-rows", "7", "-o", tmp_path / "v"
     )
     read = read_input(home.table, target="label", row_id="name")
-    judges = read.drawn(7, seed=0)
-    assert len(set(judges.X.row_ids.tolist())) == 7
-    again = KNNValuer(3).fit(read.X, read.y, X_val=judges.X, y_val=judges.y).valuation_
+    val = read.sample(7, seed=0)
+    assert len(set(val.X.row_ids.tolist())) == 7
+    again = KNNValuer(3).fit(read.X, read.y, X_val=val.X, y_val=val.y).valuation_
     np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
-    assert Request.load(tmp_path / "v").data()[1].X.row_ids.tolist() == judges.X.row_ids.tolist()
+    assert Request.load(tmp_path / "v").data()[1].X.row_ids.tolist() == val.X.row_ids.tolist()
 
 
 def test_without_a_folder_it_is_named_after_the_table(home, tmp_path, monkeypatch):
@@ -247,7 +247,7 @@ def test_a_budget_that_buys_nothing_gives_no_values(home, models):
     assert not (models / "v").exists()
 
 
-def test_a_sampled_run_ends_with_its_sweeps_or_its_error(home, tmp_path):
+def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     # Columns are sampled where there are many.
     names = [f"c{j}" for j in range(25)]
     lines = [",".join([*names, "label"])]
@@ -339,7 +339,7 @@ def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path)
         ["suspects"],
         ["explain", "--row", "p3"],
         ["report", "-o", tmp_path / "r.html"],
-        ["check", "--max-suspects", 9, "--suspicion-above", 1],
+        ["check", "--max-suspects", 9, "--anomaly-above", 1],
     ):
         done = cellworth(command[0], tmp_path / "v", *command[1:])
         assert done.code == 2

@@ -154,7 +154,7 @@ WRONG = {
     "check {V} --max-harmful 200%": "is not a share",
     "check {V} --max-harmful few": "is not a share",
     "check {V} --min-total nan": "'nan' is not a finite number",
-    "check {V} --max-suspects 3 --suspicion-above inf": "'inf' is not a finite number",
+    "check {V} --max-suspects 3 --anomaly-above inf": "'inf' is not a finite number",
     "report {V} -o {AT}/no/where.html": "where.html is in a folder that does not exist",
     "check {V} --max-suspects 3": "give both",
     "draft {T} --target label -o {AT}/d.toml": "Missing option '--owners'",

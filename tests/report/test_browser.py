@@ -243,11 +243,11 @@ def test_tables_sort_by_a_click_on_their_heads(open_page, files):
     valuation = flowers()[0]
     page = open_page(files / "flowers.html")
     page.click("#worst >> text=Value")
-    worths = page.eval_on_selector_all(
-        "#worst tbody tr", "rows => rows.map(r => PAGE.listed.worst[r.dataset.index].worth)"
+    values = page.eval_on_selector_all(
+        "#worst tbody tr", "rows => rows.map(r => PAGE.listed.worst[r.dataset.index].value)"
     )
-    expected = [float(f"{worth:.2e}") for worth in np.sort(valuation.values, axis=None)]
-    assert [float(worth) for worth in worths] == expected
+    expected = [float(f"{value:.2e}") for value in np.sort(valuation.values, axis=None)]
+    assert [float(value) for value in values] == expected
     assert page.locator("#worst th[aria-sort=ascending]").inner_text() == "Value"
 
 
@@ -476,7 +476,7 @@ def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
     twin = next(i for i, (_, column) in enumerate(positions) if i and column == positions[0][1])
     page.click("text=Show all")
     page.click(f"#worst tbody tr:nth-child({twin + 1}) .find")
-    assert page.evaluate("map.cells.places[map.rows[map.cursor.y]]") == positions[twin][0]
+    assert page.evaluate("map.cells.positions[map.rows[map.cursor.y]]") == positions[twin][0]
     page.keyboard.press("3")
     assert page.inner_text("#marks-count") == "2 cells marked: 1 wrong, 1 right."
     page.reload()
@@ -639,7 +639,7 @@ def test_a_narrow_screen_is_not_exceeded(open_page, files):
 
 def test_paper_has_the_first_lines_and_no_buttons(open_page, files):
     page = open_page(files / "flowers.html", color_scheme="dark")
-    middle = "new Uint8Array(new Uint32Array([map.colours[128]]).buffer)[0]"
+    middle = "new Uint8Array(new Uint32Array([map.colors[128]]).buffer)[0]"
     assert page.evaluate(middle) < 100
     page.emulate_media(media="print")
     page.wait_for_function(f"() => {middle} > 200")

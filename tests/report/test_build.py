@@ -56,8 +56,8 @@ def test_cells_are_the_suspects_with_their_reasons(summary):
     suspects = suspect_cells(X, y, valuation=valuation, k=100)
     lines = summary["cells"]["cells"]
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
-    assert [line["worth"] for line in lines] == suspects["value"].tolist()
-    assert [X.index[line["place"]] for line in lines] == suspects["row"].tolist()
+    assert [line["value"] for line in lines] == suspects["value"].tolist()
+    assert [X.index[line["position"]] for line in lines] == suspects["row"].tolist()
 
 
 def test_rows_are_the_lowest_each_with_its_lowest_cell(summary):
@@ -65,14 +65,14 @@ def test_rows_are_the_lowest_each_with_its_lowest_cell(summary):
     lowest = valuation.rows().lowest(24)
     assert [line["row"] for line in summary["rows"]] == lowest.labels["row"].tolist()
     for line in summary["rows"]:
-        assert line["worth"] == valuation.values[line["place"]].min()
+        assert line["lowest_value"] == valuation.values[line["position"]].min()
 
 
 def test_without_labels_the_lowest_cells_are_listed():
     valuation, X, _ = flowers()
     listed = report.summarize(valuation, X, k=7)["cells"]
-    assert listed["ranked_by"] == "worth"
-    assert [line["worth"] for line in listed["cells"]] == valuation.lowest(7).values.tolist()
+    assert listed["ranked_by"] == "value"
+    assert [line["value"] for line in listed["cells"]] == valuation.lowest(7).values.tolist()
     assert listed["cells"][0]["reason"] is None
 
 
@@ -101,7 +101,7 @@ def test_blocks_have_no_contents_but_cells_in_the_list():
     summary = report.summarize(valuation, X, y, k=5)
     assert not summary["of_cells"]
     assert summary["heatmap"]["contents"] is None
-    assert [line["place"] for line in summary["cells"]["cells"]] == [None] * 5
+    assert [line["position"] for line in summary["cells"]["cells"]] == [None] * 5
     assert "block" in report.render(summary)
 
 
@@ -135,14 +135,14 @@ def test_rows_show_a_numeric_target():
     valuation = KNNValuer(cv=3).fit(X, target).valuation_
     summary = report.summarize(valuation, X, target)
     assert [line["label"] for line in summary["rows"]] == [
-        str(line["place"] + 0.5) for line in summary["rows"]
+        str(line["position"] + 0.5) for line in summary["rows"]
     ]
     page = report.render(summary)
     assert "given their target and" in page
     assert "its label may be" not in page
 
 
-def test_empty_text_is_no_gap():
+def test_empty_text_is_not_a_missing_value():
     valuation, X, y = quirks()
     lines = report.summarize(valuation, X, y, k=150)["cells"]["cells"]
     shown = {line["cell"] for line in lines if line["column"] == X.columns[1]}
@@ -175,10 +175,10 @@ def test_rows_with_one_id_are_not_mixed_up():
     lines = report.summarize(valuation, twins, y, k=72)["cells"]["cells"]
     known = report.summarize(*flowers(), k=72)["cells"]["cells"]
     assert {line["row"] for line in lines} == {"twin"}
-    assert [line["place"] for line in lines] == [line["place"] for line in known]
+    assert [line["position"] for line in lines] == [line["position"] for line in known]
     names = X.columns.tolist()
-    worths = [valuation.values[line["place"], names.index(line["column"])] for line in lines]
-    assert [line["worth"] for line in lines] == worths
+    values = [valuation.values[line["position"], names.index(line["column"])] for line in lines]
+    assert [line["value"] for line in lines] == values
 
 
 def test_cells_are_ranked_by_the_kinds_that_were_given():
@@ -188,7 +188,7 @@ def test_cells_are_ranked_by_the_kinds_that_were_given():
     valuation = KNNValuer(cv=3, column_types=column_types).fit(codes, y).valuation_
     lines = report.summarize(valuation, codes, y, k=72, column_types=column_types)["cells"]["cells"]
     suspects = suspect_cells(codes, y, valuation=valuation, k=72, column_types=column_types)
-    assert [line["suspicion"] for line in lines] == suspects["anomaly_score"].tolist()
+    assert [line["anomaly_score"] for line in lines] == suspects["anomaly_score"].tolist()
     assert [line["reason"] for line in lines] == suspects["reason"].tolist()
     guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]
     assert [line["reason"] for line in guessed] != suspects["reason"].tolist()
@@ -237,10 +237,10 @@ def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
     valuation, X, y = flowers()
     monkeypatch.setattr(heatmap_data, "MOST_CELLS", 30)
     summary = report.summarize(valuation, X, y, k=2)
-    kept = np.frombuffer(unpack(summary["heatmap"]["places"]), np.uint8)[:10]
+    kept = np.frombuffer(unpack(summary["heatmap"]["positions"]), np.uint8)[:10]
     order = np.argsort(valuation.rows().values)
     assert summary["heatmap"]["n_rows"] == 10
-    assert {line["place"] for line in summary["cells"]["cells"]} | {order[0]} <= set(kept)
+    assert {line["position"] for line in summary["cells"]["cells"]} | {order[0]} <= set(kept)
     assert "10 of 24 rows" in report.render(summary)
 
 
@@ -287,7 +287,7 @@ def test_without_cells_there_is_no_hash_to_try_guesses_on():
     for text in without_cells(valuation, X, y, payout=payout):
         # The first 16 digits of a hash would do for guesses too; those behind a point are figures.
         assert not re.search(r"(?<![.\w])[0-9a-fA-F]{16}", text)
-        assert "Hashes are left out: whoever knows most of a table could guess the rest" in text
+        assert "Hashes are left out: a reader who knows most of the table could guess" in text
 
 
 def test_without_cells_settings_are_names_and_numbers():
@@ -320,7 +320,7 @@ def test_without_cells_settings_are_names_and_numbers():
     assert not any("secret" in text for text in without_cells(asked, X, y))
 
 
-def test_without_cells_no_row_label_content_or_single_worth_is_left():
+def test_without_cells_no_row_label_content_or_single_value_is_left():
     ids = [f"person-{i}" for i in range(12)]
     pay = 7_000_003 + 11_111 * np.arange(12) ** 2
     X = pd.DataFrame({"town": ["Ulm", "Bonn", "Jena"] * 4, "pay": pay}, index=ids)
@@ -331,9 +331,9 @@ def test_without_cells_no_row_label_content_or_single_worth_is_left():
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     texts = without_cells(valuation, X, y, payout=payout)
     hidden = [*ids, *map(str, X["pay"]), *X["town"], "healthy", '"ill"', ">ill<"]
-    worths = [repr(worth) for worth in valuation.values.ravel().tolist()]
+    values = [repr(value) for value in valuation.values.ravel().tolist()]
     for text in texts:
-        assert not [word for word in [*hidden, *worths] if word in text]
+        assert not [word for word in [*hidden, *values] if word in text]
     size = json.loads(texts[0])["figures"]["size"]
     assert np.log10(size) == int(np.log10(size))
 
@@ -389,7 +389,7 @@ def test_blocks_that_were_never_seen_are_counted():
         ({"valuation": "values"}, "valuation must be a Valuation"),
         ({"X": pd.DataFrame({"size": [1.0]})}, "give the table that was valued"),
         ({"k": 0}, "must be an integer of at least 1"),
-        ({"X": None}, "y came without X"),
+        ({"X": None}, "y must be None without X"),
     ],
 )
 def test_wrong_input_gets_a_sentence(given, sentence):

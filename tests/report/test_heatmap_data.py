@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from cellworth.report.heatmap_data import UNKNOWN, Decimals, byte_planes, pack, packed_json
+from cellworth.report.heatmap_data import UNKNOWN, Decimals, byte_planes, pack, pack_json
 
 
 def decoded(decimals):
@@ -29,7 +29,7 @@ def decoded(decimals):
 def test_codes_hold_the_digits_that_python_prints(digits):
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=20_000) * 10.0 ** rng.integers(-12, 3, size=20_000)
-    texts = list(decoded(Decimals.of(numbers, digits)))
+    texts = list(decoded(Decimals.from_numbers(numbers, digits)))
     assert texts == [f"{number:.{digits - 1}e}" for number in numbers.tolist()]
 
 
@@ -38,17 +38,20 @@ def test_codes_hold_the_digits_that_python_prints(digits):
     [(0.9996, "1.00e+00"), (999.6, "1.00e+03"), (1e-5, "1.00e-05"), (0.001, "1.00e-03")],
 )
 def test_powers_of_ten_are_met_from_both_sides(number, text):
-    assert list(decoded(Decimals.of(np.array([number, -number]), 3))) == [text, f"-{text}"]
+    assert list(decoded(Decimals.from_numbers(np.array([number, -number]), 3))) == [
+        text,
+        f"-{text}",
+    ]
 
 
 def test_zero_and_what_is_not_known_have_codes_of_their_own():
-    decimals = Decimals.of(np.array([0.0, -0.0, np.nan, 5.0]), 3)
+    decimals = Decimals.from_numbers(np.array([0.0, -0.0, np.nan, 5.0]), 3)
     assert list(decoded(decimals)) == ["0", "0", "nan", "5.00e+00"]
-    assert list(decoded(Decimals.of(np.full(2, np.nan), 3))) == ["nan", "nan"]
+    assert list(decoded(Decimals.from_numbers(np.full(2, np.nan), 3))) == ["nan", "nan"]
 
 
 def test_numbers_far_below_the_largest_become_zero():
-    assert list(decoded(Decimals.of(np.array([1.0, 1e-30, 1e-60]), 3))) == [
+    assert list(decoded(Decimals.from_numbers(np.array([1.0, 1e-30, 1e-60]), 3))) == [
         "1.00e+00",
         "1.00e-30",
         "0",
@@ -63,5 +66,5 @@ def test_bytes_come_back():
 
 def test_text_comes_back_and_packs_alike_at_any_time():
     texts = ["</script>", "\u2028", "ü"]
-    assert packed_json(texts) == packed_json(texts)
-    assert json.loads(gzip.decompress(base64.b64decode(packed_json(texts)))) == texts
+    assert pack_json(texts) == pack_json(texts)
+    assert json.loads(gzip.decompress(base64.b64decode(pack_json(texts)))) == texts

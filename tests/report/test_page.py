@@ -12,7 +12,7 @@ import pytest
 
 from cellworth import load, report
 from cellworth.payouts import Policy, split_revenue
-from cellworth.report.page import Unit, isolated_parts, moment, number, percentage, visible
+from cellworth.report.page import Unit, number, percentage, split_isolates, timestamp, visible
 from report_tables import HOSTILE, flowers, hostile
 
 TAGS = set(
@@ -153,8 +153,8 @@ def test_a_report_of_a_loaded_valuation_is_the_same(tmp_path):
         (1e-12, "≈ 0"),
     ],
 )
-def test_worths_are_written_in_one_unit_with_three_digits(value, text):
-    assert Unit(-6).worth(value) == text
+def test_values_are_written_in_one_unit_with_three_digits(value, text):
+    assert Unit(-6).value(value) == text
 
 
 def test_units_are_powers_of_a_thousand():
@@ -169,11 +169,11 @@ def test_figures_read_as_people_write_them():
     assert number(0) == "0"
     assert percentage(0.1234) == "12.3%"
     assert percentage(0.0001) == "under 0.1%"
-    assert moment("2026-11-15T16:29:03+00:00") == "15 November 2026, 16:29 UTC"
-    assert moment("yesterday") == "yesterday"
+    assert timestamp("2026-11-15T16:29:03+00:00") == "15 November 2026, 16:29 UTC"
+    assert timestamp("yesterday") == "yesterday"
 
 
-def test_what_nobody_can_see_or_encode_is_shown():
+def test_characters_that_cannot_be_seen_or_encoded_are_shown():
     assert visible("half \ud83d of a pair") == "half \ufffd of a pair"
     assert visible("a\u202eb") == "a\ufffdb"
     assert visible("plain") == "plain"
@@ -181,9 +181,9 @@ def test_what_nobody_can_see_or_encode_is_shown():
 
 
 def test_sentences_are_cut_at_isolates_and_lose_nothing():
-    assert isolated_parts("plain") == [("plain", False)]
-    assert isolated_parts("of \u2068abc\u2069.") == [("of ", False), ("abc", True), (".", False)]
-    assert isolated_parts("half \u2068open") == [("half \u2068open", False)]
+    assert split_isolates("plain") == [("plain", False)]
+    assert split_isolates("of \u2068abc\u2069.") == [("of ", False), ("abc", True), (".", False)]
+    assert split_isolates("half \u2068open") == [("half \u2068open", False)]
 
 
 @pytest.mark.parametrize("name", ["plain", "hostile"])

@@ -31,7 +31,7 @@ def test_a_line_says_what_the_valuation_says_in_the_end(run):
     assert line["total"] == pytest.approx(valuation.total)
 
 
-def test_a_line_can_be_written_as_json_at_any_moment(run):
+def test_a_line_can_be_written_as_json_at_any_time(run):
     for progress in [Progress(0, 0.0, None), *run[1]]:
         line = report.round_line(progress)
         assert json.loads(json.dumps(line, allow_nan=False)) == line
@@ -44,5 +44,5 @@ def test_nothing_is_known_before_the_first_task():
 
 def test_other_rounds_are_refused(run):
     valuation, history = run
-    with pytest.raises(TypeError, match=r"give a list of what round_line makes"):
+    with pytest.raises(TypeError, match=r"collect what round_line returns"):
         report.summarize(valuation, None, rounds=history)

@@ -1,4 +1,4 @@
-"""The command line: a thin shell over the public names."""
+"""The command line: every command calls the public functions."""
 
 from cellworth.cli.commands import main
 

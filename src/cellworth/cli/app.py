@@ -40,10 +40,10 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class _LocalPath(click.Path):
-    """A path on this machine, whether it is read or written."""
+    """A local path for reading or writing."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Refuse an address before it becomes the name of a folder."""
+        """Check that the path is not a URL."""
         from cellworth.data.io import explain_address, is_address, local_path
 
         if is_address(value):
@@ -57,20 +57,22 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def remember_json(context: click.Context, _: click.Parameter, given: bool) -> None:
-    """Keep for this command whether ``--json`` was given."""
+    """Remember whether ``--json`` was given."""
     context.meta[_JSON] = given
 
 
-json_output = click.option(
+json_output: Decorator = click.option(
     "--json", is_flag=True, expose_value=False, callback=remember_json,
     help="Print one JSON document.",
 )  # fmt: skip
-quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar and no notes.")
-force = click.option("--force", is_flag=True, help="Replace an existing result.")
+quiet: Decorator = click.option(
+    "-q", "--quiet", is_flag=True, help="Show no progress bar and no notes."
+)
+force: Decorator = click.option("--force", is_flag=True, help="Replace an existing result.")
 
 
-def joined(*options: Decorator) -> Decorator:
-    """Several options as one decorator; help lists them in this order."""
+def join_options(*options: Decorator) -> Decorator:
+    """Join options into one decorator; help lists them in this order."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.reduce(lambda made, option: option(made), reversed(options), function)
@@ -78,11 +80,11 @@ def joined(*options: Decorator) -> Decorator:
     return decorate
 
 
-files_moved = joined(
+files_moved: Decorator = join_options(
     click.option("--table", type=PATH, help="New path of the table, if it was moved."),
     click.option("--val", type=PATH, help="New path of the validation file."),
 )
-table_options = joined(
+table_options: Decorator = join_options(
     click.option("--target", required=True, metavar="COLUMN", help="Column that holds the labels."),
     click.option(
         "--id", "row_id", metavar="COLUMN",
@@ -112,11 +114,11 @@ table_options = joined(
         help='TOML file with one line per group, such as money = ["income", "debt"].',
     ),
 )  # fmt: skip
-same_model = click.option(
+same_model: Decorator = click.option(
     "--model", metavar="MODULE:OBJECT",
     help="Repeat the model if you used your own; its code will be executed.",
 )  # fmt: skip
-method_options = joined(
+method_options: Decorator = join_options(
     click.option(
         "--model", default="knn", show_default=True, metavar="knn|MODULE:OBJECT",
         help="Nearest neighbors, or your own estimator, its class or a function that returns it; "
@@ -137,17 +139,17 @@ method_options = joined(
 
 
 def duration(text: str) -> float:
-    """Seconds of 90s, 10m or 2h."""
+    """Return the seconds of 90s, 10m or 2h."""
     found = re.fullmatch(r"(\d+\.?\d*)\s*([smhd])", text.strip())
     if not found or float(found[1]) == 0:
         raise click.BadParameter(f"{text!r} is not a duration; give one such as 90s, 10m or 2h.")
     return float(found[1]) * _SECONDS[found[2]]
 
 
-length_options = joined(
+length_options: Decorator = join_options(
     click.option(
         "--passes", type=click.IntRange(min=1),
-        help="Passes over all validation rows where columns are sampled (knn).",
+        help="Passes over all validation rows if columns are sampled (knn).",
     ),
     click.option("--budget", type=click.IntRange(min=1), help="Largest number of fits (models)."),
     click.option("--deadline", type=duration, metavar="TIME", help="Largest time: 90s, 10m, 2h."),
@@ -156,7 +158,7 @@ length_options = joined(
         help="Stop when the largest standard error is below this.",
     ),
 )  # fmt: skip
-executor_options = joined(
+executor_options: Decorator = join_options(
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
@@ -164,14 +166,14 @@ executor_options = joined(
     ),
     click.option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler: tcp://host:8786."),
 )
-asked_options = joined(
+asked_options: Decorator = join_options(
     click.argument("table", type=PATH),
     table_options,
     method_options,
     length_options,
 )
-# The defaults of Policy, which takes too long to import for --help.
-policy_options = joined(
+# These defaults repeat Policy, which takes too long to import for --help.
+policy_options: Decorator = join_options(
     click.option("--currency", default="EUR", show_default=True),
     click.option("--unit", default="0.01", show_default=True, help="Smallest amount paid."),
     click.option(
@@ -217,7 +219,7 @@ class Program(click.Group):
     """A group of commands that report a user's mistake in one sentence, without a traceback."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Start the program; output to a stream that is closed is discarded."""
+        """Start the program; discard output to a closed stream."""
         _open_closed_streams()
         return super().main(*args, **extra)
 
@@ -243,7 +245,7 @@ class Program(click.Group):
 
 
 def _open_closed_streams() -> None:
-    # The first number that is free is that of the stream, which no file may take then.
+    # Otherwise the next opened file would get the number of the closed stream.
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
     if sys.stderr is None:
@@ -309,12 +311,12 @@ def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]
 
 
 def note(text: str) -> None:
-    """Print something that is not part of the result."""
+    """Print a note to stderr."""
     click.echo(_show(text), err=True)
 
 
 def short_path(path: Path) -> str:
-    """Return a path relative to the current folder, where it lies below it."""
+    """Return a path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -333,12 +335,12 @@ def shows_progress(quiet: bool) -> bool:
 
 
 def escape_json(document: str) -> str:
-    """Write characters of a JSON document that a terminal would obey as JSON escapes."""
+    """Escape the control characters of a JSON document, for terminals."""
     return "".join(one if one == "\n" or one.isprintable() else _escape(one) for one in document)
 
 
 def escape_formula(text: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would compute; numbers stay as they are."""
+    """Put an apostrophe before text that a spreadsheet would run as a formula."""
     if not isinstance(text, str) or _NUMBER.fullmatch(text):
         return text
     return f"'{text}" if _BEGINS_LIKE_A_FORMULA.match(text) else text
@@ -350,7 +352,7 @@ def _escape(character: str) -> str:
 
 
 def partition(text: str) -> tuple[int, int]:
-    """Which share of a run: 0/10 is the first of ten."""
+    """Parse a partition: 0/10 is the first of ten."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or int(found[1]) >= int(found[2]):
         raise click.BadParameter(f"{text!r} is not a partition; give i/N with i from 0 to N - 1.")
@@ -358,7 +360,7 @@ def partition(text: str) -> tuple[int, int]:
 
 
 def share(text: str) -> float:
-    """Part of the whole: 2% or 0.02."""
+    """Parse a share: 2% or 0.02."""
     found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)", text.strip())
     part = float(found[1]) / (100 if found[2] else 1) if found else 2.0
     if part > 1:
@@ -367,7 +369,7 @@ def share(text: str) -> float:
 
 
 def finite(text: str) -> float:
-    """Limit that a figure can be held against."""
+    """Parse a finite number."""
     try:
         number = float(text)
     except ValueError:
@@ -378,14 +380,15 @@ def finite(text: str) -> float:
 
 
 def example(*lines: str) -> str:
-    """Lines that stand below the help of a command as they are."""
+    """Return an example for the end of a help text."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
 def _show(text: str, keep: str = "") -> str:
-    """Show hidden characters as pictures; import what does so only where there are any."""
+    """Show hidden characters as pictures."""
     if all(one.isprintable() or one in keep for one in text):
         return text
+    # Imported only if needed: it loads numpy.
     from cellworth.valuation.values import visible_text
 
     return visible_text(text, keep)

@@ -1,4 +1,4 @@
-"""The commands and their options; what a command does is imported when it runs."""
+"""The commands and their options; the implementation is imported when a command runs."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def report(**arguments: Any) -> None:
     "--max-suspects", type=click.IntRange(min=0), help="Largest number of suspicious cells."
 )
 @click.option(
-    "--suspicion-above", type=app.finite,
+    "--anomaly-above", type=app.finite,
     help="Anomaly score above which a cell is suspicious; it is at most about 2 log(rows).",
 )  # fmt: skip
 @click.option(
@@ -280,9 +280,9 @@ def split(**arguments: Any) -> None:
     split_amount(**arguments)
 
 
-@click.command(epilog=app.example("cellworth verify audit --seal 5d41402abc --values values"))
+@click.command(epilog=app.example("cellworth verify audit --digest 5d41402abc --values values"))
 @click.argument("folder", type=app.PATH)
-@click.option("--seal", help="Seal that cellworth split printed.")
+@click.option("--digest", help="Digest that cellworth split printed.")
 @click.option("--agreement", type=app.PATH, help="Your own copy of the agreement.")
 @click.option(
     "--values", "values_folder", type=app.PATH,
@@ -314,7 +314,7 @@ def schema(document: str) -> None:
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a script that completes commands and options in a shell."""
     kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 (the choice names those that there are)
+    assert kind is not None  # noqa: S101 (click.Choice checks it)
     click.echo(kind(ctx.find_root().command, {}, "cellworth", _COMPLETE).source())
 
 

@@ -1,4 +1,4 @@
-"""Folders: what lies in one, what may be written to one, and a result with its question."""
+"""Folders that cellworth writes: their formats, and a result with its request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
 
 _MANIFEST = "manifest.json"
 _RUN = "run"
-# What commands that need the table are called in Python, where it is in shards.
+# What to call in Python in place of a command, for a sharded table.
 _IN_PYTHON = {
     "check": "valuation.lowest(k) and table.take(rows) show cells to look at",
     "suspects": "valuation.lowest(k) and table.take(rows) show cells to look at",
@@ -36,7 +36,7 @@ _IN_PYTHON = {
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A valuation, and the question that it answers.
+    """A valuation and its request.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class Result:
                 f"{folder} holds values but no {FILE} with the settings; value the table again "
                 "with --force, or copy the file from where the values came from."
             )
-        return cls(load(folder), Request.load(folder).moved(table, val))
+        return cls(load(folder), Request.load(folder).with_paths(table, val))
 
     @cached_property
     def loaded(self) -> LoadedRequest:
-        """The question with its files read; one that these values do not answer is refused."""
+        """The request with its files read, after a check that they were valued."""
         loaded = LoadedRequest.from_request(self.request)
         valued = self.valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
         given = drop_group_column(loaded.data()["X"], self.valuation)
@@ -79,14 +79,14 @@ class Result:
 
 
 def is_sharded_result(folder: Path) -> bool:
-    """Tell whether a folder holds values of a table in shards, without a request beside them."""
+    """Tell whether a folder holds values of a sharded table."""
     if folder_format(folder) != VALUATION or (folder / FILE).exists():
         return False
     return bool((read_manifest_of(folder) or {}).get("sharded"))
 
 
 def _in_python() -> str:
-    """What to call in place of the command that runs."""
+    """Return what to call in Python in place of the running command."""
     context = click.get_current_context(silent=True)
     return _IN_PYTHON.get(context.info_name or "" if context else "", "its methods")
 
@@ -102,19 +102,19 @@ def folder_of_sharded_run(folder: Path) -> Path | None:
 
 def _is_of_shards(manifest: dict[str, Any]) -> bool:
     run = manifest.get("run")
-    problem_spec = run.get("problem_spec") if isinstance(run, dict) else None
-    return isinstance(problem_spec, dict) and problem_spec.get("game") == "ShardedKNNGame"
+    problem = run.get("problem_spec") if isinstance(run, dict) else None
+    return isinstance(problem, dict) and problem.get("game") == "ShardedKNNGame"
 
 
 def save_result(valuation: Valuation, request: Request, folder: Path) -> None:
-    """Write values and their question; a kill at any moment leaves no values beside another one."""
+    """Write values and their request; a killed process never leaves values with another request."""
     (folder / FILE).unlink(missing_ok=True)
     valuation.save(folder)
     request.save(folder)
 
 
 def folder_format(folder: Path) -> str | None:
-    """What a folder says that it holds; None if it does not say."""
+    """Return the format in the manifest of a folder; None without a manifest."""
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; give a folder that cellworth wrote.")
     if not folder.is_dir():
@@ -133,20 +133,20 @@ def read_manifest_of(folder: Path) -> dict[str, Any] | None:
 
 
 def is_free(folder: Path) -> bool:
-    """Tell whether nothing lies there."""
+    """Tell whether a folder is absent or empty."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def resume_line(folder: Path, model: str) -> str:
-    """The command that goes on with a run."""
+    """Return the command that resumes a run."""
     again = "" if model == KNN else f" --model {shlex.quote(model)}"
     return f"cellworth resume {shlex.quote(str(folder))}{again}"
 
 
 def check_output_folder(folder: Path, *, force: bool, request: Request | None = None) -> None:
-    """Refuse to write where something lies, but for a result that may be replaced.
+    """Check that a folder is free, or holds a result that may be replaced.
 
-    That is any result with ``force``, and the answer to the same request without.
+    With ``force`` that is any result, otherwise only a result of the same request.
     """
     check_writable(folder)
     if is_free(folder):
@@ -165,7 +165,7 @@ def check_output_folder(folder: Path, *, force: bool, request: Request | None = 
 
 
 def check_output_file(path: Path | None, *, force: bool) -> None:
-    """Refuse to write over a file of the user's."""
+    """Check that an output file does not exist, unless ``force``, and can be written."""
     if path is None:
         return
     if path.is_dir():
@@ -178,7 +178,7 @@ def check_output_file(path: Path | None, *, force: bool) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse, before anything is computed, a folder that could not be made or written to."""
+    """Check, before anything is computed, that a folder can be created or written to."""
     at = folder.absolute()
     there = next(position for position in (at, *at.parents) if position.exists())
     if not there.is_dir():

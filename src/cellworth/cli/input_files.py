@@ -26,13 +26,13 @@ _ARROW = (".arrow", ".feather", ".ipc")
 _PANDAS_INDEX = "__index_level_0__"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
-# A column of text in which so few entries are not numbers was meant to hold numbers.
+# A text column with at most this share of other entries was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
 _GZIP = b"\x1f\x8b"
-_LOOKED_AT = 65_536
+_N_BYTES_CHECKED = 65_536
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-# With this all numbers are measured; else few whole numbers are classes.
-_MEASURED = "neg_mean_squared_error"
+# This scoring makes every numeric target a regression target.
+_REGRESSION = "neg_mean_squared_error"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,8 @@ class InputTable:
     X: Table
     y: NDArray[Any]
 
-    def drawn(self, n_rows: int, seed: int) -> InputTable:
-        """Take so many rows at random, in the file's order."""
+    def sample(self, n_rows: int, seed: int) -> InputTable:
+        """Return this many random rows, in the order of the file."""
         n_all = len(self.y)
         if n_rows > n_all:
             raise ValueError(f"--val-rows is {n_rows}, but the validation file has {n_all} rows.")
@@ -70,7 +70,7 @@ def read_input(
     categorical: Sequence[str] = (),
     like: InputTable | None = None,
 ) -> InputTable:
-    """Read a file and take labels and row ids out of its columns.
+    """Read a file, and separate labels and row ids from the other columns.
 
     Parameters
     ----------
@@ -78,21 +78,21 @@ def read_input(
     target : str
         Column that holds the labels.
     row_id : str or None
-        Column that names the rows; None: 0, 1, 2, ...
+        Column of row ids; None: 0, 1, 2, ...
     drop : sequence of str
-        Columns that do not play.
+        Columns to leave out.
     missing : sequence of str
-        What stands for a gap in a text file, besides an empty field.
+        Strings that mark a missing value in a text file, besides an empty field.
     categorical : sequence of str
-        Columns of names: in a text file they are what is written there, zeros in front and all.
+        Columns of categories; in a text file they are read as strings, with leading zeros.
     like : InputTable or None
-        The training table, where this is the validation file: columns get its types, and columns
-        that name rows or are dropped need not be there.
+        The training table, if this is the validation file. Columns get its types; the columns of
+        row ids and dropped columns may be absent.
     """
     check_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
     as_text = {*_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
-    # Of columns that play, a fit warns itself.
+    # For other columns, fit itself warns.
     checked = None if like is not None else (target,)
     table = read_table(path, missing=missing, as_text=sorted(as_text), checked=checked)
     optional = like is not None
@@ -106,7 +106,7 @@ def read_input(
     if not rest:
         raise ValueError(f"{path} has no columns besides {target!r} to be valued; drop fewer.")
     X = Table(
-        nw.from_native(_typed(table.select(rest), like), eager_only=True),
+        nw.from_native(_cast_columns(table.select(rest), like), eager_only=True),
         label_array(rest, what="column"),
         _row_ids(table, ids, path),
     )
@@ -122,9 +122,9 @@ def read_table(
     as_text: Sequence[str] = (),
     checked: Sequence[str] | None = None,
 ) -> Any:
-    """Read a file as an Arrow table; what is wrong with it is one sentence.
+    """Read a file as an Arrow table.
 
-    ``checked`` are the columns whose numbers may be spoiled by a typo; None: all of them.
+    ``checked`` are the columns in which typos among numbers are reported; None: all of them.
     """
     check_is_file(path)
     kind = _kind(path)
@@ -138,8 +138,8 @@ def read_table(
         else:
             table = _read_text(path, _DELIMITERS[kind], missing, as_text)
     except (ValueError, OSError, EOFError) as error:
-        told = read_error_text(error)
-        raise ValueError(f"{path} cannot be read ({told}); fix it, or save it again.") from error
+        reason = format_read_error(error)
+        raise ValueError(f"{path} cannot be read ({reason}); fix it, or save it again.") from error
     _check_names(column_names(table, path), path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
@@ -152,22 +152,21 @@ def read_table(
 
 
 def file_sha256(path: Path) -> str:
-    """Fingerprint of a file as it lies on disk."""
+    """Return the sha256 of a file."""
     check_is_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _kind(path: Path) -> str:
-    """Ending of a file's name, without that of compression."""
+    """Return the suffix of a file name, without that of compression."""
     endings = [ending.lower() for ending in path.suffixes]
     if endings and endings[-1] == ".gz":
         endings = endings[:-1] if len(endings) > 1 and endings[-2] in _DELIMITERS else []
     known = (*_DELIMITERS, *_PARQUET, *_ARROW)
     if not endings or endings[-1] not in known:
         raise ValueError(
-            f"{path} has no ending that tells its format; give .csv, .tsv (also with .gz), "
-            ".parquet, .arrow or .feather."
+            f"{path} must end in .csv, .tsv (also with .gz), .parquet, .arrow or .feather."
         )
     return endings[-1]
 
@@ -189,7 +188,7 @@ def _read_text(
         include_columns=only,
     )
     parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    # See storage.read_parquet; and without threads a mistake is told with its line.
+    # As in storage.read_parquet; without threads, errors name their line.
     read = pc.ReadOptions(use_threads=False)
     with pa.input_stream(str(path)) as stream:
         return pc.read_csv(stream, read, parse, convert)
@@ -232,7 +231,7 @@ def _check_no_bytes(table: Any, path: Path) -> None:
 
 
 def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
-    """Name the entries that make text of a column of numbers."""
+    """Warn of single entries that turn a numeric column into text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -254,7 +253,7 @@ def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
 
 
 def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None:
-    """Name columns of whole numbers that are too long for 64 bits and lost their last digits."""
+    """Warn of columns of integers that are too long for 64 bits and lost digits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -268,8 +267,8 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
         return
     written = _read_text(path, _DELIMITERS[_kind(path)], missing, large, only=large)
     for name in large:
-        whole = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
-        if pc.all(whole).as_py():
+        is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
+        if pc.all(is_integer).as_py():
             warnings.warn(
                 f"column {name!r} of {path} holds integers with too many digits, so that different "
                 f"ones may become equal; if they are categories, give --categorical {name} (or "
@@ -288,18 +287,18 @@ def _row_ids(table: Any, name: str | None, path: Path) -> Labels:
             "or leave out --id."
         )
     ids = column.to_pylist()
-    return label_array(_whole_numbers(ids) if _kind(path) in _DELIMITERS else ids, what="row")
+    return label_array(_as_integers(ids) if _kind(path) in _DELIMITERS else ids, what="row")
 
 
-def _whole_numbers(ids: list[Any]) -> list[Any]:
-    """Ids as whole numbers, if all are written as such and nothing is lost by it."""
-    if all(isinstance(one, str) and _is_whole_number(one) for one in ids):
+def _as_integers(ids: list[Any]) -> list[Any]:
+    """Return ids as integers, if all are written as such and nothing is lost."""
+    if all(isinstance(one, str) and _is_integer(one) for one in ids):
         return [int(one) for one in ids]
     return ids
 
 
-def _is_whole_number(text: str) -> bool:
-    # Eighteen digits fit into 64 bits; Python itself reads far more, and signs of other scripts.
+def _is_integer(text: str) -> bool:
+    # Eighteen digits fit into 64 bits. Python would also read digits of other scripts.
     plain = text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_KEPT
     return plain and str(int(text)) == text
 
@@ -315,8 +314,8 @@ def _text_columns(like: InputTable | None) -> list[str]:
     return [name for name, kind in like.X.types.items() if kind == "String"]
 
 
-def _typed(table: Any, like: InputTable | None) -> Any:
-    """Give columns the types of the training table, where nothing is lost by it."""
+def _cast_columns(table: Any, like: InputTable | None) -> Any:
+    """Cast columns to the types of the training table, if nothing is lost."""
     import pyarrow as pa
 
     if like is None:
@@ -333,7 +332,7 @@ def _typed(table: Any, like: InputTable | None) -> Any:
 
 
 def check_is_file(path: Path) -> None:
-    """Refuse what cannot be read, or not twice."""
+    """Check that a path is a regular file."""
     if path.is_dir():
         raise IsADirectoryError(
             f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow, or value a folder of "
@@ -346,11 +345,11 @@ def check_is_file(path: Path) -> None:
 
 
 def check_is_text(path: Path) -> None:
-    """Refuse a file that is called text but begins like something else."""
+    """Check that a text file does not begin like a binary one."""
     if path.suffix.lower() == ".gz":
         return
     with path.open("rb") as file:
-        begin = file.read(_LOOKED_AT)
+        begin = file.read(_N_BYTES_CHECKED)
     if begin.startswith(_GZIP):
         raise ValueError(f"{path} is compressed by gzip; rename it to {path.name}.gz.")
     if b"\0" in begin:
@@ -358,7 +357,7 @@ def check_is_text(path: Path) -> None:
 
 
 def column_names(table: Any, path: Path) -> list[str]:
-    """Names of the columns, if they are text."""
+    """Return the column names; raise ValueError unless they are UTF-8."""
     try:
         names: list[str] = table.column_names
     except UnicodeDecodeError as error:
@@ -368,65 +367,65 @@ def column_names(table: Any, path: Path) -> list[str]:
     return names
 
 
-def read_error_text(error: Exception) -> str:
-    """What a reader says of a file, without the bytes that no one can read."""
-    told = " ".join(str(error).split()).rstrip(".")
-    if not told.isprintable() or "\N{REPLACEMENT CHARACTER}" in told:
-        told = re.sub(r"(got \d+): .*", r"\1", told)
-    return told
+def format_read_error(error: Exception) -> str:
+    """Return the message of a reader, without unreadable bytes."""
+    message = " ".join(str(error).split()).rstrip(".")
+    if not message.isprintable() or "\N{REPLACEMENT CHARACTER}" in message:
+        message = re.sub(r"(got \d+): .*", r"\1", message)
+    return message
 
 
 def check_column(names: Sequence[str], name: str, path: Path, option: str) -> None:
-    """Refuse a column that is not there; one that is spelled alike is offered."""
+    """Check that a column exists; suggest a similar name."""
     if name in names:
         return
-    told = f"{option} is {name!r}, which is not a column of {path}"
+    problem = f"{option} is {name!r}, which is not a column of {path}"
     separator = next((one for one in _SEPARATORS if one in names[0]), None)
     if len(names) == 1 and separator is not None:
         raise ValueError(
-            f"{told}; the only column is {names[0]!r}: is it separated by "
+            f"{problem}; the only column is {names[0]!r}: is it separated by "
             f"{_SEPARATORS[separator]}? Save it with commas, or as .tsv with tabs."
         )
     lower = {one.lower(): one for one in names}
     alike = difflib.get_close_matches(name.lower(), lower, n=1)
     hint = f"; did you mean {lower[alike[0]]!r}?" if alike else "."
-    raise ValueError(f"{told}; its columns are {some(list(names))}{hint}")
+    raise ValueError(f"{problem}; its columns are {some(list(names))}{hint}")
 
 
 def check_roles(target: str, row_id: str | None, drop: Sequence[str]) -> None:
-    """Refuse labels that are to be something else as well."""
+    """Check that the column of labels has no other role."""
     for given, option in (([row_id], "--id"), (drop, "--drop")):
         if target in given:
             raise ValueError(f"--target and {option} both name {target!r}; give two columns.")
 
 
 def check_no_missing_labels(y: NDArray[Any], target: str, path: Path) -> None:
-    """Refuse rows without a label."""
-    gaps = [position for position, label in enumerate(y.tolist()) if is_missing(label)]
-    if gaps:
+    """Check that every row has a label."""
+    missing = [position for position, label in enumerate(y.tolist()) if is_missing(label)]
+    if missing:
         raise ValueError(
-            f"column {target!r} of {path} has no label in {len(gaps)} of {len(y)} rows, the first "
-            f"of them row {gaps[0]} (from 0); fill them in, or remove these rows."
+            f"column {target!r} of {path} has no label in {len(missing)} of {len(y)} rows, the "
+            f"first of them row {missing[0]} (from 0); fill them in, or remove these rows."
         )
 
 
 def check_label_varies(y: NDArray[Any], target: str, path: str) -> None:
-    """Refuse numbers of which there is only one."""
+    """Check that a numeric target has more than one value."""
     if y.dtype.kind in "iuf" and len(np.unique(y)) == 1:
         raise ValueError(
-            f"column {target!r} of {path} holds {y[0].item()!r} in every row, so that nothing can "
-            "be learned; give another --target."
+            f"column {target!r} of {path} holds {y[0].item()!r} in every row, so a model "
+            "cannot learn; give another --target."
         )
 
 
 def check_same_columns(
-    names: Sequence[str], judges: Sequence[str], path: str, left_out: str | None
+    names: Sequence[str], val_names: Sequence[str], path: str, left_out: str | None
 ) -> None:
-    """Refuse a validation file that has other columns than the table."""
-    lacking = [name for name in names if name not in judges and name != left_out]
+    """Check that the validation file has the columns of the table."""
+    lacking = [name for name in names if name not in val_names and name != left_out]
     if lacking:
         raise ValueError(f"{path} lacks the columns {some(lacking)} that the table has; add them.")
-    more = [name for name in judges if name not in names and name != left_out]
+    more = [name for name in val_names if name not in names and name != left_out]
     if more:
         raise ValueError(
             f"{path} has the columns {some(more)} that the table lacks; remove them, or give "
@@ -435,15 +434,13 @@ def check_same_columns(
 
 
 def check_class_sizes(y: NDArray[Any], target: str, folds: int, scoring: str | None) -> None:
-    """Refuse classes of which none comes as often as there are folds."""
+    """Check that at least one class has as many rows as there are folds."""
     found, counts = np.unique(y, return_counts=True)
-    if scoring == _MEASURED or counts.max() >= folds or folds > len(y):
+    if scoring == _REGRESSION or counts.max() >= folds or folds > len(y):
         return
     hint = "give --val, or a smaller --cv."
     if y.dtype.kind in "iuf":
-        hint = (
-            f"if it is a numeric target, give --scoring {_MEASURED}, else --val or a smaller --cv."
-        )
+        hint = f"for a numeric target give --scoring {_REGRESSION}, else --val or a smaller --cv."
     raise ValueError(
         f"the labels in {target!r} are taken for {len(found)} classes, none of which has the "
         f"{folds} rows that --cv {folds} needs; {hint}"

@@ -98,7 +98,7 @@ def show_folder(folder: Path) -> None:
             lines += ["", repr(valuation.column_info), ""]
     else:
         model = KNN if asked is None else asked.model
-        lines += _sharded_lines(sharded) if sharded else [_resume_hint(folder, model)]
+        lines += _describe_sharded_run(sharded) if sharded else [_resume_hint(folder, model)]
     print_result("info", document, [*lines, *_settings_lines(asked)])
 
 
@@ -216,7 +216,7 @@ def check_limits(
     max_harmful: float | None,
     min_total: float | None,
     max_suspects: int | None,
-    suspicion_above: float | None,
+    anomaly_above: float | None,
     allow_interrupted: bool,
     table: Path | None,
     val: Path | None,
@@ -226,8 +226,8 @@ def check_limits(
         raise click.UsageError(
             "no limit was given; give --max-harmful, --min-total or --max-suspects."
         )
-    if (max_suspects is None) != (suspicion_above is None):
-        raise click.UsageError("--max-suspects and --suspicion-above go together; give both.")
+    if (max_suspects is None) != (anomaly_above is None):
+        raise click.UsageError("--max-suspects and --anomaly-above go together; give both.")
     of_suspects = max_suspects is not None or table is not None or val is not None
     if is_sharded_result(folder) and not of_suspects:
         valuation = load(folder)
@@ -238,8 +238,8 @@ def check_limits(
         *_of_status(valuation, allow_interrupted),
         *_of_values(valuation, max_harmful, min_total),
     ]
-    if max_suspects is not None and suspicion_above is not None:
-        checks.append(_of_suspects(result, max_suspects, suspicion_above))
+    if max_suspects is not None and anomaly_above is not None:
+        checks.append(_of_suspects(result, max_suspects, anomaly_above))
     passed = all(one["passed"] for one in checks)
     lines = [f"{'ok  ' if one['passed'] else 'FAIL'}  {one['sentence']}" for one in checks]
     document: CheckDocument = {"passed": passed, "checks": checks}
@@ -249,13 +249,13 @@ def check_limits(
 
 
 def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> None:
-    """Merge shares of a run, or values with different seeds: the command ``merge``."""
-    kinds = {folder_format(folder) for folder in folders}
-    if kinds == {CHECKPOINT}:
+    """Merge partitions of a run, or values with different seeds: the command ``merge``."""
+    formats = {folder_format(folder) for folder in folders}
+    if formats == {CHECKPOINT}:
         if force:
             raise click.UsageError("--force replaces values; partitions are only added.")
         _merge_partitions(folders, output)
-    elif kinds == {VALUATION}:
+    elif formats == {VALUATION}:
         _merge_values(folders, output, force)
     else:
         raise ValueError(
@@ -265,9 +265,10 @@ def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> No
 
 
 def shares_harmful(valuation: Valuation) -> tuple[float, float]:
-    """Share of the blocks that are worth less than nothing beyond their error, and of unknown ones.
+    """Return the shares of harmful and of unknown blocks.
 
-    A block is unknown if its value or its error is.
+    A block is harmful if its value is below zero by more than its error, and unknown if its value
+    or its error is.
     """
     signs = valuation.sign_counts()
     return signs.negative / signs.total, signs.unknown / signs.total
@@ -277,8 +278,8 @@ def _resume_hint(folder: Path, model: str) -> str:
     return f"  resume with {resume_line(folder, model)}"
 
 
-def _sharded_lines(folder: Path) -> Iterator[str]:
-    """What a run over a table in shards left, and how it goes on."""
+def _describe_sharded_run(folder: Path) -> Iterator[str]:
+    """Describe the checkpoint of a run over a sharded table."""
     yield "  of          a sharded table"
     runtime = f"Runtime(checkpoint={str(folder)!r})"
     yield f"  resume with ShardedKNNValuer(runtime={runtime}).fit(table, ...)"
@@ -301,7 +302,7 @@ def _settings_lines(asked: Settings | None) -> list[str]:
 
 
 def _label(axis: Axis, given: str, what: str) -> Any:
-    """The label that is written like this, here or in a report, whatever its type is."""
+    """Return the label that is written like this, here or in a report."""
     labels = axis.labels.tolist()
     found = [label for label in labels if given in (str(label), text_of(label))]
     if not found:
@@ -353,7 +354,7 @@ def _write(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
 
 
 def _without_formulas(found: Any) -> Any:
-    """Have no text that a spreadsheet would compute: cells may come from anyone."""
+    """Escape text that a spreadsheet would run as a formula."""
     import pyarrow as pa
 
     for position, field in enumerate(found.schema):
@@ -364,14 +365,15 @@ def _without_formulas(found: Any) -> Any:
 
 
 def _of_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
-    """Values of a run that was broken off are none that a pipeline should go on with."""
+    """Check that the run was not interrupted."""
     if valuation.status != "interrupted":
         return
     scores = valuation.scores
     done = f" ({scores.scored_on})" if scores is not None else ""
-    told = f"the run was interrupted{done}"
     advice = "allowed" if allowed else "continue with cellworth resume, or give --allow-interrupted"
-    yield _limit("interrupted", 1.0, float(allowed), allowed, f"{told}; {advice}")
+    yield _limit(
+        "interrupted", 1.0, float(allowed), allowed, f"the run was interrupted{done}; {advice}"
+    )
 
 
 def _of_values(
@@ -379,21 +381,23 @@ def _of_values(
 ) -> Iterator[LimitDocument]:
     if max_harmful is not None:
         harmful, unknown = shares_harmful(valuation)
-        # What nobody knows may be harmful: a gate that is not sure stays shut.
+        # Unknown cells count as harmful.
         share = harmful + unknown
-        told = f"{harmful:.2%} of the cells are harmful"
-        told += f" and {unknown:.2%} are unknown" if unknown else ""
-        told += f" ({SAMPLING_ALONE})" if valuation.validation_se_only_for_sums else ""
-        told += f", the limit is {max_harmful:.2%}"
-        yield _limit("max_harmful", share, max_harmful, share <= max_harmful, told, unknown=unknown)
+        sentence = f"{harmful:.2%} of the cells are harmful"
+        sentence += f" and {unknown:.2%} are unknown" if unknown else ""
+        sentence += f" ({SAMPLING_ALONE})" if valuation.validation_se_only_for_sums else ""
+        sentence += f", the limit is {max_harmful:.2%}"
+        yield _limit(
+            "max_harmful", share, max_harmful, share <= max_harmful, sentence, unknown=unknown
+        )
     if min_total is not None:
         total = valuation.total
-        scored = _told_score(valuation)
-        told = f"the sum of all values is {total:.4g}{scored}, the limit is {min_total:.4g}"
-        yield _limit("min_total", total, min_total, total >= min_total, told)
+        scored = _describe_score(valuation)
+        sentence = f"the sum of all values is {total:.4g}{scored}, the limit is {min_total:.4g}"
+        yield _limit("min_total", total, min_total, total >= min_total, sentence)
 
 
-def _told_score(valuation: Valuation) -> str:
+def _describe_score(valuation: Valuation) -> str:
     if valuation.scores is None or math.isnan(valuation.score):
         return ""
     return f" (score {format_score(valuation)}, baseline {valuation.baseline:.4g})"
@@ -401,10 +405,10 @@ def _told_score(valuation: Valuation) -> str:
 
 def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:
     loaded = result.loaded
-    suspicion = anomaly_scores(loaded.X, loaded.y, column_types=loaded.column_types)
-    count = int((suspicion > above).sum())
-    told = f"{count} cells have an anomaly score above {above:g}, the limit is {most}"
-    return _limit("max_suspects", count, most, count <= most, told)
+    scores = anomaly_scores(loaded.X, loaded.y, column_types=loaded.column_types)
+    count = int((scores > above).sum())
+    sentence = f"{count} cells have an anomaly score above {above:g}, the limit is {most}"
+    return _limit("max_suspects", count, most, count <= most, sentence)
 
 
 def _limit(
@@ -431,10 +435,10 @@ def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
     merge_partitions(folders, output)
     if request is not None:
         request.save(output)
-    document = _merged(output, CHECKPOINT, None)
+    document = _merge_document(output, CHECKPOINT, None)
     way_on = resume_line(output, KNN if request is None else request.model)
-    told = f"The partitions are in {output}; {way_on} computes the values."
-    print_result("merge", document, [told])
+    line = f"The partitions are in {output}; {way_on} computes the values."
+    print_result("merge", document, [line])
 
 
 def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
@@ -443,13 +447,13 @@ def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
     if len(results) < 2:
         raise click.UsageError("one folder cannot be merged; give two or more.")
     merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
-    # How one of the runs went says nothing of all together.
+    # The rounds of one run do not describe the merged values.
     save_result(merged, replace(results[0].request, rounds=()), output)
-    document = _merged(output, VALUATION, summarize_valuation(merged))
+    document = _merge_document(output, VALUATION, summarize_valuation(merged))
     print_result("merge", document, [repr(merged)])
 
 
-def _merged(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
+def _merge_document(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
     return {
         "output": short_path(output.absolute()),
         "holds": cast("Holds", holds),

@@ -1,4 +1,4 @@
-"""What was asked on the command line: the request, its files, and the valuer that answers it."""
+"""Requests: the settings of a command, its files, and the valuer for them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuers import ExactValuer, MonteCarloValuer
 
 KNN = "knn"
-# All coalitions are looked at where these are few.
+# Up to this many rows and columns, values are exact.
 _MOST_EXACT_PLAYERS = 12
 
 FORMAT = "cellworth request"
@@ -48,18 +48,18 @@ VERSION = 1
 FILE = "request.json"
 
 _PATHS = ("table", "val", "output")
-# What may change from session to session of one run.
+# Settings that may differ between the sessions of one run.
 _HOW = ("table", "val", "output", "passes", "budget", "deadline", "error", "rounds")
 
 
 @dataclass(frozen=True)
 class Request(Settings):
-    """What was asked on the command line: all that a later command needs to know.
+    """The settings of a command, as later commands need them.
 
     Parameters
     ----------
     owners, agreement : str or None
-        Contents of the files that say who holds which cells, and what was agreed on.
+        Contents of the files of owners and of the agreement.
     rounds : tuple of dict
         How the run converged: tasks, seconds, error and total after each round.
     """
@@ -70,7 +70,7 @@ class Request(Settings):
 
     @classmethod
     def from_files(cls, *, table: Path, val: Path | None, **asked: Any) -> Self:
-        """Look at the files that are meant."""
+        """Hash the files of a request."""
         return cls(
             table=str(table.absolute()),
             table_sha256=file_sha256(table),
@@ -80,7 +80,7 @@ class Request(Settings):
         )
 
     def data(self) -> tuple[InputTable, InputTable | None]:
-        """Read the table and the validation file; those that have changed are refused."""
+        """Read the table and the validation file; raise ValueError if they have changed."""
         how: dict[str, Any] = {
             "target": self.target,
             "row_id": self.id,
@@ -88,15 +88,15 @@ class Request(Settings):
             "missing": self.missing,
             "categorical": self.categorical,
         }
-        train = read_input(_unchanged(self.table, self.table_sha256, "--table"), **how)
+        train = read_input(_check_unchanged(self.table, self.table_sha256, "--table"), **how)
         if self.val is None or self.val_sha256 is None:
             return train, None
-        path = _unchanged(self.val, self.val_sha256, "--val")
+        path = _check_unchanged(self.val, self.val_sha256, "--val")
         val = read_input(path, like=train, **how)
-        return train, val if self.val_rows is None else val.drawn(self.val_rows, self.seed)
+        return train, val if self.val_rows is None else val.sample(self.val_rows, self.seed)
 
-    def moved(self, table: Path | None, val: Path | None) -> Request:
-        """Be the same request of files that lie elsewhere now."""
+    def with_paths(self, table: Path | None, val: Path | None) -> Request:
+        """Return the same request with new paths of its files."""
         return replace(
             self,
             table=self.table if table is None else str(table.absolute()),
@@ -104,7 +104,7 @@ class Request(Settings):
         )
 
     def save(self, folder: Path) -> None:
-        """Write the request into a folder; paths are kept as seen from there."""
+        """Write the request into a folder, with paths relative to it."""
         plain = {"format": FORMAT, "version": VERSION, **asdict(self)}
         for name in _PATHS:
             if plain[name] is not None:
@@ -134,13 +134,13 @@ class Request(Settings):
         return cls(**{**asked, **tuples})
 
     def difference(self, other: Request) -> str | None:
-        """Name of the first setting in which two requests ask for other values."""
+        """Return the first setting that differs and changes the values, or None."""
         one, two = asdict(self), asdict(other)
         return next((name for name in one if name not in _HOW and one[name] != two[name]), None)
 
 
 def check_same_request(folder: Path, request: Request) -> None:
-    """Refuse a folder in which another question was begun."""
+    """Check that a folder holds no run of another request."""
     if not (folder / FILE).exists():
         return
     name = Request.load(folder).difference(request)
@@ -153,7 +153,7 @@ def check_same_request(folder: Path, request: Request) -> None:
 
 @dataclass(frozen=True, eq=False)
 class LoadedRequest:
-    """A request with its files read: what a valuer is made of and what it is given.
+    """A request with its files read.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class LoadedRequest:
 
     @property
     def X(self) -> Table:  # noqa: N802
-        """The table that is valued, for applications."""
+        """The table that is valued."""
         return self.train.X
 
     @property
@@ -190,12 +190,12 @@ class LoadedRequest:
 
     @property
     def column_types(self) -> dict[str, Any] | None:
-        """Columns that are categories, whatever their type says."""
+        """Columns that are categories whatever their type."""
         return dict.fromkeys(self.request.categorical, "categorical") or None
 
     def data(self) -> dict[str, Any]:
-        """Arguments of ``fit``, but for owners."""
-        as_given = _as_it_is if self.request.model == KNN else _for_models
+        """Return the arguments of ``fit``, except owners."""
+        as_given = _keep_table if self.request.model == KNN else _for_models
         given: dict[str, Any] = {"X": as_given(self.train.X), "y": self.train.y}
         if self.val is not None:
             given |= {"X_val": as_given(self.val.X), "y_val": self.val.y}
@@ -206,7 +206,7 @@ class LoadedRequest:
         return given | {name: group for name, group in groups.items() if group is not None}
 
     def owners(self) -> Owners | None:
-        """Who holds which cells, if that was said."""
+        """Return the owners, if they were given."""
         request = self.request
         if request.agreement is not None:
             return parse_agreement(request.agreement).owners_of(self.X)
@@ -215,7 +215,7 @@ class LoadedRequest:
         return Owners.from_plain(parse_toml(request.owners, "owners"), self.X, called="--owners")
 
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
-        """Make the valuer that a request asks for, not fitted."""
+        """Return the unfitted valuer of the request."""
         if self.request.model == KNN:
             valuer = _knn_valuer(self.request, self.column_types)
         else:
@@ -233,12 +233,12 @@ class LoadedRequest:
 
 
 def parse_agreement(text: str) -> Agreement:
-    """Read an agreement from its text."""
+    """Parse the text of an agreement."""
     return Agreement.from_plain(parse_toml(text, "agreement"), text, called="the agreement")
 
 
 def parse_toml(text: str, called: str) -> dict[str, Any]:
-    """Read TOML; a mistake in it is one sentence."""
+    """Parse TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -246,7 +246,7 @@ def parse_toml(text: str, called: str) -> dict[str, Any]:
 
 
 def check_model_trusted(request: Request, model: str | None, folder: Path) -> None:
-    """Refuse to run code that only a folder names: it may have come from anyone."""
+    """Check that the user named the model: a folder may come from anyone, and its code is run."""
     if model is None and request.model != KNN:
         raise ValueError(
             f"{folder} asks to import and run {request.model!r}; if you trust it, give --model "
@@ -258,13 +258,13 @@ def check_model_trusted(request: Request, model: str | None, folder: Path) -> No
         )
 
 
-def check_agreement(question: LoadedRequest, valuer: Any) -> None:
-    """Refuse a question, before it is answered, that is not the one that was agreed on."""
-    if question.request.agreement is None:
+def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
+    """Check, before the run, that the settings are those of the agreement."""
+    if loaded.request.agreement is None:
         return
-    agreed = parse_agreement(question.request.agreement)
-    owners = agreed.owners_of(question.X)
-    asked = Agreement.draft(valuer, owners, agreed.policy, **question.data()).terms
+    agreed = parse_agreement(loaded.request.agreement)
+    owners = agreed.owners_of(loaded.X)
+    asked = Agreement.draft(valuer, owners, agreed.policy, **loaded.data()).terms
     difference = _difference(agreed.terms, asked)
     if difference is not None:
         raise ValueError(
@@ -272,7 +272,7 @@ def check_agreement(question: LoadedRequest, valuer: Any) -> None:
         )
 
 
-def _unchanged(path: str, sha256: str, option: str) -> Path:
+def _check_unchanged(path: str, sha256: str, option: str) -> Path:
     here = Path(path)
     if not here.exists():
         raise FileNotFoundError(f"{path} does not exist any more; give {option} with its new path.")
@@ -289,13 +289,13 @@ def _check_types(asked: Mapping[str, Any], path: Path) -> None:
     for name, given in asked.items():
         if not fits_type(hints[name], given):
             raise ValueError(
-                f"{path} has {name}: {json.dumps(given)[:80]}, which cellworth never writes there; "
+                f"{path} has {name}: {json.dumps(given)[:80]}, which cellworth never writes; "
                 "restore the file from a copy."
             )
 
 
 def _seen_from(folder: Path, path: str) -> str:
-    # Links are followed, or ".." would lead elsewhere than it says.
+    # Links are resolved first, because ".." of a link leads elsewhere.
     parent, name = os.path.split(path)
     try:
         return os.path.relpath(Path(os.path.realpath(parent), name), os.path.realpath(folder))
@@ -376,27 +376,29 @@ def load_model(name: str) -> Any:
         )
     here = str(Path.cwd())
     if here not in sys.path:
-        # Last, so that a file of the present folder does not stand in for an installed library.
+        # Last, so that a local file does not hide an installed library.
         sys.path.append(here)
     try:
         found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--model {name!r} cannot be imported ({error}).") from error
     except (Exception, SystemExit) as error:
-        raise ValueError(f"--model {name!r} cannot be imported ({_raised(error)}).") from error
+        raise ValueError(f"--model {name!r} cannot be imported ({_name_error(error)}).") from error
     if inspect.isclass(found) or not hasattr(found, "fit"):
-        found = _made(found, name)
+        found = _call_factory(found, name)
     if not hasattr(found, "fit"):
         raise ValueError(
             f"--model {name!r} gives a {type(found).__name__} without fit; give an estimator, its "
-            "class or a function that makes one."
+            "class or a function that returns one."
         )
     return found
 
 
-def _made(factory: Any, name: str) -> Any:
+def _call_factory(factory: Any, name: str) -> Any:
     if not callable(factory):
-        raise ValueError(f"--model {name!r} is {factory!r}; give an estimator or what makes one.")
+        raise ValueError(
+            f"--model {name!r} is {factory!r}; give an estimator, its class or a function."
+        )
     try:
         return factory()
     except TypeError as error:
@@ -404,19 +406,21 @@ def _made(factory: Any, name: str) -> Any:
             f"--model {name!r} cannot be called without arguments ({error})."
         ) from error
     except (Exception, SystemExit) as error:
-        raise ValueError(f"--model {name!r} fails when it is called ({_raised(error)}).") from error
+        raise ValueError(
+            f"--model {name!r} fails when it is called ({_name_error(error)})."
+        ) from error
 
 
-def _raised(error: BaseException) -> str:
+def _name_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _as_it_is(table: Table) -> Table:
+def _keep_table(table: Table) -> Table:
     return table
 
 
 def _check_decimals(arrow: Any) -> None:
-    """Refuse what polars cannot hold, before it ends the program."""
+    """Check for decimals that polars cannot hold, which would end the program."""
     from pyarrow import types
 
     for field in arrow.schema:
@@ -428,7 +432,7 @@ def _check_decimals(arrow: Any) -> None:
 
 
 def _for_models(table: Table) -> Any:
-    """Hand a table over as scikit-learn expects it: pandas or polars, or an array of numbers."""
+    """Return a table as scikit-learn expects it: pandas, polars or an array of numbers."""
     arrow = table.native
     for library in ("pandas", "polars"):
         if importlib.util.find_spec(library):

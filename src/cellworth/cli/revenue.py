@@ -48,8 +48,8 @@ def draft_agreement(*, output: Path, force: bool, **given: Any) -> None:
         "policy": asdict(policy),
         "valuation": dict(agreement.terms),
     }
-    told = f"The agreement of {', '.join(owners.names)} is in {short_path(output.absolute())}."
-    print_result("draft", document, [told])
+    line = f"The agreement of {', '.join(owners.names)} is in {short_path(output.absolute())}."
+    print_result("draft", document, [line])
 
 
 def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
@@ -66,20 +66,22 @@ def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
         raise ValueError(
             f"no owner is called {owner!r}; leave out --statement to see who there is."
         )
-    seal = None if output is None else payout.save(output)
+    digest = None if output is None else payout.save(output)
     if owner is not None:
         statement = payout.statement(owner)
         print_result("statement", statement.to_dict(), [repr(statement)])
     else:
-        print_result("split", _payout_document(payout, output, seal), [repr(payout)])
+        print_result("split", _payout_document(payout, output, digest), [repr(payout)])
     if output is not None:
-        note(f"The audit is in {short_path(output.absolute())}; its seal, for all owners: {seal}")
+        note(
+            f"The audit is in {short_path(output.absolute())}; its digest, for all owners: {digest}"
+        )
 
 
 def verify_payout(
     *,
     folder: Path,
-    seal: str | None,
+    digest: str | None,
     agreement: Path | None,
     values_folder: Path | None,
     model: str | None,
@@ -101,7 +103,7 @@ def verify_payout(
     elif table is not None or val is not None or model is not None:
         raise click.UsageError("--table, --val and --model need --values; give it as well.")
     _check_is_audit(folder)
-    verdict = verify_audit(folder, digest=seal, agreement=agreement, **anew)
+    verdict = verify_audit(folder, digest=digest, agreement=agreement, **anew)
     if verdict and result is not None:
         difference = _other_agreement(folder, result.request.agreement)
         verdict = Verdict(verdict.checked, difference)
@@ -117,7 +119,7 @@ def verify_payout(
 
 @contextmanager
 def _nothing_about_others(owner: str) -> Iterator[None]:
-    """Keep warnings and reasons to oneself, which name other owners and what they hold."""
+    """Suppress warnings and errors, which may name other owners and their cells."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -130,7 +132,7 @@ def _nothing_about_others(owner: str) -> Iterator[None]:
 
 
 def _check_one_seed(result: Result, folder: Path) -> None:
-    """Refuse values that no single run gives."""
+    """Check that the values have one seed, so that one run can reproduce them."""
     seeds = {session.seed for session in result.valuation.provenance.sessions}
     if len(seeds) > 1:
         raise ValueError(
@@ -140,7 +142,7 @@ def _check_one_seed(result: Result, folder: Path) -> None:
 
 
 def _check_no_policy_options(agreed: bool) -> None:
-    """Refuse options that an agreement has settled."""
+    """Check that no option repeats a setting of the agreement."""
     if not agreed:
         return
     context = click.get_current_context()
@@ -151,14 +153,14 @@ def _check_no_policy_options(agreed: bool) -> None:
 
 
 def _check_is_audit(folder: Path) -> None:
-    """Refuse a folder of another kind; a damaged audit gets a verdict."""
+    """Check that a folder holds an audit; a damaged one gets a verdict."""
     kind = folder_format(folder) if not (folder / PAYOUT).exists() else AUDIT
     if kind is not None and kind != AUDIT:
         raise ValueError(f"{folder} holds no audit; give a folder that cellworth split -o wrote.")
 
 
 def _other_agreement(audit: Path, then: str | None) -> str | None:
-    """Tell how the agreement of an audit differs from that under which values were made."""
+    """Describe how the agreement of an audit differs from that of its values."""
     path = audit / AGREEMENT
     if then is None:
         if path.exists():
@@ -187,7 +189,7 @@ def _check_same_agreement(path: Path, text: str, then: str | None) -> None:
 
 
 def _first_change(now: str, then: str) -> str | None:
-    """First line in which two texts differ, in words; None if there is none."""
+    """Describe the first line in which two texts differ; None if they are equal."""
     if now == then:
         return None
     pairs = zip_longest(now.splitlines(), then.splitlines(), fillvalue="nothing")
@@ -225,7 +227,7 @@ def _payout(result: Result, given: dict[str, Any]) -> Payout:
     return split_revenue(result.valuation, owners, amount=given["amount"], policy=policy)
 
 
-def _payout_document(payout: Payout, output: Path | None, seal: str | None) -> SplitDocument:
+def _payout_document(payout: Payout, output: Path | None, digest: str | None) -> SplitDocument:
     lines = zip(
         payout.owners,
         payout.values.tolist(),
@@ -253,5 +255,5 @@ def _payout_document(payout: Payout, output: Path | None, seal: str | None) -> S
         "undecided": list(payout.undecided),
         "findings": [cast("FindingDocument", asdict(finding)) for finding in payout.findings],
         "audit": None if output is None else short_path(output.absolute()),
-        "seal": seal,
+        "digest": digest,
     }

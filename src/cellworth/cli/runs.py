@@ -1,4 +1,4 @@
-"""Runs: from a request to a folder of values, in one go, in parts or on many machines."""
+"""Commands that run: value, resume and plan, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _SECONDS_TO_ANSWER = 20
 
 @dataclass(frozen=True)
 class Execution:
-    """Where a run takes place and what is kept of it.
+    """Where a run is executed, and its checkpoint.
 
     Parameters
     ----------
     checkpoint : path or None
-        Folder in which the run is written down.
+        Folder of the checkpoint.
     partition : tuple of int or None
     jobs : int or None
         Workers on this machine.
@@ -77,7 +77,7 @@ class Execution:
 
     @contextmanager
     def runtime(self, on_round: Callable[[Progress], object]) -> Iterator[Runtime]:
-        """Give the runtime of a valuer; leaving the context closes the client of a cluster."""
+        """Yield the runtime of a valuer; leaving the context closes the Dask client."""
         where = Runtime(
             checkpoint=self.checkpoint,
             partition=self.partition,
@@ -132,7 +132,7 @@ def resume_run(
         )
     if folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
-    request = Request.load(folder).moved(table, val)
+    request = Request.load(folder).with_paths(table, val)
     check_model_trusted(request, model, folder)
     asked: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if output is not None:
@@ -164,19 +164,19 @@ def plan_run(**asked: Any) -> None:
 
 
 def run_and_save(command: str, request: Request, execution: Execution, *, force: bool) -> None:
-    """Answer a request, write the answer into its folder and print a summary."""
+    """Run a request, write its result and print a summary."""
     output = Path(request.output) if request.output else None
     _check_separate_folders(output, execution.checkpoint)
     if output is not None and execution.partition is None:
-        # The same request may go on where it was; nothing else is overwritten.
+        # Only resume may replace a result of the same request.
         check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
     lines: list[Round] = list(request.rounds)
     with execution.runtime(lambda progress: _add_line(lines, progress)) as runtime:
         valuer = loaded.valuer(n_jobs=execution.jobs, runtime=runtime)
         check_agreement(loaded, valuer)
-        with _written_down(request, execution):
-            valuation = _fitted(valuer, loaded, execution)
+        with _keep_request(request, execution):
+            valuation = _fit(valuer, loaded, execution)
     if execution.partition is not None:
         assert execution.checkpoint is not None  # noqa: S101 (a partition has one)
         request.save(execution.checkpoint)
@@ -187,7 +187,7 @@ def run_and_save(command: str, request: Request, execution: Execution, *, force:
     request = replace(request, rounds=tuple(lines))
     if execution.checkpoint is not None:
         request.save(execution.checkpoint)
-    output = _beside_a_whole(output, valuation)
+    output = _choose_output(output, valuation)
     save_result(valuation, request, output)
     print_summary(command, valuation, output)
     if not execution.quiet:
@@ -208,7 +208,7 @@ def make_request(
     output: Path | None = None,
     **asked: Any,
 ) -> Request:
-    """Make a request of what stands on the command line."""
+    """Return the request of the command-line options."""
     if owners is not None and agreement is not None:
         raise click.UsageError("--owners and --agreement exclude each other; give one.")
     if val is not None and cv is not None:
@@ -236,7 +236,7 @@ def make_request(
 
 
 def read_text(path: Path, called: str) -> str:
-    """Read a small file that an option names."""
+    """Read the text file of an option."""
     if not path.is_file():
         raise FileNotFoundError(f"--{called} is {path}, which is not a file.")
     try:
@@ -246,7 +246,7 @@ def read_text(path: Path, called: str) -> str:
 
 
 def _check_any_task(valuation: Valuation, request: Request, execution: Execution) -> None:
-    """Refuse equal shares of the total that no task has told apart."""
+    """Check that a task was finished: without one, all values would be equal."""
     n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
     if n_tasks > 0 or valuation.status == "exact":
         return
@@ -256,8 +256,8 @@ def _check_any_task(valuation: Valuation, request: Request, execution: Execution
     raise InterruptedRunError(f"The run ended before its first task, so nothing was written; {way}")
 
 
-def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
-    """Where values go: those that were broken off never replace a result that came to its end."""
+def _choose_output(output: Path, valuation: Valuation) -> Path:
+    """Return the output folder; an interrupted run never replaces a complete result."""
     if valuation.status != "interrupted" or _may_be_replaced(output):
         return output
     note(f"{short_path(output)} is unchanged, because this run was interrupted.")
@@ -266,7 +266,7 @@ def _beside_a_whole(output: Path, valuation: Valuation) -> Path:
 
 
 def _may_be_replaced(folder: Path) -> bool:
-    """Tell whether there is nothing but, perhaps, values that were broken off themselves."""
+    """Tell whether a folder is free or holds the values of an interrupted run."""
     if is_free(folder):
         return True
     is_result = folder.is_dir() and folder_format(folder) == VALUATION
@@ -274,13 +274,13 @@ def _may_be_replaced(folder: Path) -> bool:
 
 
 def print_summary(command: str, valuation: Valuation, output: Path) -> None:
-    """Print what came out of a run."""
+    """Print the summary of a run."""
     document: ValueDocument = {"output": short_path(output), **summarize_valuation(valuation)}
     print_result(command, document, [repr(valuation), "", repr(valuation.columns())])
 
 
 def summarize_valuation(valuation: Valuation) -> ValuesDocument:
-    """The figures of a valuation that fit on a page."""
+    """Return the main figures of a valuation."""
     return {
         "shape": valuation.shape,
         "status": valuation.status,
@@ -301,12 +301,12 @@ def summarize_valuation(valuation: Valuation) -> ValuesDocument:
 
 
 def plain_columns(columns: ColumnTable | None) -> list[ColumnDocument] | None:
-    """What each raw column was taken for, for a document; None where nobody knows."""
+    """Return how each raw column was interpreted; None if unknown."""
     return None if columns is None else cast("list[ColumnDocument]", columns.to_plain())
 
 
 def list_values(values: ValueList) -> list[Any]:
-    """One dictionary per value; an error that nobody knows is None."""
+    """Return one dictionary per value; an unknown error is None."""
     return [
         {name: entry[name] for name in entry if name not in ("rank", "count")}
         | {"validation_se": entry.get("validation_se")}
@@ -330,13 +330,13 @@ def _add_line(lines: list[Round], progress: Progress) -> None:
         lines.append(cast("Round", round_line(progress)))
 
 
-def _fitted(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
+def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
     owners = loaded.owners()
     more = {} if owners is None else {"owners": owners}
     try:
         valuer.fit(**loaded.data(), **more)
     except KeyboardInterrupt as error:
-        # There is nothing to go on from before the run itself has begun.
+        # Before the run has begun there is nothing to resume.
         if execution.checkpoint is None or folder_format(execution.checkpoint) is None:
             raise
         raise InterruptedRunError(_way_on(loaded.request, execution)) from error
@@ -347,8 +347,8 @@ def _fitted(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuati
 
 
 @contextmanager
-def _written_down(request: Request, execution: Execution) -> Iterator[None]:
-    """Keep the request in the checkpoint, unless it is refused before the run begins."""
+def _keep_request(request: Request, execution: Execution) -> Iterator[None]:
+    """Keep the request in the checkpoint, unless the run fails before it begins."""
     folder = execution.checkpoint
     if folder is None:
         yield
@@ -363,7 +363,7 @@ def _written_down(request: Request, execution: Execution) -> Iterator[None]:
     try:
         yield
     finally:
-        # Other partitions may have begun with the file meanwhile; theirs is the same.
+        # Other partitions may use the same file by now.
         if is_new and execution.partition is None and folder_format(folder) is None:
             (folder / FILE).unlink()
             if not was_there:

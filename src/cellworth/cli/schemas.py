@@ -38,7 +38,7 @@ _PRIMITIVES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What was valued, and how.
+    """Settings of a run.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class CellValue(ColumnValue):
 
 
 class ScoresDocument(TypedDict):
-    """What the table was scored by, and plain scores to compare it with."""
+    """Score of the table, and plain scores for comparison."""
 
     scoring: str
     n_classes: int | None
@@ -166,7 +166,7 @@ class PartitionDocument(TypedDict):
 
 
 class MergeDocument(TypedDict):
-    """What was merged into the folder ``output``."""
+    """Contents of the merged folder ``output``."""
 
     output: str
     holds: Holds
@@ -263,7 +263,7 @@ class ReportDocument(TypedDict):
 
 
 class LimitDocument(TypedDict):
-    """A figure, its limit, and whether it keeps it; ``unknown`` is counted against it."""
+    """A figure and its limit; the share ``unknown`` counts against the limit."""
 
     name: Literal["interrupted", "max_harmful", "min_total", "max_suspects"]
     found: Number
@@ -301,7 +301,7 @@ class OwnerDocument(TypedDict):
 
 
 class FindingDocument(TypedDict):
-    """A fact about owners that the gate found."""
+    """A finding of the gate about owners."""
 
     kind: str
     owners: list[str]
@@ -320,7 +320,7 @@ class SplitDocument(TypedDict):
     undecided: list[tuple[str, str]]
     findings: list[FindingDocument]
     audit: str | None
-    seal: str | None
+    digest: str | None
 
 
 class StatementDocument(TypedDict):
@@ -416,8 +416,8 @@ def _object_schema(kind: Any) -> Schema:
     }
 
 
-def _union_schema(kinds: tuple[Any, ...]) -> Schema:
-    schemas = [type_schema(kind) for kind in kinds]
+def _union_schema(members: tuple[Any, ...]) -> Schema:
+    schemas = [type_schema(member) for member in members]
     if all(schema.keys() == {"type"} for schema in schemas):
         return {"type": [schema["type"] for schema in schemas]}
     return {"anyOf": schemas}

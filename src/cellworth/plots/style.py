@@ -267,9 +267,6 @@ def _locator_class() -> Any:
             self.n_positions = n_positions
             self.room = room
 
-        def __reduce__(self) -> Any:
-            return locate_ticks, (self.n_positions, self.room), self.__dict__
-
         def __call__(self) -> Any:
             """Return the ticks in view; called whenever the figure is drawn."""
             axis: Any = self.axis

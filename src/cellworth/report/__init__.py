@@ -1,7 +1,8 @@
-"""Report: what a valuation says about a table, in one HTML file that needs no network.
+"""Reports: a valuation and its table in one HTML file that needs no network.
 
-:func:`save` writes it. :func:`summarize` gives what it says as plain data, and :func:`render` makes
-a page of that. Jinja2 is loaded when the first page is made (``pip install 'cellworth[report]'``).
+:func:`save` writes a report. :func:`summarize` returns its contents as plain data, and
+:func:`render` makes a page of them. Jinja2 is loaded by the first page
+(``pip install 'cellworth[report]'``).
 
 Examples
 --------

@@ -15,23 +15,23 @@ from cellworth.data.arguments import Distance, Kind, check_count
 from cellworth.data.io import hash_json, local_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.payouts.payout import Payout
-from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, packed_cells
+from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, pack_cells
 from cellworth.report.page import render
 from cellworth.report.sections import (
     Subject,
-    checked_rounds,
-    discreet_origin,
-    listed_cells,
-    listed_columns,
-    listed_owners,
-    listed_rows,
+    check_rounds,
+    list_cells,
+    list_columns,
+    list_owners,
+    list_rows,
     plain,
-    told_origin,
+    plain_provenance,
+    public_provenance,
 )
 from cellworth.valuation.valuation import RowChunk, Valuation, name_of_score
 
-# Errors below this part of a large value are rounding.
-_DUST = 1e-12
+# Errors below this share of a large value are rounding.
+_ROUNDING = 1e-12
 
 
 def save(
@@ -48,35 +48,35 @@ def save(
     title: str | None = None,
     cells: bool = True,
 ) -> None:
-    """Write a report of a valuation: one HTML file, to be opened by any browser.
+    """Write a report of a valuation: one HTML file for any browser.
 
-    It loads nothing from elsewhere and sends nothing. It shows contents of cells: give it only to
-    people who may see the table, and others one with ``cells=False``.
+    It loads nothing and sends nothing. It shows contents of cells; save one with ``cells=False``
+    for people who may not see the table.
 
     Parameters
     ----------
     path : path
-        A file that stands there is replaced.
+        An existing file is replaced.
     valuation : Valuation
     X : data frame, array or None
-        The table that was valued. None leaves out contents, and which cells are suspicious.
+        The table that was valued. None leaves out contents and suspicious cells.
     y : array of shape (n_rows,), default=None
-        Its labels. Without them, cells are listed by worth and not by suspicion.
+        Its labels. Without them, cells are ranked by value and not by anomaly score.
     owners : Owners, default=None
-        Who holds which cells.
+        Owners of the cells.
     payout : Payout, default=None
-        Who gets how much; brings its owners along.
+        Amounts to show; its owners are used if ``owners`` is None.
     rounds : list of dict, default=None
-        How the run converged: what :func:`round_line` makes of each Progress.
+        How the run converged: what :func:`round_line` returns for each Progress.
     k : int, default=100
-        How many cells to list.
+        Number of cells to list.
     column_types : mapping, default=None
-        As for :func:`cellworth.suspect_cells`: ``{"postcode": "categorical"}`` where the guess
-        from a column's type is wrong.
+        Column types for :func:`cellworth.suspect_cells`, such as ``{"postcode": "categorical"}``,
+        if the type of a column is misleading.
     title : str, default=None
     cells : bool, default=True
-        False leaves out all that is about a single row or cell, and hashes of the data, from which
-        contents could be guessed: for owners and others who may not see the table.
+        False leaves out single rows and cells, and hashes of the data, from which contents could
+        be guessed.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def summarize(
     title: str | None = None,
     cells: bool = True,
 ) -> dict[str, Any]:
-    """Gather what a report says: dictionaries, lists, text, numbers and None, ready for JSON.
+    """Return the contents of a report as plain data, ready for JSON.
 
     Parameters are those of :func:`save`.
 
@@ -128,10 +128,9 @@ def summarize(
     -------
     dict
         ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
-        ``columns``, ``column_info`` (what each was taken for), ``cells``, ``rows``, ``owners``,
-        ``rounds``, ``provenance`` and ``heatmap``
-        (packed); what is not known, or not to be shown, is None. Without cells there is no
-        ``fingerprint``, and ``provenance`` holds no hash.
+        ``columns``, ``column_info`` (how each was interpreted), ``cells``, ``rows``, ``owners``,
+        ``rounds``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden is None.
+        Without cells there is no ``values_hash``, and ``provenance`` has no hash.
 
     Examples
     --------
@@ -142,7 +141,7 @@ def summarize(
     >>> summary["shape"], summary["figures"]["total"]
     ([2, 2], 72.0)
     """
-    subject = Subject.of(valuation, X, y)
+    subject = Subject.from_table(valuation, X, y)
     k = check_count(k, "k")
     if owners is None and payout is not None:
         owners = payout.ownership
@@ -153,32 +152,34 @@ def summarize(
         "row_ids": subject.kind_of_ids,
         "has_classes": subject.target is None or bool(subject.classes),
         "status": valuation.status,
-        "fingerprint": None,
+        "values_hash": None,
         "figures": _figures(valuation),
-        "rounds": checked_rounds(rounds),
-        "columns": listed_columns(valuation),
-        "column_info": _taken_for(valuation, cells=cells),
-        "owners": listed_owners(valuation, owners, payout),
-        "provenance": discreet_origin(valuation.provenance),
+        "rounds": check_rounds(rounds),
+        "columns": list_columns(valuation),
+        "column_info": _list_column_info(valuation, cells=cells),
+        "owners": list_owners(valuation, owners, payout),
+        "provenance": public_provenance(valuation.provenance),
         "cells": None,
         "rows": None,
         "heatmap": None,
     }
     if not cells:
-        # The size of a cell near the largest is about that cell; which unit fits is enough.
+        # The size of a large cell is about that cell; its power of ten is enough for the unit.
         summary["figures"]["size"] = _power_of_ten(summary["figures"]["size"])
     else:
-        listed, rows = listed_cells(subject, k, column_types), listed_rows(subject)
-        wanted = [line["place"] for line in (*listed["cells"], *rows) if line["place"] is not None]
-        heatmap = packed_cells(subject, owners, np.array(wanted, dtype=np.intp))
+        listed, rows = list_cells(subject, k, column_types), list_rows(subject)
+        wanted = [
+            line["position"] for line in (*listed["cells"], *rows) if line["position"] is not None
+        ]
+        heatmap = pack_cells(subject, owners, np.array(wanted, dtype=np.intp))
         summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}
-        summary["fingerprint"] = _fingerprint(valuation)
-        summary["provenance"] = told_origin(valuation.provenance)
+        summary["values_hash"] = _hash_values(valuation)
+        summary["provenance"] = plain_provenance(valuation.provenance)
     return summary
 
 
-def _taken_for(valuation: Valuation, *, cells: bool) -> list[dict[str, Any]] | None:
-    """What each raw column was taken for; without cells no scale, which is read from them."""
+def _list_column_info(valuation: Valuation, *, cells: bool) -> list[dict[str, Any]] | None:
+    """Return how each raw column was interpreted; without cells no scale, which depends on them."""
     if valuation.column_info is None:
         return None
     lines = valuation.column_info.to_plain()
@@ -186,27 +187,27 @@ def _taken_for(valuation: Valuation, *, cells: bool) -> list[dict[str, Any]] | N
 
 
 def _own(line: Mapping[str, Any]) -> list[str]:
-    """Notes in words of our own: those that quote a mark of gaps are left out."""
+    """Return the notes that quote no content of the table."""
     return [note for note in line["notes"] if not note.startswith(("'", '"'))]
 
 
 def _figures(valuation: Valuation) -> dict[str, Any]:
-    """Figures of the whole table; shares are those that the valuation itself tells."""
-    visited = judged = negative = 0
+    """Return the figures of the whole table."""
+    visited = n_errors = negative = 0
     size, signs = _size(valuation), valuation.sign_counts()
-    squares, dust = 0.0, _DUST * size
-    told = signs.unknown < signs.total
-    for strip in valuation.iter_rows():
-        known = ~np.isnan(strip.values)
-        errors = strip.errors
-        sure = known & (errors > dust)
+    squares, rounding = 0.0, _ROUNDING * size
+    any_known = signs.unknown < signs.total
+    for chunk in valuation.iter_rows():
+        known = ~np.isnan(chunk.values)
+        errors = chunk.errors
+        sure = known & (errors > rounding)
         visited += int(known.sum())
-        negative += int((strip.values[known] < 0).sum())
-        judged += int(sure.sum())
+        negative += int((chunk.values[known] < 0).sum())
+        n_errors += int(sure.sum())
         squares += float((errors[sure] ** 2).sum())
     return {
         "score": plain(valuation.score),
-        "scored_by": _scored_by(valuation),
+        "scored_by": _describe_score(valuation),
         "baseline": plain(valuation.baseline),
         "total": plain(valuation.total),
         "total_error": plain(valuation.total_error),
@@ -217,16 +218,16 @@ def _figures(valuation: Valuation) -> dict[str, Any]:
         "n_cells": math.prod(valuation.shape),
         "n_visited": visited,
         "negative_share": negative / visited if visited else None,
-        "unclear_share": signs.undecided / signs.total if told else None,
-        "harmful_share": signs.negative / signs.total if told else None,
+        "unclear_share": signs.undecided / signs.total if any_known else None,
+        "harmful_share": signs.negative / signs.total if any_known else None,
         "sampling_alone": valuation.validation_se_only_for_sums,
-        "error": math.sqrt(squares / judged) if judged else None,
+        "error": math.sqrt(squares / n_errors) if n_errors else None,
         "size": size,
     }
 
 
-def _scored_by(valuation: Valuation) -> dict[str, Any] | None:
-    """Name of the score, what it was judged on, and what to compare it with."""
+def _describe_score(valuation: Valuation) -> dict[str, Any] | None:
+    """Return the name of the score, its validation rows, and plain scores for comparison."""
     scores = valuation.scores
     if scores is None:
         return None
@@ -240,26 +241,26 @@ def _scored_by(valuation: Valuation) -> dict[str, Any] | None:
 
 
 def _size(valuation: Valuation) -> float:
-    """Size of a cell that is large but not the largest, which may be far off."""
+    """Return the size of a large cell, but not of the largest, which may be an outlier."""
     step = -(-math.prod(valuation.shape) // MOST_CELLS)
-    some = np.concatenate([_every(step, strip) for strip in valuation.iter_rows()])
+    some = np.concatenate([_every(step, chunk) for chunk in valuation.iter_rows()])
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
 
 
-def _every(step: int, strip: RowChunk) -> NDArray[np.float64]:
-    """Values whose position in a list of all cells is a multiple of the step."""
-    first = -strip.rows.start * strip.values.shape[1] % step
-    # A copy: a part of a strip would keep all of it.
-    return strip.values.ravel()[first::step].copy()
+def _every(step: int, chunk: RowChunk) -> NDArray[np.float64]:
+    """Return the values whose position in a list of all cells is a multiple of the step."""
+    first = -chunk.rows.start * chunk.values.shape[1] % step
+    # A copy, because a view would keep the whole chunk alive.
+    return chunk.values.ravel()[first::step].copy()
 
 
 def _power_of_ten(size: float) -> float:
     return 10.0 ** math.floor(math.log10(size)) if size > 0 else 0.0
 
 
-def _fingerprint(valuation: Valuation) -> str:
-    """Name of these values: marks that were made on one report are found by its next copy."""
+def _hash_values(valuation: Valuation) -> str:
+    """Return a hash of the values, by which a new copy of a report finds its marks."""
     provenance = valuation.provenance
     sessions = [asdict(session) for session in provenance.sessions]
     return hash_json(dict(provenance.problem_spec), sessions, repr(valuation.total))[:16]

@@ -1,4 +1,4 @@
-"""The values and contents of cells for the page's heat map, in few bytes."""
+"""Pack the values and contents of cells for the heat map of the page."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from cellworth.report.page import cell_text, text_of
 from cellworth.report.sections import Subject
 from cellworth.valuation.valuation import Valuation
 
-# More cells, or more bytes of text, and a browser is slow to open the file.
+# With more cells, or more bytes of text, browsers open the file slowly.
 MOST_CELLS = 1_000_000
 MOST_BYTES = 4_000_000
-# Colours reach their ends at this quantile of the sizes: one far-off cell must not pale all others.
+# The color scale ends at this quantile, so that one outlier does not make all others pale.
 QUANTILE = 0.99
-_WORTH_DIGITS, _ERROR_DIGITS = 3, 2
+_VALUE_DIGITS, _ERROR_DIGITS = 3, 2
 
-# The largest code of 16 bits says that a figure is not known; 0 is zero.
+# The largest code of 16 bits means unknown; 0 means zero.
 UNKNOWN = 65_535
 
 
-def packed_cells(subject: Subject, owners: Owners | None, wanted: Positions) -> dict[str, Any]:
-    """All rows, or as many as a browser can take: wanted, lowest, highest, and evenly spread ones.
+def pack_cells(subject: Subject, owners: Owners | None, wanted: Positions) -> dict[str, Any]:
+    """Pack all rows, or as many as a browser can show.
+
+    Those are the wanted, the lowest and the highest rows, and others at regular intervals.
 
     Parameters
     ----------
     subject : Subject
     owners : Owners or None
     wanted : array of positions
-        Rows of the valuation that are kept if any are.
+        Rows of the valuation that are kept first.
     """
     n_rows, n_columns = subject.valuation.shape
     n_kept = min(n_rows, max(MOST_CELLS // n_columns, 1))
     while True:
-        plain = _packed(subject, owners, _kept(subject.valuation, n_kept, wanted))
+        plain = _pack(subject, owners, _choose_rows(subject.valuation, n_kept, wanted))
         size = sum(len(text) for text in _texts(plain))
         if size <= MOST_BYTES or n_kept == 1:
             return plain
@@ -55,25 +57,25 @@ def _texts(plain: Any) -> list[str]:
     return [plain] if isinstance(plain, str) else []
 
 
-def _kept(valuation: Valuation, n_kept: int, wanted: Positions) -> Positions:
-    """Positions of rows, in the table's order."""
+def _choose_rows(valuation: Valuation, n_kept: int, wanted: Positions) -> Positions:
+    """Return positions of rows, in table order."""
     n_rows = valuation.shape[0]
     if n_kept >= n_rows:
         return np.arange(n_rows)
     order = np.argsort(valuation.rows().values, kind="stable")
     third = n_kept // 3
-    spread = np.linspace(0, n_rows - 1, n_kept).astype(np.intp)
-    # Whoever comes first stays: the order of these lists is that of their importance.
-    offered = np.concatenate([wanted, order[:third], order[::-1][:third], spread])
+    regular = np.linspace(0, n_rows - 1, n_kept).astype(np.intp)
+    # In order of importance: the first n_kept different rows are kept.
+    offered = np.concatenate([wanted, order[:third], order[::-1][:third], regular])
     _, first = np.unique(offered, return_index=True)
     return np.sort(offered[np.sort(first)[:n_kept]])
 
 
-def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[str, Any]:
+def _pack(subject: Subject, owners: Owners | None, kept: Positions) -> dict[str, Any]:
     valuation = subject.valuation
-    worth, error = _figures(valuation, kept)
+    values, errors = _cell_figures(valuation, kept)
     columns = valuation.columns()
-    sizes = np.abs(worth[np.isfinite(worth)])
+    sizes = np.abs(values[np.isfinite(values)])
     in_rows = valuation.rows().part(kept).values
     labels, ids = subject.label_codes(), valuation.blocks.rows.some_labels(kept)
     return {
@@ -82,13 +84,12 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
         "limit": float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0,
         "quantile": QUANTILE,
         "columns": [text_of(name) for name in valuation.column_labels.tolist()],
-        "column_worth": _plain(columns.values),
         "column_order": np.argsort(-columns.values, kind="stable").tolist(),
-        "row_ids": packed_json([text_of(row) for row in ids.tolist()]),
-        "places": pack(byte_planes(kept.astype(np.uint32))),
+        "row_ids": pack_json([text_of(row) for row in ids.tolist()]),
+        "positions": pack(byte_planes(kept.astype(np.uint32))),
         "row_order": pack(byte_planes(np.argsort(in_rows, kind="stable").astype(np.uint32))),
-        "worth": Decimals.of(worth, _WORTH_DIGITS).to_plain(),
-        "error": _known(error),
+        "values": Decimals.from_numbers(values, _VALUE_DIGITS).to_plain(),
+        "error": _pack_errors(errors),
         "classes": subject.classes if labels is not None else [],
         "labels": None if labels is None else pack(byte_planes(labels[kept].astype(np.uint16))),
         "owners": None if owners is None else _holdings(valuation, owners, kept),
@@ -96,22 +97,22 @@ def _packed(subject: Subject, owners: Owners | None, kept: Positions) -> dict[st
     }
 
 
-def _figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
-    """Worth and joint error of the rows that are kept."""
-    worth, error = (np.empty((len(kept), valuation.shape[1])) for _ in range(2))
-    for strip in valuation.iter_rows():
-        here = (kept >= strip.rows.start) & (kept < strip.rows.stop)
-        positions = kept[here] - strip.rows.start
-        worth[here] = strip.values[positions]
-        error[here] = strip.errors[positions]
-    return worth, error
+def _cell_figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
+    """Return the values and total errors of the rows that are kept."""
+    values, errors = (np.empty((len(kept), valuation.shape[1])) for _ in range(2))
+    for chunk in valuation.iter_rows():
+        here = (kept >= chunk.rows.start) & (kept < chunk.rows.stop)
+        positions = kept[here] - chunk.rows.start
+        values[here] = chunk.values[positions]
+        errors[here] = chunk.errors[positions]
+    return values, errors
 
 
-def _known(errors: Floats) -> dict[str, Any] | None:
-    """Errors as codes; None where there are none to tell: exact values, or nothing known."""
+def _pack_errors(errors: Floats) -> dict[str, Any] | None:
+    """Return errors as codes; None if no error above 0 is known."""
     if not (errors > 0).any():
         return None
-    return Decimals.of(errors, _ERROR_DIGITS).to_plain()
+    return Decimals.from_numbers(errors, _ERROR_DIGITS).to_plain()
 
 
 def _holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def _holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str
 
 
 def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
-    """Contents of cells, each column as its different texts and a code for every row."""
+    """Return the contents of cells: the distinct texts of each column, and a code per row."""
     if subject.table is None or not subject.of_cells:
         return None
     texts, codes = [], []
@@ -134,7 +135,7 @@ def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
         different, code = _dictionary(column, kept)
         texts.append(different)
         codes.append(code)
-    return {"texts": packed_json(texts), "codes": pack(byte_planes(np.concatenate(codes)))}
+    return {"texts": pack_json(texts), "codes": pack(byte_planes(np.concatenate(codes)))}
 
 
 def _dictionary(
@@ -142,12 +143,12 @@ def _dictionary(
 ) -> tuple[list[str] | list[None], NDArray[Any]]:
     codes = np.zeros(len(kept), dtype=np.uint32)
     if column is None:
-        # Where labels were valued and are not at hand, their column has no contents.
+        # The column of labels has no contents if labels were not given.
         return [None], codes
     known: dict[str, int] = {}
     written: dict[str, str] = {}
     for position, cell in enumerate(column[kept].tolist()):
-        # As keys, 1 and True would be one, and so would 0.0 and -0.0.
+        # As keys, 1 and True would be equal, and so would 0.0 and -0.0.
         key = repr(cell)
         if key not in written:
             written[key] = cell_text(cell)
@@ -161,18 +162,18 @@ def _plain(numbers: Floats) -> list[float | None]:
 
 @dataclass(frozen=True, eq=False)
 class Decimals:
-    """Numbers rounded to some significant digits, each as a code of 16 bits.
+    """Numbers rounded to a few significant digits, each as a code of 16 bits.
 
-    A code is 1 + 2 * ((exponent - lowest) * n_mantissas + mantissa - first) + (1 if negative), so
-    that what a reader sees is what rounding the number itself would give. There is room for 36
-    decades of three digits; numbers that are further below the largest become 0.
+    A code is 1 + 2 * ((exponent - lowest) * n_mantissas + mantissa - first) + (1 if negative). The
+    decoded number equals the rounded number exactly. The codes cover 36 decades of three digits;
+    smaller numbers become 0.
 
     Parameters
     ----------
     codes : array of 16-bit codes
     digits : int
     lowest : int
-        Exponent of ten of the smallest numbers that are not 0.
+        Smallest exponent of ten that has codes.
     """
 
     codes: NDArray[np.uint16]
@@ -180,12 +181,12 @@ class Decimals:
     lowest: int
 
     @classmethod
-    def of(cls, numbers: Floats, digits: int) -> Decimals:
-        """Round numbers to so many significant digits, at most three."""
+    def from_numbers(cls, numbers: Floats, digits: int) -> Decimals:
+        """Round numbers to this many significant digits, at most three."""
         first, n_mantissas = 10 ** (digits - 1), 9 * 10 ** (digits - 1)
         known = np.isfinite(numbers)
         sizes = np.where(known, np.abs(numbers), 0.0)
-        mantissas, exponents = _rounded(sizes, digits)
+        mantissas, exponents = _round(sizes, digits)
         n_decades = (UNKNOWN - 1) // (2 * n_mantissas)
         lowest = int(exponents[sizes > 0].max(initial=0)) - n_decades + 1
         codes = 1 + 2 * ((exponents - lowest) * n_mantissas + mantissas - first) + (numbers < 0)
@@ -193,7 +194,7 @@ class Decimals:
         return cls(np.where(known, codes, UNKNOWN).astype(np.uint16), digits, lowest)
 
     def to_plain(self) -> dict[str, Any]:
-        """Text and numbers, for JSON."""
+        """Return strings and numbers, for JSON."""
         return {
             "codes": pack(byte_planes(self.codes)),
             "digits": self.digits,
@@ -202,37 +203,37 @@ class Decimals:
 
 
 def byte_planes(numbers: NDArray[Any]) -> bytes:
-    """All lowest bytes, then all next ones: alike bytes side by side compress well."""
+    """Return all lowest bytes, then all next ones, which compresses well."""
     little = np.ascontiguousarray(numbers.ravel(), dtype=numbers.dtype.newbyteorder("<"))
     return little.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T.tobytes()
 
 
 def pack(content: bytes) -> str:
-    """Bytes as compressed text; the same bytes give the same text at any time."""
+    """Compress bytes to text; equal bytes always give equal text."""
     return base64.b64encode(gzip.compress(content, compresslevel=6, mtime=0)).decode()
 
 
-def packed_json(content: Any) -> str:
-    """Plain data as compressed text."""
+def pack_json(content: Any) -> str:
+    """Compress JSON to text."""
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return pack(text.encode())
 
 
-def _rounded(sizes: Floats, digits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Mantissas of so many digits, and exponents of ten of the leading digit."""
+def _round(sizes: Floats, digits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return mantissas of this many digits, and the exponents of the leading digits."""
     safe = np.where(sizes > 0, sizes, 1.0)
     exponents = np.floor(np.log10(safe)).astype(np.int64)
-    mantissas = np.rint(_scaled(safe, digits - 1 - exponents)).astype(np.int64)
-    # The logarithm may be off by one next to a power of ten, and rounding may reach the next.
+    mantissas = np.rint(_scale(safe, digits - 1 - exponents)).astype(np.int64)
+    # The logarithm may be off by one near a power of ten, and rounding may reach the next one.
     for change in (-1, 1):
         off = mantissas < 10 ** (digits - 1) if change < 0 else mantissas >= 10**digits
         exponents = exponents + change * off
-        again = np.rint(_scaled(safe, digits - 1 - exponents)).astype(np.int64)
+        again = np.rint(_scale(safe, digits - 1 - exponents)).astype(np.int64)
         mantissas = np.where(off, again, mantissas)
     return mantissas, exponents
 
 
-def _scaled(sizes: Floats, powers: NDArray[np.int64]) -> Floats:
-    # Powers of ten up to 22 are exact; to divide by one rounds once, to multiply by 1e-5 twice.
+def _scale(sizes: Floats, powers: NDArray[np.int64]) -> Floats:
+    # Powers of ten up to 22 are exact, so dividing rounds once; multiplying by 1e-5 rounds twice.
     tens = 10.0 ** np.abs(powers).astype(np.float64)
     return np.where(powers >= 0, sizes * tens, sizes / tens)

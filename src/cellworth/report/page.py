@@ -1,4 +1,4 @@
-"""The HTML page of a report, and how figures are formatted."""
+"""Render the HTML page of a report, and format its figures."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ import numpy as np
 
 from cellworth.data.blocks import is_missing
 from cellworth.diagnostics.suspects import format_timestamp
-from cellworth.plots.style import with_minus
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.values import visible_text
 
 _SCRIPTS = (
     "unpacking.js",
-    "colours.js",
+    "colors.js",
     "cells.js",
     "marks.js",
     "painting.js",
     "heatmap.js",
-    "hands.js",
+    "interaction.js",
     "tables.js",
     "page.js",
 )
@@ -38,7 +37,7 @@ _STYLES = ("style.css",)
 # Lengths within a drawing; the page scales it.
 _WIDTH, _HEIGHT = 1000.0, 300.0
 _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
-# Below half of the last decimal that is worth reading.
+# Half of the last decimal that is shown.
 _NEARLY_ZERO = Decimal("0.0005")
 _LONGEST_NAME = 60
 _LONGEST_NUMBER, _LONGEST_TEXT = 9, 80
@@ -47,7 +46,7 @@ _ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
 
 
 def render(summary: Mapping[str, Any]) -> str:
-    """Make an HTML page of what :func:`cellworth.report.summarize` gives.
+    """Return the HTML page of what :func:`cellworth.report.summarize` returns.
 
     Parameters
     ----------
@@ -56,8 +55,8 @@ def render(summary: Mapping[str, Any]) -> str:
     Returns
     -------
     str
-        A whole page. Its policy (Content-Security-Policy) allows the scripts and styles that it
-        came with, by their hashes, and no others.
+        A complete page. Its Content-Security-Policy allows only its own scripts and styles, by
+        their hashes.
 
     Examples
     --------
@@ -68,7 +67,7 @@ def render(summary: Mapping[str, Any]) -> str:
     >>> print(page[page.index("<h1>") : page.index("</h1>")])
     <h1>&lt;b&gt;
     """
-    script, style = _joined(_SCRIPTS), _joined(_STYLES)
+    script, style = _read_files(_SCRIPTS), _read_files(_STYLES)
     unit = Unit.fitting(summary["figures"]["size"])
     page = _environment().get_template("report.html.j2")
     text: str = page.render(
@@ -88,34 +87,34 @@ def render(summary: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """What worths of cells and rows are counted in: a power of a thousand.
+    """Unit of the values of cells and rows: a power of a thousand.
 
     Parameters
     ----------
     power : int
-        Worths are counted in ten to this power.
+        Values are multiples of ten to this power.
     """
 
     power: int
 
     @classmethod
     def fitting(cls, size: float) -> Unit:
-        """Return the unit in which this size has one to three digits before the point."""
+        """Return the unit in which ``size`` has one to three digits before the point."""
         if not size > 0:
             return cls(0)
         return cls(min(3 * math.floor(math.log10(size) / 3), 0))
 
     @property
     def name(self) -> str:
-        """Its name, empty for whole units of the score."""
+        """Name of the unit, empty for units of the score."""
         return _NAMES.get(self.power, f"10^{self.power}")
 
-    def worth(self, number: float | None) -> str:
-        """Write a worth with its sign and three digits."""
+    def value(self, number: float | None) -> str:
+        """Format a value with its sign and three digits."""
         return self._digits(number, 3, sign="+")
 
     def error(self, number: float | None) -> str:
-        """Write an error with two digits."""
+        """Format an error with two digits."""
         return self._digits(number, 2, sign="")
 
     def _digits(self, number: float | None, digits: int, sign: str) -> str:
@@ -130,13 +129,13 @@ class Unit:
 
 
 def _data(summary: Mapping[str, Any], unit: Unit) -> str:
-    """What the page's script reads, as JSON that cannot end its element."""
+    """Return the data for the scripts, as JSON that cannot end its element."""
     plain = {
-        "fingerprint": summary["fingerprint"],
+        "values_hash": summary["values_hash"],
         "power": unit.power,
         "unit": unit.name,
         "of_cells": summary["of_cells"],
-        "listed": _listed(summary),
+        "listed": _list_cells(summary),
         "heatmap": summary["heatmap"],
     }
     text = json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -145,8 +144,8 @@ def _data(summary: Mapping[str, Any], unit: Unit) -> str:
     return text
 
 
-def _listed(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Cells of the lists, by the ids of their tables; row ids are whole, where pages cut them."""
+def _list_cells(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells of the lists by the ids of their HTML tables, with complete row ids."""
     if summary["cells"] is None:
         return {}
     has_errors = summary["heatmap"]["error"] is not None
@@ -158,10 +157,11 @@ def _listed(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
-    """What a mark keeps of a cell: the same, with as many digits, as from the heat map."""
-    kept = {key: line[key] for key in ("row", "place", "column", "cell")}
-    error = rounded(line["error"], 2) if has_errors else None
-    return kept | {"worth": rounded(line["worth"], 3), "error": error}
+    """Return what a mark keeps of a cell, with as many digits as the heat map has."""
+    kept = {key: line[key] for key in ("row", "position", "column", "cell")}
+    error = round_digits(line["error"], 2) if has_errors else None
+    value = line.get("lowest_value", line.get("value"))
+    return kept | {"value": round_digits(value, 3), "error": error}
 
 
 def _policy(script: str, style: str) -> str:
@@ -177,7 +177,7 @@ def _hash(content: str) -> str:
 
 
 @cache
-def _joined(names: tuple[str, ...]) -> str:
+def _read_files(names: tuple[str, ...]) -> str:
     folder = files("cellworth.report") / "templates"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
@@ -196,21 +196,21 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percentage": percentage, "moment": moment}
-    environment.filters |= {"shortened": shortened, "sort_value": sort_value}
-    environment.filters["isolated_parts"] = isolated_parts
+    environment.filters |= {"number": number, "percentage": percentage, "timestamp": timestamp}
+    environment.filters |= {"shorten": shorten, "sort_value": sort_value}
+    environment.filters["split_isolates"] = split_isolates
     return environment
 
 
 def _markup(text: str) -> Any:
     from markupsafe import Markup
 
-    # Our own files, and JSON without characters that HTML could read.
+    # Only our own files, and JSON without HTML characters.
     return Markup(text)  # noqa: S704
 
 
 def column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
-    """Where each column's bar and whisker begin and end, on one scale with zero inside."""
+    """Return where the bar and the whisker of each column begin and end, on one scale."""
     ends = [0.0]
     for line in columns:
         reach = WIDTH_95 * (line["error"] or 0.0)
@@ -240,7 +240,7 @@ def _bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
 
 
 def score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
-    """Parts of a bar for baseline and cells; None unless both add to a score."""
+    """Return the widths of a bar for baseline and score; None unless 0 <= baseline <= score."""
     score, baseline = figures["score"], figures["baseline"]
     if score is None or baseline is None or not 0 <= baseline <= score or score == 0:
         return None
@@ -248,14 +248,14 @@ def score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def error_curve(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Points of a curve of errors over tasks, both logarithmic; None for fewer than two."""
+    """Return the points of errors over tasks, both logarithmic; None for fewer than two."""
     known = [(line["tasks"], line["error"]) for line in rounds if line["error"] and line["tasks"]]
     if len(known) < 2 or known[0][0] == known[-1][0]:
         return None
     tasks = [math.log10(task) for task, _ in known]
     errors = [math.log10(error) for _, error in known]
     low, high = min(errors), max(errors)
-    # At least a fifth of a decade, so that noise does not look like news.
+    # At least a fifth of a decade, so that noise does not look like a trend.
     span = max(high - low, 0.2)
     points = [
         (
@@ -272,7 +272,7 @@ def error_curve(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Write a figure of the whole table with some significant digits."""
+    """Format a figure of the whole table with this many significant digits."""
     if value is None:
         return "unknown"
     if value == 0:
@@ -284,7 +284,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percentage(share: float | None) -> str:
-    """Write a share; small ones keep a digit."""
+    """Format a share in percent."""
     if share is None:
         return "unknown"
     percent = 100 * share
@@ -293,8 +293,8 @@ def percentage(share: float | None) -> str:
     return f"{percent:.1f}%"
 
 
-def moment(created: str) -> str:
-    """Write a moment in UTC as people do."""
+def timestamp(created: str) -> str:
+    """Format an ISO timestamp for readers."""
     try:
         when = datetime.fromisoformat(created)
     except ValueError:
@@ -302,38 +302,43 @@ def moment(created: str) -> str:
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 
-def shortened(text: str) -> str:
-    """Leave out the end of a long name."""
+def shorten(text: str) -> str:
+    """Cut the end of a long name."""
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
-def rounded(value: float | None, digits: int) -> float | None:
-    """Keep the digits that are shown."""
+def round_digits(value: float | None, digits: int) -> float | None:
+    """Round to this many significant digits."""
     return None if value is None else float(f"{value:.{digits - 1}e}")
 
 
 def sort_value(text: str | None) -> str | None:
-    """What a list sorts by: the number itself, nothing for a gap, None where letters decide."""
+    """Return the sort key of a number, "" for a missing value, None for other text."""
     if not text:
         return ""
     return text if _NUMBER.fullmatch(text) else None
 
 
-def isolated_parts(text: str) -> list[tuple[str, bool]]:
-    """Cut text where Unicode's isolates are; tell of each part whether it stood between two."""
+def split_isolates(text: str) -> list[tuple[str, bool]]:
+    """Split text at Unicode isolates; return each part and whether it was isolated."""
     parts = _ISOLATED.split(text)
     return [(part, position % 2 == 1) for position, part in enumerate(parts) if part]
 
 
 def visible(content: Any) -> Any:
-    """Return what a page shows of a template's expression: hidden characters as pictures."""
+    """Return the text of a template expression with hidden characters as pictures."""
     if not isinstance(content, str) or hasattr(content, "__html__"):
         return content
     return visible_text(content, keep="\n\t")
 
 
+def with_minus(text: str) -> str:
+    """Replace hyphens by minus signs."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
 def text_of(content: Any) -> str:
-    """Write a label or a row id as text, so that it can be read back."""
+    """Format a label or a row id, so that it can be read back."""
     if is_missing(content):
         return ""
     if isinstance(content, np.generic):
@@ -344,7 +349,7 @@ def text_of(content: Any) -> str:
 
 
 def cell_text(content: Any) -> str:
-    """Write what stands in a cell: six digits of long numbers, the beginning of long text."""
+    """Format the content of a cell: six digits of long numbers, the start of long text."""
     if is_missing(content):
         return ""
     if isinstance(content, np.generic):
@@ -352,6 +357,6 @@ def cell_text(content: Any) -> str:
     if isinstance(content, float):
         text = f"{content:.15g}"
         return text if len(text) <= _LONGEST_NUMBER else f"{content:.6g}"
-    # Only a gap is empty.
+    # Only a missing value is empty.
     text = format_timestamp(content) if isinstance(content, datetime) else text_of(content) or "''"
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

@@ -32,13 +32,12 @@ from cellworth.valuation.values import ValueList
 _ROWS_LISTED = 25
 _KEYS = ("tasks", "seconds", "error", "total")
 LEFT_OUT = (
-    "Hashes are left out: whoever knows most of a table could guess the rest from them. "
+    "Hashes are left out: a reader who knows most of the table could guess the rest from them. "
     "So are parameters, which may hold contents."
 )
 
-# What may be told to people who may not see the table. A game of the user's own may answer with
-# anything, and so may parameters of a model.
-_QUESTION = (
+# Settings that are shown without cells. Others, such as parameters of a model, may hold contents.
+_PROBLEM = (
     "game",
     "model",
     "row_semivalue",
@@ -60,17 +59,17 @@ _HASH = re.compile(r"[0-9a-fA-F]{16}")
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What a report is about.
+    """A valuation, and the table that was valued.
 
     Parameters
     ----------
     valuation : Valuation
     table : Table or None
-        The table that was valued, without a column that only named groups of rows.
+        The table without the column of row groups.
     target : array of shape (n_rows of the table,) or None
         Labels of its rows.
     classes : list of str
-        What labels there are, as text; empty where they are numbers or not known.
+        Class labels as text; empty for a numeric or unknown target.
     """
 
     valuation: Valuation
@@ -79,15 +78,15 @@ class Subject:
     classes: list[str]
 
     @classmethod
-    def of(cls, valuation: Valuation, X: Any, y: Any) -> Subject:
-        """Check that the table is the one that was valued."""
+    def from_table(cls, valuation: Valuation, X: Any, y: Any) -> Subject:
+        """Check that this table was valued."""
         check_valuation(valuation)
         if X is None:
             if y is not None:
-                raise ValueError("y came without X; give the table too, or neither.")
+                raise ValueError("y must be None without X; give the table too, or neither.")
             return cls(valuation, None, None, [])
         table = drop_group_column(Table.from_data(X, called="X"), valuation)
-        # Refuses other rows and columns.
+        # Checks rows and columns.
         CellValues.of(valuation, table)
         check_cells(valuation, table)
         if y is None:
@@ -104,18 +103,18 @@ class Subject:
 
     @property
     def kind_of_ids(self) -> str:
-        """What row ids are: "number", "date" or "text"; a CSV file does not say so."""
+        """Type of the row ids: "number", "date" or "text"; a CSV file does not tell."""
         kind = self.valuation.blocks.rows.some_labels(slice(1)).dtype.kind
         return {"O": "text", "M": "date"}.get(kind, "number")
 
     def label_codes(self) -> NDArray[np.int_] | None:
-        """Place of each row's label in ``classes``; None where rows or labels are no singles."""
+        """Return the index of each row's label in ``classes``; None without classes."""
         if self.target is None or not self.classes or not self.of_cells:
             return None
         return np.unique(self.target, return_inverse=True)[1].ravel()
 
     def column(self, position: int) -> NDArray[Any] | None:
-        """What stands in the cells of one column of the valuation, where it is a single column."""
+        """Return the contents of one column of the valuation; None for groups."""
         if self.table is None or not self.of_cells:
             return None
         label = self.valuation.column_labels.tolist()[position]
@@ -126,8 +125,8 @@ class Subject:
         return self.table.column(found)
 
 
-def listed_columns(valuation: Valuation) -> list[dict[str, Any]]:
-    """Columns with what they are worth, highest first."""
+def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
+    """List the columns with their values, highest first."""
     columns = valuation.columns()
     order = np.argsort(-columns.values, kind="stable")
     names = valuation.column_labels.tolist()
@@ -142,43 +141,43 @@ def listed_columns(valuation: Valuation) -> list[dict[str, Any]]:
     ]
 
 
-def listed_cells(
+def list_cells(
     subject: Subject, k: int, column_types: Mapping[Any, Kind | Distance] | None = None
 ) -> dict[str, Any]:
-    """Cells to look at: the most suspicious ones with a reason, or else those of lowest worth."""
+    """List the cells of highest anomaly score, or without labels those of lowest value."""
     if subject.target is not None and subject.table is not None:
         found = _suspects(subject, subject.table, k, column_types)
-        return {"ranked_by": "suspicion", "cells": found}
-    return {"ranked_by": "worth", "cells": _lowest(subject, k)}
+        return {"ranked_by": "anomaly_score", "cells": found}
+    return {"ranked_by": "value", "cells": _lowest(subject, k)}
 
 
 def _suspects(
     subject: Subject, table: Table, k: int, column_types: Mapping[Any, Kind | Distance] | None
 ) -> list[dict[str, Any]]:
-    valuation, table = _by_place(subject.valuation, table)
+    valuation, table = _number_rows(subject.valuation, table)
     found = suspect_cells(
         table, subject.target, valuation=valuation, k=k, column_types=column_types
     )
     lines = nw.from_native(found, eager_only=True).rows(named=True)
-    ids, held_as = subject.valuation.blocks.rows.ids.tolist(), _held_as(table)
+    ids, types = subject.valuation.blocks.rows.ids.tolist(), _array_types(table)
     return [
         {
             "row": text_of(ids[line["row"]]),
-            "place": int(line["row"]) if subject.of_cells else None,
+            "position": int(line["row"]) if subject.of_cells else None,
             "column": text_of(line["column"]),
-            "cell": _content(line["cell"], held_as[line["column"]]),
-            "typical": _content(line["typical"], held_as[line["column"]]),
-            "suspicion": plain(line["anomaly_score"]),
-            "worth": plain(line["value"]),
-            "error": plain(_joint(line["sampling_se"], line.get("validation_se"))),
+            "cell": _content(line["cell"], types[line["column"]]),
+            "typical": _content(line["typical"], types[line["column"]]),
+            "anomaly_score": plain(line["anomaly_score"]),
+            "value": plain(line["value"]),
+            "error": plain(_total_error(line["sampling_se"], line.get("validation_se"))),
             "reason": line["reason"],
         }
         for line in lines
     ]
 
 
-def _by_place(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
-    """The same with rows that are called by their places: several rows may share an id."""
+def _number_rows(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
+    """Return both with row numbers for row ids, because several rows may share an id."""
     positions = np.arange(table.shape[0])
     rows = valuation.blocks.rows
     if not isinstance(rows, NumberedAxis):
@@ -187,14 +186,14 @@ def _by_place(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
     return replace(valuation, blocks=blocks), replace(table, row_ids=positions)
 
 
-def _held_as(table: Table) -> dict[Any, str]:
-    """What NumPy holds each column as."""
+def _array_types(table: Table) -> dict[Any, str]:
+    """Return the NumPy kind of each column."""
     columns = enumerate(table.names.tolist())
     return {name: table.column(position).dtype.kind for position, name in columns}
 
 
 def _content(cell: Any, kind: str) -> str:
-    """Write a cell of a list, in which cells of several types may have become text."""
+    """Format a cell of a list, where mixed types may have become text."""
     if isinstance(cell, str) and kind in "iuf":
         cell = float(cell) if kind == "f" else int(cell)
     if isinstance(cell, str) and kind == "M":
@@ -204,20 +203,20 @@ def _content(cell: Any, kind: str) -> str:
 
 def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
     valuation = subject.valuation
-    rows, columns, worths, errors = _lowest_cells(valuation, k)
+    rows, columns, values, errors = _lowest_cells(valuation, k)
     ids, names = valuation.blocks.rows.some_labels(rows).tolist(), valuation.column_labels.tolist()
     listed = []
-    for row, name, column, worth, error in zip(rows, ids, columns, worths, errors, strict=True):
+    for row, name, column, value, error in zip(rows, ids, columns, values, errors, strict=True):
         cells = subject.column(column)
         listed.append(
             {
                 "row": text_of(name),
-                "place": int(row),
+                "position": int(row),
                 "column": text_of(names[column]),
                 "cell": None if cells is None else cell_text(cells[row]),
                 "typical": None,
-                "suspicion": None,
-                "worth": plain(worth),
+                "anomaly_score": None,
+                "value": plain(value),
                 "error": plain(error),
                 "reason": None,
             }
@@ -226,23 +225,23 @@ def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
 
 
 def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, Floats, Floats]:
-    """Rows, columns, worths and errors of the k lowest blocks, ties in the table's order."""
+    """Return rows, columns, values and errors of the k lowest blocks, ties in table order."""
     n_columns = valuation.shape[1]
-    positions, worths, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
-    for strip in valuation.iter_rows():
-        start = strip.rows.start * n_columns
-        positions = np.concatenate([positions, np.arange(start, start + strip.values.size)])
-        worths = np.concatenate([worths, strip.values.ravel()])
-        errors = np.concatenate([errors, strip.errors.ravel()])
-        order = np.argsort(worths, kind="stable")
-        order = order[~np.isnan(worths[order])][:k]
-        positions, worths, errors = positions[order], worths[order], errors[order]
+    positions, values, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
+    for chunk in valuation.iter_rows():
+        start = chunk.rows.start * n_columns
+        positions = np.concatenate([positions, np.arange(start, start + chunk.values.size)])
+        values = np.concatenate([values, chunk.values.ravel()])
+        errors = np.concatenate([errors, chunk.errors.ravel()])
+        order = np.argsort(values, kind="stable")
+        order = order[~np.isnan(values[order])][:k]
+        positions, values, errors = positions[order], values[order], errors[order]
     rows, columns = np.divmod(positions, n_columns)
-    return rows, columns, worths, errors
+    return rows, columns, values, errors
 
 
-def listed_rows(subject: Subject) -> list[dict[str, Any]]:
-    """Rows of lowest worth, each with the cell that is lowest in it."""
+def list_rows(subject: Subject) -> list[dict[str, Any]]:
+    """List the rows of lowest value, each with its lowest cell."""
     valuation = subject.valuation
     positions = valuation.rows().lowest_positions(_ROWS_LISTED)
     rows = valuation.rows().part(positions)
@@ -256,13 +255,13 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
         listed.append(
             {
                 "row": text_of(row),
-                "place": int(position),
+                "position": int(position),
                 "label": targets[position],
                 "value": plain(value),
                 "error": plain(error),
                 "column": None if lowest is None else text_of(names[lowest]),
                 "cell": None if cells is None else cell_text(cells[position]),
-                "worth": None if lowest is None else plain(values[lowest]),
+                "lowest_value": None if lowest is None else plain(values[lowest]),
                 "below_zero": int(np.sum(values < 0)),
             }
         )
@@ -270,7 +269,7 @@ def listed_rows(subject: Subject) -> list[dict[str, Any]]:
 
 
 def _targets(subject: Subject, positions: Positions) -> dict[int, str | None]:
-    """Labels of some rows as text, or their numeric targets; None where they are not known."""
+    """Return the labels or numeric targets of some rows as text; None if unknown."""
     codes = subject.label_codes()
     if codes is not None:
         return {position: subject.classes[codes[position]] for position in positions}
@@ -279,12 +278,12 @@ def _targets(subject: Subject, positions: Positions) -> dict[int, str | None]:
     return {position: cell_text(subject.target[position]) for position in positions}
 
 
-def listed_owners(
+def list_owners(
     valuation: Valuation, owners: Owners | None, payout: Payout | None
 ) -> dict[str, Any] | None:
-    """Owners with what their cells are worth together, and what they get where that is agreed."""
+    """List the owners with the values of their cells, and their amounts if there is a payout."""
     if payout is not None:
-        return _paid(payout)
+        return _list_payout(payout)
     if valuation.owned is not None:
         sums = valuation.owners()
         errors = _errors(sums)
@@ -301,7 +300,7 @@ def listed_owners(
     return {"lines": lines, "amount": None, "currency": None, "notes": []}
 
 
-def _paid(payout: Payout) -> dict[str, Any]:
+def _list_payout(payout: Payout) -> dict[str, Any]:
     lines = [
         {
             "owner": name,
@@ -328,14 +327,14 @@ def _paid(payout: Payout) -> dict[str, Any]:
 
 
 def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
-    """What owners' cells add up to; who shares a block has an equal part of it."""
+    """Return the sums of owners' cells; co-owners of a block have equal parts."""
     holdings = owners.on(valuation.blocks)
     parts = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sums = np.zeros(len(holdings.names))
-    for strip in valuation.iter_rows():
-        codes = holdings.codes(strip.rows)
-        worths = np.bincount(codes.ravel(), strip.values.ravel(), minlength=len(parts))
-        sums += worths @ parts
+    for chunk in valuation.iter_rows():
+        codes = holdings.codes(chunk.rows)
+        values = np.bincount(codes.ravel(), chunk.values.ravel(), minlength=len(parts))
+        sums += values @ parts
     return list(holdings.names), sums
 
 
@@ -343,30 +342,30 @@ def _errors(listed: ValueList) -> Floats:
     return both_errors(listed.sampling_se, listed.validation_se)
 
 
-def _joint(standard: float, validation: float | None) -> float:
-    judged = None if validation is None else np.array([validation])
-    return float(both_errors(np.array([standard]), judged)[0])
+def _total_error(sampling: float, validation: float | None) -> float:
+    known = None if validation is None else np.array([validation])
+    return float(both_errors(np.array([sampling]), known)[0])
 
 
 def plain(number: Any) -> float | None:
-    """A float that JSON can hold."""
+    """Return a float that JSON can hold, or None."""
     return None if number is None or not math.isfinite(number) else float(number)
 
 
 def round_line(progress: Progress) -> dict[str, Any]:
-    """Figures of one round: small, and they can be written as JSON while a run goes on.
+    """Return the figures of one round, ready for JSON.
 
     Parameters
     ----------
     progress : Progress
-        What ``on_round`` is called with.
+        The argument of ``on_round``.
 
     Returns
     -------
     dict
         ``tasks`` done, ``seconds`` since the session began, ``error`` (the root mean square of the
-        blocks' standard errors, as far as they are known) and ``total`` (the sum of all values);
-        the last two are None while they are not known.
+        known standard errors of blocks) and ``total`` (the sum of all values). The last two are
+        None while they are unknown.
 
     Examples
     --------
@@ -390,14 +389,14 @@ def round_line(progress: Progress) -> dict[str, Any]:
     }
 
 
-def checked_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Lines of a run's rounds, or a sentence that says what else came."""
+def check_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return the figures of rounds; raise TypeError for anything else."""
     lines = []
     for line in () if rounds is None else rounds:
         if not isinstance(line, Mapping) or not set(_KEYS) <= set(line):
             raise TypeError(
-                f"rounds holds a {type(line).__name__} without {', '.join(_KEYS)}; give a list of "
-                "what round_line makes of each Progress."
+                f"rounds must be dictionaries with {', '.join(_KEYS)}, got {type(line).__name__}; "
+                "collect what round_line returns for each Progress."
             )
         lines.append({key: line[key] for key in _KEYS})
     return lines
@@ -412,36 +411,36 @@ def _root_mean_square_error(moments: Moments) -> float | None:
 def _total(moments: Moments) -> float | None:
     values = moments.values
     total = float(values[-1, -1])
-    # Where no task sees all blocks together, the sum of their values stands in.
+    # If no task covers all blocks, the sum of their values is used.
     total = float(values[:-1, :-1].sum()) if math.isnan(total) else total
     return None if math.isnan(total) else total
 
 
-def told_origin(provenance: Provenance) -> dict[str, Any]:
-    """All that is known, as plain data for JSON."""
-    told: dict[str, Any] = jsonable(provenance.to_dict())
-    return told
+def plain_provenance(provenance: Provenance) -> dict[str, Any]:
+    """Return the provenance as plain data for JSON."""
+    record: dict[str, Any] = jsonable(provenance.to_dict())
+    return record
 
 
-def discreet_origin(provenance: Provenance) -> dict[str, Any]:
-    """What can be told without the data: names and numbers, no hash, no parameter, no message."""
-    told = told_origin(provenance)
-    return told | {
-        "problem_spec": _names_and_numbers(told["problem_spec"], _QUESTION),
-        "method": _names_and_numbers(told["method"], _METHOD),
+def public_provenance(provenance: Provenance) -> dict[str, Any]:
+    """Return names and numbers of the provenance, without hashes, parameters and messages."""
+    record = plain_provenance(provenance)
+    return record | {
+        "problem_spec": _names_and_numbers(record["problem_spec"], _PROBLEM),
+        "method": _names_and_numbers(record["method"], _METHOD),
         # Messages of failed fits may hold contents of cells.
-        "tally": told["tally"] | {"messages": []},
+        "tally": record["tally"] | {"messages": []},
         "left_out": LEFT_OUT,
     }
 
 
 def _names_and_numbers(settings: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    told = {name: _name_or_number(settings[name]) for name in known if name in settings}
-    return {name: setting for name, setting in told.items() if setting is not None}
+    shown = {name: _name_or_number(settings[name]) for name in known if name in settings}
+    return {name: setting for name, setting in shown.items() if setting is not None}
 
 
 def _name_or_number(setting: Any) -> Any:
-    """A number, or what a text begins with: the name of a class, without what it was given."""
+    """Return a number, or the name of a class without its arguments."""
     if isinstance(setting, int | float):
         return setting
     found = _NAME.match(setting) if isinstance(setting, str) else None

@@ -6,16 +6,16 @@ class Cells {
     cells.plain = plain;
     cells.nColumns = plain.n_columns;
     cells.ids = await unpackJson(plain.row_ids);
-    cells.places = await unpackWholes(plain.places, 4);
-    cells.rowOrder = await unpackWholes(plain.row_order, 4);
-    cells.worth = await Decimals.from(plain.worth);
+    cells.positions = await unpackIntegers(plain.positions, 4);
+    cells.rowOrder = await unpackIntegers(plain.row_order, 4);
+    cells.values = await Decimals.from(plain.values);
     cells.error = await Decimals.from(plain.error);
     cells.mine = null;
-    cells.labels = plain.labels ? await unpackWholes(plain.labels, 2) : null;
-    if (plain.owners) cells.rowLines = await unpackWholes(plain.owners.row_lines, 4);
+    cells.labels = plain.labels ? await unpackIntegers(plain.labels, 2) : null;
+    if (plain.owners) cells.rowLines = await unpackIntegers(plain.owners.row_lines, 4);
     if (plain.contents) {
       cells.texts = await unpackJson(plain.contents.texts);
-      cells.textCodes = await unpackWholes(plain.contents.codes, 4);
+      cells.textCodes = await unpackIntegers(plain.contents.codes, 4);
     }
     return cells;
   }
@@ -26,21 +26,21 @@ class Cells {
 
   owners(row, column) {
     const { lines, claims, names } = this.plain.owners;
-    return claims[lines[this.rowLines[row]][column]].map((place) => names[place]);
+    return claims[lines[this.rowLines[row]][column]].map((position) => names[position]);
   }
 
-  /* All that a reader is told about a cell. */
-  told(row, column) {
+  /* All that is shown of a cell. */
+  describe(row, column) {
     const i = row * this.nColumns + column;
     const unit = PAGE.unit ? ` ${PAGE.unit}` : "";
     const error = this.error && this.error.codes[i] !== UNKNOWN && this.error.codes[i] !== 0
       ? ` ± ${this.error.text(i, false)}` : "";
     return {
       row: this.ids[row],
-      place: this.places[row],
+      position: this.positions[row],
       column: this.plain.columns[column],
       cell: this.content(row, column),
-      worth: `${this.worth.text(i, true)}${error}${unit}`,
+      value: `${this.values.text(i, true)}${error}${unit}`,
       label: this.labels ? this.plain.classes[this.labels[row]] : null,
       owner: this.plain.owners ? this.owners(row, column).join(" and ") || "no owner" : null,
     };
@@ -53,9 +53,9 @@ class Cells {
       row: this.ids[row],
       column: this.plain.columns[column],
       cell: this.content(row, column) ?? "",
-      worth: this.worth.plain(i),
+      value: this.values.plain(i),
       error: this.error ? this.error.plain(i) : "",
-      place: this.places[row],
+      position: this.positions[row],
     };
   }
 
@@ -76,7 +76,7 @@ class Cells {
     this.mine = null;
     if (choice.owner !== null) {
       this.mine = this.plain.owners.claims.map((claim) =>
-        choice.owner === "nobody" ? claim.length === 0 : claim.includes(choice.owner));
+        choice.owner === "none" ? claim.length === 0 : claim.includes(choice.owner));
       const seen = [...new Set(this.rowLines)];
       columns = columns.filter((j) => seen.some((line) => this.holdsIn(line, j)));
       keep = (row) => columns.some((j) => this.holds(row, j));

@@ -21,27 +21,27 @@ class HeatMap extends Painting {
     this.tip = document.getElementById("tip");
     this.cursor = null;
     this.box = null;
-    this.takeColours();
+    this.takeColors();
   }
 
-  takeColours() {
-    this.colours = colourTable(isDark() ? "dark" : "light");
+  takeColors() {
+    this.colors = colorTable(isDark() ? "dark" : "light");
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    this.ink = colour("--ink");
-    this.muted = colour("--muted");
-    this.paper = colour("--paper");
-    this.unknown = packColour(channels(colour("--unknown")));
-    this.empty = packColour(channels(this.paper));
-    drawLegend(document.getElementById("legend"), this.colours);
+    const color = (name) => style.getPropertyValue(name).trim();
+    this.ink = color("--ink");
+    this.muted = color("--muted");
+    this.paper = color("--paper");
+    this.unknown = packColor(channels(color("--unknown")));
+    this.empty = packColor(channels(this.paper));
+    drawLegend(document.getElementById("legend"), this.colors);
     const limit = Number(this.cells.plain.limit.toPrecision(2)) / 10 ** PAGE.power;
     const text = Number(limit.toPrecision(2)).toLocaleString("en-US");
     document.getElementById("legend-low").textContent = `−${text}`;
     document.getElementById("legend-high").textContent = `+${text} ${PAGE.unit}`;
   }
 
-  recolour() {
-    this.takeColours();
+  recolor() {
+    this.takeColors();
     this.draw();
   }
 
@@ -54,7 +54,7 @@ class HeatMap extends Painting {
       rowOrder: value("row-order"),
       columnOrder: value("column-order"),
       label: value("only-class") === "" ? null : Number(value("only-class")),
-      owner: owner === "" ? null : owner === "nobody" ? owner : Number(owner),
+      owner: owner === "" ? null : owner === "none" ? owner : Number(owner),
       text: value("only-rows"),
       columns: new Set([...ticked].map((tick) => Number(tick.value))),
     };
@@ -96,7 +96,7 @@ class HeatMap extends Painting {
     this.draw();
   }
 
-  /* Places in CSS pixels; the canvas itself has as many as the screen. */
+  /* Positions in CSS pixels; the canvas itself has as many as the screen. */
   layOut() {
     const names = this.columns.map((j) => shortened(this.cells.plain.columns[j], 24));
     this.context.font = FONT;
@@ -113,7 +113,7 @@ class HeatMap extends Painting {
     this.canvas.style.height = `${this.header + this.height + 2}px`;
   }
 
-  /* The cell whose colour a place on the canvas has: {x, y, sharing}, or null. */
+  /* The cell whose color a position on the canvas has: {x, y, sharing}, or null. */
   cellAt(left, top) {
     if (!this.winners || left < this.gutter || top < this.header) return null;
     if (left >= this.gutter + this.width || top >= this.header + this.height) return null;
@@ -126,8 +126,8 @@ class HeatMap extends Painting {
     return y === undefined || y < 0 ? null : { x, y, sharing };
   }
 
-  told({ x, y }) {
-    return this.cells.told(this.rows[y], this.columns[x]);
+  describe({ x, y }) {
+    return this.cells.describe(this.rows[y], this.columns[x]);
   }
 
   zoom(factor, middle) {
@@ -165,9 +165,9 @@ class HeatMap extends Painting {
     else this.draw();
   }
 
-  /* From a list: the row's place in the table and the column's name. */
-  showCell(place, column) {
-    const row = this.cells.places.indexOf(place);
+  /* From a list: the row's position in the table and the column's name. */
+  showCell(position, column) {
+    const row = this.cells.positions.indexOf(position);
     if (row < 0) return;
     if (!this.rows.includes(row) || !this.columns.some((j) => this.cells.plain.columns[j] === column)) {
       this.showEverything();

@@ -1,7 +1,7 @@
 /* Marks: what a person decided about cells; kept in this browser, saved as CSV. */
 
 const MARKS = ["reviewed", "wrong", "right"];
-const STORE = `cellworth marks ${PAGE.fingerprint}`;
+const STORE = `cellworth marks ${PAGE.values_hash}`;
 
 const marks = {
   held: new Map(),
@@ -10,9 +10,9 @@ const marks = {
   past: [],
   listeners: [],
 
-  /* Several rows may share an id; the place in the table is of one alone. */
-  key({ place, column }) {
-    return JSON.stringify([place, column]);
+  /* Several rows may share an id; the position in the table is of one alone. */
+  key({ position, column }) {
+    return JSON.stringify([position, column]);
   },
 
   of(cell) {
@@ -20,7 +20,7 @@ const marks = {
     return found ? found.mark : "";
   },
 
-  /* A cell is {row, column, cell, worth, error, place}; an empty mark takes it away. */
+  /* A cell is {row, column, cell, value, error, position}; an empty mark takes it away. */
   set(cell, mark) {
     const key = marks.key(cell);
     const before = marks.held.get(key);
@@ -88,7 +88,7 @@ function field(text) {
 }
 
 function marksAsCsv() {
-  const names = ["row", "column", "cell", "worth", "error", "mark", "note"];
+  const names = ["row", "column", "cell", "value", "error", "mark", "note"];
   const lines = [...marks.held.values()].map((line) => names.map((name) => field(line[name] ?? "")));
   return [names, ...lines].map((line) => `${line.join(",")}\r\n`).join("");
 }

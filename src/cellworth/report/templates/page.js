@@ -33,14 +33,14 @@ function wireTheme(redraw) {
 function wireCopy() {
   const button = document.getElementById("copy");
   const record = document.getElementById("record");
-  const told = document.getElementById("copied");
+  const message = document.getElementById("copied");
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(record.textContent);
-      told.textContent = "Copied.";
+      message.textContent = "Copied.";
     } catch {
       getSelection().selectAllChildren(record);
-      told.textContent = "Selected: press Ctrl+C to copy.";
+      message.textContent = "Selected: press Ctrl+C to copy.";
     }
   });
 }
@@ -58,28 +58,28 @@ function wireSections() {
 }
 
 async function openMap() {
-  const told = document.getElementById("no-map");
+  const message = document.getElementById("no-map");
   if (typeof DecompressionStream === "undefined") {
-    told.textContent = "This browser cannot unpack the heat map; browsers since 2023 can.";
-    told.hidden = false;
+    message.textContent = "This browser cannot unpack the heat map; browsers since 2023 can.";
+    message.hidden = false;
     return null;
   }
   try {
     return await HeatMap.open(PAGE.heatmap);
   } catch (error) {
-    told.textContent = `The heat map could not be unpacked (${error.message}).`;
-    told.hidden = false;
+    message.textContent = `The heat map could not be unpacked (${error.message}).`;
+    message.hidden = false;
     throw error;
   }
 }
 
 document.documentElement.classList.add("scripted");
 let map = null;
-wireTheme(() => map && map.recolour());
+wireTheme(() => map && map.recolor());
 wireCopy();
 wireSections();
 marks.remember();
-const show = (place, column) => map && map.showCell(place, column);
+const show = (position, column) => map && map.showCell(position, column);
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 for (const [id, listed] of Object.entries(PAGE.listed)) wireList(document.getElementById(id), listed, show);
 document.querySelectorAll("table.foldable").forEach(makeFoldable);

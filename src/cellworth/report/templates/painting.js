@@ -1,4 +1,4 @@
-/* Painting the heat map: colours, names, contents, marks and the cursor. */
+/* Painting the heat map: colors, names, contents, marks and the cursor. */
 
 const LEAST_NAMED = 12;
 const LEAST_WRITTEN = 44;
@@ -40,7 +40,7 @@ class Painting {
     return this.header + ((row - this.view.top) / (this.view.bottom - this.view.top)) * this.height;
   }
 
-  /* One colour per cell, or per pixel where rows share it; remembers whose colour a pixel has. */
+  /* One color per cell, or per pixel where rows share it; remembers whose color a pixel has. */
   paint() {
     const { view, ratio } = this;
     const high = Math.round(this.height * ratio);
@@ -58,51 +58,51 @@ class Painting {
     for (let x = first; x < last; x++) {
       const from = Math.max(edges[x - first], 0);
       const to = Math.min(edges[x - first + 1], wide);
-      let before = -1, colour = 0, winner = -1;
+      let before = -1, color = 0, winner = -1;
       for (let y = 0; y < high; y++) {
         const start = Math.floor(view.top + y * perPixel);
         const stop = Math.min(Math.max(Math.floor(view.top + (y + 1) * perPixel), start + 1), this.rows.length);
         if (start !== before || stop > start + 1) {
-          [winner, colour] = this.strongest(start, stop, this.columns[x]);
+          [winner, color] = this.strongest(start, stop, this.columns[x]);
           before = start;
         }
         this.winners[y * this.shownColumns + (x - first)] = winner;
-        pixels.fill(colour, y * wide + from, y * wide + to);
+        pixels.fill(color, y * wide + from, y * wide + to);
       }
     }
     this.context.putImageData(image, Math.round(this.gutter * ratio), Math.round(this.header * ratio));
   }
 
-  /* Which of some rows gives a pixel its colour, and the colour. */
+  /* Which of some rows gives a pixel its color, and the color. */
   strongest(start, stop, column) {
     const { cells, rows } = this;
-    const numbers = cells.worth.numbers;
+    const numbers = cells.values.numbers;
     let winner = -1, best = NaN, sum = 0, n = 0;
-    for (let place = start; place < stop; place++) {
-      const row = rows[place];
+    for (let position = start; position < stop; position++) {
+      const row = rows[position];
       if (!cells.holds(row, column)) continue;
-      const worth = numbers[row * cells.nColumns + column];
-      if (worth !== worth) {
-        if (winner < 0) winner = place;
+      const value = numbers[row * cells.nColumns + column];
+      if (value !== value) {
+        if (winner < 0) winner = position;
         continue;
       }
-      sum += worth;
+      sum += value;
       n += 1;
-      const better = best !== best || (this.pixel === "low" ? worth < best : Math.abs(worth) > Math.abs(best));
+      const better = best !== best || (this.pixel === "low" ? value < best : Math.abs(value) > Math.abs(best));
       if (better) {
-        best = worth;
-        winner = place;
+        best = value;
+        winner = position;
       }
     }
     if (winner < 0) return [-1, this.empty];
     if (n === 0) return [winner, this.unknown];
-    return [winner, this.colour(this.pixel === "mean" ? sum / n : best)];
+    return [winner, this.color(this.pixel === "mean" ? sum / n : best)];
   }
 
-  colour(worth) {
+  color(value) {
     const limit = this.cells.plain.limit || 1;
-    const share = Math.max(-1, Math.min(1, worth / limit));
-    return this.colours[Math.round(((share + 1) / 2) * (N_COLOURS - 1))];
+    const share = Math.max(-1, Math.min(1, value / limit));
+    return this.colors[Math.round(((share + 1) / 2) * (N_COLORS - 1))];
   }
 
   drawNames() {
@@ -152,8 +152,8 @@ class Painting {
       for (let x = Math.ceil(view.left); x < Math.min(Math.floor(view.right), this.columns.length); x++) {
         const [row, column] = [this.rows[y], this.columns[x]];
         if (!cells.holds(row, column)) continue;
-        const worth = cells.worth.numbers[row * cells.nColumns + column];
-        context.fillStyle = worth !== worth ? this.ink : inkOn(this.colour(worth));
+        const value = cells.values.numbers[row * cells.nColumns + column];
+        context.fillStyle = value !== value ? this.ink : inkOn(this.color(value));
         const content = cells.content(row, column);
         if (content === null) continue;
         context.font = content === "" ? `italic ${FONT}` : FONT;
@@ -169,14 +169,14 @@ class Painting {
     this.context.fillText(shortened(this.cells.ids[this.rows[y]], room), this.gutter - 8, at);
   }
 
-  outline(x, y, colour, width) {
+  outline(x, y, color, width) {
     const left = this.x(x), top = this.y(y);
     const w = Math.max(this.x(x + 1) - left, 5), h = Math.max(this.y(y + 1) - top, 5);
     if (top + h < this.header || top > this.header + this.height || left < this.gutter - 1) return;
     this.context.strokeStyle = this.paper;
     this.context.lineWidth = width + 2;
     this.context.strokeRect(left, top, w, h);
-    this.context.strokeStyle = colour;
+    this.context.strokeStyle = color;
     this.context.lineWidth = width;
     this.context.strokeRect(left, top, w, h);
   }
@@ -184,9 +184,9 @@ class Painting {
   drawMarks() {
     if (!marks.held.size) return;
     const rowOf = new Map();
-    this.rows.forEach((row, y) => rowOf.set(this.cells.places[row], y));
+    this.rows.forEach((row, y) => rowOf.set(this.cells.positions[row], y));
     for (const line of marks.held.values()) {
-      const y = rowOf.get(line.place);
+      const y = rowOf.get(line.position);
       const x = this.columns.findIndex((j) => this.cells.plain.columns[j] === line.column);
       if (y !== undefined && x >= 0) this.outline(x, y, this.ink, 1.5);
     }

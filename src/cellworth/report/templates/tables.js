@@ -1,12 +1,12 @@
 /* Tables: sorted by a click on a column's name, long ones folded. */
 
-function sortTable(table, place, direction) {
+function sortTable(table, position, direction) {
   const rows = [...table.tBodies[0].rows];
   const sign = direction === "ascending" ? 1 : -1;
   const texts = new Intl.Collator("en", { numeric: true });
   /* Numbers, then text, then what is not known, whatever the direction. */
   const key = (row) => {
-    const { textContent, dataset } = row.cells[place];
+    const { textContent, dataset } = row.cells[position];
     if (dataset.sort === undefined) return [1, textContent.trim()];
     return dataset.sort === "" ? [2, 0] : [0, Number(dataset.sort)];
   };
@@ -20,7 +20,7 @@ function sortTable(table, place, direction) {
 
 function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, place) => {
+  heads.forEach((head, position) => {
     const button = head.querySelector(".sort");
     if (!button) return;
     const other = { ascending: "descending", descending: "ascending" };
@@ -29,7 +29,7 @@ function makeSortable(table) {
       const direction = now ? other[now] : button.dataset.start;
       heads.forEach((one) => one.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", direction);
-      sortTable(table, place, direction);
+      sortTable(table, position, direction);
     });
   });
 }
@@ -61,6 +61,6 @@ function wireList(table, listed, show) {
       refresh();
     }
     const find = row.querySelector(".find");
-    if (find) find.addEventListener("click", () => show(cell.place, cell.column));
+    if (find) find.addEventListener("click", () => show(cell.position, cell.column));
   }
 }

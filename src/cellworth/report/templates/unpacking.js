@@ -24,26 +24,26 @@ async function unpackJson(text) {
   return JSON.parse(new TextDecoder().decode(await unpack(text)));
 }
 
-/* Whole numbers of some bytes each, lowest bytes first. */
-async function unpackWholes(text, width) {
+/* Integers of some bytes each, lowest bytes first. */
+async function unpackIntegers(text, width) {
   const bytes = await unpack(text);
   const n = bytes.length / width;
-  const wholes = new Uint32Array(n);
+  const integers = new Uint32Array(n);
   for (let plane = 0; plane < width; plane++) {
     const start = plane * n;
-    for (let i = 0; i < n; i++) wholes[i] |= bytes[start + i] << (8 * plane);
+    for (let i = 0; i < n; i++) integers[i] |= bytes[start + i] << (8 * plane);
   }
-  return wholes;
+  return integers;
 }
 
 const UNKNOWN = 65535;
 const LONGEST_TEXT = 100;
 
-/* Numbers of two or three digits, as codes; see codes.py. */
+/* Numbers of two or three digits, as codes; see heatmap_data.py. */
 class Decimals {
   static async from(plain) {
     if (plain === null) return null;
-    return new Decimals(await unpackWholes(plain.codes, 2), plain.digits, plain.lowest);
+    return new Decimals(await unpackIntegers(plain.codes, 2), plain.digits, plain.lowest);
   }
 
   constructor(codes, digits, lowest) {

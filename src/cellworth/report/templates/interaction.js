@@ -1,4 +1,4 @@
-/* Hands on the heat map: mouse, keyboard, form and the panel of the chosen cell. */
+/* Interaction with the heat map: mouse, keyboard, form and the panel of the chosen cell. */
 
 const LINES_PER_PAGE = 20;
 
@@ -103,14 +103,14 @@ Object.assign(HeatMap.prototype, {
       this.tip.hidden = true;
       return;
     }
-    const told = this.told(found);
+    const described = this.describe(found);
     const lines = [
-      element("strong", null, "Row ", quoted(told.row), ", ", quoted(told.column)),
-      told.cell === null ? null : element("span", null, told.cell === "" ? "missing" : quoted(told.cell)),
-      `value ${told.worth}`,
-      told.label === null ? null : element("span", null, "label ", quoted(told.label)),
-      told.owner === null ? null : element("span", null, "owner ", quoted(told.owner)),
-      marks.of(told) ? `marked as ${marks.of(told)}` : null,
+      element("strong", null, "Row ", quoted(described.row), ", ", quoted(described.column)),
+      described.cell === null ? null : element("span", null, described.cell === "" ? "missing" : quoted(described.cell)),
+      `value ${described.value}`,
+      described.label === null ? null : element("span", null, "label ", quoted(described.label)),
+      described.owner === null ? null : element("span", null, "owner ", quoted(described.owner)),
+      marks.of(described) ? `marked as ${marks.of(described)}` : null,
       found.sharing > 1 ? `${this.pixelText()} of about ${found.sharing} rows here` : null,
     ];
     this.tip.replaceChildren(...lines.filter((line) => line !== null).map((line) => element("p", null, line)));
@@ -121,7 +121,7 @@ Object.assign(HeatMap.prototype, {
   },
 
   pixelText() {
-    if (this.pixel === "mean") return "colour is the mean, text the furthest from zero,";
+    if (this.pixel === "mean") return "color is the mean, text the furthest from zero,";
     return this.pixel === "low" ? "the lowest" : "the furthest from zero";
   },
 
@@ -161,7 +161,7 @@ Object.assign(HeatMap.prototype, {
   },
 
   move(right, down) {
-    const inside = (place, n) => Math.max(0, Math.min(place, n - 1));
+    const inside = (position, n) => Math.max(0, Math.min(position, n - 1));
     this.cursor = {
       x: inside(this.cursor.x + right, this.columns.length),
       y: inside(this.cursor.y + down, this.rows.length),
@@ -183,11 +183,11 @@ Object.assign(HeatMap.prototype, {
       document.getElementById("status").textContent = "";
       return;
     }
-    const told = this.told(this.cursor);
-    const mark = marks.of(told);
+    const described = this.describe(this.cursor);
+    const mark = marks.of(described);
     const facts = [
-      ["row", told.row], ["column", told.column], ["content", told.cell === "" ? "missing" : told.cell],
-      ["value", told.worth], ["label", told.label], ["owner", told.owner], ["mark", mark || null],
+      ["row", described.row], ["column", described.column], ["content", described.cell === "" ? "missing" : described.cell],
+      ["value", described.value], ["label", described.label], ["owner", described.owner], ["mark", mark || null],
     ].filter(([, fact]) => fact !== null);
     if (aloud) {
       document.getElementById("status").textContent =
