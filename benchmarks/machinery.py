@@ -30,6 +30,7 @@ from cellworth.runtime import Dask, MaxTasks, Processes, Serial, Threads
 from cellworth.sampling import LeverageSampler
 from cellworth.sampling.samplers import PermutationGrids
 from cellworth.valuers.utilities import coalition_bytes
+from cellworth.valuers.valuer import FitData
 
 N_CORES = 2
 
@@ -64,7 +65,7 @@ class Neighbours:
     def bare(self):
         """Return the seconds of two threads that call the kernels."""
         valuer = self.valuer()
-        game = valuer._game(**self.data())
+        game = valuer._game(FitData(**self.data()))
         tasks = valuer._tasks(game, valuer._settings())
         tasks.contribution(tasks(0))
         numbers = range(len(tasks.questions.parts))
@@ -104,7 +105,7 @@ class Fits:
 
     def bare(self):
         """Return the seconds of two processes that train on each coalition once."""
-        game = self.valuer()._game(**self.data())
+        game = self.valuer()._game(FitData(**self.data()))
         design = PermutationGrids((10, 7), 0, antithetic=True)
         pairs = [pair for number in range(self.n_tasks) for pair in design(number)]
         distinct = list({coalition_bytes(*pair): pair for pair in pairs}.values())

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from cellworth import DataWarning, KNNValuer
+from cellworth.valuers.valuer import FitData
 
 # Name, target and columns to exclude: ids and columns that the target was derived from.
 CLASSES: dict[str, tuple[str, list[str]]] = {
@@ -56,7 +57,7 @@ def collect_warnings(X: Any, y: Any, **given: Any) -> list[str]:
     valuer = KNNValuer(scoring=given.pop("scoring", None))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        valuer._looked_at(valuer._game(X=X, y=y, **given))
+        valuer._inspect_columns(valuer._game(FitData(X, y, **given)))
     return [str(one.message) for one in caught if one.category is DataWarning]
 
 

@@ -476,10 +476,10 @@ MISTAKES = {
             runtime=Runtime(checkpoint=MemoryCheckpoint()),
             random_state=np.random.RandomState(0),
         ),
-        ["whole number", "same tasks"],
+        ["integer", "same tasks"],
     ),
     "a negative seed": (lambda: monte_carlo(random_state=-1), ["-1", "at least 0"]),
-    "text for a seed": (lambda: monte_carlo(random_state="x"), ["'x'", "whole number"]),
+    "text for a seed": (lambda: monte_carlo(random_state="x"), ["'x'", "integer"]),
     # games
     "absurdly many coalitions": (
         lambda: ExactValuer(DecisionTreeClassifier()).fit(
@@ -730,7 +730,7 @@ MISTAKES = {
     "random values without labels": (lambda: RandomValuer().fit(X, None), ["y is None"]),
     "random values by a word": (
         lambda: RandomValuer(random_state="x").fit(X, Y),
-        ["'x'", "whole number"],
+        ["'x'", "integer"],
     ),
     # results
     "no lines to list": (lambda: fit().valuation_.lowest(0), ["k is 0", "at least 1"]),

@@ -11,6 +11,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer
+from cellworth.valuers.valuer import FitData
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -25,7 +26,7 @@ def told(valuer, *given, **more):
     names = dict(zip(("X", "y"), given, strict=True)) | more
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        valuer._looked_at(valuer._game(**names))
+        valuer._inspect_columns(valuer._game(FitData(**names)))
     return [str(one.message) for one in caught if one.category is DataWarning]
 
 

@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer, load
 from cellworth.valuation.column_info import ColumnTable, notes_on_values
 from cellworth.valuers import RandomValuer
+from cellworth.valuers.valuer import FitData
 
 # What is clean gets no warning here, whatever other tests make of their tables.
 pytestmark = pytest.mark.filterwarnings("error::cellworth.DataWarning")
@@ -29,7 +30,7 @@ def shuffled(n=N, seed=0):
 def infos(X, *, ignore=True, **settings):
     """Columns as KNNValuer takes them, without a fit."""
     valuer = KNNValuer(3, **settings)
-    return valuer._looked_at(valuer._game(X=X, y=LABELS))
+    return valuer._inspect_columns(valuer._game(FitData(X, LABELS)))
 
 
 def info(cells, **settings):
@@ -139,7 +140,7 @@ def test_kinds_are_the_truth_of_what_plays():
 @pytest.mark.parametrize("scale", ["robust", "std", None])
 def test_distances_in_words_are_those_that_are_measured(scale):
     X = pd.DataFrame({"x": np.sqrt(shuffled()), "c": cycled(["a", "b", "c"])})
-    game = KNNValuer(3, scale=scale)._game(X=X, y=LABELS)
+    game = KNNValuer(3, scale=scale)._game(FitData(X, LABELS))
     taken = infos(X, scale=scale)
     unit = game.distances.rulers.farthest / 1e6
     numbers, categories = game.distances.measured(0, 0) / unit

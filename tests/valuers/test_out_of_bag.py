@@ -154,7 +154,7 @@ def test_a_category_is_as_far_as_its_one_hot_vector_from_the_shares_of_its_class
         for i in range(30)
     ]
     distances = ClassDistances.of(problem(pd.DataFrame({"mood": mood}), y))
-    ours = distances.columns[0].squared_distances(y, np.bincount(bag, minlength=30).astype(float))
+    ours = distances.columns[0].compute_distances(y, np.bincount(bag, minlength=30).astype(float))
     np.testing.assert_allclose(ours, np.array(truth) / variance, atol=1e-12)
 
 
@@ -172,7 +172,7 @@ def test_a_missing_cell_has_the_mean_distance_of_its_column():
     everyone = np.ones(40)
     for column, missing in zip(ClassDistances.of(problem(table, y)).columns, (3, 4), strict=True):
         # One group, in which the squared distances from the mean are the variance.
-        squares = column.squared_distances(np.zeros(40, dtype=int), everyone)
+        squares = column.compute_distances(np.zeros(40, dtype=int), everyone)
         assert squares[missing] == 1.0
         assert np.delete(squares, missing).mean() == pytest.approx(1.0)
 
