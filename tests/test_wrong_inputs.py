@@ -733,7 +733,10 @@ MISTAKES = {
         ["'x'", "integer"],
     ),
     # results
-    "no lines to list": (lambda: fit().valuation_.lowest(0), ["k is 0", "at least 1"]),
+    "no lines to list": (
+        lambda: fit().valuation_.lowest(0),
+        ["k must be an integer", "at least 1"],
+    ),
     "an unknown row label": (
         lambda: fit().valuation_.loc[99, "age"],
         ["no row is called 99", "0, 1, 2", "iloc"],

@@ -63,7 +63,11 @@ CLEAN = {
     "decimals": ([decimal.Decimal(int(i)) / 8 for i in shuffled()], "number", ()),
     "constant": ([7] * N, "number", ("constant",)),
     "constant text": (["same"] * N, "category", ("constant",)),
-    "constant with gaps": (cycled([None, 7.0]), "number", ("constant (but for gaps)",)),
+    "constant with gaps": (
+        cycled([None, 7.0]),
+        "number",
+        ("constant (except for missing values)",),
+    ),
     "all missing": ([None] * N, "category", ("all missing",)),
     "all NaN": (np.full(N, np.nan), "category", ("all missing",)),
     "postcodes": ([f"0{1000 + i % 30}" for i in shuffled()], "category", ()),

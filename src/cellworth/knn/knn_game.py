@@ -476,7 +476,7 @@ def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, position: 
         if part == "categories"
         else distance_in_words(rulers.spread(at), read_as)
     )
-    size = notes_on_size(distinct, own.count, own.n_missing, whole=whole, at_least=at_least)
+    size = notes_on_size(distinct, own.count, own.n_missing, integral=whole, at_least=at_least)
     return ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, (*size, *notes))
 
 

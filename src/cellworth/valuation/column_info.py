@@ -20,7 +20,7 @@ from cellworth.valuation.values import table, table_lines, view
 _FEWEST_IDS = 20
 _SHARE_OF_IDS = 0.9
 _SHARE_OF_NUMBERS = 0.9
-# Whole numbers of so few different values, or of one length, are codes rather than quantities.
+# Integers of so few different values, or of one length, are codes rather than quantities.
 _MOST_CODES = 10
 _SHORTEST_CODE = 5
 _MOST_UNITS = 4
@@ -59,13 +59,13 @@ _LEFT = ("column", "read_as", "distance", "note")
 _LINES_SHOWN = 60
 
 
-def distance_in_words(spread: float, read_as: ReadAs) -> str:
-    """What two numbers, dates or durations count, whose column has this spread."""
-    if not spread:
+def distance_in_words(scale: float, read_as: ReadAs) -> str:
+    """Return the distance of two cells as a formula, for a column of this scale."""
+    if not scale:
         return "0"
     if read_as == "number":
-        return "difference²" if spread == 1 else f"(difference / {spread:.3g})²"
-    return f"(difference / {spread / _DAY:.3g} days)²"
+        return "difference²" if scale == 1 else f"(difference / {scale:.3g})²"
+    return f"(difference / {scale / _DAY:.3g} days)²"
 
 
 def quantity_of(cells: NDArray[Any]) -> ReadAs:
@@ -82,15 +82,15 @@ def quantity_of(cells: NDArray[Any]) -> ReadAs:
 
 
 def notes_on_size(
-    distinct: int, known: int, missing: int, *, whole: bool, at_least: bool = False
+    distinct: int, known: int, missing: int, *, integral: bool, at_least: bool = False
 ) -> tuple[str, ...]:
-    """What the number of different values tells; ``whole`` for text and for whole numbers."""
+    """Return notes on the number of distinct values; ``integral`` for strings and integers."""
     if known == 0:
         return (ALL_MISSING,)
     if distinct == 1:
-        return (CONSTANT if missing == 0 else f"{CONSTANT} (but for gaps)",)
+        return (CONSTANT if missing == 0 else f"{CONSTANT} (except for missing values)",)
     many = known >= _FEWEST_IDS and distinct >= _SHARE_OF_IDS * known
-    return (ID_LIKE,) if whole and many and not at_least else ()
+    return (ID_LIKE,) if integral and many and not at_least else ()
 
 
 def notes_on_values(
@@ -123,7 +123,7 @@ class StringStatistics:
     numbers, dates : int
         How many of them are numbers, or read as such; how many read as dates.
     marks : tuple of (str, int)
-        What stands for a gap, and how often.
+        Strings that mark missing values, and how often each occurs.
     n_texts : int
         Different cells that are text.
     n_types : int
@@ -143,14 +143,14 @@ class StringStatistics:
     @property
     def is_numbers(self) -> bool:
         """Whether the column was meant to hold numbers."""
-        told = self.known - sum(count for _, count in self.marks)
-        return 0 < _SHARE_OF_NUMBERS * told <= self.numbers and not self.are_codes
+        unmarked = self.known - sum(count for _, count in self.marks)
+        return 0 < _SHARE_OF_NUMBERS * unmarked <= self.numbers and not self.are_codes
 
     @property
     def is_dates(self) -> bool:
         """Whether the column was meant to hold dates."""
-        told = self.known - sum(count for _, count in self.marks)
-        return 0 < _SHARE_OF_NUMBERS * told <= self.dates
+        unmarked = self.known - sum(count for _, count in self.marks)
+        return 0 < _SHARE_OF_NUMBERS * unmarked <= self.dates
 
     @classmethod
     def of(cls, values: Sequence[Any], counts: Sequence[int]) -> StringStatistics:
@@ -159,11 +159,11 @@ class StringStatistics:
         types = {_type_of(value) for value in values}
         texts = [(value, count) for value, count in pairs if isinstance(value, str)]
         marks = tuple(pair for pair in texts if pair[0].strip().lower() in _MISSING_MARKS)
-        told = [pair for pair in texts if pair[0].strip().lower() not in _MISSING_MARKS]
+        unmarked = [pair for pair in texts if pair[0].strip().lower() not in _MISSING_MARKS]
         numeric = sum(count for value, count in pairs if _type_of(value) == "number")
         known = sum(counts)
-        dates = _matching(_DATE.fullmatch, told)
-        found = [] if dates else _matching(_NUMBER.fullmatch, told)
+        dates = _matching(_DATE.fullmatch, unmarked)
+        found = [] if dates else _matching(_NUMBER.fullmatch, unmarked)
         read = [(match, count) for match, count in found if match is not None]
         return cls(
             known,
@@ -219,7 +219,7 @@ def _type_of(cell: Any) -> str:
         return "text"
     if isinstance(cell, bool | np.bool_):
         return "truth"
-    # Whatever float() takes that is no text: whole numbers, floats, decimals, fractions.
+    # Everything but strings that float() accepts: integers, floats, decimals, fractions.
     return "number" if hasattr(cell, "__float__") else "other"
 
 
@@ -309,7 +309,7 @@ class ColumnTable:
     def summary(self) -> str:
         """One line: the number of columns of each type, and the names of those with notes."""
         counts = Counter(column.read_as for column in self.columns)
-        parts = [_counted(counts[kind], kind) for kind in get_args(ReadAs) if counts[kind]]
+        parts = [_format_count(counts[kind], kind) for kind in get_args(ReadAs) if counts[kind]]
         named = [
             f"{len(names)} {note}: {_some(names)}"
             for note in _NAMED
@@ -332,7 +332,7 @@ class ColumnTable:
         read = []
         for entry in plain:
             if entry["read_as"] not in get_args(ReadAs):
-                raise ValueError(f"a column is taken for {entry['read_as']!r}")
+                raise ValueError(f"a column is read as {entry['read_as']!r}")
             read.append(
                 ColumnInfo(
                     str(entry["name"]),
@@ -348,16 +348,16 @@ class ColumnTable:
 
     def __repr__(self) -> str:
         """Return a table for the terminal."""
-        shown = self._shown()
+        shown = self._columns_to_print()
         left = len(self) - _LINES_SHOWN
         more = [f"... and {left:,} more"] if left > 0 else []
         return "\n".join([*table_lines(shown, _LEFT), *more])
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        return view(table(self._shown()))
+        return view(table(self._columns_to_print()))
 
-    def _shown(self) -> dict[str, list[str]]:
+    def _columns_to_print(self) -> dict[str, list[str]]:
         """Return the printed columns; empty ones are left out."""
         shown = self.columns[:_LINES_SHOWN]
         parts: dict[str, list[str]] = {
@@ -371,7 +371,7 @@ class ColumnTable:
         return {name: texts for name, texts in parts.items() if any(texts)}
 
 
-def _counted(count: int, kind: ReadAs) -> str:
+def _format_count(count: int, kind: ReadAs) -> str:
     single = count == 1 and kind in ("number", "category", "date", "duration")
     return f"{count:,} {kind if single else _PLURALS[kind]}"
 

@@ -278,24 +278,24 @@ class Scores:
         """The same as a sentence; empty where there is nothing to say."""
         if self.beside is None:
             return ""
-        name, told = self.beside
-        return f"{name.capitalize()}: {told}."
+        name, text = self.beside
+        return f"{name.capitalize()}: {text}."
 
     def to_plain(self) -> dict[str, Any]:
         """Names and figures, with None for what is not known."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        entries = {field.name: getattr(self, field.name) for field in fields(self)}
         # JSON knows no NaN.
         return {
             name: None if isinstance(figure, float) and math.isnan(figure) else figure
-            for name, figure in told.items()
+            for name, figure in entries.items()
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_plain` gave."""
         figures = ("accuracy", "majority", "r2", "rmse")
-        told = {field.name: plain[field.name] for field in fields(cls)}
-        return cls(**told | {name: _figure(told[name]) for name in figures})
+        entries = {field.name: plain[field.name] for field in fields(cls)}
+        return cls(**entries | {name: _figure(entries[name]) for name in figures})
 
 
 def _figure(plain: Any) -> float:

@@ -128,7 +128,7 @@ class StoredMoments(Moments):
         """Yield ``n_rows`` rows at a time, in order; check the hash of each file once."""
         import pyarrow as pa
 
-        known, columns = self._known(parts), range(self.shape[1])
+        known, columns = self._select_available(parts), range(self.shape[1])
         start, held = 0, None
         for file, group in self._groups:
             self._check(file)
@@ -152,7 +152,7 @@ class StoredMoments(Moments):
         of_rows = part.startswith("row")
         self.check_fits("row sums" if of_rows else "values", n_rows if of_rows else None)
         found = np.zeros(n_rows if of_rows else (n_rows, n_columns))
-        if self._known([part]):
+        if self._select_available([part]):
             for rows, statistics in self.iter_rows(GROUP_ROWS, [part]):
                 found[rows] = statistics[part]
         return found
@@ -167,9 +167,9 @@ class StoredMoments(Moments):
             here = order[start:end]
             file, number = self._groups[groups[here[0]]]
             some, near = np.unique(columns[here], return_inverse=True)
-            table = file.read(self.folder, number, self._known(parts), some.tolist())
+            table = file.read(self.folder, number, self._select_available(parts), some.tolist())
             within = rows[here] - self._starts[groups[here[0]]]
-            for part in self._known(parts):
+            for part in self._select_available(parts):
                 numbers = to_array(table, part, some.tolist())
                 found[part][here] = numbers[within] if numbers.ndim == 1 else numbers[within, near]
         return [found[part] for part in parts]
@@ -270,7 +270,7 @@ class StoredMoments(Moments):
         of = part.removesuffix("mean")
         return self._statistic(f"{of}lowest") if lowest else -self._statistic(f"{of}highest")
 
-    def _known(self, parts: Sequence[str]) -> list[str]:
+    def _select_available(self, parts: Sequence[str]) -> list[str]:
         """Leave out spreads that files do not have, as after one observation."""
         spread = all(file.with_spread for file in self.files)
         return [part for part in parts if spread or not part.endswith("spread")]
@@ -461,7 +461,7 @@ class ShardedValuation(Valuation):
             raise ValueError(
                 f"folder must not hold one of the two valuations, got {path}; give another folder."
             )
-        merged = self._merged(other, self.moments.merge(other.moments, path))
+        merged = self._merge_parts(other, self.moments.merge(other.moments, path))
         merged = replace(merged, sums_validation=_merge_validation(self, other))
         if path is not None:
             merged.save(path)
@@ -500,9 +500,9 @@ class ShardedValuation(Valuation):
         errors: Floats = np.sqrt(spread / (count * (count - 1.0))) * widening(count)
         return errors
 
-    def _told_validation(self) -> str | None:
+    def _describe_validation(self) -> str | None:
         if self.sums_validation is None:
-            return super()._told_validation()
+            return super()._describe_validation()
         largest = f"up to {self.sums_validation.max():.2g}"
         return f"{largest} from the choice of validation rows (of columns; of cells not known)"
 

@@ -128,7 +128,7 @@ def read_folder(
             raise
         manifest, contents = newer, _read_files(path, newer)
     try:
-        return manifest, *_from_tables(_parsed(contents))
+        return manifest, *_from_tables(_parse_tables(contents))
     except _MISFITS as error:
         raise _misfit(path, error) from error
 
@@ -140,7 +140,7 @@ def read_column_tables(
     files = {name: entry for name, entry in manifest["files"].items() if name in names}
     contents = _read_files(path, {"files": files})
     try:
-        tables = _parsed(contents)
+        tables = _parse_tables(contents)
         figures = _column_figures(tables)
         validation = figures.pop(_VALIDATION, None)
         return _axis(tables, "column"), Moments(**figures), validation
@@ -148,7 +148,7 @@ def read_column_tables(
         raise _misfit(path, error) from error
 
 
-def _parsed(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
+def _parse_tables(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
     import pyarrow as pa
 
     return {name: read_parquet(pa.BufferReader(contents[name])) for name in contents}

@@ -52,7 +52,7 @@ class RowChunk:
     >>> from cellworth import KNNValuer
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
-    >>> [(strip.rows, strip.values.shape) for strip in valuation.iter_rows(n_rows=3)]
+    >>> [(chunk.rows, chunk.values.shape) for chunk in valuation.iter_rows(n_rows=3)]
     [(slice(0, 3, None), (3, 2)), (slice(3, 4, None), (1, 2))]
     """
 
@@ -69,41 +69,40 @@ class RowChunk:
 
 @dataclass(frozen=True, eq=False)
 class Valuation:
-    """Values of all blocks, immutable; valuers make it, applications read it.
+    """Values of all blocks, with errors, sums and provenance; immutable.
 
     Parameters
     ----------
     blocks : Blocks
         What was valued.
     moments : Moments of shape (n_rows + 1, n_columns + 1)
-        Blocks, with the sums of rows, of columns and of everything in the last column and row.
+        Moments of blocks, with the sums of rows and columns in the last column and row.
     expected_total : float
-        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): what Shapley values must add up to. NaN where values
-        add up to nothing in particular.
+        h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of exact Shapley values. NaN if values have
+        no expected sum.
     empty : str
-        What coalitions without rows or columns are worth: "prior", "zero", "game" where the game
-        itself says so, or "none" where no row or column is ever absent.
+        Utility of coalitions without rows or columns: "prior", "zero", "game" if the game defines
+        it, or "none" if no row or column is ever absent.
     status : {"exact", "estimated", "interrupted"}
-        Whether all coalitions were looked at, or tasks until the stopping rule was met, or fewer.
+        Whether all coalitions were evaluated, or tasks until the stopping rule was met, or fewer.
     provenance : Provenance
-        What was asked, how it was answered, with which data and versions.
+        The record of problem, method, seeds and versions.
     backend : str or None
-        Data-frame library that the table came in.
+        Data-frame library of the user's table.
     validation : array of shape (n_rows + 1, n_columns + 1) or None
-        Errors that come from the choice of validation rows, of blocks and of sums, where known.
+        Errors due to the choice of validation rows, of blocks and of sums, if known.
     shrink : bool
-        Whether values are drawn towards equal shares as far as noise may explain what the Moments
-        show.
+        Whether values are shrunk towards equal shares, as far as noise explains their differences.
     baseline : float
-        h(N, 0) + h(0, M) - h(0, 0): the part of the whole table's score that no block earns,
-        because it is there without rows or without columns. NaN where it is not known.
+        h(N, 0) + h(0, M) - h(0, 0): the part of the score that exists without any rows or columns.
+        No block earns it. NaN if unknown.
     owned : OwnerSums or None
-        What the cells of each owner are worth together, where ``fit`` was given owners.
+        Sums of the values of each owner's cells, if ``fit`` was given owners.
     scores : Scores or None
-        What the table was scored by and on how many rows, with plain accuracy or R squared to
-        compare; None where a game has no validation rows.
+        Scoring, number of validation rows, and accuracy or R squared to compare with; None if a
+        game has no validation rows.
     column_info : ColumnTable or None
-        What each raw column was taken for, where a table was valued.
+        How each column was read, if a table was valued.
 
     Examples
     --------
@@ -140,26 +139,26 @@ class Valuation:
 
     @cached_property
     def sampling_se(self) -> Floats:
-        """Sampling error of each value; 0 for exact values, NaN where it is not known.
+        """Sampling error of each value; 0 for exact values, NaN if unknown.
 
-        Errors from few sweeps or tasks are widened, so that 1.96 of them to either side make a
-        95 % interval.
+        Errors from few passes or tasks are widened, so that 1.96 of them to either side make a
+        95% interval.
         """
         return _frozen(self._errors[:-1, :-1])
 
     @cached_property
     def validation_se(self) -> Floats | None:
-        """Error of each value that comes from the choice of validation rows, None if not known.
+        """Error of each value due to the choice of validation rows; None if unknown.
 
-        Other rows to be judged on would have given other values: this is by how much, from how
-        values differ between the validation rows. It does not shrink with more tasks. Errors from
-        few validation rows are widened, so that 1.96 of them to either side make a 95 % interval.
+        It estimates how much values would change with other validation rows, from how values differ
+        between the validation rows. More tasks do not reduce it. Errors from few validation rows
+        are widened, so that 1.96 of them to either side make a 95% interval.
         """
         return None if self.validation is None else _frozen(self.validation[:-1, :-1])
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many observations stand behind each value."""
+        """Number of observations of each value."""
         return _frozen(self.moments.count[:-1, :-1])
 
     @property
@@ -184,16 +183,16 @@ class Valuation:
 
     @property
     def total_error(self) -> float:
-        """Error of the total: of sampled coalitions and of the choice of validation rows together.
+        """Error of the total, due to sampling and to the choice of validation rows.
 
-        The latter is left out where it is not known; NaN where the former is not known.
+        The validation error is left out if unknown; NaN if the sampling error is unknown.
         """
-        judged = 0.0 if self.validation is None else float(self.validation[-1, -1])
-        return math.hypot(float(self._errors[-1, -1]), judged)
+        scored = 0.0 if self.validation is None else float(self.validation[-1, -1])
+        return math.hypot(float(self._errors[-1, -1]), scored)
 
     @property
     def score(self) -> float:
-        """Score of the whole table: what all blocks should add up to, and the part unearned."""
+        """Score of the whole table: the expected total plus the baseline."""
         return self.expected_total + self.baseline
 
     @property
@@ -293,15 +292,15 @@ class Valuation:
         )
 
     def iter_rows(self, n_rows: int = 65_536) -> Iterator[RowChunk]:
-        """Go through the values from top to bottom, some rows at a time."""
+        """Yield the values in order, ``n_rows`` rows at a time."""
         for start in range(0, self.shape[0], check_count(n_rows, "n_rows")):
             rows = slice(start, min(start + n_rows, self.shape[0]))
-            judged = self.validation_se
+            scored = self.validation_se
             yield RowChunk(
                 rows,
                 self.values[rows],
                 self.sampling_se[rows],
-                None if judged is None else judged[rows],
+                None if scored is None else scored[rows],
             )
 
     @property
@@ -313,13 +312,12 @@ class Valuation:
         return False
 
     def sign_counts(self) -> Signs:
-        """Count the blocks that are surely worth less than nothing, surely more, or neither.
+        """Count the blocks with clearly negative, clearly positive and other values.
 
-        A value is told from zero if its 95 % interval, of both kinds of errors as far as they are
-        known, leaves zero out. Validation errors are not known of blocks of a table in shards:
-        only sampling errors are in its signs.
+        A value is clearly positive or negative if its 95% interval excludes zero. The interval
+        includes both errors, if known. For a sharded table it includes sampling errors only.
         """
-        counted = (Signs.of(strip.values, strip.errors) for strip in self.iter_rows())
+        counted = (Signs.of(chunk.values, chunk.errors) for chunk in self.iter_rows())
         return reduce(Signs.with_others, counted)
 
     def lowest(self, k: int = 10) -> ValueList:
@@ -399,7 +397,7 @@ class Valuation:
     def merge(self, other: Valuation) -> Valuation:
         """Join two independent estimates of the same values into a better one.
 
-        Both must answer the same question (data, model, semivalues), with different seeds.
+        Both must have the same problem spec (data, model, semivalues) and different seeds.
 
         Examples
         --------
@@ -417,9 +415,9 @@ class Valuation:
         True
         """
         check_mergeable(self, other)
-        return self._merged(other, self.moments.merge(other.moments))
+        return self._merge_parts(other, self.moments.merge(other.moments))
 
-    def _merged(self, other: Valuation, moments: Moments) -> Self:
+    def _merge_parts(self, other: Valuation, moments: Moments) -> Self:
         status: Status = (
             "interrupted" if "interrupted" in (self.status, other.status) else "estimated"
         )
@@ -428,9 +426,9 @@ class Valuation:
             moments=moments,
             provenance=self.provenance.merge(other.provenance),
             status=status,
-            validation=_merged_validation(self, other),
+            validation=_merge_validation(self, other),
             # What short runs show is drawn to equal shares; means of two such sums are not theirs.
-            owned=None if self.shrink else _merged_owners(self.owned, other.owned),
+            owned=None if self.shrink else _merge_owners(self.owned, other.owned),
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -480,7 +478,7 @@ class Valuation:
         if self.shrink:
             return self._shrunk[0]
         # A sum whose blocks no single task saw together is the sum of their values; its error
-        # cannot be told, because blocks are correlated.
+        # is unknown, because blocks are correlated.
         values = self.moments.values
         sums = with_margins(values[:-1, :-1])
         return np.where(self.moments.count > 0, values, sums)
@@ -500,18 +498,18 @@ class Valuation:
         errors = self.moments.sampling_se * widening(self.moments.count)
         return np.where(enough, errors, np.nan)
 
-    def _told_errors(self) -> str:
+    def _describe_errors(self) -> str:
         """How large both kinds of errors are, in words."""
         found = "up to " + format(self.largest_error, ".2g")
         if self.status == "exact":
             found = "none"
         elif math.isnan(self.largest_error):
             found = "not known"
-        judged = self._told_validation()
-        return f"{found} from sampling" + (f"; {judged}" if judged else "")
+        scored = self._describe_validation()
+        return f"{found} from sampling" + (f"; {scored}" if scored else "")
 
-    def _told_validation(self) -> str | None:
-        """How large validation errors are, in words; None where no rows judge."""
+    def _describe_validation(self) -> str | None:
+        """Return the size of validation errors in words; None without validation rows."""
         if self.validation_se is None:
             return None if self.scores is None else f"not known {_FROM_ROWS}"
         known = self.validation_se[~np.isnan(self.validation_se)]
@@ -558,13 +556,13 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
         raise ValueError("exact values cannot be improved by merging; keep the exact ones.")
     if one.blocks != other.blocks:
         raise ValueError("the two valuations have different rows or columns; merge like with like.")
-    questions = one.provenance.problem_spec, other.provenance.problem_spec
+    specs = one.provenance.problem_spec, other.provenance.problem_spec
     different = sorted(
-        name for name in set().union(*questions) if questions[0].get(name) != questions[1].get(name)
+        name for name in set().union(*specs) if specs[0].get(name) != specs[1].get(name)
     )
     if different:
         raise ValueError(
-            f"the two valuations answer different questions (they differ in "
+            f"the two valuations must be of the same problem (they differ in "
             f"{', '.join(different)}); merge like with like."
         )
     _check_methods(one.provenance.method, other.provenance.method)
@@ -573,7 +571,7 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
     if not neither and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(
             f"the two valuations should add up to {one.expected_total:.6g} and "
-            f"{other.expected_total:.6g}: they answer different questions, or one was stopped "
+            f"{other.expected_total:.6g}: they are of different problems, or one was stopped "
             "before it had seen all validation rows; merge like with like."
         )
     seeds = [{session.seed for session in v.provenance.sessions} for v in (one, other)]
@@ -629,7 +627,7 @@ def _read_total(total: float | None) -> float:
     return math.nan if total is None else float(total)
 
 
-def _merged_validation(one: Valuation, other: Valuation) -> Floats | None:
+def _merge_validation(one: Valuation, other: Valuation) -> Floats | None:
     """Both tell the same error; take the mean of the variances, by how much stands behind each."""
     if one.validation is None or other.validation is None:
         return None
@@ -639,7 +637,7 @@ def _merged_validation(one: Valuation, other: Valuation) -> Floats | None:
     return merged
 
 
-def _merged_owners(one: OwnerSums | None, other: OwnerSums | None) -> OwnerSums | None:
+def _merge_owners(one: OwnerSums | None, other: OwnerSums | None) -> OwnerSums | None:
     if one is None or other is None or one.keys != other.keys:
         return None
     return one.merge(other)
@@ -654,30 +652,33 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 def _summary(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
-    lines = {**_told_scores(valuation), "total": _told_total(valuation)}
-    lines |= {"errors": valuation._told_errors()}
+    lines = {**_score_lines(valuation), "total": _total_line(valuation)}
+    lines |= {"errors": valuation._describe_errors()}
     for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
         for entry in listing:
             lines[name] = f"{entry['value']:.4g} ({entry['row']}, {entry['column']})"
     if valuation.column_info is not None:
         lines["columns"] = valuation.column_info.summary
-    lines |= {"method": valuation.provenance.method["name"], "utilities": _told_looks(valuation)}
-    yield from (f"  {name:<10}  {told}" for name, told in lines.items())
+    lines |= {
+        "method": valuation.provenance.method["name"],
+        "utilities": _utilities_line(valuation),
+    }
+    yield from (f"  {name:<10}  {entries}" for name, entries in lines.items())
     messages = valuation.provenance.tally.messages
     yield from (f"  failure     {message}" for message in messages)
 
 
-def _told_scores(valuation: Valuation) -> dict[str, str]:
+def _score_lines(valuation: Valuation) -> dict[str, str]:
     """What the table was scored by, how well it did, and what to compare that with."""
     scores = valuation.scores
     if scores is None or math.isnan(valuation.score):
         return {} if valuation.empty == "none" else {"empty": valuation.empty}
     empty = "" if valuation.empty == "none" else f" (empty={valuation.empty!r})"
-    told = {
+    entries = {
         "task": f"{scores.task}, {scores.scored_on}",
         "score": f"{format_score(valuation)}; baseline {valuation.baseline:.4g}{empty}",
     }
-    return told if scores.beside is None else told | dict([scores.beside])
+    return entries if scores.beside is None else entries | dict([scores.beside])
 
 
 def format_score(valuation: Valuation) -> str:
@@ -686,7 +687,7 @@ def format_score(valuation: Valuation) -> str:
 
 
 def name_of_score(valuation: Valuation) -> str:
-    """Name of the score, and of which model; empty where no validation rows judge."""
+    """Return the name of the score and of the model; empty without validation rows."""
     scores, problem_spec = valuation.scores, valuation.provenance.problem_spec
     if scores is None:
         return ""
@@ -695,30 +696,30 @@ def name_of_score(valuation: Valuation) -> str:
     return f"{scores.name}{of_model}{neighbors}"
 
 
-def _told_total(valuation: Valuation) -> str:
+def _total_line(valuation: Valuation) -> str:
     has_score = valuation.scores is not None and not math.isnan(valuation.score)
     if not valuation.provenance.adds_up:
         target = f" (score minus baseline is {valuation.expected_total:.6g}; only Shapley values "
         return f"{valuation.total:.6g}" + (f"{target}add up to it)" if has_score else "")
-    told = "score minus baseline" if has_score else f"expected {valuation.expected_total:.6g}"
-    return f"{valuation.total:.6g} ({told}, residual {valuation.efficiency_residual:.2g})"
+    entries = "score minus baseline" if has_score else f"expected {valuation.expected_total:.6g}"
+    return f"{valuation.total:.6g} ({entries}, residual {valuation.efficiency_residual:.2g})"
 
 
-def _told_looks(valuation: Valuation) -> str:
+def _utilities_line(valuation: Valuation) -> str:
     tally = valuation.provenance.tally
     failed = f"{tally.failed:,} failed" if tally.failed else "none failed"
-    looks = f"{tally.utilities:,}"
+    utilities = f"{tally.utilities:,}"
     if tally.reused:
         computed = tally.utilities - tally.reused
         met = f"{tally.new:,} met in {tally.utilities:,} looks"
-        looks = f"{met} ({computed:,} computed, empty sides included)"
-    return f"{looks}, {failed}, {valuation.provenance.seconds:.1f} s"
+        utilities = f"{met} ({computed:,} computed, empty sides included)"
+    return f"{utilities}, {failed}, {valuation.provenance.seconds:.1f} s"
 
 
 def _view(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
     yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
-    yield paragraph(_told_score(valuation))
+    yield paragraph(_score_sentence(valuation))
     lacking = f", {SAMPLING_ALONE}" if valuation.validation_se_only_for_sums else ""
     yield paragraph(f"{valuation.sign_counts()}{lacking}.")
     columns = valuation.columns()
@@ -735,15 +736,15 @@ def _title(what: str, shown: int, total: int, order: str) -> str:
     return f"{what}, {order}{left_out}."
 
 
-def _told_score(valuation: Valuation) -> str:
+def _score_sentence(valuation: Valuation) -> str:
     """What the table was scored by and how well it did, in sentences."""
     total, scores = f"{valuation.total:.4g}", valuation.scores
     if math.isnan(valuation.score):
         return f"All blocks together are worth {total}."
-    judged = "" if scores is None else f"{scores.task.capitalize()}, {scores.scored_on}. "
+    scored = "" if scores is None else f"{scores.task.capitalize()}, {scores.scored_on}. "
     beside = "" if scores is None else scores.sentence
     return (
-        f"{judged}The whole table scores {format_score(valuation)}. The baseline, which is there "
+        f"{scored}The whole table scores {format_score(valuation)}. The baseline, which is there "
         f"without any column, is {valuation.baseline:.4g}; all blocks together are worth {total}. "
         f"{beside}"
     ).strip()

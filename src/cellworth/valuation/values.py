@@ -87,11 +87,11 @@ class ValueList:
 
     def lowest_positions(self, k: int) -> NDArray[np.intp]:
         """Positions of the k lowest values, in the order of :meth:`lowest`."""
-        return self._places(np.argsort(self.values, kind="stable"), k)
+        return self._find_positions(np.argsort(self.values, kind="stable"), k)
 
     def highest_positions(self, k: int) -> NDArray[np.intp]:
         """Positions of the k highest values, in the order of :meth:`highest`."""
-        return self._places(np.argsort(-self.values, kind="stable"), k)
+        return self._find_positions(np.argsort(-self.values, kind="stable"), k)
 
     def part(self, positions: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""
@@ -127,7 +127,7 @@ class ValueList:
 
     def __repr__(self) -> str:
         """A table for the terminal."""
-        shown = self._shown()
+        shown = self._columns_to_print()
         return "\n".join([*table_lines(shown), *self._left_out()])
 
     def _repr_html_(self) -> str:
@@ -142,13 +142,13 @@ class ValueList:
         bars : bool, default=False
             Whether values are drawn as well, as bars of block characters.
         """
-        shown: dict[str, list[Any]] = self._shown()
+        shown: dict[str, list[Any]] = self._columns_to_print()
         if not bars:
             return table(shown)
         drawn = draw_bars(self._first().values.tolist())
         return table(shown | {"": drawn}, bars="")
 
-    def _shown(self) -> dict[str, list[Any]]:
+    def _columns_to_print(self) -> dict[str, list[Any]]:
         """Columns that are printed, of the first entries, with numbers rounded alike."""
         columns = self._first()._columns()
         del columns["count"]
@@ -156,7 +156,7 @@ class ValueList:
             del columns["sampling_se"]
         decimals = self._decimals()
         for name in {"value", "sampling_se", "validation_se"} & set(columns):
-            columns[name] = [_rounded(number, decimals) for number in columns[name]]
+            columns[name] = [_round_number(number, decimals) for number in columns[name]]
         return columns
 
     def _left_out(self) -> list[str]:
@@ -192,7 +192,7 @@ class ValueList:
             numbers["validation_se"] = self.validation_se
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
-    def _places(self, order: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+    def _find_positions(self, order: NDArray[np.intp], k: int) -> NDArray[np.intp]:
         check_number(k)
         return order[~np.isnan(self.values[order])][:k]
 
@@ -205,9 +205,11 @@ class ValueList:
 
 
 def check_number(k: Any) -> None:
-    """Refuse what does not say how many values to list."""
+    """Check the number of values to list."""
     if not is_integer(k) or k < 1:
-        raise ValueError(f"k is {k!r}; say how many values to list, at least 1.")
+        raise ValueError(
+            f"k must be an integer of at least 1, the number of values to list, got {k!r}."
+        )
 
 
 def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:
@@ -220,7 +222,7 @@ def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) ->
     return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
-def _rounded(number: float, decimals: int) -> str:
+def _round_number(number: float, decimals: int) -> str:
     # Adding 0.0 keeps rounded-off values from reading -0.0000.
     return f"{round(number, decimals) + 0.0:.{decimals}f}"
 
@@ -247,8 +249,8 @@ class LabelIndexer:
             raise KeyError(f"{key!r} is not a pair; give a row and a column, ':' for all of them.")
         if not self.by_label:
             return self.values[key]
-        rows = _places(self.blocks.rows, key[0], "row")
-        columns = _places(self.blocks.columns, key[1], "column")
+        rows = _find_positions(self.blocks.rows, key[0], "row")
+        columns = _find_positions(self.blocks.columns, key[1], "column")
         if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
             # Each of these rows with each of these columns, not pairs of them.
             rows = rows[:, np.newaxis]
@@ -256,7 +258,7 @@ class LabelIndexer:
         return found if found.ndim else float(found)
 
 
-def _places(axis: Axis, key: Any, what: str) -> Any:
+def _find_positions(axis: Axis, key: Any, what: str) -> Any:
     if isinstance(key, slice):
         if key != slice(None):
             raise KeyError(f"loc takes a {what} label, a list of them or ':'; slices go to iloc.")
@@ -289,7 +291,7 @@ def narrow_key(key: Any, length: int) -> tuple[NDArray[np.intp], Any]:
     elif array.size == 0:
         array = array.astype(np.intp)
     if array.dtype.kind not in "iu":
-        raise IndexError(f"{key!r} is no position; give whole numbers, a mask or a slice.")
+        raise IndexError(f"positions must be integers, a mask or a slice, got {key!r}.")
     outside = array[(array < -length) | (array >= length)]
     if outside.size:
         raise IndexError(f"position {outside.flat[0]} is outside of 0 to {length - 1}.")

@@ -662,7 +662,10 @@ def _info(table: Table, position: int, own: Cells, read_as: ReadAs, distance: st
         distinct, is_integer = int(np.count_nonzero(counts)), True
         named = isinstance(table.dtype(position), nw.Categorical | nw.Enum)
         notes = notes_on_values(*_values(table.column(position), own.rows, counts), named=named)
-    notes = (*notes_on_size(distinct, len(known), missing, whole=is_integer and not notes), *notes)
+    notes = (
+        *notes_on_size(distinct, len(known), missing, integral=is_integer and not notes),
+        *notes,
+    )
     return ColumnInfo(
         str(table.names.tolist()[position]), read_as, missing, distinct, False, distance, notes
     )
