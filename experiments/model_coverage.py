@@ -27,7 +27,7 @@ from cellworth.data import Blocks
 from cellworth.data.problem import Fold
 from cellworth.games import ModelGame
 from cellworth.games.model import check_scorer
-from cellworth.games.scoring import Judge, Recorded, row_scores
+from cellworth.games.scoring import Recorded, ValidationScorer, row_scores
 from cellworth.runtime import MaxTasks, MaxUtilities, Serial
 from cellworth.sampling import DetailedUtility, GaussianProcess
 from cellworth.sampling.moments import WIDTH_95
@@ -95,7 +95,7 @@ class Sampled:
     """The game scored on some rows of the population."""
 
     answers: dict[bytes, list[Any]]
-    judge: Judge
+    validation_scorer: ValidationScorer
     by_row: Any
     rows: Any
     y: Any
@@ -105,8 +105,8 @@ class Sampled:
         """Return the game scored on these rows."""
         y = population.y[rows]
         fold = Fold(np.ones(TRAINING, dtype=bool), None, y)  # type: ignore[arg-type]
-        judge = Judge(population.scorer, (fold,))
-        return cls(population.answers, judge, row_scores(population.scorer), rows, y)
+        validation_scorer = ValidationScorer(population.scorer, (fold,))
+        return cls(population.answers, validation_scorer, row_scores(population.scorer), rows, y)
 
     def value(self, rows: Any, columns: Any) -> float:
         """Return the score of a coalition."""
@@ -116,11 +116,13 @@ class Sampled:
         """Return the score of a coalition with its deviations."""
         models = self.answers[rows.tobytes() + columns.tobytes()]
         scores, by_row = zip(*map(self._score, models), strict=True)
-        return DetailedUtility(np.mean(scores), self.judge.deviations([np.mean(by_row, axis=0)]))
+        return DetailedUtility(
+            np.mean(scores), self.validation_scorer.deviations([np.mean(by_row, axis=0)])
+        )
 
     def _score(self, model: Any) -> tuple[float, Any]:
         if self.by_row is None:
-            return self.judge.score(model, self.rows, 0)
+            return self.validation_scorer.score(model, self.rows, 0)
         # Their mean is the score; calling scikit-learn would take most of the time.
         by_row = self.by_row(Recorded(model, self.rows), self.y)
         return float(by_row.mean()), by_row
