@@ -109,6 +109,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     # An adjective: the value of a game as a DetailedUtility.
     ("games/model.py", "detailed_"),
     ("games/flattened.py", "detailed_"),
+    ("experiments/model_coverage.py", "detailed_"),
 )
 
 _PHRASES = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
