@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.algorithms import QueryTasks
-from cellworth.knn.binned import Asked
+from cellworth.knn.binned import QueryBatch
 from cellworth.knn.exact import Query, SortedRows
 from cellworth.sampling import PermutationSampler, Shapley
 
@@ -57,10 +57,10 @@ def tables(data):
         labels = rng.integers(0, 2, n_rows + N_QUERIES)
         numbers = rng.normal(size=(n_rows + N_QUERIES, 14))
         yield "Gaussian", numbers[:n_rows], labels[:n_rows], numbers[n_rows:], labels[n_rows:]
-        rows, asked = train.sample(n_rows, random_state=0), test.sample(N_QUERIES, random_state=0)
+        rows, batch = train.sample(n_rows, random_state=0), test.sample(N_QUERIES, random_state=0)
         yield (
             "Census", rows.drop(columns="income"), rows["income"].to_numpy(),
-            asked.drop(columns="income"), np.array(["<=50K", ">50K"] * (N_QUERIES // 2)),
+            batch.drop(columns="income"), np.array(["<=50K", ">50K"] * (N_QUERIES // 2)),
         )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def encode_tables(X, X_val):
 
 def query_tasks(game, ranking=None):
     return QueryTasks(
-        game=game, design=PermutationSampler(1), row_semivalue=Shapley(),
+        game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
         column_semivalue=Shapley(), with_label=False, ranking=ranking, seed=0,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ class Ranked:
 
     def rank(self, position, order):
         columns, label = self.game.distances.queries[0], self.game.query_labels[0][position]
-        query = Query.of(columns, self.training.rulers, position, float(label))
+        query = Query.of(columns, self.training.scales, position, float(label))
         nothing, _ = self.without_columns(query)
         self.ranked.add(
             query,
@@ -113,22 +113,25 @@ class Binned:
     def __init__(self, game, ranking):
         tasks = query_tasks(game, ranking)
         self.ranker, self.shard = tasks._ranker(ranking, 0)
-        self.judges, self.designs = tasks.questions.judges, tasks.questions.designs(0)
+        self.queries, self.coalitions = (
+            tasks.schedule.queries,
+            tasks.schedule.drawn_coalitions(0),
+        )
         self.cells = np.zeros((game.shape[1], len(game.labels)), dtype=np.int64)
 
     def rank(self, position, order):
-        query = self.judges.query(self.ranker.rulers, 0, position)
-        asked = Asked.of([query], [order], [0], [1.0], self.designs)
-        prepared = self.ranker.prepare(asked, self.designs, empty="prior", with_label=False)
-        values = self.ranker.resolve(self.ranker.look(0, self.shard, prepared))
-        self.ranker.settle(self.shard, prepared, values.far, values.near[0], into=self.cells)
+        query = self.queries.query(self.ranker.scales, 0, position)
+        batch = QueryBatch.of([query], [order], [0], [1.0], self.coalitions)
+        prepared = self.ranker.prepare(batch, self.coalitions, empty="prior", with_label=False)
+        values = self.ranker.finalize(self.ranker.count(0, self.shard, prepared))
+        self.ranker.accumulate(self.shard, prepared, values.far, values.near[0], into=self.cells)
 
 
 def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
     """Return the best nanoseconds per row and coalition of rankings and of the bare engine."""
     game = KNNGame(X, y, X_val, y_val, n_neighbors=10)
     ours = [Binned(game, r) if r else Ranked(game) for r in rankings]
-    numbers, asked = encode_tables(X, X_val)
+    numbers, batch = encode_tables(X, X_val)
     bare = BareEngine(numbers)
     order = np.random.default_rng(0).permutation(game.shape[1])
     seconds = np.full((len(ours) + 1, len(y_val)), np.inf)
@@ -136,7 +139,7 @@ def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
         for position in range(len(y_val)):
             for k, engine in enumerate([*ours, bare]):
                 began = time.perf_counter()
-                engine.rank(asked[position] if engine is bare else position, order)
+                engine.rank(batch[position] if engine is bare else position, order)
                 seconds[k, position] = min(seconds[k, position], time.perf_counter() - began)
     return seconds.mean(axis=1) / numbers.size * 1e9
 
@@ -157,7 +160,7 @@ def agreement(data, n_queries=200):
     train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
     test = test.sample(n_queries, random_state=0)
     given = (train.drop(columns="income"), train["income"])
-    asked = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
+    batch = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
     settings = {
         "sampler": PermutationSampler(1),
         "n_passes": 1,
@@ -165,7 +168,7 @@ def agreement(data, n_queries=200):
         "runtime": Runtime(progress=False),
     }
     exact, binned = (
-        KNNValuer(10, ranking=ranking, **settings).fit(*given, **asked).valuation_
+        KNNValuer(10, ranking=ranking, **settings).fit(*given, **batch).valuation_
         for ranking in (None, BinnedRanks())
     )
     one, other = exact.values.ravel(), binned.values.ravel()

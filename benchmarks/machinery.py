@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from cellworth import KNNValuer, MonteCarloValuer, Runtime
 from cellworth.runtime import Dask, MaxTasks, Processes, Serial, Threads
 from cellworth.sampling import LeverageSampler
-from cellworth.sampling.samplers import PermutationGrids
+from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import coalition_bytes
 from cellworth.valuers.valuer import FitData
 
@@ -68,7 +68,7 @@ class Neighbours:
         game = valuer._game(FitData(**self.data()))
         tasks = valuer._tasks(game, valuer._settings())
         tasks.contribution(tasks(0))
-        numbers = range(len(tasks.questions.parts))
+        numbers = range(len(tasks.schedule.parts))
 
         def loop(start):
             for number in numbers[start::N_CORES]:
@@ -106,7 +106,7 @@ class Fits:
     def bare(self):
         """Return the seconds of two processes that train on each coalition once."""
         game = self.valuer()._game(FitData(**self.data()))
-        design = PermutationGrids((10, 7), 0, antithetic=True)
+        design = PermutationTasks((10, 7), 0, antithetic=True)
         pairs = [pair for number in range(self.n_tasks) for pair in design(number)]
         distinct = list({coalition_bytes(*pair): pair for pair in pairs}.values())
 

@@ -76,7 +76,7 @@ def times_the_result(executor, n_bytes, checkpoint=None, n_tasks=N_TASKS):
             tasks_per_round=8,
         )
     moments = outcome.contribution.moments
-    return peak.extra / (moments.count.nbytes + moments.mean.nbytes + moments.spread.nbytes)
+    return peak.extra / (moments.count.nbytes + moments.mean.nbytes + moments.sum_sq.nbytes)
 
 
 def main():

@@ -100,8 +100,8 @@ def queries(n_queries, seed=0):
 def measure(folder):
     """Measure time and memory of each step, shard by shard."""
     from cellworth import ShardedTable
-    from cellworth.knn.shard_data import ShardRows, load
-    from cellworth.knn.shard_layout import Layout, TableSummary, summarise
+    from cellworth.knn.shard_data import StoredShard, read_shard
+    from cellworth.knn.shard_layout import Layout, TableSummary, summarize_shard
 
     table = ShardedTable.from_parquet(folder, target="label")
     n_cells = table.shape[0] * table.shape[1]
@@ -115,10 +115,10 @@ def measure(folder):
         return result
 
     # Compile the kernels, or load them from their cache, before timing.
-    summarise(ShardedTable.from_parquet(table.files[0].address, target="label"), 0)
-    summary = time_call("summarise", summarise, table, 0)
+    summarize_shard(ShardedTable.from_parquet(table.files[0].address, target="label"), 0)
+    summary = time_call("summarise", summarize_shard, table, 0)
     for shard in range(1, table.n_shards):
-        part = time_call("summarise", summarise, table, shard)
+        part = time_call("summarise", summarize_shard, table, shard)
         summary = time_call("merge", TableSummary.merge, summary, part)
     print(f"after summaries: {_peak():.0f} MB at most")
     asked = pq.ParquetFile(table.files[0].address).read_row_group(0, use_threads=False)[:1000]
@@ -126,10 +126,10 @@ def measure(folder):
     layout, _ = Layout.of(table, summary, asked.drop_columns("label"), y_val)
     with tempfile.TemporaryDirectory(dir=Path(folder).parent) as prepared:
         for shard in range(table.n_shards):
-            rows = time_call("load", load, table, shard, layout)
+            rows = time_call("load", read_shard, table, shard, layout)
             time_call("save", rows.save, Path(prepared) / str(shard))
             del rows
-            time_call("open", ShardRows.open, Path(prepared) / str(shard))
+            time_call("open", StoredShard.open, Path(prepared) / str(shard))
     for step, (taken, busy) in seconds.items():
         print(
             f"{step:10} {taken:7.2f} s, {busy:7.2f} s busy: {busy / n_cells * 1e9:6.2f} ns a cell"

@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from cellworth import ShardedTable
 from cellworth.knn import BinnedRanks
-from cellworth.knn.binned import Near, Ranker, Summary, edge_places, n_nearest, sample_places
+from cellworth.knn.binned import Near, Ranker, Summary, edge_positions, n_nearest, sample_positions
 from cellworth.knn.exact import ShapleyChances
 from cellworth.knn.knn_game import ShardedKNNGame
-from cellworth.knn.tasks import Judges, Questions
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime import Dask, Serial, dask_rounds
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
@@ -95,7 +95,7 @@ class Messages:
 
     @time_method
     def finalize(self, prepared, summary):
-        values = self._ranker().resolve(summary)
+        values = self._ranker().finalize(summary)
         return RoundResult(values.far, values.near, {"sum": values.sums.sum()})
 
     def initial_state(self, shard):
@@ -108,7 +108,7 @@ class Messages:
         return {}
 
     def _edges(self):
-        return edge_places(BinnedRanks(), self.n_rows, N_NEIGHBORS)
+        return edge_positions(BinnedRanks(), self.n_rows, N_NEIGHBORS)
 
     def _n_nearest(self):
         return n_nearest(BinnedRanks(), self.n_rows, N_NEIGHBORS)
@@ -228,19 +228,19 @@ def make_plan(table, n_rows, n_queries=1000):
         )  # fmt: skip
 
     def ask(game):
-        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
-        questions = Questions(
-            judges, (most, n_columns), design=PermutationSampler(1), column_semivalue=Shapley(),
+        judges = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
+        schedule = TaskSchedule(
+            judges, (most, n_columns), sampler=PermutationSampler(1), column_semivalue=Shapley(),
             with_label=False, empty="prior", seed=0,
         )  # fmt: skip
-        return questions, 1
+        return schedule, 1
 
     n_shards = max(1, n_rows // ROWS_PER_SHARD)
     found = plan_of_shards(
         SimpleNamespace(shape=(n_rows, n_columns), n_shards=n_shards), game, ask,
         bins=BinnedRanks(), semivalue=Shapley(), executor=Serial(),
     )  # fmt: skip
-    grown = len(sample_places(n_rows)) / len(sample_places(most))
+    grown = len(sample_positions(n_rows)) / len(sample_positions(most))
     spent = found.core_seconds | {SERIAL: found.core_seconds[SERIAL] * grown}
     n_workers = min(n_shards, 100)
     return replace(

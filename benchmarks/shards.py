@@ -157,17 +157,17 @@ def exact_values(rows, X_val, y_val):
     labels = rows["label"].to_numpy()
     game = KNNGame(rows.drop_columns("label"), labels, X_val, y_val, n_neighbors=10)
     tasks = QueryTasks(
-        game=game, design=PermutationSampler(1), row_semivalue=Shapley(),
+        game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
         column_semivalue=Shapley(), with_label=False, ranking=None, seed=0,
     )  # fmt: skip
-    distances = replace(game.distances, rulers=game.distances.fine)
-    training, ((coalitions, weights),) = tasks._training(0), tasks.questions.drawn(0)
+    distances = replace(game.distances, scales=game.distances.fine)
+    training, ((coalitions, weights),) = tasks._training(0), tasks.schedule.drawn(0)
     without_columns = tasks._without_columns(training)
     cells, values = np.zeros((game.shape[1], len(labels))), np.empty((1, len(labels)))
-    for task in map(tasks, range(len(tasks.questions.parts))):
+    for task in map(tasks, range(len(tasks.schedule.parts))):
         queries = task.part.pieces[0].queries.tolist()
-        for position, order in zip(queries, tasks.questions.orders(task), strict=True):
-            query = tasks.questions.judges.query(training.rulers, 0, position)
+        for position, order in zip(queries, tasks.schedule.orders(task), strict=True):
+            query = tasks.schedule.queries.query(training.scales, 0, position)
             measured = distances.measured(0, position)[order]
             for members, counted in zip(coalitions.members, weights, strict=False):
                 # Indices of the distinct distances fit into a key beside the row.

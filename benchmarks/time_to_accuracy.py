@@ -73,17 +73,17 @@ def values(given, sampler, seed=0, **settings):
 
 def estimate_shared_variance(given, n_orders):
     """Return the mean over cells of the variance of one shared permutation."""
-    from cellworth.knn.tasks import Questions
+    from cellworth.knn.tasks import TaskSchedule
 
-    relabel = Questions.orders
+    relabel = TaskSchedule.orders
     same_for_all = lambda self, task: iter([np.arange(self.n_results)] * task.part.n_queries)  # noqa: E731
-    Questions.orders = same_for_all
+    TaskSchedule.orders = same_for_all
     try:
         rng = np.random.default_rng(1)
         orders = [rng.permutation(given.X.shape[1]) for _ in range(n_orders)]
         seen = np.array([values(given, SharedOrder(order)) for order in orders])
     finally:
-        Questions.orders = relabel
+        TaskSchedule.orders = relabel
     return seen.var(axis=0, ddof=1).mean()
 
 

@@ -26,7 +26,7 @@ from cellworth import KNNValuer, Owners, Runtime
 from cellworth.knn import tasks as questions
 from cellworth.runtime import MaxTasks, MemoryCheckpoint, Serial
 from cellworth.sampling import ExhaustiveSampler, PermutationSampler
-from cellworth.sampling.moments import WIDTH_95, both_errors
+from cellworth.sampling.moments import WIDTH_95, combine_errors
 
 N_POPULATION, N_ROWS, N_NEIGHBORS, N_STOPS, QUERIES_PER_TASK = 5000, 40, 5, 5, 5
 WHAT = ("cells", "rows", "columns", "owners", "total")
@@ -103,13 +103,13 @@ def figures(valuation):
     rows, columns, owners = valuation.rows(), valuation.columns(), valuation.owners()
     lists = dict(zip(WHAT[1:4], (rows, columns, owners), strict=True))
     found = {
-        name: (some.values, both_errors(some.sampling_se, some.validation_se))
+        name: (some.values, combine_errors(some.sampling_se, some.validation_se))
         for name, some in lists.items()
     }
-    cells = both_errors(valuation.sampling_se, valuation.validation_se)
+    cells = combine_errors(valuation.sampling_se, valuation.validation_se)
     found["cells"] = valuation.values.ravel(), cells.ravel()
     validation = valuation.validation[-1, -1:]
-    total = both_errors(valuation._errors[-1, -1:], validation)
+    total = combine_errors(valuation._errors[-1, -1:], validation)
     return found | {"total": (np.array([valuation.total]), total)}
 
 

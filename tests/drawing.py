@@ -7,7 +7,7 @@ import numpy as np
 from cellworth import Valuation
 from cellworth.data import Blocks
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Tally, widening, without_margins
+from cellworth.sampling.moments import Tally, append_unknown_margins, widening
 from cellworth.valuation.provenance import Provenance, Session
 
 
@@ -20,13 +20,13 @@ def valuation_of(values, *, errors=None, validation=None, rows=None, columns=Non
         [f"x{j}" for j in range(n_columns)] if columns is None else columns,
         **groups,
     )
-    seen = Moments.of(without_margins(values))
+    seen = Moments.of(append_unknown_margins(values))
     if errors is not None:
         # Two observations stand behind each value, and errors of so few are widened.
         told = np.broadcast_to(errors, values.shape).astype(float) / widening(2)
-        seen = Moments.of_variances(2 * seen.count, seen.mean, without_margins(told) ** 2)
+        seen = Moments.of_variances(2 * seen.count, seen.mean, append_unknown_margins(told) ** 2)
     if validation is not None:
-        validation = without_margins(np.broadcast_to(validation, values.shape).astype(float))
+        validation = append_unknown_margins(np.broadcast_to(validation, values.shape).astype(float))
     provenance = Provenance.now({}, {"name": "by hand"}, Session(0, 1), Tally(), 0.0)
     return Valuation(blocks, seen, np.nan, "none", "estimated", provenance, validation=validation)
 

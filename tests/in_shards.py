@@ -8,7 +8,7 @@ from cellworth import Valuation
 from cellworth.data import Blocks
 from cellworth.data.blocks import NumberedAxis
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Tally, with_margins
+from cellworth.sampling.moments import Tally, append_margins
 from cellworth.valuation import storage as value_files
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
@@ -22,7 +22,7 @@ def whole(shape=(50, 4), n_passes=3, *, seed=0, status="estimated", problem_spec
     rng = np.random.default_rng((seed, *shape))
     n_rows, n_columns = shape
     truth = np.random.default_rng(shape).normal(0.3, size=shape)
-    seen = [with_margins(np.round(truth + rng.normal(size=shape), 1)) for _ in range(n_passes)]
+    seen = [append_margins(np.round(truth + rng.normal(size=shape), 1)) for _ in range(n_passes)]
     came = Provenance.now(
         problem_spec, {"name": "KNNValuer"}, Session(seed, n_passes), Tally(12), 1.0
     )
@@ -47,7 +47,7 @@ def in_shards(valuation, folder, n_shards=3, *, validation=None):
 def stored_in(folder, entries, valuation, validation=None):
     """A Valuation over these files, with the rest of a Valuation held as a whole."""
     moments = valuation.moments
-    sums = Moments(moments.count[-1], moments.mean[-1], moments.spread[-1])
+    sums = Moments(moments.count[-1], moments.mean[-1], moments.sum_sq[-1])
     return ShardedValuation(
         Blocks(NumberedAxis(valuation.shape[0]), valuation.blocks.columns),
         StoredMoments(folder, [ValueFile.from_plain(entry) for entry in entries], sums),
@@ -79,5 +79,5 @@ def groups_of(moments, start, end):
         rows = slice(first, min(first + value_files.GROUP_ROWS, end))
         group = {"mean": moments.mean[rows, :-1], "row_mean": moments.mean[rows, -1]}
         if moments.count[-1, -1] > 1:
-            group |= {"spread": moments.spread[rows, :-1], "row_spread": moments.spread[rows, -1]}
+            group |= {"sum_sq": moments.sum_sq[rows, :-1], "row_sum_sq": moments.sum_sq[rows, -1]}
         yield group

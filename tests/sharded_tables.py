@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cellworth.knn.shard_layout import TableSummary, summarise
+from cellworth.knn.shard_layout import TableSummary, summarize_shard
 
 KINDS = {"code": "categorical", "digits": "numeric"}
 
@@ -73,5 +73,5 @@ def travelled(thing):
 
 def summarise_all(table, column_types=None):
     """Summary of all shards, read one after the other."""
-    parts = (summarise(table, shard, column_types) for shard in range(table.n_shards))
+    parts = (summarize_shard(table, shard, column_types) for shard in range(table.n_shards))
     return reduce(TableSummary.merge, parts)

@@ -111,7 +111,7 @@ VALUERS = {"knn": knn, "monte carlo": monte_carlo}
 def digest(valuation):
     """One number for all bits of a result."""
     moments = valuation.moments
-    arrays = (moments.count, moments.mean, moments.spread)
+    arrays = (moments.count, moments.mean, moments.sum_sq)
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 

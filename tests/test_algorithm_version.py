@@ -39,7 +39,7 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.sampling.estimators import checked_estimator
+from cellworth.sampling.estimators import choose_estimator
 from cellworth.sampling.semivalues import coalition_weights
 from cellworth.valuation.provenance import ALGORITHM_VERSION
 from cellworth.valuers import RandomValuer
@@ -82,7 +82,7 @@ def draws():
         yield f"{name}, tasks", coalitions_of(estimator, (Shapley(), Shapley()))
     for name, semivalue in SEMIVALUES.items():
         pair = (semivalue, semivalue)
-        yield f"{name}, tasks", coalitions_of(checked_estimator(None, pair), pair)
+        yield f"{name}, tasks", coalitions_of(choose_estimator(None, pair), pair)
     for n_rows, seed in ((7, 0), (20, 5)):
         bags = Bags(n_rows=n_rows, n_columns=6, n_used=3, n_trees=13, seed=seed)
         found = [bag for task in range(bags.n_tasks) for bag in bags(task)]
@@ -92,7 +92,7 @@ def draws():
 
 
 def coalitions_of(estimator, semivalues):
-    design = estimator.design((5, 4), semivalues, seed=3)
+    design = estimator.make_sampler((5, 4), semivalues, seed=3)
     pairs = [pair for task in range(4) for pair in design(task)]
     return [np.array(side) for side in zip(*pairs, strict=True)]
 

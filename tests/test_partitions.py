@@ -122,7 +122,7 @@ def fit(name, folder=None, partition=None, **settings):
 
 def bits(valuation):
     moments = valuation.moments
-    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.spread))
+    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.sum_sq))
 
 
 class Computed(list):

@@ -24,7 +24,7 @@ from cellworth import (
 )
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, MemoryCheckpoint, Processes, Serial, Threads
-from cellworth.sampling.samplers import PermutationGrids
+from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers import FlattenedValuer
 
 EXECUTORS = [
@@ -38,7 +38,7 @@ EXECUTORS = [
 
 def arrays(valuation):
     moments = valuation.moments
-    return moments.count, moments.mean, moments.spread
+    return moments.count, moments.mean, moments.sum_sq
 
 
 def assert_same_bits(one, other):
@@ -156,7 +156,7 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
     value_game(Spy(table_game.table), stop=MaxTasks(20), **run)
     calls.clear()
     value_game(Spy(table_game.table), stop=MaxTasks(25), **run)
-    design = PermutationGrids((4, 3), 5, antithetic=True)
+    design = PermutationTasks((4, 3), 5, antithetic=True)
     before, after = (
         {(*rows.tolist(), *columns.tolist()) for task in tasks for rows, columns in design(task)}
         for tasks in (range(20), range(20, 25))

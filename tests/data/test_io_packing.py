@@ -11,23 +11,23 @@ import pytest
 
 from cellworth.data.io import PlainFile, add_prefix, pack, unpack, write_plain
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Contribution, Tally, with_margins
-from cellworth.sampling.passes import Spread, Sweeps
+from cellworth.sampling.moments import Contribution, Tally, append_margins
+from cellworth.sampling.passes import PassSums, QueryVariance
 from cellworth.valuers.out_of_bag import Contrast, TreeScores
 
 ODD = np.array([[math.nan, math.inf, -math.inf], [-0.0, 5e-324, 1 / 3]])
 TALLY = Tally(7, 2, ("a fit\nfailed", "größer"), new=5, reused=1)
 MOMENTS = Moments(np.array([[1, 2, 3], [0, 0, 2**62]]), ODD, ODD[::-1])
-SWEEPS = Sweeps(
-    parts_per_sweep=3,
+PASSES = PassSums(
+    parts_per_pass=3,
     parts=1,
     n_queries=2,
-    sums=with_margins(np.random.default_rng(0).normal(size=(2, 3))),
+    sums=append_margins(np.random.default_rng(0).normal(size=(2, 3))),
     weight=0.1 + 0.2,
     total=-1 / 3,
     tally=TALLY,
 )
-SPREAD = Spread(np.array([4]), np.array([math.inf]), ODD[None], ODD[None] ** 2)
+VARIANCE = QueryVariance(np.array([4]), np.array([math.inf]), ODD[None], ODD[None] ** 2)
 
 THINGS = {
     "Tally": TALLY,
@@ -37,12 +37,12 @@ THINGS = {
     "Contrast": Contrast(MOMENTS, Moments.of(ODD), TALLY),
     "TreeScores": TreeScores(ODD, ODD > 0, TALLY),
     "TreeScores of no tree": TreeScores(np.zeros((0, 3)), np.zeros((0, 2), dtype=bool), Tally()),
-    "Sweeps": SWEEPS,
-    "Sweeps with finished ones": replace(SWEEPS, finished=MOMENTS, finished_total=2 / 3),
-    "Sweeps with a spread": replace(SWEEPS, spread=SPREAD),
-    "Sweeps with both": replace(SWEEPS, finished=MOMENTS, spread=SPREAD),
-    "numbers of NumPy": replace(SWEEPS, parts=np.int64(2), weight=np.float64(1e300) / 3),
-    "numbers that are none": replace(SWEEPS, weight=math.nan, total=-math.inf),
+    "PassSums": PASSES,
+    "PassSums with finished ones": replace(PASSES, finished=MOMENTS, finished_total=2 / 3),
+    "PassSums with a variance": replace(PASSES, query_variance=VARIANCE),
+    "PassSums with both": replace(PASSES, finished=MOMENTS, query_variance=VARIANCE),
+    "numbers of NumPy": replace(PASSES, parts=np.int64(2), weight=np.float64(1e300) / 3),
+    "numbers that are none": replace(PASSES, weight=math.nan, total=-math.inf),
 }
 
 
@@ -74,7 +74,7 @@ def test_what_is_read_is_what_was_written_to_the_bit(tmp_path, name):
 
 
 def test_one_file_holds_several_things_under_names_of_their_own(tmp_path):
-    several = {"1": TALLY, "10": MOMENTS, "2": SWEEPS}
+    several = {"1": TALLY, "10": MOMENTS, "2": PASSES}
     content = {"run": "this one"}
     for name, thing in several.items():
         content |= add_prefix(name, pack(thing))

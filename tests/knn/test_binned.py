@@ -11,7 +11,7 @@ from cellworth import KNNValuer
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn import binned as rounds
 from cellworth.knn.algorithms import QueryTasks
-from cellworth.knn.binned import Shard, Summary, sample_places
+from cellworth.knn.binned import Shard, Summary, sample_positions
 from cellworth.knn.knn_game import expected_matches
 from cellworth.sampling import (
     Banzhaf,
@@ -111,13 +111,13 @@ def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
 
 def column_sums(game):
     """Sums of columns by their definition: Shapley values of columns, all rows being there."""
-    distances = replace(game.distances, rulers=game.distances.fine)
+    distances = replace(game.distances, scales=game.distances.fine)
     coalitions = ExhaustiveSampler().draw(3, Shapley(), np.random.default_rng(0))
     sums = np.zeros(3)
     for query, (label, count) in enumerate(
         zip(game.query_labels[0], game.query_weights[0], strict=True)
     ):
-        measured, match = distances.measured(0, query), game.labels == label
+        measured, match = distances.measure(0, query), game.labels == label
         for members, weights in zip(coalitions.members, coalitions.weights, strict=True):
             found = expected_matches(measured[members].sum(axis=0), match, game.n_neighbors)
             sums += weights * count * found / game.n_neighbors
@@ -149,13 +149,13 @@ def ranked(given, bins):
     """A ranker, the rows of a table as one shard, and a round of five queries."""
     game = KNNGame(*given, n_neighbors=10)
     tasks = QueryTasks(
-        game=game, design=PermutationSampler(1), row_semivalue=Shapley(),
+        game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
         column_semivalue=Shapley(), with_label=False, ranking=bins, seed=0,
     )  # fmt: skip
     ranker, whole = tasks._ranker(bins, 0)
-    questions, task = tasks.questions, tasks(0)
+    schedule, task = tasks.schedule, tasks(0)
     (piece,) = task.part.pieces
-    prepared = questions.prepared(piece, task.sweep, questions.orders(task), ranker)
+    prepared = schedule.prepared(piece, task.pass_number, schedule.orders(task), ranker)
     return game, ranker, whole, prepared
 
 
@@ -170,15 +170,15 @@ def shards(game, parts):
 
 def settled(ranker, some, prepared):
     """Values of all cells, in units, from a round over shards."""
-    looks = [ranker.look(number, shard, prepared) for number, shard in enumerate(some)]
-    worths = ranker.resolve(reduce(Summary.merge, looks[::-1]))
-    n_results = prepared.designs.weights.shape[1]
+    looks = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
+    row_values = ranker.finalize(reduce(Summary.merge, looks[::-1]))
+    n_results = prepared.drawn_coalitions.weights.shape[1]
     cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
     for number, shard in enumerate(some):
         into = np.zeros((n_results, shard.n_rows), dtype=np.int64)
-        ranker.settle(shard, prepared, worths.far, worths.near[number], into=into)
+        ranker.accumulate(shard, prepared, row_values.far, row_values.near[number], into=into)
         cells[:, shard.positions] = into
-    return cells, worths
+    return cells, row_values
 
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7, 16])
@@ -187,20 +187,20 @@ def test_shards_add_up_to_the_whole_bit_for_bit(n_shards):
     truth, expected = settled(ranker, [whole], prepared)
     shuffled = np.random.default_rng(1).permutation(4000)
     some = shards(game, np.array_split(shuffled, n_shards))
-    cells, worths = settled(ranker, some, prepared)
+    cells, row_values = settled(ranker, some, prepared)
     assert np.array_equal(cells, truth)
-    assert np.array_equal(worths.sums, expected.sums)
-    assert np.array_equal(worths.wholes, expected.wholes)
+    assert np.array_equal(row_values.sums, expected.sums)
+    assert np.array_equal(row_values.utilities, expected.utilities)
 
 
 def test_sums_over_rows_are_told_for_every_coalition():
     _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
-    cells, worths = settled(ranker, [whole], prepared)
-    asked = prepared.asked
-    total = asked.counts @ (worths.of_everyone(asked) - prepared.bases)
+    cells, row_values = settled(ranker, [whole], prepared)
+    batch = prepared.batch
+    total = batch.weights @ (row_values.of_full_table(batch) - prepared.bases)
     assert cells.sum() / UNITS == pytest.approx(total, abs=1e-13)
     # Shapley values of rows add up to the utility of all rows.
-    np.testing.assert_allclose(worths.sums, worths.wholes, atol=1e-13)
+    np.testing.assert_allclose(row_values.sums, row_values.utilities, atol=1e-13)
 
 
 def test_numbers_of_half_the_size_give_the_same_bits():
@@ -224,16 +224,16 @@ def test_room_is_made_for_more_of_the_nearest_than_expected(monkeypatch):
 
 def test_weights_that_whole_numbers_do_not_hold_are_refused():
     _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
-    counts = np.full(len(prepared.asked.counts), 100.0)
-    prepared = replace(prepared, asked=prepared.asked._replace(counts=counts))
+    counts = np.full(len(prepared.batch.weights), 100.0)
+    prepared = replace(prepared, batch=prepared.batch._replace(counts=counts))
     with pytest.raises(ValueError, match="coalitions count up to 10 votes"):
         settled(ranker, [whole], prepared)
 
 
 @pytest.mark.parametrize("n_rows", [1, 1024, 5000, 1_000_000, 50_000_000])
 def test_the_sample_is_spread_over_the_table_and_known_from_its_length_alone(n_rows):
-    positions = sample_places(n_rows)
-    assert np.array_equal(positions, sample_places(n_rows))
+    positions = sample_positions(n_rows)
+    assert np.array_equal(positions, sample_positions(n_rows))
     assert (np.diff(positions) > 0).all()
     assert positions[0] >= 0
     assert positions[-1] < n_rows

@@ -23,7 +23,7 @@ def measure(X, X_val, **settings):
         Table.from_data(X, called="X"), [Table.from_data(X_val, called="X_val")], **settings
     )
     # No column counts more than a million.
-    return distances.measured(0, 0) / (distances.rulers.farthest / 1e6)
+    return distances.measured(0, 0) / (distances.scales.farthest / 1e6)
 
 
 def column(cells, asked, **settings):
@@ -243,11 +243,11 @@ def mixed():
 def kernel_distances(distances, coalitions, query):
     """Sums over coalitions of columns, by the kernel."""
     steps = CoalitionBatches.of(coalitions, 1000).batches[0][1]
-    asked = Query.of(distances.queries[0], distances.rulers, query, 0.0)
+    asked = Query.of(distances.queries[0], distances.scales, query, 0.0)
     n_rows = distances.rows.numbers.shape[1]
     keys = np.empty((len(coalitions.members), n_rows), dtype=np.int64)
     kernels.fill_keys(
-        distances.rows, asked[:3], distances.rulers, distances.rulers.positions, np.arange(4),
+        distances.rows, asked[:3], distances.scales, distances.scales.positions, np.arange(4),
         steps, np.zeros(n_rows, dtype=np.int64), 3, keys,
     )  # fmt: skip
     return keys >> 3
@@ -276,15 +276,15 @@ def test_fine_rulers_are_the_finest_whose_sums_stay_below_two_to_the_51(n_column
     X = rng.normal(size=(50, n_columns))
     X[0] = 1e9
     distances = Distances.of(Table.from_data(X, called="X"), [Table.from_data(X[:2], called="X")])
-    unit, fine = (rulers.farthest / 1e6 for rulers in (distances.rulers, distances.fine))
+    unit, fine = (scales.farthest / 1e6 for scales in (distances.scales, distances.fine))
     largest = n_columns * 1e6
     assert largest * fine < 2**51
     assert fine == 2.0**40 or 2 * largest * fine >= 2**51
     ratio = fine / unit
     np.testing.assert_array_equal(
-        distances.fine.number_weights, distances.rulers.number_weights * ratio
+        distances.fine.number_weights, distances.scales.number_weights * ratio
     )
-    assert distances.fine.positions.tolist() == distances.rulers.positions.tolist()
+    assert distances.fine.positions.tolist() == distances.scales.positions.tolist()
 
 
 def test_moments_with_a_time_zone_are_exact_to_the_microsecond():

@@ -6,7 +6,7 @@ import pytest
 from scipy.special import beta as beta_function
 from scipy.stats import binom
 
-from cellworth.knn.exact import RankChances, ShapleyChances, chances_at_ranks
+from cellworth.knn.exact import RankChances, ShapleyChances, choose_chances
 from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.sampling.semivalues import inside_chances, size_probabilities
 
@@ -80,5 +80,5 @@ def test_chances_at_ranks_are_those_of_the_table():
     ranks = np.arange(401)
     for ours, theirs in zip(ShapleyChances(7).at(ranks), table.at(ranks), strict=True):
         np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-12)
-    other = chances_at_ranks(Banzhaf(), 500, 400, 7)
+    other = choose_chances(Banzhaf(), 500, 400, 7)
     assert isinstance(other, RankChances)

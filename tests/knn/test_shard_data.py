@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import ShardedTable
-from cellworth.knn.shard_data import ShardRows, load, sampled
+from cellworth.knn.shard_data import StoredShard, load, sampled
 from cellworth.knn.shard_layout import Layout
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
 
@@ -54,10 +54,10 @@ def test_a_prepared_shard_is_what_was_loaded(rows, tmp_path):
     _, table, layout = rows
     part = load(table, 1, layout)
     part.save(tmp_path / "shard", of=layout.sha256())
-    again = ShardRows.open(tmp_path / "shard", of=layout.sha256())
+    again = StoredShard.open(tmp_path / "shard", of=layout.sha256())
     assert_same_rows(part, again)
     load(table, 0, layout).save(tmp_path / "shard", of="other")
-    assert_same_rows(ShardRows.open(tmp_path / "shard", of="other"), load(table, 0, layout))
+    assert_same_rows(StoredShard.open(tmp_path / "shard", of="other"), load(table, 0, layout))
     assert len(list((tmp_path / "shard").iterdir())) == 5
 
 
@@ -65,14 +65,14 @@ def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
     _, table, layout = rows
     part = load(table, 0, layout)
     part.save(tmp_path)
-    read = ShardRows.open(tmp_path)
+    read = StoredShard.open(tmp_path)
     before = sorted(tmp_path.iterdir())
     part.save(tmp_path)
     assert sorted(tmp_path.iterdir()) == before
     assert_same_rows(read, part)
     # Nothing but the manifest says what is meant, and it is replaced last.
     (tmp_path / "numbers-000000000000.npy").write_bytes(b"what a stopped machine leaves")
-    assert_same_rows(ShardRows.open(tmp_path), part)
+    assert_same_rows(StoredShard.open(tmp_path), part)
     part.save(tmp_path)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -83,7 +83,7 @@ def test_a_shard_without_numbers_is_prepared_too(tmp_path):
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
     part = load(table, 0, layout)
     part.save(tmp_path / "shard")
-    assert_same_rows(part, ShardRows.open(tmp_path / "shard"))
+    assert_same_rows(part, StoredShard.open(tmp_path / "shard"))
 
 
 def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
@@ -91,21 +91,21 @@ def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
     part = load(table, 0, layout)
     part.save(tmp_path, of="this")
     with pytest.raises(ValueError, match="shard of another table or layout"):
-        ShardRows.open(tmp_path, of="that")
+        StoredShard.open(tmp_path, of="that")
     (numbers,) = tmp_path.glob("numbers-*.npy")
     whole = numbers.read_bytes()
     numbers.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"numbers-\w+.npy is torn or gone"):
-        ShardRows.open(tmp_path, of="this")
+        StoredShard.open(tmp_path, of="this")
     np.save(numbers, part.rows.numbers[:, 1:])
     with pytest.raises(ValueError, match="not what its manifest describes"):
-        ShardRows.open(tmp_path, of="this")
+        StoredShard.open(tmp_path, of="this")
     numbers.unlink()
     with pytest.raises(ValueError, match="torn or gone"):
-        ShardRows.open(tmp_path, of="this")
+        StoredShard.open(tmp_path, of="this")
     (tmp_path / "manifest.json").write_text(json.dumps({"format": "another"}))
     with pytest.raises(ValueError, match="does not describe a cellworth shard"):
-        ShardRows.open(tmp_path, of="this")
+        StoredShard.open(tmp_path, of="this")
 
 
 def test_rows_are_sampled_by_their_numbers(rows):

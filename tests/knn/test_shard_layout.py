@@ -17,8 +17,8 @@ from cellworth.data.arrow import read_parsed
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
 from cellworth.knn.distances import Distances
-from cellworth.knn.shard_data import load
-from cellworth.knn.shard_layout import Layout, TableSummary, summarise
+from cellworth.knn.shard_data import read_shard
+from cellworth.knn.shard_layout import Layout, TableSummary, summarize_shard
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, travelled, write, written
 
 LIBRARIES = {
@@ -64,13 +64,13 @@ def test_rulers_and_cells_are_those_of_the_table_in_memory(tmp_path, library, sc
     for shards in (None, 1, 4):
         table, layout, queries = laid_out(folder, X_val, y_val, shards=shards, **settings)
         layout = travelled(layout)
-        assert_equal_arrays(layout.rulers, in_memory.fine)
+        assert_equal_arrays(layout.scales, in_memory.fine)
         assert_equal_arrays(queries.columns, in_memory.queries[0])
         assert layout.classes == problem.classes.tolist() == ["no", "yes"]
         assert queries.labels.tolist() == np.searchsorted(problem.classes, y_val).tolist()
         assert (layout.n_rows, sum(layout.class_counts)) == (3000, 3000)
         for shard in range(table.n_shards):
-            part = load(table, shard, layout)
+            part = read_shard(table, shard, layout)
             assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
 
 
@@ -106,13 +106,13 @@ def test_many_distinct_numbers_have_the_same_rulers_however_cut(tmp_path):
     )
     for shards in (1, 3, 11):
         _, layout, _ = laid_out(folder, X_val, [0, 1, 0, 1, 0], shards=shards)
-        assert_equal_arrays(layout.rulers, in_memory.fine)
+        assert_equal_arrays(layout.scales, in_memory.fine)
 
 
 def test_summaries_merge_in_any_order(tmp_path):
     folder = write(table_of_all_sorts(), tmp_path, [500, 1100, 1200])
     table = ShardedTable.from_parquet(folder, target="y")
-    parts = [summarise(table, shard, KINDS) for shard in range(4)]
+    parts = [summarize_shard(table, shard, KINDS) for shard in range(4)]
     X_val, y_val = split_off(table_of_all_sorts(50, seed=1))
     prints = set()
     for merged in (
@@ -169,9 +169,9 @@ def test_a_column_of_gaps_takes_the_kind_of_the_validation_rows(tmp_path):
         Table.from_data(pq.read_table(folder).drop_columns("y"), called="X"),
         [Table.from_data(X_val, called="X")],
     )
-    assert_equal_arrays(layout.rulers, in_memory.fine)
+    assert_equal_arrays(layout.scales, in_memory.fine)
     assert_equal_arrays(queries.columns, in_memory.queries[0])
-    part = load(table, 0, layout)
+    part = read_shard(table, 0, layout)
     np.testing.assert_array_equal(part.rows.numbers[1:], np.full((2, 4), np.nan))
     assert (part.rows.categories == -1).all()
 
@@ -193,10 +193,10 @@ def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library
     table, layout, queries = laid_out(
         folder, X_val, rows["y"].to_pylist()[7:97], column_types=column_types
     )
-    assert_equal_arrays(layout.rulers, in_memory.fine)
+    assert_equal_arrays(layout.scales, in_memory.fine)
     assert_equal_arrays(queries.columns, in_memory.queries[0])
     for shard in range(2):
-        part = load(table, shard, layout)
+        part = read_shard(table, shard, layout)
         np.testing.assert_array_equal(
             part.rows.categories, in_memory.rows.take(part.positions).categories
         )
@@ -214,18 +214,18 @@ def test_a_file_of_gaps_alone_goes_with_files_of_any_type(tmp_path):
         Table.from_data(whole, called="X"), [Table.from_data(X_val, called="X")]
     )
     table, layout, _ = laid_out(tmp_path, X_val, rows["y"].to_pylist()[:30])
-    assert_equal_arrays(layout.rulers, in_memory.fine)
+    assert_equal_arrays(layout.scales, in_memory.fine)
     for shard in range(2):
-        part = load(table, shard, layout)
+        part = read_shard(table, shard, layout)
         assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
 
 
 def test_summaries_by_other_kinds_do_not_merge(tmp_path):
     folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
     table = ShardedTable.from_parquet(folder, target="y")
-    other = summarise(table, 1, {"x": "categorical"})
+    other = summarize_shard(table, 1, {"x": "categorical"})
     with pytest.raises(ValueError, match="give both the same column_types"):
-        summarise(table, 0).merge(other)
+        summarize_shard(table, 0).merge(other)
 
 
 def test_columns_of_validation_rows_are_matched_by_name(tmp_path):
@@ -331,7 +331,7 @@ def test_too_many_categories_and_labels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.knn.shard_layout._MOST_CATEGORIES", 3)
     table = ShardedTable.from_parquet(written(tmp_path / "a", x=list("abcd")), target="y")
     with pytest.raises(ValueError, match=r"'x' has more than 3 different cells.*columns="):
-        summarise(table, 0)
+        summarize_shard(table, 0)
     pieces = pa.table({"x": list("abcdab"), "y": [0, 1, 0, 1, 0, 1]})
     table = ShardedTable.from_parquet(write(pieces, tmp_path / "c", [3]), target="y")
     with pytest.raises(ValueError, match=r"more than 3 different cells such as 'a'.*columns="):
@@ -339,12 +339,12 @@ def test_too_many_categories_and_labels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", 3)
     table = ShardedTable.from_parquet(written(tmp_path / "b", y=list("abcd")), target="y")
     with pytest.raises(ValueError, match="rank bins are for class labels"):
-        summarise(table, 0)
+        summarize_shard(table, 0)
 
 
 def test_validation_rows_must_come(tmp_path):
     table = ShardedTable.from_parquet(written(tmp_path), target="y")
-    summary = summarise(table, 0)
+    summary = summarize_shard(table, 0)
     assert isinstance(summary, TableSummary)
     with pytest.raises(ValueError, match="give X_val and y_val"):
         Layout.of(table, summary, None, None)

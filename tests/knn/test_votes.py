@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth.knn.exact import right_vote
+from cellworth.knn.exact import chance_of_right_vote
 
 
 def enumerated(surely, tied, positions, right):
@@ -21,7 +21,7 @@ def enumerated(surely, tied, positions, right):
 
 def chance(surely, tied, positions, right):
     counts = (np.array(each, dtype=np.int64) for each in (surely, tied))
-    return right_vote(*counts, positions, right)
+    return chance_of_right_vote(*counts, positions, right)
 
 
 @st.composite

@@ -251,7 +251,7 @@ def test_errors_and_what_nobody_earned_are_computed_anew_too(tmp_path, figure):
         "baseline": {"baseline": 0.1},
         "validation": {"owned": replace(owned, validation=owned.validation / 9)},
         "spread": {
-            "owned": replace(owned, moments=replace(owned.moments, spread=owned.moments.spread / 9))
+            "owned": replace(owned, moments=replace(owned.moments, sum_sq=owned.moments.sum_sq / 9))
         },
         "status": {"status": "interrupted"},
     }

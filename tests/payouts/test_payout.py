@@ -21,7 +21,7 @@ from cellworth.games import TableGame
 from cellworth.payouts import Payout, Policy, split_revenue
 from cellworth.payouts.allocation import sum_owner_values
 from cellworth.sampling import Moments, PermutationSampler
-from cellworth.sampling.moments import Tally, with_margins
+from cellworth.sampling.moments import Tally, append_margins
 from cellworth.valuation.provenance import Provenance, Session
 
 CENT = Decimal("0.01")
@@ -37,9 +37,9 @@ def valued(cells, *, errors=None, table=None, status="exact", **blocks):
     else:
         ids, names = table.index, table.columns
     provenance = Provenance.now({}, {"name": "given"}, Session(None, 1), Tally(), 0.0)
-    moments = Moments.of(with_margins(cells))
+    moments = Moments.of(append_margins(cells))
     total = float(cells.sum())
-    validation = None if errors is None else with_margins(np.full(cells.shape, errors))
+    validation = None if errors is None else append_margins(np.full(cells.shape, errors))
     return Valuation(
         Blocks.cut(ids, names, **blocks), moments, total, "prior", status, provenance,
         validation=validation, baseline=0.25,
@@ -387,7 +387,7 @@ def test_games_of_blocks_must_be_asked_for_and_explain_themselves():
         split_revenue(
             valued([[1.0, 1.0]]), TWO, amount="1", policy=Policy(game="blocks", gate="off")
         )
-    moments = Moments.of(with_margins(np.array([[3.0], [1.0]])))
+    moments = Moments.of(append_margins(np.array([[3.0], [1.0]])))
     valuation = replace(valuation, moments=moments)
     payout = split_revenue(valuation, owners, amount="4", policy=Policy(game="blocks", gate="off"))
     assert list(map(int, payout.amounts)) == [3, 1]

@@ -211,12 +211,12 @@ def valuation_of(values, errors):
     from cellworth.games import TableGame
     from cellworth.runtime import MaxTasks
     from cellworth.sampling import Moments
-    from cellworth.sampling.moments import with_margins
+    from cellworth.sampling.moments import append_margins
 
     game = TableGame(np.arange(16.0).reshape(4, 4))
     known = value_game(game, (2, 2), stop=MaxTasks(64), random_state=0)
     rows, columns = values.shape
     blocks = Blocks.cut(np.arange(rows), [f"x{j}" for j in range(columns)])
     count = np.full((rows + 1, columns + 1), 20)
-    moments = Moments.of_variances(count, with_margins(values), with_margins(errors**2))
+    moments = Moments.of_variances(count, append_margins(values), append_margins(errors**2))
     return replace(known, blocks=blocks, moments=moments, expected_total=values.sum())

@@ -56,7 +56,7 @@ RUNS = {
 
 def bits(valuation):
     moments = valuation.moments
-    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.spread))
+    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.sum_sq))
 
 
 @dataclass(frozen=True)

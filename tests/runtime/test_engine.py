@@ -20,12 +20,12 @@ from cellworth.runtime import (
 )
 from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Contribution, Tally, with_margins
+from cellworth.sampling.moments import Contribution, Tally, append_margins
 
 
 def noise(task):
     seen = np.random.default_rng(task).normal(size=(2, 2))
-    return Contribution(Moments.of(with_margins(seen)), Tally(1))
+    return Contribution(Moments.of(append_margins(seen)), Tally(1))
 
 
 def start(stop, contribution=noise, executor=None, checkpoint=None, **settings):

@@ -22,14 +22,14 @@ from cellworth.runtime import (
 )
 from cellworth.runtime.engine import TaskPlanner, run, run_partition
 from cellworth.sampling import Moments, PermutationSampler
-from cellworth.sampling.moments import Contribution, Tally, with_margins
+from cellworth.sampling.moments import Contribution, Tally, append_margins
 
 IDENTITY = {"name": "this run"}
 
 
 def noise(task):
     seen = np.random.default_rng(task).normal(size=(2, 3))
-    return Contribution(Moments.of(with_margins(seen)), Tally(1, new=1))
+    return Contribution(Moments.of(append_margins(seen)), Tally(1, new=1))
 
 
 class Watched:
@@ -64,7 +64,7 @@ def start_partition(folder, n_tasks, partition=(0, 1), work=noise):
 
 def bits(contribution):
     moments = contribution.moments
-    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.spread))
+    return b"".join(each.tobytes() for each in (moments.count, moments.mean, moments.sum_sq))
 
 
 def names(folder, pattern="*"):

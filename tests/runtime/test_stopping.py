@@ -5,14 +5,14 @@ import pytest
 
 from cellworth.runtime import MaxSeconds, MaxTasks, Progress, StableRanking, TargetStandardError
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Contribution, with_margins
+from cellworth.sampling.moments import Contribution, append_margins
 
 
 def progress(observations, seconds=1.0):
     """Progress after tasks that saw these (n, m) arrays."""
     state = Progress(0, 0.0, None)
     for seen in observations:
-        moments = Moments.of(with_margins(np.asarray(seen, dtype=float)))
+        moments = Moments.of(append_margins(np.asarray(seen, dtype=float)))
         state = state.after(Contribution(moments), seconds)
     return state
 

@@ -203,7 +203,7 @@ def test_a_last_player_who_is_needed_leaves_half_of_the_coalitions(rng):
 
 
 def test_all_subsets_of_many_columns_are_refused(rng):
-    with pytest.raises(ValueError, match=r"ExhaustiveSampler of 21 columns.*column_groups.*20"):
+    with pytest.raises(ValueError, match=r"of 21 columns.*at most 20 column_groups"):
         ExhaustiveSampler().draw(21, Shapley(), rng)
 
 
@@ -211,7 +211,9 @@ def test_a_thousand_columns_and_more_can_be_sampled(rng):
     drawn = LeverageSampler().draw(1100, Shapley(), rng)
     assert np.isfinite(drawn.weights).all()
     assert len(drawn.members) > 8000
-    with pytest.raises(ValueError, match=r"QuadratureSampler serves up to 500 columns, not 501"):
+    with pytest.raises(
+        ValueError, match=r"QuadratureSampler supports at most 500 columns, got 501"
+    ):
         QuadratureSampler().draw(501, Shapley(), rng)
 
 
@@ -222,5 +224,5 @@ def test_the_smallest_designs_that_are_allowed_are_stable(fit, n_players):
     for seed in range(20):
         weights = fit(least).draw(n_players, Shapley(), generator(seed, 0)).weights
         assert np.abs(weights).max() < 3
-    with pytest.raises(ValueError, match=f"fewer than {least} coalitions"):
+    with pytest.raises(ValueError, match=f"coalitions must be at least {least} "):
         fit(least - 1).draw(n_players, Shapley(), generator(0, 0))

@@ -8,8 +8,12 @@ from cellworth.games import TableGame
 from cellworth.games.game import utilities
 from cellworth.runtime import MaxTasks, MaxUtilities
 from cellworth.sampling import AntitheticPermutations, Banzhaf, PlainPermutations
-from cellworth.sampling.estimators import centred_moments, contrast_moments, plain_moments
-from cellworth.sampling.samplers import CoalitionPairs, Grid, Grids
+from cellworth.sampling.estimators import (
+    average_centered_differences,
+    average_differences,
+    average_quads,
+)
+from cellworth.sampling.samplers import CoalitionPairs, OrderPair, OrderPairs
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(8, 4)))
 EXACT = value_game(GAME).values
@@ -17,7 +21,7 @@ EXACT = value_game(GAME).values
 
 def opposites(rows, columns):
     rows, columns = np.array(rows), np.array(columns)
-    return Grids((Grid(rows, columns), Grid(rows[::-1], columns[::-1])))
+    return OrderPairs((OrderPair(rows, columns), OrderPair(rows[::-1], columns[::-1])))
 
 
 ALL_ORDERS = [
@@ -30,14 +34,16 @@ def looked_at(tasks, game=GAME):
 
 
 def test_plain_grids_are_right_in_the_mean_over_all_orders():
-    tasks = [Grids(task.grids[:1]) for task in ALL_ORDERS]
-    np.testing.assert_allclose(plain_moments(*looked_at(tasks)).mean[:-1, :-1], EXACT, atol=1e-12)
+    tasks = [OrderPairs(task.pairs[:1]) for task in ALL_ORDERS]
+    np.testing.assert_allclose(
+        average_differences(*looked_at(tasks)).mean[:-1, :-1], EXACT, atol=1e-12
+    )
 
 
 def test_centred_grids_are_right_in_the_mean_over_all_pairs_of_tasks():
     """Each task is centred by the other: no bias, however few there are."""
     means = [
-        centred_moments(*looked_at([one, other])).mean[:-1, :-1]
+        average_centered_differences(*looked_at([one, other])).mean[:-1, :-1]
         for one, other in product(ALL_ORDERS, repeat=2)
     ]
     np.testing.assert_allclose(np.mean(means, axis=0), EXACT, atol=1e-12)
@@ -54,7 +60,7 @@ def test_what_depends_on_sizes_alone_leaves_no_trace():
     plain, more = (value_game(game, **run) for game in (GAME, together))
     equal = 100 * sized.table[-1, -1] / 6
     np.testing.assert_allclose(more.moments.mean[:-1, :-1] - equal, plain.moments.mean[:-1, :-1])
-    np.testing.assert_allclose(more.moments.spread, plain.moments.spread, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(more.moments.sum_sq, plain.moments.sum_sq, rtol=1e-6, atol=1e-9)
 
 
 def test_plain_grids_report_errors_from_two_hundred_tasks_on():
@@ -98,7 +104,7 @@ def test_every_fit_serves_every_block():
 def test_a_contrast_is_four_utilities_with_signs():
     rows = np.array([[True, False], [True, False], [False, True], [False, True]])
     columns = np.array([[True], [False], [True], [False]])
-    seen = contrast_moments([CoalitionPairs(rows, columns)], [np.array([5.0, 1.0, 2.0, 4.0])])
+    seen = average_quads([CoalitionPairs(rows, columns)], [np.array([5.0, 1.0, 2.0, 4.0])])
     # 5 - 1 - 2 + 4 for the member row and the member column, minus that for the other row.
     np.testing.assert_array_equal(seen.mean[:-1, :-1], [[6.0], [-6.0]])
 

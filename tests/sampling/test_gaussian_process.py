@@ -5,7 +5,14 @@ from cellworth import value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, MaxUtilities
 from cellworth.sampling import Banzhaf, Beta, GaussianProcess, LeaveOneOut, Shapley
-from cellworth.sampling.gaussian_process import _USUAL, Gains, Process, Side, _misfit, posterior
+from cellworth.sampling.gaussian_process import (
+    _USUAL,
+    Interactions,
+    Process,
+    Side,
+    _misfit,
+    posterior,
+)
 from cellworth.sampling.samplers import coalition_masks
 
 
@@ -156,10 +163,12 @@ def test_gains_take_off_what_one_side_has_alone():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(8, 4))
     alone = table + rng.normal(size=(8, 1)) + rng.normal(size=(1, 4))
-    design = GaussianProcess().design((3, 2), (Shapley(), Shapley()), 0)
+    design = GaussianProcess().make_sampler((3, 2), (Shapley(), Shapley()), 0)
     tasks = [design(number) for number in range(3)]
     gains = [
-        Gains.of(tasks, [np.array([TableGame(t).value(*pair) for pair in task]) for task in tasks])
+        Interactions.of(
+            tasks, [np.array([TableGame(t).value(*pair) for pair in task]) for task in tasks]
+        )
         for t in (table, alone)
     ]
     np.testing.assert_allclose(gains[0].amounts, gains[1].amounts, atol=1e-12)

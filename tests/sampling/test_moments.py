@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Contribution, Tally, with_margins, without_margins
+from cellworth.sampling.moments import Contribution, Tally, append_margins, append_unknown_margins
 
 observations = hnp.arrays(
     np.float64,
@@ -45,7 +45,7 @@ def test_merging_parts_gives_the_moments_of_the_whole(seen, data):
     whole = folded(seen)
     np.testing.assert_array_equal(joined.count, whole.count)
     np.testing.assert_allclose(joined.mean, whole.mean, atol=1e-9)
-    np.testing.assert_allclose(joined.spread, whole.spread, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(joined.sum_sq, whole.sum_sq, rtol=1e-9, atol=1e-6)
 
 
 def test_moments_cannot_be_changed():
@@ -55,12 +55,12 @@ def test_moments_cannot_be_changed():
 
 
 def test_margins_are_sums_of_rows_of_columns_and_of_all():
-    margins = with_margins(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    margins = append_margins(np.array([[1.0, 2.0], [3.0, 4.0]]))
     np.testing.assert_array_equal(margins, [[1, 2, 3], [3, 4, 7], [4, 6, 10]])
 
 
 def test_unknown_margins_count_as_unvisited():
-    moments = Moments.of(without_margins(np.array([[1.0, np.nan]])))
+    moments = Moments.of(append_unknown_margins(np.array([[1.0, np.nan]])))
     np.testing.assert_array_equal(moments.count, [[1, 0, 0], [0, 0, 0]])
 
 
@@ -71,7 +71,7 @@ def test_moments_leave_the_callers_arrays_alone():
 
 
 def test_a_sum_with_an_unvisited_block_counts_as_unvisited():
-    moments = Moments.of(with_margins(np.array([[1.0, np.nan], [3.0, 4.0]])))
+    moments = Moments.of(append_margins(np.array([[1.0, np.nan], [3.0, 4.0]])))
     np.testing.assert_array_equal(moments.count, [[1, 0, 0], [1, 1, 1], [1, 0, 0]])
 
 

@@ -3,19 +3,19 @@ import pytest
 
 from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.sampling.samplers import (
-    AllCoalitions,
-    Joins,
-    PermutationGrids,
-    SemivalueJoins,
+    ExhaustiveTasks,
+    MarginalTask,
+    MarginalTasks,
+    PermutationTasks,
     generator,
 )
 
 
 def test_a_task_is_the_same_for_whoever_asks():
-    design = PermutationGrids((6, 5), seed=4)
+    design = PermutationTasks((6, 5), seed=4)
     late = design(1_000_000)
-    again = PermutationGrids((6, 5), 4)(1_000_000)
-    np.testing.assert_array_equal(late.grids[0].row_order, again.grids[0].row_order)
+    again = PermutationTasks((6, 5), 4)(1_000_000)
+    np.testing.assert_array_equal(late.pairs[0].row_order, again.pairs[0].row_order)
 
 
 def test_tasks_and_seeds_have_numbers_of_their_own():
@@ -24,8 +24,8 @@ def test_tasks_and_seeds_have_numbers_of_their_own():
 
 
 def test_every_order_is_equally_likely():
-    design = PermutationGrids((3, 1), seed=0)
-    orders = [tuple(design(task).grids[0].row_order) for task in range(6000)]
+    design = PermutationTasks((3, 1), seed=0)
+    orders = [tuple(design(task).pairs[0].row_order) for task in range(6000)]
     counts = np.array([orders.count(order) for order in set(orders)])
     assert len(counts) == 6
     # Each count is binomial(6000, 1/6) with standard deviation 28.9.
@@ -34,7 +34,7 @@ def test_every_order_is_equally_likely():
 
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut()], ids=repr)
 def test_whoever_joins_meets_sizes_as_the_semivalue_asks(semivalue):
-    design = SemivalueJoins((5, 1), (semivalue, Shapley()), seed=3)
+    design = MarginalTasks((5, 1), (semivalue, Shapley()), seed=3)
     coalitions = [design(task).rows for task in range(8000)]
     for player in (0, 4):
         sizes = [rows.sum() for rows in coalitions if not rows[player]]
@@ -45,7 +45,7 @@ def test_whoever_joins_meets_sizes_as_the_semivalue_asks(semivalue):
 
 
 def test_everyone_outside_joins_in_turn():
-    joins = Joins(np.array([True, False, False]), np.array([False, True]))
+    joins = MarginalTask(np.array([True, False, False]), np.array([False, True]))
     pairs = [(rows.tolist(), columns.tolist()) for rows, columns in joins]
     assert len(pairs) == 3 * 2
     assert pairs[0] == ([True, False, False], [False, True])
@@ -54,17 +54,17 @@ def test_everyone_outside_joins_in_turn():
 
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), LeaveOneOut()], ids=repr)
 def test_a_design_knows_what_its_tasks_cost(semivalue):
-    design = SemivalueJoins((6, 4), (semivalue, semivalue), seed=0)
+    design = MarginalTasks((6, 4), (semivalue, semivalue), seed=0)
     costs = [len(list(design(task))) for task in range(4000)]
     assert design.utilities_per_task == pytest.approx(np.mean(costs), rel=0.05)
-    assert PermutationGrids((6, 4), 0).utilities_per_task == len(
-        list(PermutationGrids((6, 4), 0)(0))
+    assert PermutationTasks((6, 4), 0).utilities_per_task == len(
+        list(PermutationTasks((6, 4), 0)(0))
     )
-    assert AllCoalitions((2, 1)).utilities_per_task == 8
+    assert ExhaustiveTasks((2, 1)).utilities_per_task == 8
 
 
 def test_a_grid_lists_all_pairs_of_prefixes():
-    (grid,) = PermutationGrids((3, 2), seed=1)(0).grids
+    (grid,) = PermutationTasks((3, 2), seed=1)(0).pairs
     pairs = list(grid)
     assert [(rows.sum(), columns.sum()) for rows, columns in pairs] == [
         (s, f) for s in range(4) for f in range(3)
@@ -75,7 +75,7 @@ def test_a_grid_lists_all_pairs_of_prefixes():
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (4, 4)])
 def test_all_coalitions_are_visited_once(shape):
-    design = AllCoalitions(shape)
+    design = ExhaustiveTasks(shape)
     pairs = [
         (rows.tobytes(), columns.tobytes())
         for task in range(design.n_tasks)

@@ -5,7 +5,7 @@ from cellworth import load, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
 from cellworth.sampling import AntitheticPermutations, Moments, PlainPermutations
-from cellworth.sampling.moments import with_margins
+from cellworth.sampling.moments import append_margins
 from cellworth.sampling.shrinkage import shrunk
 
 
@@ -15,7 +15,7 @@ def moments_of(values, noise, n_tasks, seed=0):
     seen = []
     for _ in range(n_tasks):
         error = rng.normal(scale=noise, size=values.shape)
-        seen.append(with_margins(values + error - error.mean()))
+        seen.append(append_margins(values + error - error.mean()))
     return Moments.of_all(seen)
 
 
@@ -51,7 +51,7 @@ def test_values_still_add_up_and_sums_are_sums():
     moments = moments_of(VALUES, noise=2.0, n_tasks=6)
     values, _ = shrunk(moments, VALUES.sum())
     assert values[-1, -1] == pytest.approx(VALUES.sum(), abs=1e-12)
-    np.testing.assert_allclose(values, with_margins(values[:-1, :-1]), atol=1e-12)
+    np.testing.assert_allclose(values, append_margins(values[:-1, :-1]), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_tasks", [3, 10, 100])
@@ -59,7 +59,7 @@ def test_errors_hold_for_blocks_and_for_sums(n_tasks):
     inside = {"blocks": [], "rows": [], "columns": []}
     for seed in range(60):
         rng = np.random.default_rng(1000 + seed)
-        truth = with_margins(rng.normal(size=(8, 6)))
+        truth = append_margins(rng.normal(size=(8, 6)))
         moments = moments_of(truth[:-1, :-1], noise=3.0, n_tasks=n_tasks, seed=seed)
         values, errors = shrunk(moments, truth[-1, -1])
         covered = np.abs(values - truth) <= 1.96 * errors

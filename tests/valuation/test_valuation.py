@@ -14,7 +14,7 @@ from cellworth.data import Blocks
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
 from cellworth.sampling import Banzhaf, Moments, PlainPermutations
-from cellworth.sampling.moments import Tally, widening, with_margins
+from cellworth.sampling.moments import Tally, append_margins, widening
 from cellworth.valuation import storage
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.values import ValueList
@@ -415,7 +415,7 @@ def test_iter_rows_needs_at_least_one_row(estimate):
 def test_intervals_of_few_observations_hold_as_often_as_they_say(n_seen):
     """Student's t: 1.96 plain standard errors of two normal observations hold 70 times in 100."""
     blocks, rng = Blocks.from_shape((40, 50)), np.random.default_rng(0)
-    seen = [with_margins(rng.normal(size=(40, 50))) for _ in range(n_seen)]
+    seen = [append_margins(rng.normal(size=(40, 50))) for _ in range(n_seen)]
     came = Provenance.now({}, {"name": "noise"}, Session(0, n_seen), Tally(), 0.0)
     valuation = Valuation(blocks, Moments.of_all(seen), 0.0, "game", "estimated", came)
     inside = np.abs(valuation.values) <= 1.96 * valuation.sampling_se

@@ -108,7 +108,7 @@ def test_an_interrupted_run_is_told_to_go_on(valuation):
 def test_a_short_run_is_told_to_take_a_larger_budget(valuation):
     assert "larger budget" not in valuation._repr_html_()
     rough = replace(valuation.moments, count=np.full_like(valuation.moments.count, 2))
-    rough = replace(rough, spread=np.full_like(rough.spread, 1.0))
+    rough = replace(rough, sum_sq=np.full_like(rough.sum_sq, 1.0))
     assert "larger budget" in replace(valuation, moments=rough, status="estimated")._repr_html_()
 
 

@@ -146,7 +146,7 @@ def test_distances_in_words_are_those_that_are_measured(scale):
     X = pd.DataFrame({"x": np.sqrt(shuffled()), "c": cycled(["a", "b", "c"])})
     game = KNNValuer(3, scale=scale)._game(FitData(X, LABELS))
     taken = infos(X, scale=scale)
-    unit = game.distances.rulers.farthest / 1e6
+    unit = game.distances.scales.farthest / 1e6
     numbers, categories = game.distances.measured(0, 0) / unit
     judged = game.problem.folds[0].table.native
     differences = (X["x"] - judged["x"].iloc[0]) ** 2

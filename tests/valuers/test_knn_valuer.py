@@ -22,7 +22,7 @@ from sklearn.model_selection import (
 from cellworth import DataWarning, KNNValuer, OutOfBagValuer, Owners, Runtime, load, value_game
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.knn_game import KNNScoring
-from cellworth.knn.tasks import in_fair_order
+from cellworth.knn.tasks import order_fairly
 from cellworth.runtime import (
     MaxTasks,
     MemoryCheckpoint,
@@ -335,7 +335,7 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
     bits = set()
     for executor in (Serial(), Threads(1), Threads(2), Threads(3)):
         valuation = fit(valuer.set_params(runtime=Runtime(executor=executor)), (X, y, X_val, y_val))
-        bits.add(valuation.moments.mean.tobytes() + valuation.moments.spread.tobytes())
+        bits.add(valuation.moments.mean.tobytes() + valuation.moments.sum_sq.tobytes())
     assert len(bits) == 1
     assert valuation.provenance.sessions[0].tasks > 10
 
@@ -486,7 +486,7 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
                 valuer.set_params(stop=MaxTasks(n_tasks)), (X, y, X_val, y_val), owners=owners
             )
         n_done = int(str(told[0].message).split(" of 40")[0].split()[-1])
-        _, done = in_fair_order([np.zeros(40, dtype=np.intp)])
+        _, done = order_fairly([np.zeros(40, dtype=np.intp)])
         some = X_val.iloc[done[:n_done]], y_val[done[:n_done]]
         whole = fit(KNNValuer(sampler=ExhaustiveSampler()), (X, y, *some), owners=owners)
         np.testing.assert_allclose(part.moments.mean, whole.moments.mean, atol=1e-13)
@@ -532,7 +532,7 @@ def test_errors_are_as_large_as_values_differ_between_draws_of_validation_rows(
 def test_every_beginning_of_the_order_of_queries_is_a_fair_sample(sizes, n_strata):
     rng = np.random.default_rng(0)
     strata = [rng.integers(0, n_strata, size) for size in sizes]
-    folds, positions = in_fair_order(strata)
+    folds, positions = order_fairly(strata)
     own = np.array(
         [strata[fold][position] for fold, position in zip(folds, positions, strict=True)]
     )

@@ -26,8 +26,8 @@ from cellworth.sampling import (
     PlainPermutations,
     Shapley,
 )
-from cellworth.sampling.estimators import plain_moments
-from cellworth.sampling.samplers import PermutationGrids
+from cellworth.sampling.estimators import average_differences
+from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers import FlattenedValuer
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
@@ -217,9 +217,9 @@ def test_what_was_computed_before_a_deadline_is_kept():
 
 
 def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():
-    design = PermutationGrids((8, 6), 0)
+    design = PermutationTasks((8, 6), 0)
     nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
-    book = UtilityPlanner(design, plain_moments, MaxSeconds(0.3), known=nothing_known)
+    book = UtilityPlanner(design, average_differences, MaxSeconds(0.3), known=nothing_known)
     look = Lookup(GAME, (8, 6), most_deviations=256)
     answers = [(request, look(request)) for request in book.make_requests(0)]
     late = book.make_requests(1)

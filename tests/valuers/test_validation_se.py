@@ -20,7 +20,7 @@ from cellworth.sampling import (
     GaussianProcess,
     PlainPermutations,
 )
-from cellworth.sampling.moments import fewer, widening, with_margins
+from cellworth.sampling.moments import append_margins, fewer, widening
 from cellworth.valuers import FlattenedValuer
 
 WINE = load_wine()
@@ -61,7 +61,7 @@ def values_by_row(n_rows, **semivalues):
 def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     n_rows = 20
     given = {"semivalue": semivalue}
-    by_row = np.array([with_margins(values) for values in values_by_row(n_rows, **given)])
+    by_row = np.array([append_margins(values) for values in values_by_row(n_rows, **given)])
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
     valuation = (
         ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()), **given)

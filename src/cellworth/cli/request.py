@@ -32,7 +32,7 @@ from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table
-from cellworth.knn.knn_game import checked_scoring
+from cellworth.knn.knn_game import check_scoring
 from cellworth.payouts.agreement import Agreement
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxSeconds, MaxUtilities, StoppingRule, TargetStandardError
@@ -321,7 +321,7 @@ def _knn_valuer(request: Request, column_types: Any) -> KNNValuer:
     scoring = request.scoring
     return KNNValuer(
         request.neighbors,
-        scoring=None if scoring is None else checked_scoring(scoring, "--scoring"),
+        scoring=None if scoring is None else check_scoring(scoring, "--scoring"),
         column_types=column_types,
         value_labels=request.labels,
         n_passes=request.passes,

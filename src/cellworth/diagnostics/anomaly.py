@@ -21,7 +21,7 @@ from cellworth.diagnostics.features import (
     read_columns,
     read_labels,
 )
-from cellworth.knn.columns import quantile_spread
+from cellworth.knn.columns import quantile_scale
 
 Counts = NDArray[np.int32]
 # Beyond these, sums that were made in another order differ.
@@ -231,8 +231,8 @@ def _center(numbers: Floats) -> Floats:
     Moments in seconds since 1970 that lie microseconds apart are alike in their first ten digits.
     """
     middle = len(numbers) // 2
-    centred: Floats = numbers - np.partition(numbers, middle)[middle]
-    return centred
+    centered: Floats = numbers - np.partition(numbers, middle)[middle]
+    return centered
 
 
 def _sum_kernels(numbers: Floats, spread: float) -> Floats:
@@ -425,7 +425,7 @@ def measure_isolation(column: FeatureColumn) -> Floats:
     if column.numbers is None or column.known.sum() < 2:
         return away
     numbers = scale_to_one(column.numbers[column.known])
-    spread = quantile_spread(numbers)
+    spread = quantile_scale(numbers)
     if spread > 0:
         nearest = np.minimum(_measure_nearest(numbers), FARTHEST * spread)
         away[column.known] = np.round(nearest / spread, _DIGITS)

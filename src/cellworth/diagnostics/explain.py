@@ -271,7 +271,7 @@ def _sort_by_distance(table: Table, position: int, order: Positions) -> Position
     own = Table.from_data(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
     distances = Distances.of(table, [replace(own, names=table.names)])
     like = order[:n_like]
-    away = distances.measured(0, 0).sum(axis=0)[like]
+    away = distances.measure(0, 0).sum(axis=0)[like]
     nearest: Positions = like[np.argsort(away, kind="stable")]
     return nearest
 

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cellworth.data.arguments import Distance, Floats, Kind, Mask, Positions
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table
-from cellworth.knn.columns import NumericColumn, checked_kinds, read_column
+from cellworth.knn.columns import NumericColumn, check_column_types, read_column
 
 Levels = NDArray[np.intp]
 # A level with fewer rows teaches nothing that would hold for a row left out.
@@ -67,7 +67,7 @@ def read_columns(
     table: Table, column_types: Mapping[Any, Kind | Distance] | None
 ) -> list[FeatureColumn]:
     """Read all columns of a table."""
-    named = checked_kinds(column_types, table.names)
+    named = check_column_types(column_types, table.names)
     return [
         _read_column(table, position, named.get(name))
         for position, name in enumerate(table.names.tolist())

@@ -193,7 +193,7 @@ def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
     }
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
     for query, row in enumerate(asked):
-        measured = distances.measured(0, query)
+        measured = distances.measure(0, query)
         whole = measured.sum(axis=0)
         for position in _find_positions(mask[row]):
             origins[row, position] = columns[position].among(

@@ -14,7 +14,7 @@ from cellworth.data.arguments import Mask
 from cellworth.data.blocks import some
 from cellworth.data.io import describe
 from cellworth.sampling.moments import DetailedUtility, Deviations, Tally
-from cellworth.sampling.samplers import AllCoalitions
+from cellworth.sampling.samplers import ExhaustiveTasks
 
 EmptyPolicy = Literal["prior", "zero"]
 
@@ -180,7 +180,7 @@ class TableGame:
     @classmethod
     def from_game(cls, game: Game, shape: tuple[int, int]) -> TableGame:
         """Evaluate every utility of another game."""
-        design = AllCoalitions(shape)
+        design = ExhaustiveTasks(shape)
         parts = [utilities(game, design(task))[0] for task in range(design.n_tasks)]
         return cls(np.concatenate(parts).reshape(1 << shape[0], 1 << shape[1]))
 

@@ -256,8 +256,8 @@ class ValidationScorer:
             scores = np.mean(samples_by_fold, axis=0)
             return np.asarray((scores - scores.mean()) * self._scale, dtype=np.float32)
         scores = np.concatenate(samples_by_fold)
-        centred = (scores - self._weights @ scores) * self._weights
-        sums = np.bincount(self._groups, weights=centred, minlength=self._n_groups)
+        centered = (scores - self._weights @ scores) * self._weights
+        sums = np.bincount(self._groups, weights=centered, minlength=self._n_groups)
         return np.asarray(sums * self._scale, dtype=np.float32)
 
     def _score_resamples(self, model: Recorded, X: Any, fold: int) -> Floats:

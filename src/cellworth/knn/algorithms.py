@@ -17,30 +17,40 @@ from cellworth.data.holdings import Holdings
 from cellworth.knn.binned import (
     BinnedRanks,
     Near,
-    Prepared,
+    PreparedBatch,
     Ranker,
     Shard,
     Summary,
-    sample_places,
-    votes_of_rows,
-    votes_of_summary,
+    count_votes_in_rows,
+    count_votes_in_summary,
+    sample_positions,
 )
 from cellworth.knn.exact import (
     CoalitionBatches,
     Query,
     RankChances,
     SortedRows,
-    Training,
+    TrainingRows,
     coalitions_at_once,
 )
 from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.shard_data import PreparedShards
-from cellworth.knn.tasks import Judged, Judges, Owned, Piece, Questions, Task, Watch, judged, kept
+from cellworth.knn.tasks import (
+    FoldQueries,
+    OwnerCodes,
+    QueryRecorder,
+    QueryTotals,
+    Task,
+    TaskSchedule,
+    WeightedQueries,
+    get_or_make,
+    sum_queries,
+)
 from cellworth.runtime.shard_algorithm import RoundResult, ShardState
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import Moments, Tally, with_margins
-from cellworth.sampling.passes import UNITS, Sweeps, as_floats
+from cellworth.sampling.moments import Moments, Tally, append_margins
+from cellworth.sampling.passes import UNITS, PassSums, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
@@ -51,7 +61,7 @@ class QueryTasks:
     Parameters
     ----------
     game : KNNGame
-    design : ColumnSampler
+    sampler : ColumnSampler
         Coalitions of columns for each query.
     row_semivalue, column_semivalue : Semivalue
     with_label : bool
@@ -68,7 +78,7 @@ class QueryTasks:
         self,
         *,
         game: KNNGame,
-        design: ColumnSampler,
+        sampler: ColumnSampler,
         row_semivalue: Semivalue,
         column_semivalue: Semivalue,
         with_label: bool,
@@ -77,10 +87,10 @@ class QueryTasks:
         holdings: Holdings | None = None,
     ) -> None:
         self.game = game
-        self.questions = Questions(
-            Judges.of(game.distances.queries, game.query_labels, game.scoring),
+        self.schedule = TaskSchedule(
+            WeightedQueries.of(game.distances.queries, game.query_labels, game.scoring),
             (len(game.labels), game.shape[1]),
-            design=design,
+            sampler=sampler,
             column_semivalue=column_semivalue,
             with_label=with_label,
             empty=game.empty,
@@ -90,54 +100,54 @@ class QueryTasks:
         self.ranking = ranking
         self.holdings = holdings
         self._plans: dict[int, list[tuple[CoalitionBatches, Floats]]] = {}
-        self._trainings: dict[int, Training] = {}
+        self._trainings: dict[int, TrainingRows] = {}
         self._rankers: dict[int, tuple[Ranker, Shard]] = {}
-        self._owned: dict[int, Owned] = {}
+        self._owned: dict[int, OwnerCodes] = {}
 
     def __call__(self, number: int) -> Task:
         """Name task number t."""
-        return self.questions(number)
+        return self.schedule(number)
 
-    def contribution(self, task: Task) -> Sweeps:
+    def contribution(self, task: Task) -> PassSums:
         """Value all cells for the queries of a task."""
-        questions, watch = self.questions, None
+        schedule, recorder = self.schedule, None
         n_owners = 0 if self.holdings is None else len(self.holdings.names)
-        if task.part.observed and task.sweep == 0:
-            n_strata = questions.judges.n_strata
-            watch = Watch(questions.n_results, self.game.shape[0], n_strata, n_owners)
+        if task.part.observed and task.pass_number == 0:
+            n_strata = schedule.queries.n_strata
+            recorder = QueryRecorder(schedule.n_results, self.game.shape[0], n_strata, n_owners)
         # Bins count in units, which are whole numbers.
         dtype: type[Any] = float if self.ranking is None else np.int64
-        sums = np.zeros((self.game.shape[0], questions.n_results), dtype=dtype)
+        sums = np.zeros((self.game.shape[0], schedule.n_results), dtype=dtype)
         owned_sums, added = np.zeros(n_owners), []
-        orders = questions.orders(task)
+        orders = schedule.orders(task)
         for piece in task.part.pieces:
-            cells, of_piece = self._valued(piece, task.sweep, orders, watch)
+            cells, of_piece = self._value_queries(piece, task.pass_number, orders, recorder)
             self._add_by_player(cells, piece.fold, sums)
             if self.holdings is not None:
                 owned_sums += self._owned_in(piece.fold).sums(as_floats(cells))
             added.append(of_piece)
-        n_ranked = questions.n_ranked(task)
-        seen = Sweeps(
-            parts_per_sweep=len(questions.parts),
+        n_ranked = schedule.n_ranked(task)
+        seen = PassSums(
+            parts_per_pass=len(schedule.parts),
             parts=1,
             n_queries=task.part.n_queries,
-            sums=with_margins(sums),
-            **Judged.of_all(added)._asdict(),
-            spread=None if watch is None else watch.spread(),
+            sums=append_margins(sums),
+            **QueryTotals.combine(added)._asdict(),
+            query_variance=None if recorder is None else recorder.variance(),
             tally=Tally(utilities=n_ranked, new=n_ranked),
         )
         if self.holdings is None:
             return seen
-        spread = None if watch is None else watch.owned_spread()
-        return replace(seen, owned=replace(seen, sums=owned_sums, spread=spread))
+        variance = None if recorder is None else recorder.owner_variance()
+        return replace(seen, owned=replace(seen, sums=owned_sums, query_variance=variance))
 
     def never_valued(self, n_tasks: int) -> Mask:
         """Row players that no query of the first tasks could value, but others can."""
         folds = self.game.problem.folds
-        done = self.questions.parts[:n_tasks]
-        asked = {piece.fold for part in done for piece in part.pieces}
+        done = self.schedule.parts[:n_tasks]
+        batch = {piece.fold for part in done for piece in part.pieces}
         everyone = self._players_in(range(len(folds)))
-        return everyone & ~self._players_in(asked)
+        return everyone & ~self._players_in(batch)
 
     def _players_in(self, folds: Iterable[int]) -> Mask:
         """Row players of which some row may be learned from in one of these folds."""
@@ -146,119 +156,123 @@ class QueryTasks:
             there[self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]] = True
         return there
 
-    def _valued(
+    def _value_queries(
         self,
-        piece: Piece,
-        sweep: int,
+        piece: FoldQueries,
+        pass_number: int,
         orders: Iterator[NDArray[np.int64]],
-        watch: Watch | None,
-    ) -> tuple[NDArray[Any], Judged]:
+        recorder: QueryRecorder | None,
+    ) -> tuple[NDArray[Any], QueryTotals]:
         """Values of the cells that may be learned from in a fold, for queries of that fold."""
-        if watch is not None:
+        if recorder is not None:
             rows = np.flatnonzero(self.game.problem.folds[piece.fold].may_train)
             owned = None if self.holdings is None else self._owned_in(piece.fold)
-            watch.turn_to(self.game.blocks.rows.codes[rows], owned)
+            recorder.start_fold(self.game.blocks.rows.codes[rows], owned)
         if self.ranking is None:
-            return self._sorted(piece, sweep, orders, watch)
-        return self._binned(piece, sweep, orders, self.ranking, watch)
+            return self._value_sorted(piece, pass_number, orders, recorder)
+        return self._value_binned(piece, pass_number, orders, self.ranking, recorder)
 
-    def _sorted(
+    def _value_sorted(
         self,
-        piece: Piece,
-        sweep: int,
+        piece: FoldQueries,
+        pass_number: int,
         orders: Iterator[NDArray[np.int64]],
-        watch: Watch | None,
-    ) -> tuple[NDArray[Any], Judged]:
+        recorder: QueryRecorder | None,
+    ) -> tuple[NDArray[Any], QueryTotals]:
         """Rank rows by sorting them."""
-        questions, judges = self.questions, self.questions.judges
-        training = kept(self._trainings, piece.fold, self._training)
-        plans = kept(self._plans, sweep, self._planned)
+        schedule, queries = self.schedule, self.schedule.queries
+        training = get_or_make(self._trainings, piece.fold, self._training)
+        plans = get_or_make(self._plans, pass_number, self._batch_coalitions)
         ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
         without_columns = self._without_columns(training)
-        cells = np.zeros((questions.n_results, training.n_rows))
-        counted, wholes, bases, votes = [], [], [], []
+        cells = np.zeros((schedule.n_results, training.n_rows))
+        counted, utilities, bases, votes = [], [], [], []
         # Queries come first: an order that is taken must not be lost for the next piece.
         for position, order in zip(piece.queries.tolist(), orders, strict=False):
             leave_if_cancelled()
-            counts = float(judges.weights[piece.fold][position])
-            query = judges.query(training.rulers, piece.fold, position)
+            counts = float(queries.weights[piece.fold][position])
+            query = queries.query(training.scales, piece.fold, position)
             plan, weights = plans[position % len(plans)]
-            if questions.draws:
+            if schedule.draws:
                 weights = weights[:, np.argsort(order)]
             nothing, base = without_columns(query)
-            into = cells if watch is None else watch.cleared()
+            into = cells if recorder is None else recorder.clear_values()
             whole, vote = ranked.add(
                 query,
                 plan,
                 order=order,
                 weights=weights,
-                count=counts if watch is None else 1.0,
+                count=counts if recorder is None else 1.0,
                 nothing=nothing,
                 into=into,
             )
-            if watch is not None:
+            if recorder is not None:
                 cells += counts * into
-                squared = (counts * judges.n_queries) ** 2
-                watch.note(squared, int(judges.strata[piece.fold][position]))
+                squared = (counts * queries.n_queries) ** 2
+                recorder.add_values(squared, int(queries.strata[piece.fold][position]))
             counted.append(counts)
-            wholes.append(whole)
+            utilities.append(whole)
             bases.append(base)
             votes.append(vote)
-        return cells, judged(counted, wholes, bases, votes)
+        return cells, sum_queries(counted, utilities, bases, votes)
 
-    def _binned(
+    def _value_binned(
         self,
-        piece: Piece,
-        sweep: int,
+        piece: FoldQueries,
+        pass_number: int,
         orders: Iterator[NDArray[np.int64]],
         bins: BinnedRanks,
-        watch: Watch | None,
-    ) -> tuple[NDArray[Any], Judged]:
+        recorder: QueryRecorder | None,
+    ) -> tuple[NDArray[Any], QueryTotals]:
         """Rank rows by bins: one shard, which holds them all."""
-        questions, judges = self.questions, self.questions.judges
-        ranker, shard = kept(self._rankers, piece.fold, partial(self._ranker, bins))
-        prepared = questions.prepared(piece, sweep, orders, ranker)
-        asked = prepared.asked
+        schedule, queries = self.schedule, self.schedule.queries
+        ranker, shard = get_or_make(self._rankers, piece.fold, partial(self._ranker, bins))
+        prepared = schedule.prepared(piece, pass_number, orders, ranker)
+        batch = prepared.batch
         leave_if_cancelled()
-        summary = ranker.look(0, shard, prepared)
-        worths = ranker.resolve(summary)
-        grouped = np.zeros((questions.n_results, shard.n_rows), dtype=np.int64)
-        n_queries = len(asked.labels)
-        steps = [(0, n_queries)] if watch is None else [(q, q + 1) for q in range(n_queries)]
+        summary = ranker.count(0, shard, prepared)
+        row_values = ranker.finalize(summary)
+        grouped = np.zeros((schedule.n_results, shard.n_rows), dtype=np.int64)
+        n_queries = len(batch.labels)
+        steps = [(0, n_queries)] if recorder is None else [(q, q + 1) for q in range(n_queries)]
         for some in steps:
             leave_if_cancelled()
-            into = grouped if watch is None else np.zeros_like(grouped)
-            ranker.settle(shard, prepared, worths.far, worths.near[0], into=into, queries=some)
-            if watch is not None:
+            into = grouped if recorder is None else np.zeros_like(grouped)
+            ranker.accumulate(
+                shard, prepared, row_values.far, row_values.near[0], into=into, queries=some
+            )
+            if recorder is not None:
                 grouped += into
-                count = float(asked.counts[some[0]])
-                watch.cleared()[:, shard.positions] = into / (count * UNITS)
-                stratum = judges.strata[piece.fold][piece.queries[some[0]]]
-                watch.note((count * judges.n_queries) ** 2, int(stratum))
+                count = float(batch.weights[some[0]])
+                recorder.clear_values()[:, shard.positions] = into / (count * UNITS)
+                stratum = queries.strata[piece.fold][piece.queries[some[0]]]
+                recorder.add_values((count * queries.n_queries) ** 2, int(stratum))
         cells = np.empty_like(grouped)
         cells[:, shard.positions] = grouped
-        votes = votes_of_summary(ranker, asked, summary)
+        votes = count_votes_in_summary(ranker, batch, summary)
         if votes is None:
-            votes = votes_of_rows(ranker, asked, shard)
-        return cells, judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
+            votes = count_votes_in_rows(ranker, batch, shard)
+        return cells, sum_queries(
+            batch.weights, row_values.of_full_table(batch), prepared.bases, votes
+        )
 
-    def _planned(self, sweep: int) -> list[tuple[CoalitionBatches, Floats]]:
+    def _batch_coalitions(self, pass_number: int) -> list[tuple[CoalitionBatches, Floats]]:
         """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
         at_once = coalitions_at_once(len(self.game.labels))
         return [
             (CoalitionBatches.of(coalitions, at_once), weights)
-            for coalitions, weights in self.questions.drawn(sweep)
+            for coalitions, weights in self.schedule.drawn(pass_number)
         ]
 
-    def _training(self, fold: int) -> Training:
+    def _training(self, fold: int) -> TrainingRows:
         game = self.game
         may_train = game.problem.folds[fold].may_train
         rows = np.flatnonzero(may_train)
-        rulers = game.distances.rulers
-        return Training(
+        scales = game.distances.scales
+        return TrainingRows(
             game.distances.rows if may_train.all() else game.distances.rows.take(rows),
-            rulers,
-            game.blocks.columns.codes[rulers.positions].astype(np.int64),
+            scales,
+            game.blocks.columns.codes[scales.positions].astype(np.int64),
             game.labels_in(fold),
             game.is_class,
             game.n_neighbors,
@@ -269,12 +283,12 @@ class QueryTasks:
         game = self.game
         positions = np.flatnonzero(game.problem.folds[fold].may_train)
         rows, labels = game.distances.rows.take(positions), game.labels_in(fold)
-        rulers = game.distances.fine
+        scales = game.distances.fine
         shard = Shard.of(rows, labels, int(game.labels.max()) + 1)
         ranker = Ranker.of(
-            rulers,
-            game.blocks.columns.codes[rulers.positions].astype(np.int64),
-            rows.take(sample_places(len(positions))),
+            scales,
+            game.blocks.columns.codes[scales.positions].astype(np.int64),
+            rows.take(sample_positions(len(positions))),
             np.diff(shard.starts),
             bins=bins,
             n_neighbors=game.n_neighbors,
@@ -283,24 +297,24 @@ class QueryTasks:
         )
         return ranker, shard
 
-    def _owned_in(self, fold: int) -> Owned:
-        return kept(self._owned, fold, self._held)
+    def _owned_in(self, fold: int) -> OwnerCodes:
+        return get_or_make(self._owned, fold, self._held)
 
-    def _held(self, fold: int) -> Owned:
+    def _held(self, fold: int) -> OwnerCodes:
         assert self.holdings is not None  # noqa: S101 (only asked for where there are owners)
         rows = np.flatnonzero(self.game.problem.folds[fold].may_train)
-        return Owned.of(self.holdings, self.game.blocks.rows.codes[rows])
+        return OwnerCodes.of(self.holdings, self.game.blocks.rows.codes[rows])
 
-    def _without_columns(self, training: Training) -> Callable[[Query], tuple[Floats, float]]:
+    def _without_columns(self, training: TrainingRows) -> Callable[[Query], tuple[Floats, float]]:
         """Values of rows that the last line of weights counts, and what the total leaves out."""
         if self.game.empty == "prior":
             known: dict[float, tuple[Floats, float]] = {}
 
             def prior(query: Query) -> tuple[Floats, float]:
-                values, utility = kept(
+                values, utility = get_or_make(
                     known, query.label, lambda _: training.without_columns(query)
                 )
-                if not self.questions.with_label:
+                if not self.schedule.with_label:
                     return values, utility
                 return values, 0.0 if training.is_class else -(query.label**2)
 
@@ -336,7 +350,7 @@ class NumberedRound(NamedTuple):
     """What shards must know of a round, and which it is."""
 
     number: int
-    prepared: Prepared
+    prepared: PreparedBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,12 +364,12 @@ class KNNShardAlgorithm:
     ----------
     shards : PreparedShards
     ranker : Ranker
-    questions : Questions
+    schedule : Questions
     """
 
     shards: PreparedShards
     ranker: Ranker
-    questions: Questions
+    schedule: TaskSchedule
 
     @property
     def n_shards(self) -> int:
@@ -368,17 +382,17 @@ class KNNShardAlgorithm:
 
     def prepare(self, number: int) -> NumberedRound:
         """Queries of a round, and where bins begin."""
-        task = self.questions(number)
+        task = self.schedule(number)
         # Validation rows are one fold.
         (piece,) = task.part.pieces
-        orders = self.questions.orders(task)
+        orders = self.schedule.orders(task)
         return NumberedRound(
-            number, self.questions.prepared(piece, task.sweep, orders, self.ranker)
+            number, self.schedule.prepared(piece, task.pass_number, orders, self.ranker)
         )
 
     def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
         """Counts of a shard's rows by bin, and its nearest rows."""
-        return self.ranker.look(rows.number, rows.shard, prepared.prepared)
+        return self.ranker.count(rows.number, rows.shard, prepared.prepared)
 
     def merge(self, one: Summary, other: Summary) -> Summary:
         """Summary of both."""
@@ -386,10 +400,10 @@ class KNNShardAlgorithm:
 
     def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
         """What rows are worth, and what the round tells of sums."""
-        worths = self.ranker.resolve(summary)
-        votes = votes_of_summary(self.ranker, prepared.prepared.asked, summary)
-        told = self._told(self.questions(prepared.number), prepared.prepared, worths, votes)
-        return RoundResult(worths.far, worths.near, told)
+        row_values = self.ranker.finalize(summary)
+        votes = count_votes_in_summary(self.ranker, prepared.prepared.batch, summary)
+        told = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
+        return RoundResult(row_values.far, row_values.near, told)
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
         """Nothing is added yet."""
@@ -405,12 +419,12 @@ class KNNShardAlgorithm:
     ) -> ShardState:
         """Add a round to the sums of a shard; the last of a sweep makes an observation of them."""
         if "sums" not in state:
-            shape = self.questions.n_results, rows.shard.n_rows
+            shape = self.schedule.n_results, rows.shard.n_rows
             state["sums"] = np.zeros(shape, dtype=np.int64)
-        self.ranker.settle(rows.shard, prepared.prepared, shared, part, into=state["sums"])
+        self.ranker.accumulate(rows.shard, prepared.prepared, shared, part, into=state["sums"])
         state["rounds"] = state["rounds"] + 1
-        if int(state["rounds"][0]) % len(self.questions.parts) == 0:
-            self._close_sweep(state)
+        if int(state["rounds"][0]) % len(self.schedule.parts) == 0:
+            self._close_pass(state)
         return state
 
     def write(
@@ -419,7 +433,7 @@ class KNNShardAlgorithm:
         """Write means and spreads in the order of rows; tell the sums of columns, in units."""
         if "mean" not in state:
             # Broken off in the first sweep: values are of the queries so far.
-            self._close_sweep(state)
+            self._close_pass(state)
         elif "sums" in state:
             # What a later sweep has begun does not count.
             del state["sums"]
@@ -434,16 +448,16 @@ class KNNShardAlgorithm:
 
     def weight(self, n_rounds: int) -> float:
         """What the queries of the last sweep count together, after so many rounds."""
-        n_parts = len(self.questions.parts)
+        n_parts = len(self.schedule.parts)
         first = (n_rounds - 1) // n_parts * n_parts
-        return reduce(add, (self._weight(self.questions(n)) for n in range(first, n_rounds)))
+        return reduce(add, (self._weight(self.schedule(n)) for n in range(first, n_rounds)))
 
     def _weight(self, task: Task) -> float:
         (piece,) = task.part.pieces
-        counts = self.questions.judges.weights[piece.fold]
+        counts = self.schedule.queries.weights[piece.fold]
         return reduce(add, (float(counts[position]) for position in piece.queries), 0.0)
 
-    def _close_sweep(self, state: ShardState) -> None:
+    def _close_pass(self, state: ShardState) -> None:
         sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
         of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
         before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
@@ -455,55 +469,58 @@ class KNNShardAlgorithm:
         if "mean" not in state:
             state |= {"mean": seen, "row_mean": of_rows}
             return
-        if "spread" not in state:
-            state |= {"spread": np.zeros_like(seen), "row_spread": np.zeros_like(of_rows)}
+        if "sum_sq" not in state:
+            state |= {"sum_sq": np.zeros_like(seen), "row_sum_sq": np.zeros_like(of_rows)}
         count = len(before)
-        for mean, spread, line in zip(state["mean"], state["spread"], seen, strict=True):
-            _observe(count, mean, spread, line)
-        _observe(count, state["row_mean"], state["row_spread"], of_rows)
+        for mean, sum_sq, line in zip(state["mean"], state["sum_sq"], seen, strict=True):
+            _observe(count, mean, sum_sq, line)
+        _observe(count, state["row_mean"], state["row_sum_sq"], of_rows)
 
-    def _told(
-        self, task: Task, prepared: Prepared, worths: Any, votes: Floats | None
+    def _report(
+        self, task: Task, prepared: PreparedBatch, row_values: Any, votes: Floats | None
     ) -> dict[str, Any]:
         """What a round adds to totals, and how sums of columns differ from query to query."""
-        asked = prepared.asked
+        batch = prepared.batch
         if votes is None:
-            votes = np.full(len(asked.labels), np.nan)
-        added = judged(asked.counts, worths.of_everyone(asked), prepared.bases, votes)
-        sums = _column_sums(prepared, worths.sums, self.ranker.class_counts)
-        judges, (piece,) = self.questions.judges, task.part.pieces
-        strata = judges.strata[piece.fold][piece.queries]
+            votes = np.full(len(batch.labels), np.nan)
+        added = sum_queries(batch.weights, row_values.of_full_table(batch), prepared.bases, votes)
+        sums = _column_sums(prepared, row_values.sums, self.ranker.class_counts)
+        queries, (piece,) = self.schedule.queries, task.part.pieces
+        strata = queries.strata[piece.fold][piece.queries]
         # One line for each stratum, with what its queries count.
-        member = (np.arange(judges.n_strata)[:, None] == strata).astype(np.float64)
-        squared = member * (asked.counts * judges.n_queries) ** 2
+        member = (np.arange(queries.n_strata)[:, None] == strata).astype(np.float64)
+        squared = member * (batch.weights * queries.n_queries) ** 2
         return {
             **added._asdict(),
             "n_queries": member.sum(axis=1).astype(np.int64),
-            "n_ranked": self.questions.n_ranked(task),
+            "n_ranked": self.schedule.n_ranked(task),
             "counts": squared.sum(axis=1),
             "first": squared @ sums,
             "second": squared @ sums**2,
         }
 
 
-def _observe(count: int, mean: Floats, spread: Floats, seen: Floats) -> None:
+def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:
     """Add one observation to the Moments of others, in place."""
-    before = Moments(np.full(len(mean), count, dtype=np.int64), mean, spread)
+    before = Moments(np.full(len(mean), count, dtype=np.int64), mean, sum_sq)
     after = before.merge(Moments.of(seen))
-    mean[:], spread[:] = after.mean, after.spread
+    mean[:], sum_sq[:] = after.mean, after.sum_sq
 
 
-def _column_sums(prepared: Prepared, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
+def _column_sums(prepared: PreparedBatch, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
     """Sums of each column and of all of them, query by query; what the query counts left out."""
-    asked, designs = prepared.asked, prepared.designs
-    found = np.empty((len(asked.labels), designs.weights.shape[1] + 1))
-    for query, (label, draw) in enumerate(zip(asked.labels, asked.draws, strict=True)):
-        pairs = slice(*asked.pair_starts[query : query + 2])
-        coalitions = slice(*designs.steps.starts[draw : draw + 2])
+    batch, drawn_coalitions = prepared.batch, prepared.drawn_coalitions
+    found = np.empty((len(batch.labels), drawn_coalitions.weights.shape[1] + 1))
+    for query, (label, draw) in enumerate(zip(batch.labels, batch.draws, strict=True)):
+        pairs = slice(*batch.pair_starts[query : query + 2])
+        coalitions = slice(*drawn_coalitions.steps.starts[draw : draw + 2])
         matches = class_counts[label] if label < len(class_counts) else 0
         alone = prepared.nothing[query] @ [class_counts.sum() - matches, matches]
-        by_name = sums[pairs] @ designs.weights[coalitions] + alone * designs.nothing[draw]
-        found[query, asked.orders[query]] = by_name
+        by_name = (
+            sums[pairs] @ drawn_coalitions.weights[coalitions]
+            + alone * drawn_coalitions.nothing[draw]
+        )
+        found[query, batch.orders[query]] = by_name
         found[query, -1] = by_name.sum()
     return found
 
@@ -513,5 +530,5 @@ def _groups(shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
     order = np.argsort(shard.positions, kind="stable")
     for start in range(0, shard.n_rows, GROUP_ROWS):
         some = order[start : start + GROUP_ROWS]
-        figures = [n for n in ("mean", "spread", "row_mean", "row_spread") if n in state]
+        figures = [n for n in ("mean", "sum_sq", "row_mean", "row_sum_sq") if n in state]
         yield {name: state[name][..., some].T for name in figures}

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_count
-from cellworth.knn.distances import Columns, Rulers
-from cellworth.knn.exact import Chances, Query, chances_at_ranks, coalition_steps, right_vote
+from cellworth.knn.distances import Columns, ColumnScales
+from cellworth.knn.exact import Chances, Query, chance_of_right_vote, choose_chances, find_steps
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.passes import LARGEST, UNITS
 from cellworth.sampling.semivalues import Semivalue
@@ -47,7 +47,7 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Designs:
+class DrawnCoalitions:
     """Coalitions of all designs of a sweep, one after the other, and what they count.
 
     Parameters
@@ -63,10 +63,10 @@ class Designs:
     nothing: Floats
 
     @classmethod
-    def of(cls, drawn: Sequence[tuple[Coalitions, Floats]]) -> Designs:
+    def of(cls, drawn: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
         """Put designs together; their weights have a last line for what no column is worth."""
         members = [coalitions.members for coalitions, _ in drawn]
-        parts = [coalition_steps(each) for each in members]
+        parts = [find_steps(each) for each in members]
         bases, toggles = (np.concatenate([part[k] for part in parts]) for k in (0, 2))
         lengths = np.concatenate([np.diff(part[1]) for part in parts])
         starts = np.cumsum([0] + [len(each) for each in members])
@@ -76,7 +76,7 @@ class Designs:
         return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
 
 
-class Asked(NamedTuple):
+class QueryBatch(NamedTuple):
     """Queries of a round; a pair is one of them with one of its coalitions.
 
     Parameters
@@ -91,8 +91,8 @@ class Asked(NamedTuple):
         Which of the designs each query is ranked on.
     pair_starts : array of shape (n_queries + 1,)
         First pair of each query.
-    counts : array of shape (n_queries,)
-        What each query counts.
+    weights : array of shape (n_queries,)
+        Weight of each query.
     """
 
     numbers: Floats
@@ -102,7 +102,7 @@ class Asked(NamedTuple):
     orders: Integers
     draws: Integers
     pair_starts: Integers
-    counts: Floats
+    weights: Floats
 
     @classmethod
     def of(
@@ -110,11 +110,11 @@ class Asked(NamedTuple):
         queries: Sequence[Query],
         orders: Sequence[Integers],
         draws: Sequence[int],
-        counts: Sequence[float],
-        designs: Designs,
-    ) -> Asked:
+        weights: Sequence[float],
+        drawn_coalitions: DrawnCoalitions,
+    ) -> QueryBatch:
         """Put queries together."""
-        lengths = np.diff(designs.steps.starts)[list(draws)]
+        lengths = np.diff(drawn_coalitions.steps.starts)[list(draws)]
         return cls(
             np.array([query.numbers for query in queries]),
             np.array([query.categories for query in queries]),
@@ -123,7 +123,7 @@ class Asked(NamedTuple):
             np.array(orders, dtype=np.int64),
             np.array(draws, dtype=np.int64),
             np.concatenate([[0], np.cumsum(lengths)]),
-            np.array(counts, dtype=np.float64),
+            np.array(weights, dtype=np.float64),
         )
 
     @property
@@ -202,7 +202,7 @@ class BinnedRanks:
         return max(math.ceil(math.log(ratio) / math.log1p(self.width)), 1)
 
 
-def edge_places(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> Integers:
+def edge_positions(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> Integers:
     """Places in the sorted sample at which bins begin; the nearest rows end at the first."""
     n_sample = _sample_size(n_rows)
     nearest = n_nearest(bins, n_rows, n_neighbors)
@@ -225,13 +225,13 @@ def n_nearest(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedBatch:
     """What shards must know of a round.
 
     Parameters
     ----------
-    asked : Asked
-    designs : Designs
+    batch : Asked
+    drawn_coalitions : Designs
     ends : array of shape (n_pairs, n_edges)
         Distances, as ordered by 32 bits, at which the nearest rows end and bins begin.
     origins : array of shape (n_pairs,)
@@ -242,8 +242,8 @@ class Prepared:
         What the total leaves out.
     """
 
-    asked: Asked
-    designs: Designs
+    batch: QueryBatch
+    drawn_coalitions: DrawnCoalitions
     ends: NDArray[np.int32]
     origins: Floats
     nothing: Floats
@@ -251,7 +251,7 @@ class Prepared:
 
     def __sizeof__(self) -> int:
         """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
-        return self.ends.nbytes + self.designs.weights.nbytes
+        return self.ends.nbytes + self.drawn_coalitions.weights.nbytes
 
 
 class Near(NamedTuple):
@@ -294,7 +294,7 @@ class Summary:
 
 
 @dataclass(frozen=True, eq=False)
-class Worths:
+class RankValues:
     """What rows are worth for every pair.
 
     Parameters
@@ -305,18 +305,18 @@ class Worths:
         Of the nearest rows, by number of the shard.
     sums : array of shape (n_pairs,)
         Of all rows together.
-    wholes : array of shape (n_pairs,)
+    utilities : array of shape (n_pairs,)
         Utility of all rows.
     """
 
     far: Floats
     near: dict[int, Near]
     sums: Floats
-    wholes: Floats
+    utilities: Floats
 
-    def of_everyone(self, asked: Asked) -> Floats:
+    def of_full_table(self, batch: QueryBatch) -> Floats:
         """Utility of the whole table for each query: the last coalition is everyone."""
-        return self.wholes[asked.pair_starts[1:] - 1]
+        return self.utilities[batch.pair_starts[1:] - 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,12 +325,12 @@ class Ranker:
 
     Parameters
     ----------
-    rulers : Rulers
+    scales : Rulers
     players : array of shape (n_columns,)
         Player that each column belongs to, in the order of the rulers.
     sample : Columns
         Rows whose distances tell where bins begin.
-    edge_places : array
+    edge_positions : array
         Places in the sorted sample at which bins begin.
     class_counts : array of shape (n_classes,)
         Rows of each class.
@@ -338,10 +338,10 @@ class Ranker:
     chances : Chances
     """
 
-    rulers: Rulers
+    scales: ColumnScales
     players: Integers
     sample: Columns
-    edge_places: Integers
+    edge_positions: Integers
     class_counts: Integers
     n_nearest: int
     n_neighbors: int
@@ -350,7 +350,7 @@ class Ranker:
     @classmethod
     def of(
         cls,
-        rulers: Rulers,
+        scales: ColumnScales,
         players: Integers,
         sample: Columns,
         class_counts: Integers,
@@ -366,14 +366,14 @@ class Ranker:
         """
         n_rows = int(class_counts.sum())
         return cls(
-            rulers,
+            scales,
             players,
             sample._replace(numbers=sample.numbers.astype(np.float64, copy=False)),
-            edge_places(bins, n_rows, n_neighbors),
+            edge_positions(bins, n_rows, n_neighbors),
             class_counts,
             n_nearest(bins, n_rows, n_neighbors),
             n_neighbors,
-            chances_at_ranks(semivalue, n_players, n_rows, n_neighbors),
+            choose_chances(semivalue, n_players, n_rows, n_neighbors),
         )
 
     @property
@@ -381,35 +381,37 @@ class Ranker:
         """Rows of the whole table."""
         return int(self.class_counts.sum())
 
-    def prepare(self, asked: Asked, designs: Designs, *, empty: str, with_label: bool) -> Prepared:
+    def prepare(
+        self, batch: QueryBatch, drawn_coalitions: DrawnCoalitions, *, empty: str, with_label: bool
+    ) -> PreparedBatch:
         """Find where bins begin: an edge per place of the sample, for every pair."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         n_sample = self.sample.numbers.shape[1]
-        ends = np.empty((asked.n_pairs, len(self.edge_places)), dtype=np.int32)
-        origins = np.empty(asked.n_pairs)
-        for query in range(len(asked.labels)):
-            pairs = slice(*asked.pair_starts[query : query + 2])
+        ends = np.empty((batch.n_pairs, len(self.edge_positions)), dtype=np.int32)
+        origins = np.empty(batch.n_pairs)
+        for query in range(len(batch.labels)):
+            pairs = slice(*batch.pair_starts[query : query + 2])
             ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
             bin_kernels.sample_distances(
-                self.sample, self.rulers, self.players, asked, designs.steps, query,
+                self.sample, self.scales, self.players, batch, drawn_coalitions.steps, query,
                 origins[pairs], ordinals,
             )  # fmt: skip
             ordered = np.sort(ordinals.view(np.int32), axis=1)
-            ends[pairs] = ordered[:, self.edge_places]
-        alone = np.array([self.without_columns(label) for label in asked.labels.tolist()])
+            ends[pairs] = ordered[:, self.edge_positions]
+        alone = np.array([self.without_columns(label) for label in batch.labels.tolist()])
         if empty == "zero":
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
         # Kernels are compiled for arrays without gaps, however many queries there are.
         nothing = np.ascontiguousarray(alone[:, :2])
-        return Prepared(asked, designs, ends, origins, nothing, bases)
+        return PreparedBatch(batch, drawn_coalitions, ends, origins, nothing, bases)
 
-    def look(self, number: int, shard: Shard, prepared: Prepared) -> Summary:
+    def count(self, number: int, shard: Shard, prepared: PreparedBatch) -> Summary:
         """Count the rows of a shard by bin, and list the nearest of them."""
         from cellworth.knn import binned_kernels as bin_kernels
 
-        asked, designs, ends = prepared.asked, prepared.designs, prepared.ends
+        batch, drawn_coalitions, ends = prepared.batch, prepared.drawn_coalitions, prepared.ends
         expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
         room = min(_ROOM * expected + _LEAST_ROOM, shard.n_rows)
         while True:
@@ -417,8 +419,8 @@ class Ranker:
             counts = np.zeros((len(ends), 2, ends.shape[1] + 1), dtype=np.uint32)
             near = np.empty((len(ends), room), dtype=np.int64)
             n_near = np.zeros(len(ends), dtype=np.int64)
-            bin_kernels.look(
-                shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
+            bin_kernels.count(
+                shard.rows, shard.starts, self.scales, self.players, batch, drawn_coalitions.steps,
                 (ends, prepared.origins), counts, near, n_near,
             )  # fmt: skip
             if n_near.max() <= room:
@@ -426,17 +428,17 @@ class Ranker:
                 return Summary(counts, {number: Near(np.concatenate(listed), _starts(n_near))})
             room = int(n_near.max())
 
-    def resolve(self, summary: Summary) -> Worths:
+    def finalize(self, summary: Summary) -> RankValues:
         """Tell what rows are worth, from the summary of all of them."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         n_pairs = len(summary.counts)
-        far, sums, wholes = np.empty(summary.counts.shape), np.empty(n_pairs), np.empty(n_pairs)
+        far, sums, utilities = np.empty(summary.counts.shape), np.empty(n_pairs), np.empty(n_pairs)
         positions, starts = _pair_by_pair(summary.near)
         near = np.empty(starts[-1], dtype=np.int64)
         for number, each in summary.near.items():
             near[positions(number)] = each.rows
-        worth = np.empty(len(near))
+        values = np.empty(len(near))
         head = self.chances.at(np.arange(np.diff(starts).max() + 1))
         all_counts = summary.counts.astype(np.int64)
         begins = np.cumsum(all_counts.sum(axis=1), axis=1) + np.diff(starts)[:, None]
@@ -447,15 +449,15 @@ class Ranker:
             mine = slice(*starts[pair : pair + 2])
             # Rows that tie match alike or not at all: it does not matter which comes first.
             order = np.argsort(near[mine])
-            ordered, sorted_worth = near[mine][order], np.empty(len(order))
-            bin_kernels.binned_values(
-                counts, ordered, head, (single[pair], running[pair]), far[pair], sorted_worth
+            ordered, sorted_values = near[mine][order], np.empty(len(order))
+            bin_kernels.value_bins(
+                counts, ordered, head, (single[pair], running[pair]), far[pair], sorted_values
             )
-            sums[pair] = (counts * far[pair]).sum() + sorted_worth.sum()
-            wholes[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
-            worth[mine][order] = sorted_worth
-        split = {n: Near(worth[positions(n)], each.starts) for n, each in summary.near.items()}
-        return Worths(far, split, sums, wholes / self.n_neighbors)
+            sums[pair] = (counts * far[pair]).sum() + sorted_values.sum()
+            utilities[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
+            values[mine][order] = sorted_values
+        split = {n: Near(values[positions(n)], each.starts) for n, each in summary.near.items()}
+        return RankValues(far, split, sums, utilities / self.n_neighbors)
 
     def without_columns(self, label: int) -> tuple[float, float, float]:
         """Values of other rows and of matches where all rows tie, and the utility of all rows."""
@@ -465,14 +467,14 @@ class Ranker:
         matches = int(self.class_counts[label]) if 0 <= label < len(self.class_counts) else 0
         single, running = self.chances.at(np.array([0, n_rows]))
         chances = float(single[0]), float(single[1]), float(running[0]), float(running[1])
-        of_other, of_match, _ = bin_kernels.tied_values(0, n_rows, matches, chances, 0.0)
+        of_other, of_match, _ = bin_kernels.value_ties(0, n_rows, matches, chances, 0.0)
         utility = min(self.n_neighbors, n_rows) * matches / n_rows / self.n_neighbors
         return of_other, of_match, utility
 
-    def settle(
+    def accumulate(
         self,
         shard: Shard,
-        prepared: Prepared,
+        prepared: PreparedBatch,
         far: Floats,
         near: Near,
         *,
@@ -484,7 +486,7 @@ class Ranker:
         Parameters
         ----------
         shard, prepared
-            As in look.
+            As in count.
         far : array of shape (n_pairs, 2, n_bins)
             What other rows and matches are worth, by bin.
         near : Near
@@ -496,18 +498,18 @@ class Ranker:
         """
         from cellworth.knn import binned_kernels as bin_kernels
 
-        asked, designs = prepared.asked, prepared.designs
+        batch, drawn_coalitions = prepared.batch, prepared.drawn_coalitions
         # No row is worth more than the vote of one neighbour.
-        largest = np.abs(designs.weights).max() * asked.counts.max() / self.n_neighbors
+        largest = np.abs(drawn_coalitions.weights).max() * batch.weights.max() / self.n_neighbors
         if largest >= LARGEST / 2:
             raise ValueError(
                 f"coalitions count up to {largest:.3g} votes in this design, more than sums in "
                 "whole numbers hold; use another design, or rank exactly."
             )
-        some = queries or (0, len(asked.labels))
-        counted = designs.weights, designs.nothing, asked.counts * UNITS
-        bin_kernels.settle(
-            shard.rows, shard.starts, self.rulers, self.players, asked, designs.steps,
+        some = queries or (0, len(batch.labels))
+        counted = drawn_coalitions.weights, drawn_coalitions.nothing, batch.weights * UNITS
+        bin_kernels.accumulate(
+            shard.rows, shard.starts, self.scales, self.players, batch, drawn_coalitions.steps,
             (prepared.ends, prepared.origins), some, counted, (far, *near, prepared.nothing), into,
         )  # fmt: skip
 
@@ -538,7 +540,7 @@ def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Integers], Int
     return positions, starts
 
 
-def sample_places(n_rows: int) -> Positions:
+def sample_positions(n_rows: int) -> Positions:
     """Rows whose distances tell where bins begin: one from each of equal parts of the table.
 
     They depend on the number of rows alone, however the table is cut into shards.
@@ -554,7 +556,7 @@ def _sample_size(n_rows: int) -> int:
     return min(n_rows, max(min(n_rows // _SAMPLE_SHARE, most), _LEAST_SAMPLE))
 
 
-def votes_of_summary(ranker: Ranker, asked: Asked, summary: Summary) -> Floats | None:
+def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) -> Floats | None:
     """Chance for each query that the vote of all rows is right, from what shards have counted.
 
     Shards count matches and other rows, which tells the vote of two classes; of more it is None.
@@ -563,38 +565,38 @@ def votes_of_summary(ranker: Ranker, asked: Asked, summary: Summary) -> Floats |
 
     if len(ranker.class_counts) > 2:
         return None
-    chances = np.empty(len(asked.labels))
-    for query, pair in enumerate((asked.pair_starts[1:] - 1).tolist()):
+    chances = np.empty(len(batch.labels))
+    for query, pair in enumerate((batch.pair_starts[1:] - 1).tolist()):
         lists = (each.rows[slice(*each.starts[pair : pair + 2])] for each in summary.near.values())
         near = np.sort(np.concatenate(list(lists)))
         surely, tied = np.zeros((2, 2), dtype=np.int64)
         positions = vote_kernels.binned_votes(
             summary.counts[pair].astype(np.int64), near, ranker.n_neighbors, surely, tied
         )
-        chances[query] = right_vote(surely, tied, positions, 1)
+        chances[query] = chance_of_right_vote(surely, tied, positions, 1)
     return chances
 
 
-def votes_of_rows(ranker: Ranker, asked: Asked, shard: Shard) -> Floats:
+def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floats:
     """Chance for each query that the vote of all rows is right, where one shard holds them all."""
     from cellworth.knn import kernels
 
-    rulers, n_rows = ranker.rulers, shard.n_rows
-    one_player = np.zeros(len(rulers.positions), dtype=np.int64)
+    scales, n_rows = ranker.scales, shard.n_rows
+    one_player = np.zeros(len(scales.positions), dtype=np.int64)
     no_payload = np.zeros(n_rows, dtype=np.int64)
     n_nearest = min(ranker.n_neighbors, n_rows)
-    steps = coalition_steps(np.ones((1, 1), dtype=bool))
+    steps = find_steps(np.ones((1, 1), dtype=bool))
     distances = np.empty((1, n_rows), dtype=np.int64)
-    chances = np.empty(len(asked.labels))
-    for query, label in enumerate(asked.labels.tolist()):
-        cells = asked.numbers[query], asked.categories[query], asked.lines[query]
+    chances = np.empty(len(batch.labels))
+    for query, label in enumerate(batch.labels.tolist()):
+        cells = batch.numbers[query], batch.categories[query], batch.lines[query]
         kernels.fill_keys(
-            shard.rows, cells, rulers, one_player, one_player[:1], steps, no_payload, 0, distances
+            shard.rows, cells, scales, one_player, one_player[:1], steps, no_payload, 0, distances
         )
         farthest = np.partition(distances[0], n_nearest - 1)[n_nearest - 1]
         surely, tied = (
             np.diff(np.append(0, np.cumsum(among))[shard.starts])
             for among in (distances[0] < farthest, distances[0] == farthest)
         )
-        chances[query] = right_vote(surely, tied, n_nearest - int(surely.sum()), label)
+        chances[query] = chance_of_right_vote(surely, tied, n_nearest - int(surely.sum()), label)
     return chances

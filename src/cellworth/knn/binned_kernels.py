@@ -15,12 +15,12 @@ _LANES = 4
 # Rows that are searched for the nearest one by one, if there is any among them.
 _SEARCHED = 32
 # Four places of 16 bits are read as one word.
-_PLACE = np.uint64(0xFFFF)
+_FIELD = np.uint64(0xFFFF)
 _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
 
 
 @kernel
-def sample_distances(rows, rulers, players, asked, steps, query, origins, ordinals):
+def sample_distances(rows, scales, players, batch, steps, query, origins, ordinals):
     """Distances of all rows to one query as ordered by 32 bits, one line per coalition.
 
     They are counted from that of the nearest: where one column is far from all rows, the distances
@@ -29,10 +29,10 @@ def sample_distances(rows, rulers, players, asked, steps, query, origins, ordina
     Parameters
     ----------
     rows : Columns
-    rulers : Rulers
+    scales : Rulers
     players : (n_columns,) int64
         Player that each column of ``rows`` belongs to.
-    asked : Asked
+    batch : Asked
     steps : Steps
     query : int
     origins : (n_coalitions,) float64
@@ -40,16 +40,16 @@ def sample_distances(rows, rulers, players, asked, steps, query, origins, ordina
     ordinals : (n_coalitions, n_rows) float32
         Filled; the bits of a float that is not negative grow with it.
     """
-    n_rows, draw = ordinals.shape[1], asked.draws[query]
-    block, line = _room(asked)
+    n_rows, draw = ordinals.shape[1], batch.draws[query]
+    block, line = _room(batch)
     origins[:] = np.inf
     for is_second in range(2):
         for first in range(0, n_rows, _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, n_rows - first)
-            _measure(rows, rulers, players, asked, query, first, width, block)
+            _measure(rows, scales, players, batch, query, first, width, block)
             _add_everything(steps, draw, width, block)
             for s in range(ordinals.shape[0]):
-                _go_on(block, asked.orders[query], steps, steps.starts[draw] + s, line[:width])
+                _go_on(block, batch.orders[query], steps, steps.starts[draw] + s, line[:width])
                 if is_second:
                     _as_ordinals(line[:width], origins[s], ordinals[s, first : first + width])
                 else:
@@ -57,7 +57,7 @@ def sample_distances(rows, rulers, players, asked, steps, query, origins, ordina
 
 
 @kernel
-def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near):
+def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_near):
     """Count rows by bin and list the nearest, for all coalitions of all queries.
 
     Parameters
@@ -77,7 +77,7 @@ def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near
         Number of nearest rows, even where ``near`` has not room for all of them.
     """
     n_bins = counts.shape[2]
-    block, line = _room(asked)
+    block, line = _room(batch)
     ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
@@ -87,14 +87,14 @@ def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near
     for group in range(starts.shape[0] - 1):
         for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
-            for query in range(asked.labels.shape[0]):
-                match = np.int64(asked.labels[query] == group)
-                _measure(rows, rulers, players, asked, query, first, width, block)
-                draw = asked.draws[query]
+            for query in range(batch.labels.shape[0]):
+                match = np.int64(batch.labels[query] == group)
+                _measure(rows, scales, players, batch, query, first, width, block)
+                draw = batch.draws[query]
                 _add_everything(steps, draw, width, block)
-                for pair in range(asked.pair_starts[query], asked.pair_starts[query + 1]):
-                    s = steps.starts[draw] + pair - asked.pair_starts[query]
-                    _go_on(block, asked.orders[query], steps, s, line[:width])
+                for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
+                    s = steps.starts[draw] + pair - batch.pair_starts[query]
+                    _go_on(block, batch.orders[query], steps, s, line[:width])
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
@@ -108,64 +108,66 @@ def look(rows, starts, rulers, players, asked, steps, ends, counts, near, n_near
 
 
 @kernel
-def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, worths, into):
+def accumulate(
+    rows, starts, scales, players, batch, steps, ends, queries, counted, row_values, into
+):
     """Add what rows are worth to their cells, for all coalitions of some queries.
 
     Parameters
     ----------
     rows, starts, rulers, players, asked, steps, ends
-        As in look.
+        As in count.
     queries : tuple of int
         The first of the queries, and the one after the last.
     counted : tuple of arrays
         What each coalition of each design counts, shape (n_coalitions, n_results), and what no
         columns count, shape (n_designs, n_results), by the names of players; and what each query
         counts, in units.
-    worths : tuple of arrays
+    row_values : tuple of arrays
         What rows are worth by bin, shape (n_pairs, 2, n_bins): others, and those whose label
-        matches; what the nearest are, pair by pair in the order in which look met them; where each
+        matches; what the nearest are, pair by pair in the order in which count met them; where each
         pair begins; and what rows are worth without columns, shape (n_queries, 2).
     into : (n_results, n_rows) int64
         Added to.
     """
     weights, without, counts = counted
-    far, near, cursor, nothing = worths
+    far, near, cursor, nothing = row_values
     cursor = cursor.copy()
-    block, line = _room(asked)
+    block, line = _room(batch)
     ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
-    worth, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
+    values, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
     sums, dense = np.empty((into.shape[0], _ROWS_AT_ONCE)), _dense(steps, weights)
-    before = asked.pair_starts[queries[0]]
+    before = batch.pair_starts[queries[0]]
     edges, origins = ends
-    nearest_end, bits, bins = _all_edges(edges[before : asked.pair_starts[queries[1]]])
+    nearest_end, bits, bins = _all_edges(edges[before : batch.pair_starts[queries[1]]])
     for group in range(starts.shape[0] - 1):
         for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
             for query in range(queries[0], queries[1]):
-                match = np.int64(asked.labels[query] == group)
-                order, draw, count = asked.orders[query], asked.draws[query], counts[query]
-                _measure(rows, rulers, players, asked, query, first, width, block)
+                match = np.int64(batch.labels[query] == group)
+                order, draw, count = batch.orders[query], batch.draws[query], counts[query]
+                _measure(rows, scales, players, batch, query, first, width, block)
                 _add_everything(steps, draw, width, block)
                 alone = nothing[query, match] * count
                 _begin(sums, without[draw], alone, dense[draw], order, into, first, width)
-                for pair in range(asked.pair_starts[query], asked.pair_starts[query + 1]):
-                    s = steps.starts[draw] + pair - asked.pair_starts[query]
+                for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
+                    s = steps.starts[draw] + pair - batch.pair_starts[query]
                     _go_on(block, order, steps, s, line[:width])
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     end = nearest_end[pair - before]
                     _find_steps(ordinal, end, bits[pair - before], reached[:width])
                     _find_bins(reached[:width], bins[pair - before], positions[:width])
-                    _look_up(positions[:width], far[pair, match], worth[:width])
+                    _look_up(positions[:width], far[pair, match], values[:width])
                     if _smallest(ordinal) < end:
-                        cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], worth)
+                        cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], values)
                     if dense[draw]:
-                        _add_many(worth[:width], weights[s], count, sums)
+                        _add_many(values[:width], weights[s], count, sums)
                     else:
                         _add_few(
-                            worth[:width], weights[s], count, order, units[:width], into, first
+                            values[:width], weights[s], count, order, units[:width], into, first
                         )
                 if dense[draw]:
                     for name in range(into.shape[0]):
@@ -174,9 +176,9 @@ def settle(rows, starts, rulers, players, asked, steps, ends, queries, counted, 
 
 
 @kernel
-def _room(asked):
+def _room(batch):
     """Room for the distances of a block: a line per player, one for all of them, one to add in."""
-    block = np.empty((asked.orders.shape[1] + 1, _ROWS_AT_ONCE))
+    block = np.empty((batch.orders.shape[1] + 1, _ROWS_AT_ONCE))
     return block, np.empty(_ROWS_AT_ONCE)
 
 
@@ -187,12 +189,12 @@ def _all_edges(ends):
     nearest_end, bits = np.empty(n_pairs, dtype=np.int32), np.empty(n_pairs, dtype=np.int32)
     bins = np.empty((n_pairs, N_STEPS), dtype=np.uint16)
     for pair in range(n_pairs):
-        nearest_end[pair], bits[pair] = _place_edges(ends[pair], bins[pair])
+        nearest_end[pair], bits[pair] = _find_edges(ends[pair], bins[pair])
     return nearest_end, bits, bins
 
 
 @kernel
-def _place_edges(ends, bins):
+def _find_edges(ends, bins):
     low, high = np.int64(ends[0]), np.int64(ends[-1])
     bits = 0
     while _step(high - low, bits) >= N_STEPS - 1:
@@ -218,49 +220,49 @@ def _step(beyond, bits):
 
 
 @kernel
-def _measure(rows, rulers, players, asked, query, first, width, block):
+def _measure(rows, scales, players, batch, query, first, width, block):
     """Distances of ``width`` rows from row ``first`` on to one query: a line per player."""
     block[:-1, :width] = 0.0
     # Slices of single lines: only these are known to be contiguous, and so use vector units.
     n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
     for j in range(n_numbers):
         _measure_numbers(
-            rows.numbers[j, first : first + width], asked.numbers[query, j],
-            rulers.number_weights[j], rulers.number_gaps[j], rulers.farthest,
+            rows.numbers[j, first : first + width], batch.numbers[query, j],
+            scales.number_weights[j], scales.number_missing[j], scales.farthest,
             block[players[j], :width],
         )  # fmt: skip
     for j in range(n_categories):
         _measure_categories(
-            rows.categories[j, first : first + width], asked.categories[query, j],
-            np.float64(rulers.category_weights[j]), np.float64(rulers.category_gaps[j]),
+            rows.categories[j, first : first + width], batch.categories[query, j],
+            np.float64(scales.category_weights[j]), np.float64(scales.category_missing[j]),
             block[players[n_numbers + j], :width],
         )  # fmt: skip
     for j in range(rows.coded.shape[0]):
         line = block[players[n_numbers + n_categories + j], :width]
-        table, cells = rulers.tables[asked.lines[query, j] :], rows.coded[j, first : first + width]
+        table, cells = scales.tables[batch.lines[query, j] :], rows.coded[j, first : first + width]
         for i in range(width):
             line[i] += table[cells[i]]
 
 
 @kernel
-def _measure_numbers(cells, here, weight, gap, farthest, line):
+def _measure_numbers(cells, here, weight, missing, farthest, line):
     # Written so that it fits the vector units: one plain choice after the other.
     for i in range(cells.shape[0]):
         difference = np.float64(cells[i]) - here
         distance = np.floor(difference * difference * weight + 0.5)
         distance = farthest if distance > farthest else distance
-        line[i] += gap if difference != difference else distance  # noqa: PLR0124 (NaN)
+        line[i] += missing if difference != difference else distance  # noqa: PLR0124 (NaN)
 
 
 @kernel
-def _measure_categories(cells, here, mismatch, gap, line):
+def _measure_categories(cells, here, mismatch, missing, line):
     if here < 0:
         for i in range(cells.shape[0]):
-            line[i] += gap
+            line[i] += missing
         return
     for i in range(cells.shape[0]):
         distance = mismatch if cells[i] != here else 0.0
-        line[i] += gap if cells[i] < 0 else distance
+        line[i] += missing if cells[i] < 0 else distance
 
 
 @kernel
@@ -333,9 +335,9 @@ def _find_bins(reached, bins, positions):
 
 
 @kernel
-def _look_up(positions, far, worth):
+def _look_up(positions, far, values):
     for i in range(positions.shape[0]):
-        worth[i] = far[positions[i]]
+        values[i] = far[positions[i]]
 
 
 @kernel
@@ -370,9 +372,9 @@ def _count(position, lanes, counts):
     words = position[: n_words * _LANES].view(np.uint64)
     for i in range(n_words):
         word = words[i]
-        lanes[0, word & _PLACE] += 1
-        lanes[1, (word >> _SECOND) & _PLACE] += 1
-        lanes[2, (word >> _THIRD) & _PLACE] += 1
+        lanes[0, word & _FIELD] += 1
+        lanes[1, (word >> _SECOND) & _FIELD] += 1
+        lanes[2, (word >> _THIRD) & _FIELD] += 1
         lanes[3, word >> _FOURTH] += 1
     for i in range(n_words * _LANES, position.shape[0]):
         lanes[0, position[i]] += 1
@@ -404,39 +406,39 @@ def _begin(sums, without, alone, dense, order, into, first, width):
 
 
 @kernel
-def _fill_nearest(ordinal, end, near, cursor, worth):
+def _fill_nearest(ordinal, end, near, cursor, values):
     for first in range(0, ordinal.shape[0], _SEARCHED):
         some = ordinal[first : first + _SEARCHED]
         if _smallest(some) >= end:
             continue
         for i in range(some.shape[0]):
             if some[i] < end:
-                worth[first + i] = near[cursor]
+                values[first + i] = near[cursor]
                 cursor += 1
     return cursor
 
 
 @kernel
-def _add_many(worth, weights, count, sums):
+def _add_many(values, weights, count, sums):
     for name in range(weights.shape[0]):
-        weight, line = weights[name] * count, sums[name, : worth.shape[0]]
+        weight, line = weights[name] * count, sums[name, : values.shape[0]]
         for i in range(line.shape[0]):
-            line[i] += weight * worth[i]
+            line[i] += weight * values[i]
 
 
 @kernel
-def _add_few(worth, weights, count, order, units, into, first):
+def _add_few(values, weights, count, order, units, into, first):
     """Add a coalition that counts for few columns: in prefixes two, once more and once less.
 
     Rounded to units before it is added, it cancels from the sum of the columns to the bit.
     """
-    last, end = 0.0, first + worth.shape[0]
+    last, end = 0.0, first + values.shape[0]
     for name in range(weights.shape[0]):
         weight = weights[name]
         if weight == 0.0:
             continue
         if weight != -last:
-            _to_units(worth, weight * count, units)
+            _to_units(values, weight * count, units)
             _add(units, into[order[name], first:end])
             last = weight
         else:
@@ -444,13 +446,13 @@ def _add_few(worth, weights, count, order, units, into, first):
 
 
 @kernel
-def _to_units(worth, weight, units):
-    for i in range(worth.shape[0]):
-        units[i] = np.int64(np.rint(weight * worth[i]))
+def _to_units(values, weight, units):
+    for i in range(values.shape[0]):
+        units[i] = np.int64(np.rint(weight * values[i]))
 
 
 @kernel
-def binned_values(counts, near, head, at_bins, far, near_worth):
+def value_bins(counts, near, head, at_bins, far, near_values):
     """Worth by bin of far rows, and of each of the nearest, for one pair.
 
     Parameters
@@ -465,7 +467,7 @@ def binned_values(counts, near, head, at_bins, far, near_worth):
         The same at the ranks where bins begin, and at the last rank.
     far : (2, n_bins) float64
         Filled.
-    near_worth : (n_near,) float64
+    near_values : (n_near,) float64
         Filled, in the order of ``near``.
     """
     far[:] = 0.0
@@ -477,7 +479,7 @@ def binned_values(counts, near, head, at_bins, far, near_worth):
         if tied == 0:
             continue
         chances = single[b], single[b + 1], running[b], running[b + 1]
-        far[0, b], far[1, b], farther = tied_values(end - tied, end, matches, chances, farther)
+        far[0, b], far[1, b], farther = value_ties(end - tied, end, matches, chances, farther)
         end -= tied
     single, running = head
     while end > 0:
@@ -488,14 +490,14 @@ def binned_values(counts, near, head, at_bins, far, near_worth):
             begin -= 1
             matches += near[begin] & 1
         chances = single[begin], single[end], running[begin], running[end]
-        of_other, of_match, farther = tied_values(begin, end, matches, chances, farther)
+        of_other, of_match, farther = value_ties(begin, end, matches, chances, farther)
         for i in range(begin, end):
-            near_worth[i] = of_match if near[i] & 1 else of_other
+            near_values[i] = of_match if near[i] & 1 else of_other
         end = begin
 
 
 @kernel
-def tied_values(begin, end, matches, chances, farther):
+def value_ties(begin, end, matches, chances, farther):
     """Values of rows tied at ranks begin + 1 to end, and what they do to those in front."""
     single_begin, single_end, running_begin, running_end = chances
     tied = end - begin

@@ -64,7 +64,7 @@ class CodedColumn:
     largest: float
 
 
-def checked_kinds(
+def check_column_types(
     column_types: Mapping[Any, Kind | Distance] | None, names: Labels
 ) -> dict[Any, Kind | Distance]:
     """Refuse what is no mapping from columns to column_types or distances."""
@@ -98,7 +98,7 @@ def read_column(
     if callable(kind):
         return _coded(kind, name, position, [listed(side, name) for side in cells])
     dtypes = [side.dtype(position) for side in sides]
-    guess = kind or common_kind(dtypes, cells, name)
+    guess = kind or infer_column_type(dtypes, cells, name)
     if guess == "categorical":
         return _categorical(position, [listed(side, name) for side in cells])
     check_time_zones(set().union(*map(time_zones, dtypes, cells)), name)
@@ -106,7 +106,7 @@ def read_column(
     return numeric_column(position, numbers, NumberSummary.from_cells(known), scale, name)
 
 
-def common_kind(
+def infer_column_type(
     dtypes: list[nw.dtypes.DType | None],
     cells: list[NDArray[Any]],
     name: Any,
@@ -176,7 +176,7 @@ def comparable(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDAr
     """
     try:
         sides = [_unboxed(side) if side.dtype.kind == "O" else side for side in sides]
-        sides = _with_gaps_of_one_kind(sides)
+        sides = _match_missing_times(sides)
         kinds = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
         if len(kinds) > 1:
             raise TypeError("dates or durations on one side only")
@@ -214,7 +214,7 @@ def time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[bool]:
     return {False} if cells.dtype.kind == "M" and not np.isnat(cells).all() else set()
 
 
-def _with_gaps_of_one_kind(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
+def _match_missing_times(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Sides of gaps alone have no say: their gaps become dates where others hold dates."""
     bare = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
     times = [
@@ -310,7 +310,7 @@ def _spread(numbers: NumberSummary, scale: Scale) -> float:
     return spread if spread > 0 else 1.0
 
 
-def quantile_spread(known: Floats) -> float:
+def quantile_scale(known: Floats) -> float:
     """Spread of numbers that a few far-off ones do not change; 0 where quantiles are all equal."""
     return _between_quantiles(NumberSummary.from_cells(known))
 
@@ -326,12 +326,12 @@ def _between_quantiles(numbers: NumberSummary) -> float:
 
 def _categorical(position: int, sides: list[list[Any]]) -> CategoricalColumn:
     numbers: dict[Any, int] = {}
-    codes = [coded_by(numbers, cells) for cells in sides]
+    codes = [encode_cells(numbers, cells) for cells in sides]
     known = codes[0][codes[0] != MISSING]
     return categorical_column(position, codes, np.bincount(known).tolist())
 
 
-def coded_by(numbers: dict[Any, int], cells: list[Any]) -> Codes:
+def encode_cells(numbers: dict[Any, int], cells: list[Any]) -> Codes:
     """Codes of cells; a category that has none yet gets the next one."""
     if any(type(cell) is datetime.date for cell in cells):
         # Some libraries make moments of days, and a moment equals no day.

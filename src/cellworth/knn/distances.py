@@ -18,7 +18,7 @@ from cellworth.knn.columns import (
     CategoricalColumn,
     CodedColumn,
     NumericColumn,
-    checked_kinds,
+    check_column_types,
     read_column,
 )
 
@@ -60,7 +60,7 @@ class Columns(NamedTuple):
         )
 
 
-class Rulers(NamedTuple):
+class ColumnScales(NamedTuple):
     """What differences count in whole numbers, column by column.
 
     Parameters
@@ -81,10 +81,10 @@ class Rulers(NamedTuple):
     """
 
     number_weights: Floats
-    number_gaps: Floats
+    number_missing: Floats
     farthest: float
     category_weights: Integers
-    category_gaps: Integers
+    category_missing: Integers
     tables: Integers
     starts: Integers
     widths: Integers
@@ -100,7 +100,7 @@ class Rulers(NamedTuple):
             return "categories", at - n_numeric
         return "coded", at - n_numeric - n_categorical
 
-    def spread(self, at: int) -> float:
+    def scale(self, at: int) -> float:
         """What differences of a numeric column are divided by; 0 where they count nothing."""
         weight = float(self.number_weights[at]) / self._unit
         return weight**-0.5 if weight > 0 else 0.0
@@ -123,7 +123,7 @@ class Distances:
     rows : Columns
     queries : tuple of Columns
         One for each query table.
-    rulers : Rulers
+    scales : Rulers
         In a unit in which distances of all columns, a row and whether its label matches fit into
         one number of 64 bits.
     fine : Rulers
@@ -132,8 +132,8 @@ class Distances:
 
     rows: Columns
     queries: tuple[Columns, ...]
-    rulers: Rulers
-    fine: Rulers
+    scales: ColumnScales
+    fine: ColumnScales
 
     @classmethod
     def of(
@@ -159,7 +159,7 @@ class Distances:
             Kind of a column ("numeric" or "categorical") where the guess is wrong, or a function
             of two cells that returns their squared distance.
         """
-        column_types = checked_kinds(column_types, table.names)
+        column_types = check_column_types(column_types, table.names)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         columns = [
@@ -170,40 +170,41 @@ class Distances:
         largest = sum(column.largest for column in columns)
         unit = 2.0 ** min(math.floor(math.log2(2.0**bits / max(largest, 1.0))), _FINEST)
         rows, *asked = (
-            stacked(columns, side, other.shape[0]) for side, other in enumerate([table, *queries])
+            stack_columns(columns, side, other.shape[0])
+            for side, other in enumerate([table, *queries])
         )
-        return cls(rows, tuple(asked), _rulers(columns, unit), fine_rulers(columns))
+        return cls(rows, tuple(asked), _rulers(columns, unit), fine_scales(columns))
 
     def sha256(self) -> str:
         """Return a hash of the column types, scales, missing values and given distances."""
         digest = hashlib.sha256()
-        for part in (*self.rulers, *self.rows.shapes):
+        for part in (*self.scales, *self.rows.shapes):
             digest.update(np.asarray(part).tobytes())
         return digest.hexdigest()
 
-    def measured(self, fold: int, query: int) -> Integers:
+    def measure(self, fold: int, query: int) -> Integers:
         """Distances of all rows to one query, shape (n_columns, n_rows): the plain definition."""
-        rulers, rows, asked = self.rulers, self.rows, self.queries[fold]
+        scales, rows, asked = self.scales, self.rows, self.queries[fold]
         lines = []
         for j, cells in enumerate(rows.numbers):
             difference = cells - asked.numbers[j, query]
-            weighed = np.floor(difference * difference * rulers.number_weights[j] + 0.5)
-            weighed = np.minimum(weighed, rulers.farthest)
-            lines.append(np.where(np.isnan(weighed), rulers.number_gaps[j], weighed))
+            weighed = np.floor(difference * difference * scales.number_weights[j] + 0.5)
+            weighed = np.minimum(weighed, scales.farthest)
+            lines.append(np.where(np.isnan(weighed), scales.number_missing[j], weighed))
         for j, cells in enumerate(rows.categories):
             other = asked.categories[j, query]
-            line = np.where(cells == other, 0, rulers.category_weights[j])
-            gap = (cells == MISSING) | (other == MISSING)
-            lines.append(np.where(gap, rulers.category_gaps[j], line))
+            line = np.where(cells == other, 0, scales.category_weights[j])
+            missing = (cells == MISSING) | (other == MISSING)
+            lines.append(np.where(missing, scales.category_missing[j], line))
         for j, cells in enumerate(rows.coded):
-            table = rulers.tables[rulers.starts[j] :]
-            lines.append(table[asked.coded[j, query] * rulers.widths[j] + cells])
-        measured = np.empty((len(rulers.positions), rows.numbers.shape[1]), dtype=np.int64)
-        measured[rulers.positions] = np.array(lines).astype(np.int64)
+            table = scales.tables[scales.starts[j] :]
+            lines.append(table[asked.coded[j, query] * scales.widths[j] + cells])
+        measured = np.empty((len(scales.positions), rows.numbers.shape[1]), dtype=np.int64)
+        measured[scales.positions] = np.array(lines).astype(np.int64)
         return measured
 
 
-def stacked(columns: Sequence[AnyColumn], side: int, length: int) -> Columns:
+def stack_columns(columns: Sequence[AnyColumn], side: int, length: int) -> Columns:
     """Cells of one side of all columns, as kernels read them."""
 
     def together(sort: type[AnyColumn], dtype: Any) -> NDArray[Any]:
@@ -217,7 +218,7 @@ def stacked(columns: Sequence[AnyColumn], side: int, length: int) -> Columns:
     )
 
 
-def fine_rulers(columns: Sequence[AnyColumn]) -> Rulers:
+def fine_scales(columns: Sequence[AnyColumn]) -> ColumnScales:
     """Rulers in the finest unit in which all columns together stay below 2**51."""
     largest = sum(column.largest for column in columns)
     unit = 2.0**_FINEST
@@ -227,7 +228,7 @@ def fine_rulers(columns: Sequence[AnyColumn]) -> Rulers:
     return _rulers(columns, unit)
 
 
-def _rulers(columns: Sequence[AnyColumn], unit: float) -> Rulers:
+def _rulers(columns: Sequence[AnyColumn], unit: float) -> ColumnScales:
     numeric = [column for column in columns if isinstance(column, NumericColumn)]
     categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
     coded = [column for column in columns if isinstance(column, CodedColumn)]
@@ -238,12 +239,12 @@ def _rulers(columns: Sequence[AnyColumn], unit: float) -> Rulers:
     tables = [np.rint(column.table * unit).astype(np.int64) for column in coded]
     lengths = np.array([table.size for table in tables], dtype=np.int64)
     positions = [column.position for group in (numeric, categorical, coded) for column in group]
-    return Rulers(
+    return ColumnScales(
         np.array([column.weight * unit for column in numeric], dtype=np.float64),
-        whole([column.gap for column in numeric]).astype(np.float64),
+        whole([column.missing for column in numeric]).astype(np.float64),
         float(np.rint(FARTHEST * unit)),
         whole([column.weight for column in categorical]),
-        whole([column.gap for column in categorical]),
+        whole([column.missing for column in categorical]),
         np.concatenate([table.ravel() for table in tables] or [np.empty(0, dtype=np.int64)]),
         np.cumsum(lengths) - lengths,
         np.array([table.shape[1] for table in tables], dtype=np.int64),

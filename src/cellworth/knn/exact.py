@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
 from cellworth.data.arguments import Codes, Floats, Integers
-from cellworth.knn.distances import Columns, Rulers
+from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.semivalues import Semivalue, Shapley, inside_chances
 
@@ -92,21 +92,21 @@ class Query(NamedTuple):
     label: float
 
     @classmethod
-    def of(cls, columns: Columns, rulers: Rulers, position: int, label: float) -> Query:
+    def of(cls, columns: Columns, scales: ColumnScales, position: int, label: float) -> Query:
         """Pick one row of a query table."""
-        lines = rulers.starts + columns.coded[:, position] * rulers.widths
+        lines = scales.starts + columns.coded[:, position] * scales.widths
         numbers = np.ascontiguousarray(columns.numbers[:, position])
         return cls(numbers, np.ascontiguousarray(columns.categories[:, position]), lines, label)
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class TrainingRows:
     """Rows that may be learned from.
 
     Parameters
     ----------
     rows : Columns
-    rulers : Rulers
+    scales : Rulers
     players : array of shape (n_columns,)
         Player that each column belongs to, in the order of the rulers.
     labels : array of shape (n_rows,)
@@ -117,7 +117,7 @@ class Training:
     """
 
     rows: Columns
-    rulers: Rulers
+    scales: ColumnScales
     players: Integers
     labels: Floats
     is_class: bool
@@ -135,12 +135,12 @@ class Training:
         return self.n_rows.bit_length() + self.is_class
 
     @cached_property
-    def _shifted_places(self) -> Integers:
+    def _shifted_positions(self) -> Integers:
         return np.arange(self.n_rows, dtype=np.int64) << self.is_class
 
     def payload(self, query: Query) -> Integers:
         """What the sort keys carry besides the distance."""
-        positions = self._shifted_places
+        positions = self._shifted_positions
         return positions | (self.labels == query.label) if self.is_class else positions
 
     def row_values(self, keys: Integers, query: Query, out: Floats) -> None:
@@ -175,7 +175,7 @@ class Training:
         return values[0], self.utility(keys, query)
 
 
-def vote_of_sorted(training: Training, keys: Integers, query: Query) -> float:
+def vote_sorted_rows(training: TrainingRows, keys: Integers, query: Query) -> float:
     """Chance that the vote is right, from one line of sorted keys."""
     from cellworth.knn import kernels as vote_kernels
 
@@ -184,10 +184,10 @@ def vote_of_sorted(training: Training, keys: Integers, query: Query) -> float:
     positions = vote_kernels.sorted_votes(
         keys, training.shift, training.labels, training.n_neighbors, surely, tied
     )
-    return right_vote(surely, tied, positions, right)
+    return chance_of_right_vote(surely, tied, positions, right)
 
 
-def right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
+def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
     """Chance that a class gets most votes; classes with equally many win equally often.
 
     Parameters
@@ -240,11 +240,11 @@ class CoalitionBatches:
         starts = range(0, len(coalitions.members), at_once)
         parts = [slice(start, start + at_once) for start in starts]
         return cls(
-            coalitions, tuple((part, coalition_steps(coalitions.members[part])) for part in parts)
+            coalitions, tuple((part, find_steps(coalitions.members[part])) for part in parts)
         )
 
 
-def coalition_steps(members: NDArray[np.bool_]) -> Steps:
+def find_steps(members: NDArray[np.bool_]) -> Steps:
     """Shortest ways to each coalition: from nothing, from the one before, or from everything."""
     before = np.vstack([members[:1], members[:-1]])
     sources = np.stack([np.zeros_like(members), before, np.ones_like(members)])
@@ -266,7 +266,7 @@ def coalitions_at_once(n_rows: int) -> int:
 class SortedRows:
     """Values the rows for one query after the other, in buffers of its own."""
 
-    def __init__(self, training: Training, n_lines: int) -> None:
+    def __init__(self, training: TrainingRows, n_lines: int) -> None:
         self._training = training
         self._keys = np.empty((n_lines, training.n_rows), dtype=np.int64)
         # One line more: what rows are worth without any column.
@@ -311,7 +311,7 @@ class SortedRows:
             n_lines = len(steps[0])
             keys, values = self._keys[:n_lines], self._values[: n_lines + 1]
             kernels.fill_keys(
-                training.rows, query[:3], training.rulers, training.players, order, steps,
+                training.rows, query[:3], training.scales, training.players, order, steps,
                 payload, training.shift, keys,
             )  # fmt: skip
             keys.sort(axis=1)
@@ -320,7 +320,7 @@ class SortedRows:
             if part is plan.batches[-1][0]:
                 whole = training.utility(keys[-1], query)
                 if training.is_class:
-                    vote = vote_of_sorted(training, keys[-1], query)
+                    vote = vote_sorted_rows(training, keys[-1], query)
                 values[-1] = nothing
                 counts = weights[part.start :]
             dgemm(count, values[: len(counts)].T, counts, beta=1.0, c=into.T, overwrite_c=1)
@@ -335,9 +335,7 @@ class Chances(Protocol):
         ...
 
 
-def chances_at_ranks(
-    semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int
-) -> Chances:
+def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:
     """Chances for the n_rows that may train, among n_players in all, for looking up some ranks."""
     if isinstance(semivalue, Shapley):
         return ShapleyChances(n_neighbors)

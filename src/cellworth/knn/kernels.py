@@ -25,7 +25,7 @@ def kernel(function: Any) -> Any:
 
 
 @kernel
-def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
+def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
     """Write the sort keys of all rows for one query, one line per coalition.
 
     A key is a whole-number distance, shifted left by ``shift``, plus the row's payload.
@@ -35,7 +35,7 @@ def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
     rows : Columns
     query : tuple
         Numbers, categories and starts of table lines of the query.
-    rulers : Rulers
+    scales : Rulers
     players : (n_columns,) int64
         Player that each column of ``rows`` belongs to.
     order : (n_players,) int64
@@ -52,7 +52,7 @@ def fill_keys(rows, query, rulers, players, order, steps, payload, shift, keys):
     block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         width = min(_ROWS_AT_ONCE, n_rows - first)
-        measure(rows, query, rulers, players, shift, first, width, block)
+        measure(rows, query, scales, players, shift, first, width, block)
         fill_block(block, order, steps, payload[first : first + width], keys, first)
 
 
@@ -90,7 +90,7 @@ def fill_block(block, order, steps, payload, keys, first):
 
 
 @kernel
-def measure(rows, query, rulers, players, shift, first, width, block):
+def measure(rows, query, scales, players, shift, first, width, block):
     """Distances of ``width`` rows from row ``first`` on to one query: a line per player.
 
     The last line of ``block`` is left alone.
@@ -100,43 +100,43 @@ def measure(rows, query, rulers, players, shift, first, width, block):
     n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
     for j in range(n_numbers):
         _measure_numbers(
-            rows.numbers[j, first : first + width], query[0][j], rulers.number_weights[j],
-            rulers.number_gaps[j], rulers.farthest, shift, block[players[j], :width],
+            rows.numbers[j, first : first + width], query[0][j], scales.number_weights[j],
+            scales.number_missing[j], scales.farthest, shift, block[players[j], :width],
         )  # fmt: skip
     for j in range(n_categories):
         _measure_categories(
             rows.categories[j, first : first + width], query[1][j],
-            rulers.category_weights[j] << shift, rulers.category_gaps[j] << shift,
+            scales.category_weights[j] << shift, scales.category_missing[j] << shift,
             block[players[n_numbers + j], :width],
         )  # fmt: skip
     for j in range(rows.coded.shape[0]):
         _look_up(
-            rows.coded[j, first : first + width], rulers.tables[query[2][j] :], shift,
+            rows.coded[j, first : first + width], scales.tables[query[2][j] :], shift,
             block[players[n_numbers + n_categories + j], :width],
         )  # fmt: skip
 
 
 @kernel
-def _measure_numbers(cells, here, weight, gap, farthest, shift, line):
+def _measure_numbers(cells, here, weight, missing, farthest, shift, line):
     # Written so that it fits the vector units: one plain choice after the other.
     for i in range(cells.shape[0]):
         difference = cells[i] - here
         distance = difference * difference * weight + 0.5
         distance = farthest if distance > farthest else distance
-        distance = gap if difference != difference else distance  # noqa: PLR0124 (NaN)
+        distance = missing if difference != difference else distance  # noqa: PLR0124 (NaN)
         # Casting cuts off, which rounds to the nearest: distances are not negative.
         line[i] += np.int64(distance) << shift
 
 
 @kernel
-def _measure_categories(cells, here, mismatch, gap, line):
+def _measure_categories(cells, here, mismatch, missing, line):
     if here < 0:
         for i in range(cells.shape[0]):
-            line[i] += gap
+            line[i] += missing
         return
     for i in range(cells.shape[0]):
         distance = mismatch if cells[i] != here else np.int64(0)
-        line[i] += gap if cells[i] < 0 else distance
+        line[i] += missing if cells[i] < 0 else distance
 
 
 @kernel
@@ -343,8 +343,8 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
     # A sum of some of the tied, drawn without replacement.
     spread = positions * (tied - positions) * (squares - total * total / tied)
     variance = spread / (tied * (tied - 1)) if tied > 1 else 0.0
-    gap = mean / n_neighbors - asked
-    return gap * gap + variance / n_neighbors**2
+    missing = mean / n_neighbors - asked
+    return missing * missing + variance / n_neighbors**2
 
 
 @kernel

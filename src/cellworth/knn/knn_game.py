@@ -29,8 +29,8 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.statistics import CategorySummary
 from cellworth.data.tables import Table, column_sha256
 from cellworth.games.game import EmptyPolicy, check_empty_policy
-from cellworth.knn.distances import Distances, Rulers
-from cellworth.knn.shard_data import summary_of
+from cellworth.knn.distances import ColumnScales, Distances
+from cellworth.knn.shard_data import summarize_table
 from cellworth.knn.shard_layout import Layout, Queries, TableSummary
 from cellworth.runtime.executors import Executor
 from cellworth.valuation.column_info import (
@@ -237,10 +237,10 @@ class KNNGame:
     def _warn_of_too_many_neighbors(self) -> None:
         n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
         if self.is_class:
-            warn_of_too_many_neighbors(self.n_neighbors, n_rows)
+            warn_too_many_neighbors(self.n_neighbors, n_rows)
 
 
-def warn_of_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
+def warn_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
     """Warn where every row is among the nearest."""
     if n_neighbors >= n_rows:
         warnings.warn(
@@ -261,7 +261,7 @@ def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
     return np.split(weights, ends[:-1])
 
 
-def query_strata(labels: list[Floats], scoring: str) -> list[Positions]:
+def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
     """Stratum of each validation row, fold by fold: its class where every class counts the same.
 
     Of many classes the rarest share one stratum: every stratum is noted for all cells.
@@ -308,10 +308,10 @@ def wants_classes(scoring: Any) -> bool | None:
     """Whether a scoring asks for class labels; None where labels are to tell."""
     if scoring is None:
         return None
-    return checked_scoring(scoring) != "neg_mean_squared_error"
+    return check_scoring(scoring) != "neg_mean_squared_error"
 
 
-def checked_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
+def check_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
     """Refuse all but the names of this game's scores."""
     if scoring in get_args(KNNScoring):
         return cast(KNNScoring, scoring)
@@ -381,9 +381,9 @@ class ShardedKNNGame:
                 "'balanced_neighbor_agreement'."
             )
         n_neighbors = check_count(n_neighbors, "n_neighbors")
-        warn_of_too_many_neighbors(n_neighbors, table.shape[0])
+        warn_too_many_neighbors(n_neighbors, table.shape[0])
         columns = Axis.from_groups(table.names, column_groups, what="column")
-        summary = summary_of(table, column_types, executor, show_progress=show_progress)
+        summary = summarize_table(table, column_types, executor, show_progress=show_progress)
         layout, queries = Layout.of(
             table,
             summary,
@@ -396,7 +396,7 @@ class ShardedKNNGame:
         return cls(
             table, layout, queries, columns, n_neighbors, scoring or "neighbor_agreement",
             scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
-            column_table(layout.rulers, table, summary),
+            column_table(layout.scales, table, summary),
         )  # fmt: skip
 
     @property
@@ -437,7 +437,7 @@ class ShardedKNNGame:
         }
 
 
-def some_rows(table: ShardedTable) -> Problem:
+def sample_rows(table: ShardedTable) -> Problem:
     """Some rows of a table in shards, from its beginning to its end, to look at in memory."""
     step = -(-table.n_shards // _LOOKED_AT_SHARDS)
     shards = [table.rows(shard) for shard in range(0, table.n_shards, step)]
@@ -448,19 +448,21 @@ def some_rows(table: ShardedTable) -> Problem:
     return Problem(cells, target, np.unique(target), (), Blocks.from_shape(cells.shape))
 
 
-def column_table(rulers: Rulers, table: ShardedTable, summary: TableSummary) -> ColumnTable:
+def column_table(scales: ColumnScales, table: ShardedTable, summary: TableSummary) -> ColumnTable:
     """What columns of a table in shards were taken for, as far as their summaries tell."""
     return ColumnTable(
-        tuple(_info(rulers, table, summary, position) for position in range(len(table.names)))
+        tuple(_info(scales, table, summary, position) for position in range(len(table.names)))
     )
 
 
-def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, position: int) -> ColumnInfo:
+def _info(
+    scales: ColumnScales, table: ShardedTable, summary: TableSummary, position: int
+) -> ColumnInfo:
     from pyarrow import types
 
     name, own = str(table.names.tolist()[position]), summary.columns[position]
     type_ = table.schema.field(name).type
-    part, at = rulers.where(position)
+    part, at = scales.where(position)
     notes: tuple[str, ...] = ()
     if isinstance(own, CategorySummary):
         distinct, at_least = len(own.counts), False
@@ -472,9 +474,9 @@ def _info(rulers: Rulers, table: ShardedTable, summary: TableSummary, position: 
         distinct, at_least, whole = len(own.keys), own.shift > 0, types.is_integer(type_)
     read_as: ReadAs = "category" if part == "categories" else _quantity(type_)
     distance = (
-        f"0 or {rulers.mismatch(at):.3g}"
+        f"0 or {scales.mismatch(at):.3g}"
         if part == "categories"
-        else distance_in_words(rulers.spread(at), read_as)
+        else distance_in_words(scales.spread(at), read_as)
     )
     size = notes_on_size(distinct, own.count, own.n_missing, integral=whole, at_least=at_least)
     return ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, (*size, *notes))

@@ -20,7 +20,7 @@ from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard
 from cellworth.knn.distances import Columns
-from cellworth.knn.shard_layout import ColumnLayout, Layout, TableSummary, summarise
+from cellworth.knn.shard_layout import ColumnLayout, Layout, TableSummary, summarize_shard
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.shard_algorithm import check_folder
 from cellworth.runtime.stopping import make_progress_bar
@@ -32,7 +32,7 @@ _MANIFEST = "manifest.json"
 _ARRAYS = ("numbers", "categories", "starts", "places")
 
 
-class ShardRows(Shard):
+class StoredShard(Shard):
     """A Shard that is kept in files: numbers are float32 where nothing is lost by it.
 
     Within a class, rows keep their order.
@@ -57,7 +57,7 @@ class ShardRows(Shard):
             stale.unlink(missing_ok=True)
 
     @classmethod
-    def open(cls, folder: Path, *, of: str = "") -> ShardRows:
+    def open(cls, folder: Path, *, of: str = "") -> StoredShard:
         """Map the files of a shard into memory; what is torn, or ``of`` another, is refused."""
         manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION)
         if manifest["of"] != of:
@@ -65,7 +65,7 @@ class ShardRows(Shard):
                 f"{folder} holds the shard of another table or layout; give another folder."
             )
         numbers, categories, starts, positions = (
-            _mapped(folder, *manifest["arrays"][name]) for name in _ARRAYS
+            _map_array(folder, *manifest["arrays"][name]) for name in _ARRAYS
         )
         coded = np.empty((0, numbers.shape[1]), dtype=np.int32)
         return cls(Columns(numbers, categories, coded), starts, positions)
@@ -74,7 +74,7 @@ class ShardRows(Shard):
         return self.rows.numbers, self.rows.categories, self.starts, self.positions
 
 
-def load(table: ShardedTable, shard: int, layout: Layout) -> ShardRows:
+def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
     """Read one shard from Parquet, batch by batch, into arrays of its size."""
     starts, order, arrival = _by_class(table, shard, layout)
     n_rows = len(order)
@@ -98,10 +98,10 @@ def load(table: ShardedTable, shard: int, layout: Layout) -> ShardRows:
         done += len(to)
     coded = np.empty((0, n_rows), dtype=np.int32)
     positions = order + table.rows(shard).start
-    return ShardRows(Columns(numbers, categories, coded), starts, positions)
+    return StoredShard(Columns(numbers, categories, coded), starts, positions)
 
 
-def sampled(rows: ShardRows, ids: Integers) -> tuple[Columns, Integers]:
+def take_rows(rows: StoredShard, ids: Integers) -> tuple[Columns, Integers]:
     """Rows that a shard holds of those with these numbers: float64 numbers, and which they are.
 
     They come in the order of their numbers.
@@ -123,9 +123,9 @@ def sampled(rows: ShardRows, ids: Integers) -> tuple[Columns, Integers]:
 class _Filler:
     """Fills one line of an array with the cells of a column, as a layout says."""
 
-    def __init__(self, column: ColumnLayout, line: NDArray[Any], gap: float) -> None:
+    def __init__(self, column: ColumnLayout, line: NDArray[Any], missing: float) -> None:
         self.name = column.name
-        self._column, self._line, self._gap = column, line, gap
+        self._column, self._line, self._gap = column, line, missing
         self._coder = Coder({value: i for i, value in enumerate(column.values)})
 
     def fill(self, cells: Any, to: Integers) -> None:
@@ -165,7 +165,7 @@ def _sha256(array: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def _mapped(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[Any]:
+def _map_array(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[Any]:
     path = folder / Path(name).name
     try:
         # Copy on write: nothing is written, but kernels need not be compiled for frozen arrays.
@@ -177,7 +177,7 @@ def _mapped(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[An
     return np.asarray(array)
 
 
-def summary_of(
+def summarize_table(
     table: ShardedTable,
     column_types: Mapping[Any, Kind | Distance] | None,
     executor: Executor,
@@ -185,7 +185,7 @@ def summary_of(
     show_progress: bool,
 ) -> TableSummary:
     """Summary of all shards, in one pass."""
-    work = partial(summarise, table, column_types=column_types)
+    work = partial(summarize_shard, table, column_types=column_types)
     each = _each_shard(table, work, executor, "columns", show_progress)
     merged: TableSummary = reduce(TableSummary.merge, (summary for _, summary in each))
     return merged
@@ -211,16 +211,16 @@ class PreparedShards:
     folder: Path
     durable: bool = True
 
-    def open(self, number: int) -> ShardRows:
+    def open(self, number: int) -> StoredShard:
         """Rows of a shard, memory-mapped."""
         check_folder(self.folder)
         folder = self.folder / self._sha256[:12] / f"{number:06d}"
         of = f"{self._sha256} {number}"
         try:
-            return ShardRows.open(folder, of=of)
+            return StoredShard.open(folder, of=of)
         except (OSError, ValueError, KeyError, TypeError):
-            load(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
-            return ShardRows.open(folder, of=of)
+            read_shard(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
+            return StoredShard.open(folder, of=of)
 
     def sample(self, ids: Integers, executor: Executor, *, show_progress: bool) -> Columns:
         """Rows with these numbers, in this order; all shards are opened for it."""
@@ -238,7 +238,7 @@ class PreparedShards:
 def _sampled(prepared: PreparedShards, ids: Integers, number: int) -> Columns:
     rows = prepared.table.rows(number)
     own = ids[np.searchsorted(ids, rows.start) : np.searchsorted(ids, rows.stop)]
-    return sampled(prepared.open(number), own)[0]
+    return take_rows(prepared.open(number), own)[0]
 
 
 def _each_shard(

@@ -21,16 +21,16 @@ from cellworth.knn.columns import (
     CategoricalColumn,
     NumericColumn,
     categorical_column,
+    check_column_types,
     check_time_zones,
-    checked_kinds,
-    coded_by,
-    common_kind,
     comparable,
+    encode_cells,
+    infer_column_type,
     listed,
     numeric_column,
     time_zones,
 )
-from cellworth.knn.distances import Columns, Rulers, fine_rulers, stacked
+from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,8 +135,8 @@ class Layout:
 
     Parameters
     ----------
-    rulers : Rulers
-        What differences count, in the fine unit (:func:`fine_rulers`).
+    scales : Rulers
+        What differences count, in the fine unit (:func:`fine_scales`).
     numeric, categorical : tuple of ColumnLayout
         Columns in the order of the rulers.
     classes : list
@@ -148,7 +148,7 @@ class Layout:
     target : str
     """
 
-    rulers: Rulers
+    scales: ColumnScales
     numeric: tuple[ColumnLayout, ...]
     categorical: tuple[ColumnLayout, ...]
     classes: list[Any]
@@ -188,7 +188,7 @@ class Layout:
             True for class labels, however many numbers they are; None to let them tell.
         """
         check_validation_rows(X_val, y_val)
-        told = told_kinds(column_types, table)
+        told = check_sharded_types(column_types, table)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         missing = set(range(table.n_shards)) - summary.digests.keys()
@@ -211,7 +211,7 @@ class Layout:
             if isinstance(column, NumericColumn) and layout.sort != "gaps"
         )
         layout = cls(
-            fine_rulers(columns),
+            fine_scales(columns),
             tuple(lay for column, lay in read if isinstance(column, NumericColumn)),
             tuple(lay for column, lay in read if isinstance(column, CategoricalColumn)),
             classes,
@@ -231,7 +231,7 @@ class Layout:
     @cached_property
     def _sha256(self) -> str:
         digest = hashlib.sha256()
-        for part in self.rulers:
+        for part in self.scales:
             digest.update(np.asarray(part).tobytes())
         parts = self.numeric, self.categorical, self.classes, self.class_counts, self.dtype.str
         digest.update(repr((*parts, self.target)).encode())
@@ -306,13 +306,13 @@ def _laid_out(
     sort = choose_encoding(type_, told, name)
     own: Kind | None = "categorical" if sort == "codes" else "numeric"
     cells = asked.column(position)
-    kind = told or common_kind(
+    kind = told or infer_column_type(
         [asked.dtype(position)], [cells], name, beside=own if summary.count else None
     )
     if kind == "categorical":
         values = summary.values if isinstance(summary, CategorySummary) else []
         counts = [summary.counts[v] for v in values] if isinstance(summary, CategorySummary) else []
-        codes = coded_by({value: i for i, value in enumerate(values)}, listed(cells, name))
+        codes = encode_cells({value: i for i, value in enumerate(values)}, listed(cells, name))
         layout = ColumnLayout(name, "codes" if values else "gaps", 0, values)
         return categorical_column(position, [codes], counts), layout
     numbers = (
@@ -356,11 +356,11 @@ def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
         )
 
 
-def summarise(
+def summarize_shard(
     table: ShardedTable, shard: int, column_types: Mapping[Any, Kind | Distance] | None = None
 ) -> TableSummary:
     """Read one shard once, batch by batch."""
-    told = told_kinds(column_types, table)
+    told = check_sharded_types(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
     columns = [
@@ -384,9 +384,11 @@ def summarise(
     )
 
 
-def told_kinds(column_types: Mapping[Any, Any] | None, table: ShardedTable) -> dict[Any, Kind]:
+def check_sharded_types(
+    column_types: Mapping[Any, Any] | None, table: ShardedTable
+) -> dict[Any, Kind]:
     """Kinds that the user gives; a distance of one's own is refused."""
-    told = checked_kinds(column_types, table.names)
+    told = check_column_types(column_types, table.names)
     for name, kind in told.items():
         if callable(kind):
             raise ValueError(

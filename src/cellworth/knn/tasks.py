@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
 from cellworth.data.holdings import Holdings
-from cellworth.knn.binned import Asked, Designs, Prepared, Ranker
-from cellworth.knn.distances import Columns, Rulers
+from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ranker
+from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import Query
-from cellworth.knn.knn_game import query_strata, query_weights
+from cellworth.knn.knn_game import query_weights, stratify_queries
 from cellworth.sampling.column_samplers import Coalitions, ColumnSampler, ExhaustiveSampler
-from cellworth.sampling.passes import Spread
+from cellworth.sampling.passes import QueryVariance
 from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import Semivalue
 
@@ -42,7 +42,7 @@ _FOLDS_PER_PART = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class FoldQueries:
     """Queries of one fold that are handled together."""
 
     fold: int
@@ -53,7 +53,7 @@ class Piece:
 class Part:
     """Queries that are handled together, fold by fold, and whether they are looked at singly."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FoldQueries, ...]
     observed: bool
 
     @property
@@ -66,7 +66,7 @@ class Part:
         pieces, left = [], n_queries
         for piece in self.pieces:
             if left > 0:
-                pieces.append(Piece(piece.fold, piece.queries[:left]))
+                pieces.append(FoldQueries(piece.fold, piece.queries[:left]))
                 left -= len(piece.queries)
         return Part(tuple(pieces), self.observed)
 
@@ -76,12 +76,12 @@ class Task:
     """A part of one sweep."""
 
     number: int
-    sweep: int
+    pass_number: int
     part: Part
 
 
 @dataclass(frozen=True, eq=False)
-class Judges:
+class WeightedQueries:
     """The queries of a run, fold by fold.
 
     Parameters
@@ -103,7 +103,7 @@ class Judges:
     @classmethod
     def of(cls, cells: tuple[Columns, ...], labels: list[Floats], scoring: str) -> Self:
         """Queries, weighed as a score has it."""
-        return cls(cells, labels, query_weights(labels, scoring), query_strata(labels, scoring))
+        return cls(cells, labels, query_weights(labels, scoring), stratify_queries(labels, scoring))
 
     @property
     def n_queries(self) -> int:
@@ -115,20 +115,20 @@ class Judges:
         """Strata of all folds together."""
         return 1 + max(int(strata.max(initial=0)) for strata in self.strata)
 
-    def query(self, rulers: Rulers, fold: int, position: int) -> Query:
+    def query(self, scales: ColumnScales, fold: int, position: int) -> Query:
         """Pick one."""
-        return Query.of(self.cells[fold], rulers, position, float(self.labels[fold][position]))
+        return Query.of(self.cells[fold], scales, position, float(self.labels[fold][position]))
 
 
-class Questions:
+class TaskSchedule:
     """Task t is a part of a pass over all queries; every pass draws its coalitions anew.
 
     Parameters
     ----------
-    judges : Judges
+    queries : Judges
     shape : tuple of int
         Training rows, and players among the columns.
-    design : ColumnSampler
+    sampler : ColumnSampler
         Coalitions of columns for each query.
     column_semivalue : Semivalue
     with_label : bool
@@ -141,49 +141,53 @@ class Questions:
 
     def __init__(
         self,
-        judges: Judges,
+        queries: WeightedQueries,
         shape: tuple[int, int],
         *,
-        design: ColumnSampler,
+        sampler: ColumnSampler,
         column_semivalue: Semivalue,
         with_label: bool,
         empty: str,
         seed: int | None,
     ) -> None:
-        self.judges = judges
+        self.queries = queries
         self.n_rows, self.n_columns = shape
-        self.design = design
+        self.sampler = sampler
         self.column_semivalue = column_semivalue
         self.with_label = with_label
         self.empty = empty
         self.seed = seed
         # All subsets are the same for every query and every sweep.
-        self.draws = not isinstance(design, ExhaustiveSampler)
+        self.draws = not isinstance(sampler, ExhaustiveSampler)
         self.n_results = self.n_columns + with_label
         self.parts = self._cut()
         self._drawn: dict[int, list[tuple[Coalitions, Floats]]] = {}
-        self._designs: dict[int, Designs] = {}
+        self._designs: dict[int, DrawnCoalitions] = {}
 
     def __call__(self, number: int) -> Task:
         """Name task number t."""
-        sweep, position = divmod(number, len(self.parts))
-        return Task(number, sweep, self.parts[position])
+        pass_number, position = divmod(number, len(self.parts))
+        return Task(number, pass_number, self.parts[position])
 
-    def drawn(self, sweep: int) -> list[tuple[Coalitions, Floats]]:
+    def drawn(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         """Designs of a sweep, each with weights of its coalitions and of what no column is worth.
 
         Query number q is ranked on number q modulo their number.
         """
-        return kept(self._drawn, sweep, self._draw)
+        return get_or_make(self._drawn, pass_number, self._draw)
 
-    def designs(self, sweep: int) -> Designs:
+    def drawn_coalitions(self, pass_number: int) -> DrawnCoalitions:
         """The same, one after the other, for ranking by bins."""
-        return kept(self._designs, sweep, lambda sweep: Designs.of(self.drawn(sweep)))
+        return get_or_make(
+            self._designs,
+            pass_number,
+            lambda pass_number: DrawnCoalitions.of(self.drawn(pass_number)),
+        )
 
     @property
     def n_coalitions(self) -> int:
         """How many coalitions a query is ranked on, about."""
-        return self.design.n_coalitions(self.n_results, self.column_semivalue)
+        return self.sampler.n_coalitions(self.n_results, self.column_semivalue)
 
     def orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
         """Which column stands for each name in a design, query by query, piece after piece."""
@@ -195,22 +199,26 @@ class Questions:
             yield order
 
     def prepared(
-        self, piece: Piece, sweep: int, orders: Iterator[NDArray[np.int64]], ranker: Ranker
-    ) -> Prepared:
+        self,
+        piece: FoldQueries,
+        pass_number: int,
+        orders: Iterator[NDArray[np.int64]],
+        ranker: Ranker,
+    ) -> PreparedBatch:
         """Queries of a piece, ready for ranking by bins."""
-        designs, positions = self.designs(sweep), piece.queries.tolist()
-        asked = Asked.of(
-            [self.judges.query(ranker.rulers, piece.fold, position) for position in positions],
+        drawn_coalitions, positions = self.drawn_coalitions(pass_number), piece.queries.tolist()
+        batch = QueryBatch.of(
+            [self.queries.query(ranker.scales, piece.fold, position) for position in positions],
             [order.copy() for order in islice(orders, len(positions))],
-            [position % len(designs.nothing) for position in positions],
-            [float(self.judges.weights[piece.fold][position]) for position in positions],
-            designs,
+            [position % len(drawn_coalitions.nothing) for position in positions],
+            [float(self.queries.weights[piece.fold][position]) for position in positions],
+            drawn_coalitions,
         )
-        return ranker.prepare(asked, designs, empty=self.empty, with_label=self.with_label)
+        return ranker.prepare(batch, drawn_coalitions, empty=self.empty, with_label=self.with_label)
 
     def n_ranked(self, task: Task) -> int:
         """Coalitions that the queries of a task are ranked on, all together."""
-        drawn = self.drawn(task.sweep)
+        drawn = self.drawn(task.pass_number)
         return sum(
             len(drawn[position % len(drawn)][0].members)
             for piece in task.part.pieces
@@ -223,22 +231,22 @@ class Questions:
         size = max(
             _RANKED_PER_TASK // (self.n_rows * n_coalitions),
             -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),
-            -(-self.judges.n_queries // _MOST_PARTS),
-            min(len(self.judges.labels), _FOLDS_PER_PART),
+            -(-self.queries.n_queries // _MOST_PARTS),
+            min(len(self.queries.labels), _FOLDS_PER_PART),
         )
-        folds, positions = in_fair_order(self.judges.strata)
+        folds, positions = order_fairly(self.queries.strata)
         starts = np.linspace(0, len(positions), -(-len(positions) // size) + 1).astype(np.intp)
         return [
             Part(_pieces(folds[start:end], positions[start:end]), bool(start < _OBSERVED))
             for start, end in pairwise(starts.tolist())
         ]
 
-    def _draw(self, sweep: int) -> list[tuple[Coalitions, Floats]]:
-        n_draws = min(max(self.judges.n_queries // _QUERIES_PER_DRAW, 1), _MOST_DRAWS)
+    def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
+        n_draws = min(max(self.queries.n_queries // _QUERIES_PER_DRAW, 1), _MOST_DRAWS)
         drawn = []
         for position in range(n_draws if self.draws else 1):
-            rng = generator(self.seed or 0, sweep, position)
-            coalitions = self.design.draw(self.n_results, self.column_semivalue, rng)
+            rng = generator(self.seed or 0, pass_number, position)
+            coalitions = self.sampler.draw(self.n_results, self.column_semivalue, rng)
             if self.with_label:
                 coalitions = coalitions.with_last_player()
             # Where no columns are worth 0, all others are worth more by a constant, which the last
@@ -248,7 +256,7 @@ class Questions:
         return drawn
 
 
-def in_fair_order(strata: list[Positions]) -> tuple[Positions, Positions]:
+def order_fairly(strata: list[Positions]) -> tuple[Positions, Positions]:
     """Fold and place of all queries, in an order of which every beginning is a fair sample.
 
     Strata have in every beginning the shares that they have among all queries, up to one query
@@ -273,13 +281,13 @@ def in_fair_order(strata: list[Positions]) -> tuple[Positions, Positions]:
     return folds[order], positions[order]
 
 
-def _pieces(folds: Positions, positions: Positions) -> tuple[Piece, ...]:
+def _pieces(folds: Positions, positions: Positions) -> tuple[FoldQueries, ...]:
     return tuple(
-        Piece(fold, np.sort(positions[folds == fold])) for fold in np.unique(folds).tolist()
+        FoldQueries(fold, np.sort(positions[folds == fold])) for fold in np.unique(folds).tolist()
     )
 
 
-class Judged(NamedTuple):
+class QueryTotals(NamedTuple):
     """What some queries count together, and what the whole table is worth to them.
 
     Parameters
@@ -287,39 +295,39 @@ class Judged(NamedTuple):
     weight : float
     total : float
         The part of it that cells earn.
-    whole : float
+    utility : float
     right : float
         How often the majority vote of the whole table is right; NaN where that is not known.
     """
 
     weight: float
     total: float
-    whole: float
+    utility: float
     right: float
 
     @classmethod
-    def of_all(cls, several: Iterable[Judged]) -> Judged:
+    def combine(cls, several: Iterable[QueryTotals]) -> QueryTotals:
         """All together, in their order."""
         return cls(*map(sum, zip(*several, strict=True)))
 
 
-def judged(
+def sum_queries(
     counts: Iterable[float],
-    wholes: Iterable[float],
+    utilities: Iterable[float],
     bases: Iterable[float],
     votes: Iterable[float],
-) -> Judged:
+) -> QueryTotals:
     """Add up what queries count, in their order."""
-    weight = total = whole = right = 0.0
-    for count, everyone, base, vote in zip(counts, wholes, bases, votes, strict=True):
+    weight = total = utility = right = 0.0
+    for count, everyone, base, vote in zip(counts, utilities, bases, votes, strict=True):
         weight += float(count)
         total += float(count) * (float(everyone) - float(base))
-        whole += float(count) * float(everyone)
+        utility += float(count) * float(everyone)
         right += float(count) * float(vote)
-    return Judged(weight, total, whole, right)
+    return QueryTotals(weight, total, utility, right)
 
 
-def kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:
+def get_or_make(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:
     """Make a thing once for all tasks that need it at about the same time."""
     found = cache.get(key)
     if found is None:
@@ -331,14 +339,14 @@ def kept(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:
 
 
 @dataclass(frozen=True, eq=False)
-class Owned:
+class OwnerCodes:
     """Who holds each cell of some rows: a code by column and row, and what each code shares."""
 
     codes: NDArray[np.int32]
     shares: Floats
 
     @classmethod
-    def of(cls, holdings: Holdings, players: Positions) -> Owned:
+    def of(cls, holdings: Holdings, players: Positions) -> OwnerCodes:
         """Codes of the cells of rows that belong to these players."""
         claims = holdings.claims
         codes = holdings.lines[holdings.row_lines[players]]
@@ -351,7 +359,7 @@ class Owned:
         return added
 
 
-class Watch:
+class QueryRecorder:
     """Looks at the values of single queries, for how they differ within strata.
 
     Parameters
@@ -371,17 +379,17 @@ class Watch:
         self._owned_first, self._owned_second = (np.zeros((n_strata, n_owners)) for _ in range(2))
         self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
 
-    def turn_to(self, players: Positions, owned: Owned | None = None) -> None:
+    def start_fold(self, players: Positions, owned: OwnerCodes | None = None) -> None:
         """Be ready for values of rows that belong to these players."""
         self._values = np.empty((len(self._seen) - 1, len(players)))
         self._players, self._owned = players, owned
 
-    def cleared(self) -> Floats:
+    def clear_values(self) -> Floats:
         """Room for the values of the next query."""
         self._values[:] = 0.0
         return self._values
 
-    def note(self, squared_count: float, stratum: int) -> None:
+    def add_values(self, squared_count: float, stratum: int) -> None:
         """Take in what the room holds."""
         from cellworth.knn import kernels
 
@@ -396,11 +404,11 @@ class Watch:
             self._owned_first[stratum] += squared_count * sums
             self._owned_second[stratum] += squared_count * sums**2
 
-    def spread(self) -> Spread:
+    def variance(self) -> QueryVariance:
         """Sums over the queries that were noted."""
         first, second = (sums.swapaxes(1, 2).copy() for sums in (self._first, self._second))
-        return Spread(self._n_queries, self._counts, first, second)
+        return QueryVariance(self._n_queries, self._counts, first, second)
 
-    def owned_spread(self) -> Spread:
+    def owner_variance(self) -> QueryVariance:
         """The same for what owners hold."""
-        return Spread(self._n_queries, self._counts, self._owned_first, self._owned_second)
+        return QueryVariance(self._n_queries, self._counts, self._owned_first, self._owned_second)

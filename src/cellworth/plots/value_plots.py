@@ -38,7 +38,7 @@ from cellworth.plots.style import (
     with_minus,
     write_lines,
 )
-from cellworth.sampling.moments import WIDTH_95, both_errors
+from cellworth.sampling.moments import WIDTH_95, combine_errors
 from cellworth.valuation.valuation import Valuation
 
 _THICKNESS = 0.7
@@ -119,13 +119,13 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
 def _total_error(explanation: Any) -> float:
     validation = getattr(explanation, "validation_se", None)
     known = None if validation is None else np.array([validation])
-    return float(both_errors(np.array([explanation.sampling_se]), known)[0])
+    return float(combine_errors(np.array([explanation.sampling_se]), known)[0])
 
 
 def _parts(listing: Any, most: int) -> tuple[list[_Part], int]:
     """Return the parts, largest first and the rest as one, and the number without a value."""
     names = texts_of(listing.labels["column" if "column" in listing.labels else "row"].tolist())
-    errors = both_errors(listing.sampling_se, getattr(listing, "validation_se", None))
+    errors = combine_errors(listing.sampling_se, getattr(listing, "validation_se", None))
     order = np.argsort(-np.abs(listing.values), kind="stable")
     order = order[~np.isnan(listing.values[order])]
     n_shown = len(order) if len(order) <= most else most - 1

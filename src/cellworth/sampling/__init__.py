@@ -1,4 +1,4 @@
-"""Which coalitions are evaluated, and what is estimated from their utilities.
+"""Samplers choose the coalitions to evaluate; estimators compute values from utilities.
 
 Examples
 --------

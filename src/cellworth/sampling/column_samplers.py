@@ -10,14 +10,12 @@ from itertools import combinations
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import comb
 
-from cellworth.data.arguments import Floats, Mask, check_count
+from cellworth.data.arguments import Floats, Integers, Mask, check_count
 from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import Semivalue, Shapley, membership_weights, size_probabilities
 
-Counts = NDArray[np.int64]
 MOST_COALITIONS_OF_ALL_SUBSETS = 2**20
 MOST_COLUMNS_OF_QUADRATURE = 500
 _SHAPLEY = Shapley()
@@ -29,15 +27,15 @@ _NOISE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """Coalitions of players and what each counts for every player's value.
+    """Coalitions of players and their weights in every player's value.
 
     Parameters
     ----------
     members : array of shape (n_coalitions, n_players)
-        True where the player belongs to the coalition. The last one is everyone, none is empty.
+        True where the player belongs to the coalition. The last coalition is full, none is empty.
     weights : array of shape (n_coalitions, n_players)
     nothing : array of shape (n_players,)
-        What the empty coalition counts.
+        Weights of the empty coalition.
     """
 
     members: Mask
@@ -45,9 +43,9 @@ class Coalitions:
     nothing: Floats
 
     def with_last_player(self) -> Coalitions:
-        """Keep the coalitions that the last player is in, for games in which all others are 0.
+        """Keep the coalitions with the last player, for games whose other utilities are 0.
 
-        The last player's own membership goes; the weights of its value stay in the last column.
+        The column of its membership is dropped; the weights of its value stay in the last column.
         """
         inside = self.members[:, -1]
         members, weights = self.members[inside, :-1], self.weights[inside]
@@ -57,24 +55,24 @@ class Coalitions:
 
 @runtime_checkable
 class ColumnSampler(Protocol):
-    """Draws coalitions of columns for one query."""
+    """Protocol of samplers that draw the column coalitions of one query."""
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
-        """How many coalitions a query is ranked on, about."""
+        """Return the approximate number of coalitions per query."""
         ...
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """Draw coalitions, symmetric in the players."""
+        """Draw coalitions; the distribution is symmetric in the players."""
         ...
 
 
 @dataclass(frozen=True)
 class ExhaustiveSampler:
-    """Every coalition of columns that counts: no sampling error.
+    """Evaluate every column coalition with a non-zero weight: no sampling error.
 
-    For most semivalues these are all, so that the work doubles with each column; leaving one column
-    out needs one coalition more than there are columns. Where all count, they follow each other as
-    in a Gray code, so that one column joins or leaves at a time.
+    For most semivalues these are all coalitions, and the work doubles with each column.
+    :class:`LeaveOneOut` needs one coalition more than there are columns. All coalitions follow
+    each other as in a Gray code, so that one column joins or leaves at a time.
 
     Examples
     --------
@@ -86,33 +84,32 @@ class ExhaustiveSampler:
     """
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
-        """All that count but the empty one."""
-        sizes = _sizes_that_count(semivalue, n_players)
+        """Return the number of non-empty coalitions with a non-zero weight."""
+        sizes = _weighted_sizes(semivalue, n_players)
         if len(sizes) == n_players:
             return (1 << n_players) - 1
         return sum(math.comb(n_players, size) for size in sizes)
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """List the coalitions; nothing is drawn."""
+        """List the coalitions; nothing is random."""
         if self.n_coalitions(n_players, semivalue) >= MOST_COALITIONS_OF_ALL_SUBSETS:
             least = MOST_COALITIONS_OF_ALL_SUBSETS.bit_length() - 1
             raise ValueError(
-                f"ExhaustiveSampler of {n_players} columns (labels included, if they play) "
-                f"are more than 2^{least} coalitions; use LeverageSampler() or "
-                f"PermutationSampler(), or cut columns into "
-                f"column_groups, at most {least} players in all."
+                f"ExhaustiveSampler would evaluate more than 2^{least} coalitions of {n_players} "
+                "columns (labels included, if they are valued); use LeverageSampler() or "
+                f"PermutationSampler(), or form at most {least} column_groups."
             )
         return _all_subsets(n_players, semivalue)
 
 
 @dataclass(frozen=True)
-class FittedSubsets(ABC):
-    """Base of designs that fit values to the utilities of some coalitions; for Shapley values.
+class FittedSampler(ABC):
+    """Base of samplers that fit Shapley values to the utilities of some coalitions.
 
     Parameters
     ----------
     coalitions : int, default=None
-        How many a query is ranked on in a sweep; None means eight per column.
+        Coalitions per query and pass; None means eight per column.
     """
 
     coalitions: int | None = None
@@ -121,17 +118,17 @@ class FittedSubsets(ABC):
     _least_per_player: ClassVar[int]
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of coalitions."""
+        """Check the number of coalitions."""
         if self.coalitions is not None:
             check_count(self.coalitions, f"coalitions of {type(self).__name__}")
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
-        """As asked, or eight per player, but not more than there are."""
+        """Return the requested number, or eight per player, limited to all coalitions."""
         wanted = 8 * n_players if self.coalitions is None else self.coalitions
         return min(wanted, ExhaustiveSampler().n_coalitions(n_players))
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """Draw coalitions and fit the values to them."""
+        """Draw coalitions and compute the weights of the fit."""
         if not isinstance(semivalue, Shapley):
             raise ValueError(
                 f"{type(self).__name__} is for Shapley values of columns, not {semivalue!r}; use "
@@ -142,28 +139,28 @@ class FittedSubsets(ABC):
         least = min(self._least_per_player * n_players, ExhaustiveSampler().n_coalitions(n_players))
         if self.n_coalitions(n_players) < least:
             raise ValueError(
-                f"{self!r} is too few for {n_players} columns: a fit through fewer than {least} "
-                "coalitions is unstable. Give more, or use PermutationSampler(1)."
+                f"coalitions must be at least {least} for {n_players} columns, got {self!r}; fits "
+                "through fewer are unstable. Use more, or PermutationSampler(1)."
             )
-        return _keeping_the_sum(*self._fitted(n_players, self.n_coalitions(n_players) - 1, rng))
+        return _keep_total(*self._fit(n_players, self.n_coalitions(n_players) - 1, rng))
 
     @abstractmethod
-    def _fitted(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
-        """Coalitions other than nobody and everyone, and what they count for each player."""
+    def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
+        """Return coalitions, neither empty nor full, and their weights for each player."""
 
 
 @dataclass(frozen=True)
-class LeverageSampler(FittedSubsets):
-    """Coalitions of all sizes in pairs with their complements, and a weighted regression on them.
+class LeverageSampler(FittedSampler):
+    """Draw coalitions of all sizes with their complements, and fit a weighted regression.
 
-    Every size gets about as many coalitions, none is drawn twice, and the values are those of the
-    additive game that fits best while it keeps the sum (Musco and Witter 2025, Leverage SHAP). With
-    as many coalitions as there are, they are exact. For Shapley values of columns.
+    Every size gets about as many coalitions, and none is drawn twice. The values are those of the
+    additive game that fits best and keeps the total (Musco and Witter 2025, Leverage SHAP). They
+    are exact if all coalitions are drawn. For Shapley values of columns.
 
     Parameters
     ----------
     coalitions : int, default=None
-        How many a query is ranked on in a sweep; None means eight per column.
+        Coalitions per query and pass; None means eight per column.
 
     References
     ----------
@@ -179,29 +176,29 @@ class LeverageSampler(FittedSubsets):
 
     _least_per_player = 3
 
-    def _fitted(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
-        members, n_alike = _paired(n_players, budget, rng)
+    def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
+        members, n_alike = _draw_pairs(n_players, budget, rng)
         sizes = members.sum(axis=1)
-        centred = members - (sizes / n_players)[:, None]
-        weighted = centred / (n_alike * sizes * (n_players - sizes))[:, None]
-        products = weighted.T @ centred
-        # Equal shares are no direction of the fit; filling it in makes the rest well conditioned.
+        centered = members - (sizes / n_players)[:, None]
+        weighted = centered / (n_alike * sizes * (n_players - sizes))[:, None]
+        products = weighted.T @ centered
+        # The fit has no component along equal shares; adding one makes it well conditioned.
         products += np.trace(products) / n_players**2
         return members, weighted @ np.linalg.pinv(products, rcond=1e-10, hermitian=True)
 
 
 @dataclass(frozen=True)
-class QuadratureSampler(FittedSubsets):
-    """Coalitions of all sizes, and values as the integral of a Gaussian process through them.
+class QuadratureSampler(FittedSampler):
+    """Draw coalitions of all sizes, and integrate a Gaussian process through their utilities.
 
-    Needs fewer coalitions than :class:`LeverageSampler` for the same error where the utility is
-    smooth, at the price of solving a system of as many equations for each design. For Shapley
-    values of columns.
+    If the utility is smooth, it needs fewer coalitions than :class:`LeverageSampler` for the same
+    error. Each draw solves a system of as many equations as coalitions. For Shapley values of
+    columns.
 
     Parameters
     ----------
     coalitions : int, default=None
-        How many a query is ranked on in a sweep; None means eight per column.
+        Coalitions per query and pass; None means eight per column.
 
     References
     ----------
@@ -216,14 +213,14 @@ class QuadratureSampler(FittedSubsets):
 
     _least_per_player = 2
 
-    def _fitted(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
+    def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
         if n_players > MOST_COLUMNS_OF_QUADRATURE:
             raise ValueError(
-                f"QuadratureSampler serves up to {MOST_COLUMNS_OF_QUADRATURE} columns, not "
+                f"QuadratureSampler supports at most {MOST_COLUMNS_OF_QUADRATURE} columns, got "
                 f"{n_players}; use LeverageSampler()."
             )
         sizes = np.arange(1, n_players)
-        counts = _allotted(1.0 / np.sqrt(sizes), _numbers_of_subsets(n_players, sizes), budget, rng)
+        counts = _allot(1.0 / np.sqrt(sizes), _numbers_of_subsets(n_players, sizes), budget, rng)
         members = np.vstack(
             [
                 _subsets(n_players, size, count, rng)
@@ -235,15 +232,15 @@ class QuadratureSampler(FittedSubsets):
 
 @dataclass(frozen=True)
 class PermutationSampler:
-    """Prefixes of random orders of the columns: unbiased with any number of coalitions.
+    """Evaluate the prefixes of random orders of the columns; unbiased for any number of orders.
 
-    Two orders are an order and its reverse; more are such pairs, spread as far apart as can be
-    (orthogonal permutations, Mitchell et al. 2022). Serves every semivalue.
+    Two orders are an order and its reverse. More are such pairs from orthogonal permutations
+    (Mitchell et al. 2022). Supports every semivalue.
 
     Parameters
     ----------
     orders : int, default=2
-        Orders per query and sweep; each costs one ranking per column.
+        Orders per query and pass; each costs one ranking per column.
 
     References
     ----------
@@ -263,15 +260,15 @@ class PermutationSampler:
     orders: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of orders."""
-        check_count(self.orders, "orders of Permutations")
+        """Check the number of orders."""
+        check_count(self.orders, "orders of PermutationSampler")
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
-        """One per column and order; everyone is shared."""
+        """Return one per column and order; the orders share the full coalition."""
         return self.orders * (n_players - 1) + 1
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
-        """Draw the orders."""
+        """Draw the orders and weigh their prefixes."""
         n_orders = self.orders
         ranks = _orthogonal_ranks(n_players, n_orders, rng)
         # A prefix ends with the column that joined last.
@@ -292,41 +289,41 @@ class PermutationSampler:
 
 
 def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
-    sizes = _sizes_that_count(semivalue, n_players)
+    sizes = _weighted_sizes(semivalue, n_players)
     if len(sizes) == n_players:
         members = _gray_code(n_players)
     else:
-        members = np.vstack([_listed(n_players, size) for size in sizes])
+        members = np.vstack([_list_subsets(n_players, size) for size in sizes])
     nothing = membership_weights(semivalue, np.zeros((1, n_players), dtype=bool))[0]
     return Coalitions(members, membership_weights(semivalue, members), nothing)
 
 
-def _sizes_that_count(semivalue: Semivalue, n_players: int) -> list[int]:
-    """Sizes of coalitions that someone joins or has joined; everyone is always looked at."""
+def _weighted_sizes(semivalue: Semivalue, n_players: int) -> list[int]:
+    """Return the sizes with a non-zero weight; the full coalition is always included."""
     chances = size_probabilities(semivalue, n_players)
     joined_or_left = np.append(chances, 1.0) + np.append(0.0, chances)
     return [size for size in range(1, n_players + 1) if joined_or_left[size] > 0]
 
 
 def _gray_code(n_players: int) -> Mask:
-    """List all coalitions but the empty one, everyone last."""
+    """List all non-empty coalitions, the full one last."""
     numbers = np.arange(1, 1 << n_players)
     members = coalition_masks(numbers ^ (numbers >> 1), n_players)
     everyone = members.all(axis=1)
     return np.vstack([members[~everyone], members[everyone]])
 
 
-def _keeping_the_sum(members: Mask, slopes: Floats) -> Coalitions:
-    """Estimates that add up: an equal share of the sum, plus slopes of what deviates from it.
+def _keep_total(members: Mask, slopes: Floats) -> Coalitions:
+    """Return weights whose estimates add up to the total.
 
     ``value = D / m + sum over F of slopes[F] * (phi(F) - phi(0) - |F| / m * D)``, where D is
-    phi(everyone) - phi(0), as weights of phi.
+    phi(all columns) - phi(0).
     """
     n_players = members.shape[1]
     shares = members.sum(axis=1) / n_players
-    # A slope moves value between players; what rounding adds to the sum goes.
+    # Slopes move value between players; remove what rounding adds to the total.
     slopes = slopes - slopes.mean(axis=1, keepdims=True)
-    slopes = _unbiased(members, slopes)
+    slopes = _remove_bias(members, slopes)
     everyone = 1.0 / n_players - shares @ slopes
     nothing = -everyone - slopes.sum(axis=0)
     return Coalitions(
@@ -336,12 +333,12 @@ def _keeping_the_sum(members: Mask, slopes: Floats) -> Coalitions:
     )
 
 
-def _unbiased(members: Mask, slopes: Floats) -> Floats:
-    """Scale slopes size by size so that, over all ways to rename the players, they are right.
+def _remove_bias(members: Mask, slopes: Floats) -> Floats:
+    """Scale slopes size by size so that the mean over all renamings of the players is exact.
 
-    In the Shapley value, coalitions of one size count 1 in all for their members. A fit is drawn
-    towards what it knows and counts them a little less or more; where players are renamed at
-    random for every query, setting that right makes the mean of the estimates exact.
+    In the Shapley value, the coalitions of one size have total weight 1 for their members. A fit
+    weighs them slightly too high or too low. Players are renamed at random for every query, so
+    correcting the weights makes the mean of the estimates exact.
     """
     sizes = members.sum(axis=1)
     counted = np.bincount(sizes, weights=(slopes * members).sum(axis=1))
@@ -349,10 +346,10 @@ def _unbiased(members: Mask, slopes: Floats) -> Floats:
     return unbiased
 
 
-def _allotted(shares: Floats, exist: Floats, budget: float, rng: np.random.Generator) -> Counts:
-    """Split a budget over the sizes, in these shares, at least one and no more than exist of each.
+def _allot(shares: Floats, exist: Floats, budget: float, rng: np.random.Generator) -> Integers:
+    """Split a budget over the sizes in these shares; each gets at least 1 and at most ``exist``.
 
-    Fractions are rounded at random, so that each size gets its share in the mean.
+    Fractions are rounded at random, so that the expected number of each size is its share.
     """
     counts, left = np.zeros(len(shares)), min(budget, float(exist.sum()))
     unfilled = np.ones(len(shares), dtype=bool)
@@ -369,19 +366,19 @@ def _allotted(shares: Floats, exist: Floats, budget: float, rng: np.random.Gener
     return np.clip(np.diff(steps, prepend=0.0), 1.0, exist).astype(np.int64)
 
 
-def _numbers_of_subsets(n_players: int, sizes: Counts) -> Floats:
-    # Beyond all budgets it does not matter how many more there are.
+def _numbers_of_subsets(n_players: int, sizes: Integers) -> Floats:
+    # The exact number does not matter beyond any budget.
     return np.array([float(min(math.comb(n_players, k), 2**62)) for k in sizes.tolist()])
 
 
-def _paired(n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Counts]:
-    """Pairs of coalition and complement, and how many coalitions of its size each one has."""
+def _draw_pairs(n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Integers]:
+    """Draw coalitions with complements; also return the number of coalitions of each size."""
     sizes = np.arange(1, n_players // 2 + 1)
     exist = _numbers_of_subsets(n_players, sizes)
-    # A half and its complement are of one size, which then has twice as many.
+    # A coalition of half the players has a complement of the same size.
     halves = 2 * sizes == n_players
     shares = np.where(halves, 0.5, 1.0)
-    counts = _allotted(shares, exist * shares, budget / 2, rng)
+    counts = _allot(shares, exist * shares, budget / 2, rng)
     ones = np.vstack(
         [
             _subsets_with_first(n_players, size, count, rng)
@@ -396,17 +393,16 @@ def _paired(n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask
 
 
 def _subsets_with_first(n_players: int, size: int, count: int, rng: np.random.Generator) -> Mask:
-    """Different subsets that hold the first player: of a half and its complement, one does."""
+    """Draw distinct subsets with the first player: one of each half and its complement."""
     rest = _subsets(n_players - 1, size - 1, count, rng)
     return np.column_stack([np.ones(count, dtype=bool), rest])
 
 
 def _subsets(n_players: int, size: int, count: int, rng: np.random.Generator) -> Mask:
-    """Draw this many different subsets of a size, all equally likely."""
+    """Draw distinct subsets of a size, all equally likely."""
     exist = math.comb(n_players, size)
     if exist <= 4 * count:
-        listed = _listed(n_players, size)
-        return listed[rng.permutation(exist)[:count]]
+        return _list_subsets(n_players, size)[rng.permutation(exist)[:count]]
     found = np.empty((0, n_players), dtype=bool)
     while len(found) < count:
         scores = rng.random((2 * (count - len(found)), n_players))
@@ -415,26 +411,26 @@ def _subsets(n_players: int, size: int, count: int, rng: np.random.Generator) ->
         np.put_along_axis(more, positions, values=True, axis=1)
         found = np.vstack([found, more])
         _, first = np.unique(np.packbits(found, axis=1), axis=0, return_index=True)
-        # In the order in which they were drawn: sorted ones would not be a fair sample.
+        # Keep the order of drawing: the first of sorted subsets are not a fair sample.
         found = found[np.sort(first)]
     return found[:count]
 
 
 @lru_cache(maxsize=64)
-def _listed(n_players: int, size: int) -> Mask:
+def _list_subsets(n_players: int, size: int) -> Mask:
     if 2 * size > n_players:
-        return ~_listed(n_players, n_players - size)
+        return ~_list_subsets(n_players, n_players - size)
     members = np.zeros((math.comb(n_players, size), n_players), dtype=bool)
     positions = np.array(list(combinations(range(n_players), size)), dtype=np.intp)
     np.put_along_axis(members, positions.reshape(len(members), size), values=True, axis=1)
     return members
 
 
-def _orthogonal_ranks(n_players: int, n_orders: int, rng: np.random.Generator) -> Counts:
-    """Place of each player in each order, shape (n_orders, n_players).
+def _orthogonal_ranks(n_players: int, n_orders: int, rng: np.random.Generator) -> Integers:
+    """Return the rank of each player in each order, shape (n_orders, n_players).
 
-    A random direction whose entries sum to 0, sorted, is a random order, and the opposite direction
-    its reverse; orthogonal directions give orders that are far apart.
+    Sorting a random direction with entries of sum 0 gives a random order, and the opposite
+    direction gives its reverse. Orthogonal directions give orders that are far apart.
     """
     directions: list[Floats] = []
     while 2 * len(directions) < n_orders:
@@ -448,10 +444,10 @@ def _orthogonal_ranks(n_players: int, n_orders: int, rng: np.random.Generator) -
 
 
 def quadrature_weights(members: Mask) -> Floats:
-    """Weights of coalitions in the Shapley values of the process that runs through them.
+    """Return the weights of coalitions in the Shapley values of a Gaussian process.
 
-    The process has a covariance that falls with the angle between coalitions, conditioned on what
-    everyone is worth, plus a strong linear part and a little noise.
+    Its covariance falls with the angle between coalitions and is conditioned on the full
+    coalition; a strong linear part and little noise are added.
 
     Parameters
     ----------
@@ -461,26 +457,26 @@ def quadrature_weights(members: Mask) -> Floats:
     Returns
     -------
     array of shape (n_coalitions, n_players)
-        What each coalition's deviation from an equal share counts.
+        Weight of each coalition's deviation from an equal share.
     """
     n_players = members.shape[1]
     sizes = members.sum(axis=1)
-    centred = members - (sizes / n_players)[:, None]
+    centered = members - (sizes / n_players)[:, None]
     overlaps = (members.astype(np.float64) @ members.T).round()
     with_everyone = _correlation(sizes, n_players, sizes)
     covariance = _correlation(sizes[:, None], sizes, overlaps)
     covariance -= np.outer(with_everyone, with_everyone)
-    covariance += _LINEAR_VARIANCE / n_players * (centred @ centred.T)
+    covariance += _LINEAR_VARIANCE / n_players * (centered @ centered.T)
     covariance[np.diag_indices_from(covariance)] += _NOISE
     integrals = _integrals(n_players)
     target = integrals[sizes[:, None], members.astype(np.intp)]
     target -= target.mean(axis=1, keepdims=True)
-    target += _LINEAR_VARIANCE / n_players * centred
+    target += _LINEAR_VARIANCE / n_players * centered
     return np.linalg.solve(covariance, target)
 
 
 def _correlation(one: Any, other: Any, overlap: Any) -> Floats:
-    """Correlation of the utilities of two coalitions, given their sizes and their overlap."""
+    """Return the correlation of the utilities of coalitions, from their sizes and overlap."""
     cosine = np.minimum(overlap / np.sqrt(one * other), 1.0)
     correlation: Floats = np.exp(-_FALL_PER_RADIAN * np.arccos(cosine))
     return correlation
@@ -488,9 +484,9 @@ def _correlation(one: Any, other: Any, overlap: Any) -> Floats:
 
 @lru_cache(maxsize=8)
 def _integrals(n_players: int) -> Floats:
-    """Shapley value of a player in the game F -> correlation(F, G), shape (n_players, 2).
+    """Return Shapley values of the game F -> correlation(F, G), shape (n_players, 2).
 
-    By the size of G, for players outside and inside of G; without the empty and the full F.
+    Rows are sizes of G, columns are players outside and inside G; F is neither empty nor full.
     """
     integrals = np.zeros((n_players, 2))
     size = np.arange(1, n_players)[:, None]
@@ -499,7 +495,7 @@ def _integrals(n_players: int) -> Floats:
     for given in range(1, n_players):
         overlap = np.arange(given + 1)
         correlation = _correlation(size, given, overlap)
-        # Ways to pick F of a size and an overlap with G, with the player and without.
+        # Numbers of F by size and overlap with G, with and without the player.
         outside, inside = n_players - given, given
         rest = size - overlap
         for is_in in (0, 1):

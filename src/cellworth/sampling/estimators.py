@@ -12,16 +12,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.gaussian_process import Gains, process_moments
-from cellworth.sampling.moments import Estimate, Moments, Sums, with_margins, without_margins
+from cellworth.sampling.gaussian_process import Interactions, process_moments
+from cellworth.sampling.moments import (
+    Estimate,
+    Moments,
+    Sums,
+    append_margins,
+    append_unknown_margins,
+)
 from cellworth.sampling.samplers import (
     CoalitionPairs,
-    CoalitionQuads,
-    Design,
-    Grids,
-    Joins,
-    PermutationGrids,
-    SemivalueJoins,
+    MarginalTask,
+    MarginalTasks,
+    OrderPairs,
+    PermutationTasks,
+    QuadTasks,
+    TaskSampler,
 )
 from cellworth.sampling.semivalues import Banzhaf, Semivalue, Shapley, size_probabilities
 
@@ -49,7 +55,7 @@ class Estimator(ABC):
     most_utilities: ClassVar[float] = math.inf
 
     @abstractmethod
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Name the tasks; refuse games that this way does not suit."""
 
     @abstractmethod
@@ -91,14 +97,14 @@ class AntitheticPermutations(Estimator):
     name: ClassVar[str] = "centred grids"
     shrink: ClassVar[bool] = True
 
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Pairs of opposite orders."""
         _require_shapley(self, semivalues)
-        return PermutationGrids(shape, seed, antithetic=True)
+        return PermutationTasks(shape, seed, antithetic=True)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences, centred by size."""
-        return centred_moments
+        return average_centered_differences
 
 
 @dataclass(frozen=True)
@@ -132,14 +138,14 @@ class PlainPermutations(Estimator):
     observes_sums: ClassVar[bool] = True
     errors_from: ClassVar[int] = 200
 
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """One order of rows and one of columns a task."""
         _require_shapley(self, semivalues)
-        return PermutationGrids(shape, seed)
+        return PermutationTasks(shape, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences."""
-        return plain_moments
+        return average_differences
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,7 @@ class GaussianProcess(Estimator):
     merges: ClassVar[bool] = False
     most_utilities: ClassVar[float] = _MOST_UTILITIES_OF_A_PROCESS
 
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Quads of sizes that the semivalues ask for."""
         if max(shape) > _MOST_PLAYERS_OF_A_PROCESS or math.prod(shape) > _MOST_BLOCKS_OF_A_PROCESS:
             raise ValueError(
@@ -187,52 +193,54 @@ class GaussianProcess(Estimator):
         rows, columns = (
             _sizes_around(semivalue, n) for semivalue, n in zip(semivalues, shape, strict=True)
         )
-        return CoalitionQuads(shape, seed, (rows, columns))
+        return QuadTasks(shape, seed, (rows, columns))
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Posterior of the values."""
         known_total = total if semivalues == _SHAPLEY else None
-        return _OfGains(partial(process_moments, semivalues=semivalues, total=known_total))
+        return _InteractionEstimate(
+            partial(process_moments, semivalues=semivalues, total=known_total)
+        )
 
 
 @dataclass(frozen=True)
-class BanzhafContrasts(Estimator):
+class BanzhafSampling(Estimator):
     """Uniform coalitions with their complements: every fit serves every block; Banzhaf values."""
 
     name: ClassVar[str] = "banzhaf contrasts"
     observes_sums: ClassVar[bool] = True
 
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Quads of uniformly random coalitions."""
         rows, columns = (_binomial_sizes(n) for n in shape)
-        return CoalitionQuads(shape, seed, (rows, columns), with_empty_sides=False)
+        return QuadTasks(shape, seed, (rows, columns), with_empty_sides=False)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Signed sums of the four utilities."""
-        return contrast_moments
+        return average_quads
 
 
 @dataclass(frozen=True)
-class JoiningPlayers(Estimator):
+class MarginalSampling(Estimator):
     """Coalitions at the sizes that semivalues ask for, which everyone outside joins in turn."""
 
     name: ClassVar[str] = "semivalue joins"
 
-    def design(self, shape: Shape, semivalues: Semivalues, seed: int) -> Design:
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Pairs of coalitions to be joined."""
-        return SemivalueJoins(shape, semivalues, seed)
+        return MarginalTasks(shape, semivalues, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Second differences of those who joined."""
-        return join_moments
+        return average_marginals
 
 
-def checked_estimator(design: Any, semivalues: Semivalues) -> Estimator:
+def choose_estimator(design: Any, semivalues: Semivalues) -> Estimator:
     """Accept a way to estimate, or choose the one that suits the semivalues."""
     if design is None:
         if semivalues == _SHAPLEY:
             return AntitheticPermutations()
-        return BanzhafContrasts() if semivalues == (Banzhaf(), Banzhaf()) else JoiningPlayers()
+        return BanzhafSampling() if semivalues == (Banzhaf(), Banzhaf()) else MarginalSampling()
     if not isinstance(design, Estimator):
         raise TypeError(
             f"estimator is {design!r}; give AntitheticPermutations(), PlainPermutations(), "
@@ -242,13 +250,13 @@ def checked_estimator(design: Any, semivalues: Semivalues) -> Estimator:
 
 
 @dataclass(frozen=True)
-class _OfGains:
+class _InteractionEstimate:
     """Reads values from gains; a class, so that it travels between processes."""
 
-    read: Callable[[Gains], Moments]
+    read: Callable[[Interactions], Moments]
 
     def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
-        return self.read(Gains.of(tasks, utilities))
+        return self.read(Interactions.of(tasks, utilities))
 
 
 def _require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
@@ -270,15 +278,17 @@ def _binomial_sizes(n_players: int) -> Floats:
     return size_probabilities(Banzhaf(), n_players + 1)
 
 
-def plain_moments(
-    tasks: Sequence[Grids], utilities: Sequence[Floats], sums: Sums = with_margins
+def average_differences(
+    tasks: Sequence[OrderPairs], utilities: Sequence[Floats], sums: Sums = append_margins
 ) -> Moments:
     """Moments of the second differences, one observation a task."""
     looks = zip(tasks, utilities, strict=True)
     return Moments.of_all([sums(_differences(*look)) for look in looks])
 
 
-def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Moments:
+def average_centered_differences(
+    tasks: Sequence[OrderPairs], utilities: Sequence[Floats]
+) -> Moments:
     """Moments of second differences from which the mean at the same sizes is taken.
 
     A function of the two sizes alone gives every block the same value, and so nothing is lost when
@@ -288,7 +298,7 @@ def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Mome
     """
     looks = list(zip(tasks, utilities, strict=True))
     if len(looks) == 1:
-        return plain_moments(tasks, utilities)
+        return average_differences(tasks, utilities)
     steps = _second_differences(np.array([_tables(*look) for look in looks]), axis=2)
     levels = steps.mean(axis=1)
     everyone = levels.mean(axis=0)
@@ -296,14 +306,14 @@ def centred_moments(tasks: Sequence[Grids], utilities: Sequence[Floats]) -> Mome
     others = everyone - (levels - everyone) / (len(looks) - 1)
     seen = Moments.of_all(
         [
-            with_margins(equal + _differences(*look, less=steps_of_others))
+            append_margins(equal + _differences(*look, less=steps_of_others))
             for look, steps_of_others in zip(looks, others, strict=True)
         ]
     )
-    return replace(seen, spread=seen.spread + _spread_of_levels(steps - everyone))
+    return replace(seen, sum_sq=seen.sum_sq + _level_sum_sq(steps - everyone))
 
 
-def _spread_of_levels(residuals: Floats) -> Floats:
+def _level_sum_sq(residuals: Floats) -> Floats:
     """What the chance in the means by size adds to the spread, for blocks, sums and the total.
 
     Blocks do not visit all places equally often, and where they visit one too often, the error of
@@ -311,32 +321,32 @@ def _spread_of_levels(residuals: Floats) -> Floats:
     chance is left, as with three rows in pairs of opposite orders.
     """
     n_rows, n_columns = residuals.shape[2:4]
-    spread = np.empty((n_rows + 1, n_columns + 1, *residuals.shape[4:]))
-    spread[:-1, :-1] = np.mean(residuals**2, axis=(0, 1, 2, 3))
-    spread[:-1, -1] = np.mean(residuals.sum(axis=3) ** 2, axis=(0, 1, 2))
-    spread[-1, :-1] = np.mean(residuals.sum(axis=2) ** 2, axis=(0, 1, 2))
-    spread[-1, -1] = 0.0
-    return spread
+    sum_sq = np.empty((n_rows + 1, n_columns + 1, *residuals.shape[4:]))
+    sum_sq[:-1, :-1] = np.mean(residuals**2, axis=(0, 1, 2, 3))
+    sum_sq[:-1, -1] = np.mean(residuals.sum(axis=3) ** 2, axis=(0, 1, 2))
+    sum_sq[-1, :-1] = np.mean(residuals.sum(axis=2) ** 2, axis=(0, 1, 2))
+    sum_sq[-1, -1] = 0.0
+    return sum_sq
 
 
-def join_moments(tasks: Sequence[Joins], utilities: Sequence[Floats]) -> Moments:
+def average_marginals(tasks: Sequence[MarginalTask], utilities: Sequence[Floats]) -> Moments:
     """Moments of second differences for everyone who joined; others were not seen."""
     seen = (Moments.of(_join_differences(*look)) for look in zip(tasks, utilities, strict=True))
     return reduce(Moments.merge, seen)
 
 
-def _tables(task: Grids, utilities: Floats) -> Floats:
+def _tables(task: OrderPairs, utilities: Floats) -> Floats:
     """Utilities of a task by grid, length of the row prefix and length of the column prefix."""
-    first = task.grids[0]
-    shape = (len(task.grids), len(first.row_order) + 1, len(first.column_order) + 1)
+    first = task.pairs[0]
+    shape = (len(task.pairs), len(first.row_order) + 1, len(first.column_order) + 1)
     return utilities.reshape(*shape, *utilities.shape[1:])
 
 
-def _differences(task: Grids, utilities: Floats, less: Floats | float = 0.0) -> Floats:
+def _differences(task: OrderPairs, utilities: Floats, less: Floats | float = 0.0) -> Floats:
     """Second differences at the blocks, in the mean over the grids of a task."""
     steps = _second_differences(_tables(task, utilities), axis=1) - less
     blocks = np.empty_like(steps)
-    for block, step, grid in zip(blocks, steps, task.grids, strict=True):
+    for block, step, grid in zip(blocks, steps, task.pairs, strict=True):
         block[np.ix_(grid.row_order, grid.column_order)] = step
     mean: Floats = blocks.mean(axis=0)
     return mean
@@ -348,17 +358,17 @@ def _second_differences(tables: Floats, axis: int) -> Floats:
     return differences
 
 
-def _join_differences(joins: Joins, utilities: Floats) -> Floats:
+def _join_differences(joins: MarginalTask, utilities: Floats) -> Floats:
     rows, columns = np.flatnonzero(~joins.rows), np.flatnonzero(~joins.columns)
     others = utilities.shape[1:]
     table = utilities.reshape(len(rows) + 1, len(columns) + 1, *others)
     blocks = np.full((len(joins.rows), len(joins.columns), *others), np.nan)
     blocks[np.ix_(rows, columns)] = table[1:, 1:] - table[1:, :1] - table[:1, 1:] + table[0, 0]
-    return without_margins(blocks)
+    return append_unknown_margins(blocks)
 
 
-def contrast_moments(
-    tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats], sums: Sums = with_margins
+def average_quads(
+    tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats], sums: Sums = append_margins
 ) -> Moments:
     """Moments of what quads of pairs tell about all blocks, one observation a task.
 

@@ -84,7 +84,7 @@ class Process:
 
 
 @dataclass(frozen=True, eq=False)
-class Gains:
+class Interactions:
     """What pairs of coalitions earn: h(S, F) - h(S, 0) - h(0, F) + h(0, 0).
 
     The values of this game are those of h, because what depends on one side alone has no second
@@ -102,7 +102,7 @@ class Gains:
     amounts: Floats
 
     @classmethod
-    def of(cls, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Gains:
+    def of(cls, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Interactions:
         """Gains of all pairs that were looked at together with their empty sides."""
         rows = np.concatenate([task.rows for task in tasks])
         columns = np.concatenate([task.columns for task in tasks])
@@ -126,7 +126,7 @@ class Gains:
 
 
 def process_moments(
-    gains: Gains, semivalues: tuple[Semivalue, Semivalue], total: Floats | None
+    gains: Interactions, semivalues: tuple[Semivalue, Semivalue], total: Floats | None
 ) -> Moments:
     """Posterior means of the values, with standard errors once there are enough utilities.
 
@@ -141,7 +141,7 @@ def process_moments(
     """
     rows, columns = Side(gains.rows, semivalues[0]), Side(gains.columns, semivalues[1])
     amounts = gains.amounts
-    process = most_likely(rows, columns, amounts.reshape(len(gains), -1)[:, 0])
+    process = fit_process(rows, columns, amounts.reshape(len(gains), -1)[:, 0])
     known_total = None
     if total is not None:
         known_total = total[0] if amounts.ndim == 1 else _as_many(total, amounts.shape[1])
@@ -301,7 +301,7 @@ class Side:
         return inside, outside
 
 
-def most_likely(rows: Side, columns: Side, amounts: Floats) -> Process:
+def fit_process(rows: Side, columns: Side, amounts: Floats) -> Process:
     """The process under which the first few hundred gains are likeliest."""
     from scipy.optimize import minimize
 

@@ -29,13 +29,13 @@ SAMPLING_ALONE = "by sampling errors alone, as validation errors of single block
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Count, mean and spread of what was seen, entry by entry.
+    """Count, mean and sum_sq of what was seen, entry by entry.
 
     Parameters
     ----------
     count : array of whole numbers
         How often each entry was seen; entries never seen have 0.
-    mean, spread : arrays of the same shape
+    mean, sum_sq : arrays of the same shape
         Mean, and sum of squared deviations from it.
 
     Examples
@@ -48,11 +48,11 @@ class Moments:
 
     count: Counts
     mean: Floats
-    spread: Floats
+    sum_sq: Floats
 
     def __post_init__(self) -> None:
         """Look at the arrays read-only: Moments are shared, never changed."""
-        for name in ("count", "mean", "spread"):
+        for name in ("count", "mean", "sum_sq"):
             view = getattr(self, name).view()
             view.setflags(write=False)
             object.__setattr__(self, name, view)
@@ -79,7 +79,7 @@ class Moments:
     def merge(self, other: Moments) -> Moments:
         """Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
         count = np.empty_like(self.count)
-        mean, spread = np.empty_like(self.mean), np.empty_like(self.spread)
+        mean, sum_sq = np.empty_like(self.mean), np.empty_like(self.sum_sq)
         # Slice by slice: of a large table, what lies between is not all held at once.
         at_once = max(_ENTRIES_AT_ONCE // max(math.prod(count.shape[1:]), 1), 1)
         for start in range(0, len(count), at_once):
@@ -88,9 +88,9 @@ class Moments:
             share = other.count[some] / np.maximum(count[some], 1)
             gap = other.mean[some] - self.mean[some]
             mean[some] = self.mean[some] + gap * share
-            both = self.spread[some] + other.spread[some]
-            spread[some] = both + gap * gap * self.count[some] * share
-        return Moments(count, mean, spread)
+            both = self.sum_sq[some] + other.sum_sq[some]
+            sum_sq[some] = both + gap * gap * self.count[some] * share
+        return Moments(count, mean, sum_sq)
 
     @property
     def values(self) -> Floats:
@@ -102,7 +102,7 @@ class Moments:
         """Standard errors of the means, with NaN where fewer than two were seen."""
         enough = self.count > 1
         divisor = np.where(enough, self.count * (self.count - 1.0), 1.0)
-        return np.where(enough, np.sqrt(self.spread / divisor), np.nan)
+        return np.where(enough, np.sqrt(self.sum_sq / divisor), np.nan)
 
 
 # From tasks and utilities to Moments; some take the sums of blocks to observe as well.
@@ -113,7 +113,7 @@ LEAST_DEVIATIONS = 32
 _NUMBERS_AT_ONCE = 2**22
 
 
-def with_margins(blocks: Floats) -> Floats:
+def append_margins(blocks: Floats) -> Floats:
     """Append the row sums, the column sums and the total of an (n, m) or (n, m, k) array.
 
     Sums of blocks are observed as such, task by task: blocks are correlated, so that the error
@@ -140,7 +140,7 @@ class Shares:
         return sums
 
 
-def without_margins(blocks: Floats) -> Floats:
+def append_unknown_margins(blocks: Floats) -> Floats:
     """Append sums that are not known, for tasks that may see some of the blocks only.
 
     The few tasks that happen to see a whole row are no fair sample of all tasks.
@@ -229,7 +229,7 @@ class Addition(Protocol):
 
     @property
     def moments(self) -> Moments:
-        """Count, mean and spread per entry, sums of rows and columns included."""
+        """Count, mean and sum_sq per entry, sums of rows and columns included."""
         ...
 
     @property
@@ -320,7 +320,7 @@ def widening(n_seen: Any) -> Floats:
     return np.asarray(wider[positions].reshape(np.shape(n_seen)))
 
 
-def both_errors(standard: Floats, validation: Floats | None) -> Floats:
+def combine_errors(standard: Floats, validation: Floats | None) -> Floats:
     """Root of the sum of squares of the errors that are known; NaN where neither is."""
     if validation is None:
         return standard
@@ -359,14 +359,14 @@ class OwnerSums:
             "keys": list(self.keys),
             "count": self.moments.count.tolist(),
             "mean": self.moments.mean.tolist(),
-            "spread": self.moments.spread.tolist(),
+            "sum_sq": self.moments.sum_sq.tolist(),
             "validation": None if self.validation is None else self.validation.tolist(),
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> OwnerSums:
         """Read what :meth:`to_plain` gave."""
-        figures = (np.array(plain[name], dtype=np.float64) for name in ("mean", "spread"))
+        figures = (np.array(plain[name], dtype=np.float64) for name in ("mean", "sum_sq"))
         validation = plain["validation"]
         return cls(
             tuple(plain["names"]),
@@ -377,7 +377,7 @@ class OwnerSums:
 
 
 @dataclass(frozen=True, eq=False)
-class Looks:
+class UtilityLog:
     """What tasks added, where an estimate needs all of their utilities at once.
 
     Parameters
@@ -411,11 +411,11 @@ class Looks:
         estimate: Estimate,
         tally: Tally,
         deviations: list[Deviations | None],
-    ) -> Looks:
+    ) -> UtilityLog:
         """Looks of one task."""
         return cls([task], [utilities], 1, estimate, tally, [deviations])
 
-    def merge(self, other: Looks) -> Looks:
+    def merge(self, other: UtilityLog) -> UtilityLog:
         """Looks of both."""
         lists = self.tasks, self.utilities, self.deviations
         if len(self.tasks) != self.n_tasks:
@@ -426,7 +426,7 @@ class Looks:
         tasks.extend(other.tasks[: other.n_tasks])
         utilities.extend(other.utilities[: other.n_tasks])
         deviations.extend(other.deviations[: other.n_tasks])
-        return Looks(
+        return UtilityLog(
             tasks,
             utilities,
             self.n_tasks + other.n_tasks,
@@ -447,7 +447,7 @@ class Looks:
                 self.tasks[: self.n_tasks], self.utilities[: self.n_tasks], sums=sums
             )
 
-    def judged_moments(self) -> Iterator[Moments]:
+    def deviation_moments(self) -> Iterator[Moments]:
         """Moments with a last axis: the value first, then its deviations, some at a time.
 
         There are none where a deviation is not known.

@@ -19,7 +19,7 @@ LARGEST = 2.0**63 / UNITS
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class QueryVariance:
     """How values differ between queries: sums over some of them, stratum by stratum.
 
     Queries belong to strata where each stratum has a share of its own in the mean, as every class
@@ -40,9 +40,9 @@ class Spread:
     first: Floats
     second: Floats
 
-    def merge(self, other: Spread) -> Spread:
+    def merge(self, other: QueryVariance) -> QueryVariance:
         """Sums over both."""
-        return Spread(
+        return QueryVariance(
             self.n_queries + other.n_queries,
             self.counts + other.counts,
             self.first + other.first,
@@ -87,12 +87,12 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweeps:
+class PassSums:
     """Weighted sums of values over queries, part by part; one observation per finished sweep.
 
     Parameters
     ----------
-    parts_per_sweep : int
+    parts_per_pass : int
     parts : int
         Parts that are in the sums: fewer than a sweep has.
     n_queries : int
@@ -104,7 +104,7 @@ class Sweeps:
         Sum of their weights.
     total : float
         What the sums should add up to.
-    whole : float
+    utility : float
         Utility of the whole table, of which the total is the part that cells earn.
     right : float
         Queries for which the majority vote of the whole table is right; NaN where not known.
@@ -112,39 +112,41 @@ class Sweeps:
         One observation per finished sweep.
     finished_queries : int
         Queries of a finished sweep.
-    finished_total, finished_whole, finished_right : float
+    finished_total, finished_utility, finished_right : float
         What the values of a finished sweep should add up to, the utility of the whole table, and
         how often its vote is right.
-    spread : Spread or None
+    query_variance : QueryVariance or None
         How values differ between queries, from the first sweep.
     tally : Tally
     owned : Sweeps or None
         The same for sums over the cells of owners, where there are any.
     """
 
-    parts_per_sweep: int
+    parts_per_pass: int
     parts: int
     n_queries: int
     sums: NDArray[Any]
     weight: float
     total: float
-    whole: float = 0.0
+    utility: float = 0.0
     right: float = math.nan
     finished: Moments | None = None
     finished_queries: int = 0
     finished_total: float = math.nan
-    finished_whole: float = math.nan
+    finished_utility: float = math.nan
     finished_right: float = math.nan
-    spread: Spread | None = None
+    query_variance: QueryVariance | None = None
     tally: Tally = field(default_factory=Tally)
-    owned: Sweeps | None = None
+    owned: PassSums | None = None
 
-    def merge(self, other: Sweeps) -> Sweeps:
+    def merge(self, other: PassSums) -> PassSums:
         """Fold in the next part; parts must come in the order of tasks."""
-        ended = self.closed()
-        spread = ended.spread
-        if other.spread is not None:
-            spread = other.spread if spread is None else spread.merge(other.spread)
+        ended = self.close_pass()
+        variance = ended.query_variance
+        if other.query_variance is not None:
+            variance = (
+                other.query_variance if variance is None else variance.merge(other.query_variance)
+            )
         return replace(
             ended,
             parts=ended.parts + other.parts,
@@ -152,16 +154,16 @@ class Sweeps:
             sums=ended.sums + other.sums,
             weight=ended.weight + other.weight,
             total=ended.total + other.total,
-            whole=ended.whole + other.whole,
+            utility=ended.utility + other.utility,
             right=ended.right + other.right,
-            spread=spread,
+            query_variance=variance,
             tally=ended.tally.merge(other.tally),
             owned=ended.owned and other.owned and ended.owned.merge(other.owned),
-        ).closed()
+        ).close_pass()
 
-    def closed(self) -> Sweeps:
+    def close_pass(self) -> PassSums:
         """Turn a sweep whose last part has come into an observation."""
-        if self.parts < self.parts_per_sweep:
+        if self.parts < self.parts_per_pass:
             return self
         seen = Moments.of(as_floats(self.sums) / self.weight)
         return replace(
@@ -171,19 +173,19 @@ class Sweeps:
             sums=np.zeros_like(self.sums),
             weight=0.0,
             total=0.0,
-            whole=0.0,
+            utility=0.0,
             right=0.0,
             finished=seen if self.finished is None else self.finished.merge(seen),
             finished_queries=self.n_queries,
             finished_total=self.total / self.weight,
-            finished_whole=self.whole / self.weight,
+            finished_utility=self.utility / self.weight,
             finished_right=self.right / self.weight,
         )
 
     @property
     def moments(self) -> Moments:
         """Of the finished sweeps; before the first is finished, of the queries seen so far."""
-        ended = self.closed()
+        ended = self.close_pass()
         return (
             Moments.of(as_floats(self.sums) / self.weight)
             if ended.finished is None
@@ -193,16 +195,16 @@ class Sweeps:
     @property
     def expected_total(self) -> float:
         """What the values should add up to."""
-        ended = self.closed()
+        ended = self.close_pass()
         return self.total / self.weight if ended.finished is None else ended.finished_total
 
     @property
     def baseline(self) -> float:
         """Part of the whole table's utility that is there without rows or columns."""
-        ended = self.closed()
+        ended = self.close_pass()
         if ended.finished is None:
-            return (self.whole - self.total) / self.weight
-        return ended.finished_whole - ended.finished_total
+            return (self.utility - self.total) / self.weight
+        return ended.finished_utility - ended.finished_total
 
     @property
     def score(self) -> float:
@@ -212,7 +214,7 @@ class Sweeps:
     @property
     def accuracy(self) -> float:
         """How often the majority vote of the whole table is right; NaN where not known."""
-        ended = self.closed()
+        ended = self.close_pass()
         return self.right / self.weight if ended.finished is None else ended.finished_right
 
     @property
@@ -221,7 +223,7 @@ class Sweeps:
 
         Later sweeps ask the same queries again.
         """
-        ended = self.closed()
+        ended = self.close_pass()
         return self.n_queries if ended.finished is None else ended.finished_queries
 
     def validation_se(self) -> Floats | None:
@@ -232,14 +234,14 @@ class Sweeps:
         an error is never told as 0 because of it: rather too wide than none. Errors from few
         queries are widened, so that 1.96 of them to either side make a 95 % interval.
         """
-        if self.spread is None or self.spread.n_queries.sum() < 2:
+        if self.query_variance is None or self.query_variance.n_queries.sum() < 2:
             return None
         moments = self.moments
-        variance, n_seen = self.spread.variance(moments.values, self.n_estimated)
+        variance, n_seen = self.query_variance.variance(moments.values, self.n_estimated)
         if moments.count.max() > 1:
             # A query's values from one sweep differ for both reasons; take off the second.
-            between_sweeps = moments.spread / np.maximum(moments.count - 1, 1)
-            variance = np.maximum(variance - between_sweeps, variance / 4)
+            between_passes = moments.sum_sq / np.maximum(moments.count - 1, 1)
+            variance = np.maximum(variance - between_passes, variance / 4)
         return np.sqrt(variance) * widening(n_seen)
 
 

@@ -1,4 +1,4 @@
-"""Samplers of row and column coalitions: task t is a pure function of (seed, t)."""
+"""Samplers of row and column coalitions: task t is a pure function of seed and t."""
 
 from __future__ import annotations
 
@@ -18,70 +18,70 @@ _COALITIONS_PER_TASK = 64
 _QUADS_PER_TASK = 8
 
 
-class Design(Protocol):
-    """Names the tasks of a run by number."""
+class TaskSampler(Protocol):
+    """Draw the tasks of a run by number."""
 
     @property
     def utilities_per_task(self) -> float:
-        """Utilities that a task looks at, in the mean."""
+        """Mean number of utilities per task."""
         ...
 
     def __call__(self, task: int) -> Any:
-        """Name task number t; a pure function of the design and t."""
+        """Return task number t; a pure function of the sampler and t."""
         ...
 
 
-class FiniteDesign(Design, Protocol):
-    """A design that comes to an end."""
+class FiniteSampler(TaskSampler, Protocol):
+    """A sampler with a finite number of tasks."""
 
     @property
     def n_tasks(self) -> int:
-        """Tasks in all."""
+        """Number of tasks."""
         ...
 
 
 def n_utilities(shape: tuple[int, int]) -> int:
-    """Pairs of some rows and some columns: the coalitions whose utilities cost something."""
+    """Return the number of pairs of non-empty row and column coalitions."""
     return math.prod((1 << n_players) - 1 for n_players in shape)
 
 
 def generator(seed: int, *position: int) -> np.random.Generator:
-    """Return the random numbers of one place, such as a task: the same for anyone, in any order."""
-    # Philox is counter-based, and a spawn key reaches a place without visiting those before.
+    """Return the random generator of one position, such as a task number."""
+    # A spawn key reaches any position directly, in any order and on any machine.
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=position)))
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """One order of the rows and one of the columns: all pairs of their prefixes."""
+class OrderPair:
+    """An order of the rows and an order of the columns; coalitions are all pairs of prefixes."""
 
     row_order: Positions
     column_order: Positions
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Pairs of coalitions, row prefixes in the outer loop, the empty ones first."""
+        """Yield pairs of coalitions, row prefixes in the outer loop, empty prefixes first."""
         for rows in _prefixes(self.row_order):
             for columns in _prefixes(self.column_order):
                 yield rows, columns
 
 
 @dataclass(frozen=True, eq=False)
-class Grids:
-    """Grids that are drawn together and count as one observation."""
+class OrderPairs:
+    """Pairs of orders that are drawn together and form one observation."""
 
-    grids: tuple[Grid, ...]
+    pairs: tuple[OrderPair, ...]
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Pairs of coalitions, grid by grid."""
-        return chain.from_iterable(self.grids)
+        """Yield pairs of coalitions, one pair of orders after the other."""
+        return chain.from_iterable(self.pairs)
 
 
 @dataclass(frozen=True)
-class PermutationGrids:
-    """Task t is one uniformly random order of the rows and one of the columns.
+class PermutationTasks:
+    """Draw one uniformly random order of the rows and one of the columns per task.
 
-    With ``antithetic`` the grid of both orders reversed comes with it: who joined early in the one
-    joins late in the other, so that what depends on the place cancels.
+    With ``antithetic``, each task also has both orders reversed. A player that joins early in one
+    order joins late in the other, so effects of the position cancel.
     """
 
     shape: tuple[int, int]
@@ -90,41 +90,40 @@ class PermutationGrids:
 
     @property
     def utilities_per_task(self) -> float:
-        """One for each pair of prefixes."""
+        """One utility per pair of prefixes."""
         return float((1 + self.antithetic) * (self.shape[0] + 1) * (self.shape[1] + 1))
 
-    def __call__(self, task: int) -> Grids:
-        """Draw the two orders of a task."""
+    def __call__(self, task: int) -> OrderPairs:
+        """Draw the orders of a task."""
         rng = generator(self.seed, task)
         n_rows, n_columns = self.shape
-        drawn = Grid(rng.permutation(n_rows), rng.permutation(n_columns))
+        drawn = OrderPair(rng.permutation(n_rows), rng.permutation(n_columns))
         if not self.antithetic:
-            return Grids((drawn,))
-        return Grids((drawn, Grid(drawn.row_order[::-1], drawn.column_order[::-1])))
+            return OrderPairs((drawn,))
+        return OrderPairs((drawn, OrderPair(drawn.row_order[::-1], drawn.column_order[::-1])))
 
 
 @dataclass(frozen=True, eq=False)
-class Joins:
-    """A coalition of rows and one of columns, which everyone outside joins in turn."""
+class MarginalTask:
+    """A row coalition and a column coalition, which every player outside joins in turn."""
 
     rows: Mask
     columns: Mask
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Pairs of coalitions: nobody or one row joins, then nobody or one column."""
-        for rows in _joined(self.rows):
-            for columns in _joined(self.columns):
+        """Yield pairs of coalitions: with at most one more row and at most one more column."""
+        for rows in _with_each_player(self.rows):
+            for columns in _with_each_player(self.columns):
                 yield rows, columns
 
 
 @dataclass(frozen=True)
-class SemivalueJoins:
-    """Task t draws two coalitions so that whoever joins meets sizes as the semivalues ask.
+class MarginalTasks:
+    """Draw coalitions such that joining players meet sizes with the semivalues' probabilities.
 
-    A coalition of size s leaves n - s players outside, so that a player is more likely to be there
-    to join a small one; sizes are drawn in proportion to p_s / (n - s) to make up for it. What is
-    seen needs no weights, and so its spread is an honest one, even where a semivalue looks at rare
-    sizes only.
+    A coalition of size s has n - s players outside, so a player joins small coalitions more often.
+    Sizes are drawn in proportion to p_s / (n - s) to compensate. Observations then need no
+    weights, and their variance is unbiased even if a semivalue weighs rare sizes only.
     """
 
     shape: tuple[int, int]
@@ -133,26 +132,26 @@ class SemivalueJoins:
 
     @property
     def utilities_per_task(self) -> float:
-        """In the mean: one for each pair of those who may join, or nobody."""
+        """Mean of (outside rows + 1) x (outside columns + 1)."""
         outside = [
             float(chances @ (len(chances) - np.arange(len(chances))))
-            for chances in map(_chances_to_be_joined, self.semivalues, self.shape)
+            for chances in map(_size_chances, self.semivalues, self.shape)
         ]
         return (outside[0] + 1) * (outside[1] + 1)
 
-    def __call__(self, task: int) -> Joins:
-        """Draw the two coalitions of a task."""
+    def __call__(self, task: int) -> MarginalTask:
+        """Draw the row coalition and the column coalition of a task."""
         rng = generator(self.seed, task)
         rows, columns = (
-            _draw_to_be_joined(rng, semivalue, n_players)
+            _draw_to_join(rng, semivalue, n_players)
             for semivalue, n_players in zip(self.semivalues, self.shape, strict=True)
         )
-        return Joins(rows, columns)
+        return MarginalTask(rows, columns)
 
 
 @dataclass(frozen=True, eq=False)
 class CoalitionPairs:
-    """Row coalitions and column coalitions, taken pairwise.
+    """Pairs of a row coalition and a column coalition.
 
     Parameters
     ----------
@@ -164,21 +163,20 @@ class CoalitionPairs:
     columns: Mask
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """One pair of coalitions after the other."""
+        """Yield one pair of coalitions after the other."""
         return zip(self.rows, self.columns, strict=True)
 
 
 @dataclass(frozen=True)
-class CoalitionQuads:
-    """Task t draws coalitions of rows and of columns, each with its complement, all four pairs.
+class QuadTasks:
+    """Draw row and column coalitions with their complements; all four pairs form a quad.
 
     Parameters
     ----------
     sizes : tuple of two arrays
-        Chance of each size 0..n of a drawn coalition, for rows and for columns.
+        Probability of each size 0..n of a drawn coalition, for rows and for columns.
     with_empty_sides : bool
-        Whether pairs with nobody on one side come along, so that what a coalition earns can be told
-        from what its rows or its columns have without the other side.
+        Whether to add pairs in which one side is empty, which interactions are measured against.
     """
 
     shape: tuple[int, int]
@@ -188,7 +186,7 @@ class CoalitionQuads:
 
     @property
     def utilities_per_task(self) -> float:
-        """Four pairs for each quad, and five where sides are empty, which cost little."""
+        """Four pairs per quad; pairs with an empty side cost little and are not counted."""
         return 4.0 * _QUADS_PER_TASK
 
     def __call__(self, task: int) -> CoalitionPairs:
@@ -203,24 +201,24 @@ class CoalitionQuads:
 
 
 @dataclass(frozen=True)
-class AllCoalitions:
-    """Every pair of a row coalition and a column coalition, a fixed number of them a task."""
+class ExhaustiveTasks:
+    """List every pair of a row coalition and a column coalition, a fixed number per task."""
 
     shape: tuple[int, int]
 
     @property
     def utilities_per_task(self) -> float:
-        """One for each pair."""
+        """One utility per pair."""
         return float(min(_COALITIONS_PER_TASK, self.n_pairs))
 
     @property
     def n_pairs(self) -> int:
-        """Pairs in all: 2^n_rows times 2^n_columns."""
+        """Number of pairs: 2^n_rows times 2^n_columns."""
         return 1 << sum(self.shape)
 
     @property
     def n_tasks(self) -> int:
-        """Tasks that cover every pair once."""
+        """Number of tasks that cover every pair once."""
         return -(-self.n_pairs // _COALITIONS_PER_TASK)
 
     def __call__(self, task: int) -> CoalitionPairs:
@@ -235,38 +233,38 @@ class AllCoalitions:
 
 
 @dataclass(frozen=True)
-class ThenAll:
-    """The first tasks of a design, then every pair of coalitions, of which many are known by then.
+class SampledThenExhaustive:
+    """Run the first tasks of a sampler, then list every pair of coalitions.
 
-    A run that ends early has what the first tasks tell, and one that comes to the end is exact.
+    A run that ends early has the estimate of the first tasks; a complete run is exact.
     """
 
-    first: Design
+    first: TaskSampler
     n_first: int
     shape: tuple[int, int]
 
     @property
     def utilities_per_task(self) -> float:
-        """About as many as in a first task."""
+        """As many as in a first task."""
         return self.first.utilities_per_task
 
     @property
-    def pairs(self) -> AllCoalitions:
-        """What follows the first tasks."""
-        return AllCoalitions(self.shape)
+    def pairs(self) -> ExhaustiveTasks:
+        """The sampler of the remaining tasks."""
+        return ExhaustiveTasks(self.shape)
 
     @property
     def n_tasks(self) -> int:
-        """First tasks, and those that cover every pair."""
+        """Number of first tasks plus the tasks that cover every pair."""
         return self.n_first + self.pairs.n_tasks
 
     def __call__(self, task: int) -> Any:
-        """Name a first task, or list pairs."""
+        """Draw a first task, or list pairs."""
         return self.first(task) if task < self.n_first else self.pairs(task - self.n_first)
 
 
 def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
-    """Coalitions by number: player p belongs to those whose number has bit p set.
+    """Return coalitions by number: player p is a member if bit p of the number is set.
 
     Examples
     --------
@@ -286,7 +284,7 @@ def _prefixes(order: Positions) -> Iterator[Mask]:
         yield members.copy()
 
 
-def _joined(coalition: Mask) -> Iterator[Mask]:
+def _with_each_player(coalition: Mask) -> Iterator[Mask]:
     yield coalition
     for player in np.flatnonzero(~coalition):
         members = coalition.copy()
@@ -294,17 +292,17 @@ def _joined(coalition: Mask) -> Iterator[Mask]:
         yield members
 
 
-def _chances_to_be_joined(semivalue: Semivalue, n_players: int) -> NDArray[np.float64]:
+def _size_chances(semivalue: Semivalue, n_players: int) -> NDArray[np.float64]:
     chances = size_probabilities(semivalue, n_players) / (n_players - np.arange(n_players))
     return chances / float(chances.sum())
 
 
-def _draw_to_be_joined(rng: np.random.Generator, semivalue: Semivalue, n_players: int) -> Mask:
-    return _draw(rng, np.append(_chances_to_be_joined(semivalue, n_players), 0.0))
+def _draw_to_join(rng: np.random.Generator, semivalue: Semivalue, n_players: int) -> Mask:
+    return _draw(rng, np.append(_size_chances(semivalue, n_players), 0.0))
 
 
 def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:
-    """Draw a coalition whose size has these chances, from 0 to all players."""
+    """Draw a coalition whose size has these probabilities, from 0 to all players."""
     n_players = len(chances) - 1
     size = rng.choice(n_players + 1, p=chances)
     members = np.zeros(n_players, dtype=bool)
@@ -313,14 +311,14 @@ def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:
 
 
 def _quad(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:
-    for some_rows in (rows, ~rows):
+    for sample_rows in (rows, ~rows):
         for some_columns in (columns, ~columns):
-            yield some_rows, some_columns
+            yield sample_rows, some_columns
 
 
 def _empty_sides(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:
     no_rows, no_columns = np.zeros_like(rows), np.zeros_like(columns)
-    for some_rows in (rows, ~rows, no_rows):
-        yield some_rows, no_columns
+    for sample_rows in (rows, ~rows, no_rows):
+        yield sample_rows, no_columns
     for some_columns in (columns, ~columns):
         yield no_rows, some_columns

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.moments import Looks, Moments, widening, with_margins
+from cellworth.sampling.moments import Moments, UtilityLog, append_margins, widening
 
 _LEAST_LEFT = 0.25
 
@@ -68,7 +68,7 @@ class Part:
         return float(np.sqrt(2.0 / max(self.freedom, 1)))
 
 
-def errors_of_shares(moments: Moments, total: float, shares: Floats) -> Floats:
+def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floats:
     """Errors of sums of blocks, each with a share, of values that :func:`shrunk` gives.
 
     Row effects, column effects and the rest are judged apart, as those of the values are.
@@ -122,7 +122,7 @@ class Kept:
         rows = blocks.mean(axis=1, keepdims=True) - equal
         columns = blocks.mean(axis=0, keepdims=True) - equal
         rest = blocks - equal - rows - columns
-        return with_margins(equal + self.rows * rows + self.columns * columns + self.rest * rest)
+        return append_margins(equal + self.rows * rows + self.columns * columns + self.rest * rest)
 
     def of_variances(self, variances: Floats) -> Floats:
         """Shrink sampling variances of blocks, shape (n_rows + 1, n_columns + 1), and of sums."""
@@ -161,9 +161,9 @@ def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
     equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
     n_seen = int(moments.count.min())
     if n_seen < 2:
-        return with_margins(equal), np.full(moments.mean.shape, np.nan)
+        return append_margins(equal), np.full(moments.mean.shape, np.nan)
     rows, columns, rest = _parts(moments, equal)
-    values = with_margins(equal + sum(part.kept * part.effects for part in (rows, columns, rest)))
+    values = append_margins(equal + sum(part.kept * part.effects for part in (rows, columns, rest)))
     wider = float(widening(n_seen))
     squares = np.zeros(moments.mean.shape)
     squares[:-1, :-1] = sum(part.errors_squared(wider) for part in (rows, columns, rest))
@@ -221,7 +221,7 @@ class Judged:
 
     @classmethod
     def of(
-        cls, looks: Looks, *, samples: bool, shrink_to: float | None, shares: Floats | None
+        cls, looks: UtilityLog, *, samples: bool, shrink_to: float | None, shares: Floats | None
     ) -> Judged:
         """Estimate values and their deviations from the same utilities.
 
@@ -241,12 +241,12 @@ class Judged:
         """
         moments, kept = None, None
         squares, noise, owned = np.zeros(()), np.zeros(()), np.zeros(())
-        for seen in looks.judged_moments():
+        for seen in looks.deviation_moments():
             if moments is None:
-                moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.spread[..., 0])
+                moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.sum_sq[..., 0])
                 kept = None if shrink_to is None else Kept.of(moments, shrink_to)
             blocks = seen.values[:-1, :-1, 1:]
-            deviations = with_margins(blocks) if kept is None else kept.of_deviations(blocks)
+            deviations = append_margins(blocks) if kept is None else kept.of_deviations(blocks)
             squares = squares + (deviations**2).sum(axis=-1)
             if shares is not None:
                 of_owners = np.tensordot(shares, deviations[:-1, :-1], axes=2)

@@ -96,17 +96,17 @@ class StoredMoments(Moments):
         return self._read_with_sums("mean")
 
     @property
-    def spread(self) -> Floats:
+    def sum_sq(self) -> Floats:
         """Spreads of all cells and sums; read on every access."""
-        return self._read_with_sums("spread")
+        return self._read_with_sums("sum_sq")
 
     def add_up(self, name: str) -> float:
-        """Return the sum over all cells of their ``"squares"`` or ``"spreads"``."""
+        """Return the sum over all cells of their ``"squares"`` or ``"sum_sq"``."""
         return math.fsum(self._statistic(name))
 
-    def largest_spread(self, part: str) -> float:
-        """Return the largest spread, of ``"mean"`` of cells or of ``"row_mean"``."""
-        return float(self._statistic(f"largest_{part.replace('mean', 'spread')}").max())
+    def largest_sum_sq(self, part: str) -> float:
+        """Return the largest sum of squared deviations of ``"mean"`` or of ``"row_mean"``."""
+        return float(self._statistic(f"largest_{part.replace('mean', 'sum_sq')}").max())
 
     def largest(self, part: str) -> float:
         """Return the largest absolute value, of ``"mean"`` of cells or of ``"row_mean"``."""
@@ -123,7 +123,7 @@ class StoredMoments(Moments):
             )
 
     def iter_rows(
-        self, n_rows: int = GROUP_ROWS, parts: Sequence[str] = ("mean", "spread")
+        self, n_rows: int = GROUP_ROWS, parts: Sequence[str] = ("mean", "sum_sq")
     ) -> Iterator[tuple[slice, Statistics]]:
         """Yield ``n_rows`` rows at a time, in order; check the hash of each file once."""
         import pyarrow as pa
@@ -254,10 +254,10 @@ class StoredMoments(Moments):
                 raise ValueError(
                     f"{file.file} must have values of {n_columns} columns, got {file.n_columns}."
                 )
-            if self.n_observations > 1 and not file.with_spread:
+            if self.n_observations > 1 and not file.with_sum_sq:
                 raise ValueError(
-                    f"{file.file} has no spreads of its {self.n_observations} observations; give "
-                    "spreads."
+                    f"{file.file} has no sums of squared deviations but "
+                    f"{self.n_observations} observations; write sum_sq and row_sum_sq."
                 )
             end += file.n_rows
 
@@ -271,23 +271,23 @@ class StoredMoments(Moments):
         return self._statistic(f"{of}lowest") if lowest else -self._statistic(f"{of}highest")
 
     def _select_available(self, parts: Sequence[str]) -> list[str]:
-        """Leave out spreads that files do not have, as after one observation."""
-        spread = all(file.with_spread for file in self.files)
-        return [part for part in parts if spread or not part.endswith("spread")]
+        """Leave out sums of squared deviations that files do not have, as after one observation."""
+        sum_sq = all(file.with_sum_sq for file in self.files)
+        return [part for part in parts if sum_sq or not part.endswith("sum_sq")]
 
     def _read_with_sums(self, part: str) -> Floats:
         rows = np.column_stack([self.read_all(part), self.read_all(f"row_{part}")])
         return np.vstack([rows, getattr(self.sums, part)])
 
     def _merge_groups(self, other: StoredMoments) -> Iterator[Mapping[str, Floats]]:
-        parts = ("mean", "spread", "row_mean", "row_spread")
+        parts = ("mean", "sum_sq", "row_mean", "row_sum_sq")
         both = (moments.iter_rows(GROUP_ROWS, parts) for moments in (self, other))
         for (_, mine), (_, others) in zip(*both, strict=True):
             merged: dict[str, Floats] = {}
             for side in ("", "row_"):
                 one = _select(self.n_observations, mine, side)
                 joint = one.merge(_select(other.n_observations, others, side))
-                merged |= {f"{side}mean": joint.mean, f"{side}spread": joint.spread}
+                merged |= {f"{side}mean": joint.mean, f"{side}sum_sq": joint.sum_sq}
             yield merged
 
 
@@ -344,8 +344,8 @@ class ShardedValuation(Valuation):
         """Sampling error of each value; 0 for exact values, NaN where it is not known."""
         self.moments.check_fits("standard errors")
         nothing = np.broadcast_to(0.0, self.shape)
-        spread = self.moments.read_all("spread") if self._reads_spread else nothing
-        return _read_only(self._errors_of(spread))
+        sum_sq = self.moments.read_all("sum_sq") if self._reads_sum_sq else nothing
+        return _read_only(self._errors_of(sum_sq))
 
     @property
     def total(self) -> float:
@@ -356,12 +356,12 @@ class ShardedValuation(Valuation):
     def total_error(self) -> float:
         """Error of the total, from sampling and from the choice of validation rows."""
         validation = 0.0 if self.sums_validation is None else float(self.sums_validation[-1])
-        return math.hypot(float(self._errors_of(self.moments.sums.spread)[-1]), validation)
+        return math.hypot(float(self._errors_of(self.moments.sums.sum_sq)[-1]), validation)
 
     @property
     def largest_error(self) -> float:
         """Largest of the standard errors that are known; NaN where none is."""
-        return float(self._errors_of(np.array([self.moments.largest_spread("mean")]))[0])
+        return float(self._errors_of(np.array([self.moments.largest_sum_sq("mean")]))[0])
 
     @property
     def loc(self) -> LabelIndexer:
@@ -383,7 +383,7 @@ class ShardedValuation(Valuation):
         return ValueList(
             {"column": self.column_labels},
             sums.values[:-1],
-            self._errors_of(sums.spread)[:-1],
+            self._errors_of(sums.sum_sq)[:-1],
             sums.count[:-1],
             self.backend,
             None if validation is None else validation[:-1],
@@ -414,11 +414,11 @@ class ShardedValuation(Valuation):
 
         The files are read one after the other; the hash of each is checked before.
         """
-        parts = ("mean", "spread") if self._reads_spread else ("mean",)
+        parts = ("mean", "sum_sq") if self._reads_sum_sq else ("mean",)
         for rows, found in self.moments.iter_rows(check_count(n_rows, "n_rows"), parts):
-            spread = found.get("spread", np.broadcast_to(0.0, found["mean"].shape))
+            sum_sq = found.get("sum_sq", np.broadcast_to(0.0, found["mean"].shape))
             yield RowChunk(
-                rows, _read_only(found["mean"]), _read_only(self._errors_of(spread)), None
+                rows, _read_only(found["mean"]), _read_only(self._errors_of(sum_sq)), None
             )
 
     @property
@@ -432,7 +432,7 @@ class ShardedValuation(Valuation):
         Only sampling errors count: validation errors of single cells are not known, so that fewer
         blocks than this may differ from zero.
         """
-        if self.status != "exact" and not self._reads_spread:
+        if self.status != "exact" and not self._reads_sum_sq:
             return Signs(0, 0, 0, math.prod(self.shape))
         return super().sign_counts()
 
@@ -478,7 +478,7 @@ class ShardedValuation(Valuation):
         if not _same_folder(path, self.moments.folder):
             for file in self.moments.files:
                 file.copy(self.moments.folder, path)
-        sums = {name: getattr(self.moments.sums, name) for name in ("count", "mean", "spread")}
+        sums = {name: getattr(self.moments.sums, name) for name in ("count", "mean", "sum_sq")}
         if self.sums_validation is not None:
             sums |= {"validation_se": self.sums_validation}
         files = write_tables(path, column_tables(self.blocks.columns, sums))
@@ -486,18 +486,18 @@ class ShardedValuation(Valuation):
         replace_manifest(path, self._plain() | {"sharded": True}, files | shards, before)
 
     @property
-    def _reads_spread(self) -> bool:
+    def _reads_sum_sq(self) -> bool:
         """Whether standard errors depend on the files at all."""
         least = max(self.provenance.method.get("errors_from", 0), 2)
         return self.status != "exact" and self.moments.n_observations >= least
 
-    def _errors_of(self, spread: Floats) -> Floats:
+    def _errors_of(self, sum_sq: Floats) -> Floats:
         if self.status == "exact":
-            return np.zeros(spread.shape)
-        if not self._reads_spread:
-            return np.full(spread.shape, np.nan)
+            return np.zeros(sum_sq.shape)
+        if not self._reads_sum_sq:
+            return np.full(sum_sq.shape, np.nan)
         count = self.moments.n_observations
-        errors: Floats = np.sqrt(spread / (count * (count - 1.0))) * widening(count)
+        errors: Floats = np.sqrt(sum_sq / (count * (count - 1.0))) * widening(count)
         return errors
 
     def _describe_validation(self) -> str | None:
@@ -508,8 +508,8 @@ class ShardedValuation(Valuation):
 
     def _noise_and_signal(self) -> tuple[float, float]:
         count = self.moments.n_observations
-        spreads = self.moments.add_up("spreads") if self._reads_spread else 0.0
-        return spreads / max(count * (count - 1.0), 1.0), self.moments.add_up("squares")
+        sum_sq = self.moments.add_up("sum_sq") if self._reads_sum_sq else 0.0
+        return sum_sq / max(count * (count - 1.0), 1.0), self.moments.add_up("squares")
 
     def _all_blocks(self) -> ValueList:
         return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)
@@ -575,7 +575,7 @@ class StoredList(ValueList):
     column_labels : array or None
         Labels of the columns, for a list of cells; None for a list of rows.
     errors : function
-        From spreads to standard errors.
+        From sums of squared deviations to standard errors.
     backend : str or None
         Data-frame library for ``to_frame``.
     """
@@ -614,7 +614,7 @@ class StoredList(ValueList):
     @property
     def sampling_se(self) -> Floats:
         """All standard errors."""
-        return self._errors(self._moments.read_all(f"{self._side}spread")).ravel()
+        return self._errors(self._moments.read_all(f"{self._side}sum_sq")).ravel()
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -635,10 +635,10 @@ class StoredList(ValueList):
         """Return the entries at these positions, in this order."""
         positions = np.asarray(positions)
         positions = np.flatnonzero(positions) if positions.dtype.kind == "b" else positions
-        parts = (f"{self._side}mean", f"{self._side}spread")
-        mean, spread = self._moments.read_at(*np.divmod(positions, self._width), parts)
+        parts = (f"{self._side}mean", f"{self._side}sum_sq")
+        mean, sum_sq = self._moments.read_at(*np.divmod(positions, self._width), parts)
         counts = np.full(len(positions), self._moments.n_observations)
-        return ValueList(self._label(positions), mean, self._errors(spread), counts, self.backend)
+        return ValueList(self._label(positions), mean, self._errors(sum_sq), counts, self.backend)
 
     @property
     def _width(self) -> int:
@@ -658,7 +658,7 @@ class StoredList(ValueList):
         return self._moments.largest(f"{self._side}mean")
 
     def _has_errors(self) -> bool:
-        largest = self._moments.largest_spread(f"{self._side}mean")
+        largest = self._moments.largest_sum_sq(f"{self._side}mean")
         return bool(np.any(self._errors(np.array([largest]))))
 
 
@@ -680,5 +680,5 @@ class _TemporaryFolder:
 
 def _select(count: int, statistics: Statistics, side: str) -> Moments:
     mean = statistics[f"{side}mean"]
-    spread = statistics.get(f"{side}spread", np.zeros(mean.shape))
-    return Moments(np.full(mean.shape, count), mean, spread)
+    sum_sq = statistics.get(f"{side}sum_sq", np.zeros(mean.shape))
+    return Moments(np.full(mean.shape, count), mean, sum_sq)

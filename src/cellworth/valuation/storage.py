@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FORMAT = "cellworth valuation"
 VERSION = 1
 _MANIFEST = "manifest.json"
-_MOMENTS = ("count", "mean", "spread")
+_MOMENTS = ("count", "mean", "sum_sq")
 _VALIDATION = "validation_se"
 _MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError)
 GROUP_ROWS = 65_536
@@ -40,9 +40,9 @@ _STATISTICS = (
     "row_lowest",
     "row_highest",
     "squares",
-    "spreads",
-    "largest_spread",
-    "largest_row_spread",
+    "sum_sq",
+    "largest_sum_sq",
+    "largest_row_sum_sq",
 )
 
 
@@ -327,10 +327,10 @@ def write_groups(
     first_row : int
         Position of the first of these rows in the whole table.
     groups : iterable of mappings
-        One per row group, of about GROUP_ROWS rows. ``mean`` and ``spread`` of cells are float64
+        One per row group, of about GROUP_ROWS rows. ``mean`` and ``sum_sq`` of cells are float64
         of shape (n_rows, n_columns): the mean of the observations and the sum of squared
-        deviations from it. ``row_mean`` and ``row_spread`` of shape (n_rows,) are those of the row
-        sums. After one observation there is no spread.
+        deviations from it. ``row_mean`` and ``row_sum_sq`` of shape (n_rows,) are those of the row
+        sums. After one observation there is no sum_sq.
     durable : bool, default=True
         Whether the file must survive a crash of the machine.
 
@@ -363,9 +363,9 @@ def name_columns(part: str, columns: Sequence[int]) -> list[str]:
     return [part] if part.startswith("row") else [f"{part}_{column}" for column in columns]
 
 
-def name_all_columns(n_columns: int, with_spread: bool) -> list[str]:
+def name_all_columns(n_columns: int, with_sum_sq: bool) -> list[str]:
     """Return the names of all Parquet columns of a file, in order."""
-    parts = ("mean", "row_mean", "spread", "row_spread")[: 4 if with_spread else 2]
+    parts = ("mean", "row_mean", "sum_sq", "row_sum_sq")[: 4 if with_sum_sq else 2]
     return [name for part in parts for name in name_columns(part, range(n_columns))]
 
 
@@ -375,8 +375,8 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
 
     rest = iter(groups)
     first = next(rest)
-    n_columns, with_spread = first["mean"].shape[1], "spread" in first
-    names = name_all_columns(n_columns, with_spread)
+    n_columns, with_sum_sq = first["mean"].shape[1], "sum_sq" in first
+    names = name_all_columns(n_columns, with_sum_sq)
     schema = pa.schema([pa.field(name, pa.float64(), nullable=False) for name in names])
     statistics = []
     # Most digits of values are noise: zstd saved 4% and took a quarter of the speed.
@@ -393,7 +393,7 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
             writer.write_table(pa.table(list(_arrow_columns(group)), schema=schema))
     return {
         "n_columns": n_columns,
-        "with_spread": with_spread,
+        "with_sum_sq": with_sum_sq,
         "groups": {name: [one[name] for one in statistics] for name in statistics[0]},
     }
 
@@ -401,16 +401,16 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
 def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
     """Compute what a manifest says of a row group."""
     mean, row_mean, nothing = group["mean"], group["row_mean"], np.zeros(1)
-    spread, row_spread = group.get("spread", nothing), group.get("row_spread", nothing)
+    sum_sq, row_sum_sq = group.get("sum_sq", nothing), group.get("row_sum_sq", nothing)
     found = {
         "lowest": mean.min(),
         "highest": mean.max(),
         "row_lowest": row_mean.min(),
         "row_highest": row_mean.max(),
         "squares": np.einsum("ij,ij->", mean, mean),
-        "spreads": spread.sum(),
-        "largest_spread": spread.max(),
-        "largest_row_spread": row_spread.max(),
+        "sum_sq": sum_sq.sum(),
+        "largest_sum_sq": sum_sq.max(),
+        "largest_row_sum_sq": row_sum_sq.max(),
     }
     # A NaN in any array shows in these.
     if not all(map(math.isfinite, found.values())):
@@ -421,7 +421,7 @@ def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
 def _arrow_columns(group: Mapping[str, Floats]) -> Iterator[pa.Array]:
     import pyarrow as pa
 
-    for part in ("mean", "spread"):
+    for part in ("mean", "sum_sq"):
         if part in group:
             yield from (pa.array(column) for column in group[part].T)
             yield pa.array(group[f"row_{part}"])
@@ -437,12 +437,12 @@ class ValueFile:
         Name, hash and size.
     first_row, n_columns : int
         Position of the first row in the whole table, and the number of columns.
-    with_spread : bool
-        Whether the file has spreads; after one observation there are none.
+    with_sum_sq : bool
+        Whether the file has sums of squared deviations; after one observation there are none.
     groups : mapping of str to list, one entry per row group
         ``n_rows``; ``lowest`` and ``highest`` value of a cell, ``row_lowest`` and ``row_highest``
-        row sum; sums ``squares`` of squared values and ``spreads`` of spreads; and
-        ``largest_spread`` of a cell, ``largest_row_spread`` of a row sum.
+        row sum; the sums ``squares`` of squared values and ``sum_sq`` of squared deviations; and
+        ``largest_sum_sq`` of a cell, ``largest_row_sum_sq`` of a row sum.
     """
 
     file: str
@@ -450,7 +450,7 @@ class ValueFile:
     n_bytes: int
     first_row: int
     n_columns: int
-    with_spread: bool
+    with_sum_sq: bool
     groups: Mapping[str, list[float]]
 
     @classmethod
@@ -489,7 +489,7 @@ class ValueFile:
         ----------
         folder : path
         group : int
-        parts : sequence of {"mean", "spread", "row_mean", "row_spread"}
+        parts : sequence of {"mean", "sum_sq", "row_mean", "row_sum_sq"}
         columns : sequence of int
             Positions of the table's columns.
         """
@@ -546,7 +546,7 @@ class ValueFile:
     def _check_content(self, file: Any) -> None:
         found = file.metadata
         rows = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
-        names = name_all_columns(self.n_columns, self.with_spread)
+        names = name_all_columns(self.n_columns, self.with_sum_sq)
         if rows != list(self.groups["n_rows"]) or file.schema_arrow.names != names:
             raise ValueError(
                 f"{self.file} has other rows or columns than its manifest says; restore both from "

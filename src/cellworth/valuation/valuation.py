@@ -20,9 +20,9 @@ from cellworth.sampling.moments import (
     Moments,
     OwnerSums,
     Signs,
-    both_errors,
+    append_margins,
+    combine_errors,
     widening,
-    with_margins,
 )
 from cellworth.sampling.shrinkage import shrunk
 from cellworth.valuation.column_info import ColumnTable
@@ -64,7 +64,7 @@ class RowChunk:
     @property
     def errors(self) -> Floats:
         """Both kinds of errors together, as far as they are known."""
-        return both_errors(self.sampling_se, self.validation_se)
+        return combine_errors(self.sampling_se, self.validation_se)
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,7 +480,7 @@ class Valuation:
         # A sum whose blocks no single task saw together is the sum of their values; its error
         # is unknown, because blocks are correlated.
         values = self.moments.values
-        sums = with_margins(values[:-1, :-1])
+        sums = append_margins(values[:-1, :-1])
         return np.where(self.moments.count > 0, values, sums)
 
     @cached_property

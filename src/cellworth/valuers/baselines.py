@@ -18,7 +18,7 @@ from cellworth.games.game import EmptyPolicy, Game
 from cellworth.games.model import ErrorPolicy
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxTasks, StoppingRule
-from cellworth.sampling.moments import Moments, Sums, Tally, with_margins
+from cellworth.sampling.moments import Moments, Sums, Tally, append_margins
 from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import LeaveOneOut
 from cellworth.valuation.column_info import ColumnTable
@@ -173,7 +173,7 @@ def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats])
     losses = np.full((n_rows + 1, n_columns, *utilities[0].shape[1:]), np.nan)
     for left_out, seen in zip(tasks, utilities, strict=True):
         losses[left_out.task] = seen[0] - seen[1:]
-    return Moments.of(with_margins(losses[0] - losses[1:]))
+    return Moments.of(append_margins(losses[0] - losses[1:]))
 
 
 def leave_one_out_valuation(
@@ -259,7 +259,7 @@ class RandomValuer(TableValuer):
         method = {"name": "random values"}
         return Valuation(
             blocks,
-            Moments.of(with_margins(values)),
+            Moments.of(append_margins(values)),
             math.nan,
             "none",
             "estimated",
@@ -438,7 +438,7 @@ class Arrivals:
         self,
         tasks: Sequence[BlockOrder],
         utilities: Sequence[Floats],
-        sums: Sums = with_margins,
+        sums: Sums = append_margins,
     ) -> Moments:
         """Differences along each order, one observation a task."""
         return Moments.of_all([sums(rises) for rises in map(self._rises, tasks, utilities)])

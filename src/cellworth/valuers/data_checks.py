@@ -16,8 +16,8 @@ from cellworth.data.arguments import MISSING, Floats, Integers, Mask
 from cellworth.data.blocks import is_missing, some
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
-from cellworth.knn.columns import common_kind
-from cellworth.knn.distances import Distances, Rulers
+from cellworth.knn.columns import infer_column_type
+from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.valuation.column_info import (
     DATES_AS_TEXT,
     NUMBERS_AS_TEXT,
@@ -561,7 +561,7 @@ def cells_of(problem: Problem, distances: Distances | None = None) -> list[Cells
 
 def _read_measured(distances: Distances, position: int) -> Cells | None:
     """Cells as distances hold them; None where codes of rows and of queries are not the same."""
-    part, at = distances.rulers.where(position)
+    part, at = distances.scales.where(position)
     if part == "coded":
         return None
     rows, *validation = (getattr(side, part)[at] for side in (distances.rows, *distances.queries))
@@ -605,21 +605,21 @@ def _hashable(cell: Any) -> Any:
 def describe_distances(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
     """Return how nearest neighbors read each column, and the distance of two of its cells."""
     return [
-        _describe_distance(distances.rulers, position, partial(table.column, position))
+        _describe_distance(distances.scales, position, partial(table.column, position))
         for position in range(table.shape[1])
     ]
 
 
 def _describe_distance(
-    rulers: Rulers, position: int, cells: Callable[[], NDArray[Any]]
+    scales: ColumnScales, position: int, cells: Callable[[], NDArray[Any]]
 ) -> tuple[ReadAs, str]:
-    part, at = rulers.where(position)
+    part, at = scales.where(position)
     if part == "coded":
         return "own distance", "your function"
     if part == "categories":
-        return "category", f"0 or {rulers.mismatch(at):.3g}"
+        return "category", f"0 or {scales.mismatch(at):.3g}"
     read_as = quantity_of(cells())
-    return read_as, distance_in_words(rulers.spread(at), read_as)
+    return read_as, distance_in_words(scales.spread(at), read_as)
 
 
 def guess_types(table: Table) -> list[tuple[ReadAs, str]]:
@@ -628,7 +628,7 @@ def guess_types(table: Table) -> list[tuple[ReadAs, str]]:
     for position, name in enumerate(table.names.tolist()):
         cells = table.column(position)
         try:
-            kind = common_kind([table.dtype(position)], [cells], name)
+            kind = infer_column_type([table.dtype(position)], [cells], name)
         except TypeError:
             found.append(("not known", ""))
             continue

@@ -28,7 +28,7 @@ from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring
-from cellworth.knn.tasks import Questions
+from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
 from cellworth.runtime.executors import (
     Runtime,
@@ -43,7 +43,7 @@ from cellworth.sampling.column_samplers import (
     PermutationSampler,
 )
 from cellworth.sampling.moments import Moments, OwnerSums
-from cellworth.sampling.passes import Sweeps
+from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
@@ -267,7 +267,7 @@ class KNNValuer(TableValuer):
         settings = self._settings(self.semivalue)
         tasks = self._tasks(game, settings)
         rule = None if self.stop is None else check_stop(self.stop)
-        once, limited = not tasks.questions.draws, rule is not None
+        once, limited = not tasks.schedule.draws, rule is not None
         n_passes = check_n_passes(self.n_passes, once=once, limited=limited)
         plan = plan_of_passes(tasks, n_passes, rule)
         scores = scores_of_game(game, math.nan)
@@ -294,35 +294,35 @@ class KNNValuer(TableValuer):
             owners.check_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
         n_passes = check_n_passes(
-            self.n_passes, once=not tasks.questions.draws, limited=self.stop is not None
+            self.n_passes, once=not tasks.schedule.draws, limited=self.stop is not None
         )
         problem_spec = self._problem_spec(game)
         method = {
             "name": "KNNValuer",
-            "design": describe(tasks.questions.design),
+            "design": describe(tasks.schedule.sampler),
             "sweeps": n_passes,
             "stop": describe(self.stop),
         }
         work = Work(tasks, tasks.contribution)
         outcome = settings.run(
             work,
-            planner=TaskPlanner(Sweeps),
-            stop=_stop(n_passes, len(tasks.questions.parts), self.stop),
+            planner=TaskPlanner(PassSums),
+            stop=_stop(n_passes, len(tasks.schedule.parts), self.stop),
             executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
             identity=run_identity(
                 problem_spec,
                 game,
                 method=method["name"],
                 design=method["design"],
-                seed=tasks.questions.seed,
-                parts_per_sweep=len(tasks.questions.parts),
+                seed=tasks.schedule.seed,
+                parts_per_pass=len(tasks.schedule.parts),
                 owners=list(tasks.holdings.keys) if tasks.holdings else None,
             ),
-            title=type(tasks.questions.design).__name__,
-            tasks_per_round=len(tasks.questions.parts),
-            describe=_Describe(len(tasks.questions.parts)),
+            title=type(tasks.schedule.sampler).__name__,
+            tasks_per_round=len(tasks.schedule.parts),
+            describe=_Describe(len(tasks.schedule.parts)),
             # Errors come from differences between passes, so they need two.
-            errors_from=2 * len(tasks.questions.parts),
+            errors_from=2 * len(tasks.schedule.parts),
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, problem_spec, method)
 
@@ -343,7 +343,7 @@ class KNNValuer(TableValuer):
         design = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         return QueryTasks(
             game=game,
-            design=design,
+            sampler=design,
             row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
@@ -361,9 +361,9 @@ def _valuation(
     method: dict[str, Any],
 ) -> Valuation:
     """Write down what came out of a run over queries."""
-    seen = cast(Sweeps, outcome.contribution)
-    warn_if_interrupted(outcome.tasks, tasks.questions, interrupted=outcome.interrupted)
-    session = Session(tasks.questions.seed, outcome.tasks)
+    seen = cast(PassSums, outcome.contribution)
+    warn_if_interrupted(outcome.tasks, tasks.schedule, interrupted=outcome.interrupted)
+    session = Session(tasks.schedule.seed, outcome.tasks)
     never_valued = tasks.never_valued(outcome.tasks)
     return Valuation(
         blocks,
@@ -380,7 +380,7 @@ def _valuation(
     )
 
 
-def _scores(tasks: QueryTasks, n_tasks: int, seen: Sweeps) -> Scores:
+def _scores(tasks: QueryTasks, n_tasks: int, seen: PassSums) -> Scores:
     game, counts = tasks.game, None
     targets = [fold.target for fold in game.problem.folds]
     if game.problem.classes is not None:
@@ -390,7 +390,7 @@ def _scores(tasks: QueryTasks, n_tasks: int, seen: Sweeps) -> Scores:
             np.bincount(labels[fold.may_train], minlength=n_classes) for fold in game.problem.folds
         ]
     return scores_of_queries(
-        tasks.questions, game.scoring, targets=targets, class_counts=counts, n_tasks=n_tasks,
+        tasks.schedule, game.scoring, targets=targets, class_counts=counts, n_tasks=n_tasks,
         seen=seen,
     )  # fmt: skip
 
@@ -408,7 +408,7 @@ def _errors_without_rows(errors: Floats | None, rows: Mask) -> Floats | None:
     return errors
 
 
-def _sum_by_owner(seen: Sweeps, tasks: QueryTasks) -> OwnerSums | None:
+def _sum_by_owner(seen: PassSums, tasks: QueryTasks) -> OwnerSums | None:
     if tasks.holdings is None or seen.owned is None:
         return None
     return OwnerSums(
@@ -430,10 +430,10 @@ class _Describe:
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
-    if outcome.tasks < len(tasks.questions.parts):
+    if outcome.tasks < len(tasks.schedule.parts):
         # Some queries were never asked, whatever ended the run.
         return "interrupted"
-    if not tasks.questions.draws and tasks.ranking is None:
+    if not tasks.schedule.draws and tasks.ranking is None:
         return "exact"
     return "interrupted" if outcome.interrupted else "estimated"
 
@@ -548,13 +548,13 @@ def add_label_column(columns: Axis) -> Axis:
     )
 
 
-def warn_if_interrupted(n_done: int, questions: Questions, *, interrupted: bool) -> None:
+def warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: bool) -> None:
     """Tell how far a run has come that ended before its time."""
-    n_parts = len(questions.parts)
+    n_parts = len(schedule.parts)
     if n_done < n_parts:
-        n_asked = sum(part.n_queries for part in questions.parts[:n_done])
+        n_asked = sum(part.n_queries for part in schedule.parts[:n_done])
         warnings.warn(
-            f"the run was interrupted after {n_asked} of {questions.judges.n_queries} validation "
+            f"the run was interrupted after {n_asked} of {schedule.queries.n_queries} validation "
             "rows; values and their total are for these alone.",
             stacklevel=2,
         )

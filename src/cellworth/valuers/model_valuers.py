@@ -18,12 +18,12 @@ from cellworth.games.model import ErrorPolicy
 from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxTasks, MaxUtilities, Progress, StoppingRule
-from cellworth.sampling.estimators import Estimator, checked_estimator
-from cellworth.sampling.moments import Estimate, Moments, Sums, with_margins
+from cellworth.sampling.estimators import Estimator, choose_estimator
+from cellworth.sampling.moments import Estimate, Moments, Sums, append_margins
 from cellworth.sampling.samplers import (
-    AllCoalitions,
     CoalitionPairs,
-    ThenAll,
+    ExhaustiveTasks,
+    SampledThenExhaustive,
     generator,
     n_utilities,
 )
@@ -151,8 +151,8 @@ class MonteCarloValuer(ModelValuer):
 
     def _plan(self, game: Any) -> Plan:
         settings = self._settings(self.semivalue)
-        estimator = checked_estimator(self.estimator, settings.semivalues)
-        tasks = estimator.design(game.shape, settings.semivalues, seed=0)
+        estimator = choose_estimator(self.estimator, settings.semivalues)
+        tasks = estimator.make_sampler(game.shape, settings.semivalues, seed=0)
         rule = _rule(self.stop, game.shape)
         plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
         if not _covers_all(rule, game.shape, settings):
@@ -181,9 +181,9 @@ def monte_carlo_valuation(
     holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Estimate the values of a game from some of its coalitions, or from all within the budget."""
-    estimator = checked_estimator(estimator, settings.semivalues)
+    estimator = choose_estimator(estimator, settings.semivalues)
     rule = _rule(stop, blocks.shape)
-    tasks = estimator.design(blocks.shape, settings.semivalues, seed)
+    tasks = estimator.make_sampler(blocks.shape, settings.semivalues, seed)
     ends = corners(game, blocks.shape)
     method = Method(
         name=estimator.name,
@@ -226,7 +226,7 @@ def _until_all(
     first = method.design
     looks = min(_UTILITIES_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
     looks_per_task = max(first.utilities_per_task, len(list(first(0))))
-    design = ThenAll(first, int(looks / looks_per_task), ends.shape)
+    design = SampledThenExhaustive(first, int(looks / looks_per_task), ends.shape)
     weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.whole)
     assert method.estimate is not None  # noqa: S101 (every estimator has one)
     return replace(
@@ -261,14 +261,14 @@ class WeightedUtilities:
         column_weights = membership_weights(self.column_semivalue, pairs.columns)
         weights = row_weights[:, :, None] * column_weights[:, None, :]
         part = np.tensordot(weights, utilities - self.level, axes=(0, 0))
-        return Moments.of(with_margins(part * self.n_tasks))
+        return Moments.of(append_margins(part * self.n_tasks))
 
 
 @dataclass(frozen=True, eq=False)
 class _UntilAll:
     """What the first tasks tell, and once every pair has been looked at, the exact values."""
 
-    design: ThenAll
+    design: SampledThenExhaustive
     first: Estimate
     weighted: WeightedUtilities
 
@@ -404,7 +404,7 @@ def exact_valuation(
     holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Value a game by looking at all its coalitions."""
-    design = AllCoalitions(blocks.shape)
+    design = ExhaustiveTasks(blocks.shape)
     ends = corners(game, blocks.shape)
     _check_plausible(game, blocks.shape, max_utilities)
     estimate = WeightedUtilities(
@@ -422,7 +422,7 @@ def exact_valuation(
 
 
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
-    design = AllCoalitions(shape)
+    design = ExhaustiveTasks(shape)
     return Plan(
         _NAME,
         shape,

@@ -18,15 +18,15 @@ from cellworth.data.arguments import Mask
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.games.game import Game, compute_utility
 from cellworth.knn.algorithms import QueryTasks
-from cellworth.knn.binned import BinnedRanks, Near, Ranker, Shard, Summary, sample_places
+from cellworth.knn.binned import BinnedRanks, Near, Ranker, Shard, Summary, sample_positions
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.knn.shard_data import PreparedShards
-from cellworth.knn.shard_layout import summarise
-from cellworth.knn.tasks import Questions
+from cellworth.knn.shard_layout import summarize_shard
+from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Threads
 from cellworth.runtime.stopping import StoppingRule
-from cellworth.sampling.samplers import Design, generator
+from cellworth.sampling.samplers import TaskSampler, generator
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Scores
@@ -101,7 +101,7 @@ class Plan:
     columns: ColumnTable | None = None
 
     @classmethod
-    def of_run(cls, name: str, game: Any, design: Design, rule: StoppingRule) -> Plan:
+    def of_run(cls, name: str, game: Any, design: TaskSampler, rule: StoppingRule) -> Plan:
         """Plan a run until a rule is met; some utilities of its first task are timed."""
         pairs = list(design(0))
         order = generator(0, 0).permutation(len(pairs))
@@ -288,16 +288,16 @@ def _short_bytes(count: float) -> str:
 
 def plan_of_passes(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
     """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
-    n_coalitions = tasks.questions.n_coalitions
-    per_sweep = tasks.questions.judges.n_queries * n_coalitions
+    n_coalitions = tasks.schedule.n_coalitions
+    per_sweep = tasks.schedule.queries.n_queries * n_coalitions
     most = math.inf if stop is None else min(
-        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.questions.parts)
+        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.schedule.parts)
     )  # fmt: skip
     return Plan(
-        type(tasks.questions.design).__name__,
+        type(tasks.schedule.sampler).__name__,
         tasks.game.shape,
         min(most, math.inf if sweeps is None else sweeps * per_sweep),
-        per_sweep / len(tasks.questions.parts),
+        per_sweep / len(tasks.schedule.parts),
         seconds_per_query(tasks) / n_coalitions,
         math.inf if stop is None else stop.most_seconds,
     )
@@ -306,7 +306,7 @@ def plan_of_passes(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | N
 def seconds_per_query(tasks: QueryTasks) -> float:
     """Time of one query, from ever more of them, until that takes half a second."""
     # The last part is watched for errors only if all are.
-    task = tasks(len(tasks.questions.parts) - 1)
+    task = tasks(len(tasks.schedule.parts) - 1)
     most = task.part.n_queries
     n_queries, seconds = 1, 0.0
     with threadpool_limits(1):
@@ -334,7 +334,7 @@ def first_rows(table: ShardedTable) -> ShardedTable:
 def plan_of_shards(
     table: ShardedTable,
     make_game: Callable[[], ShardedKNNGame],
-    ask: Callable[[ShardedKNNGame], tuple[Questions, int]],
+    ask: Callable[[ShardedKNNGame], tuple[TaskSchedule, int]],
     *,
     bins: BinnedRanks,
     semivalue: Semivalue,
@@ -347,15 +347,15 @@ def plan_of_shards(
         game, gathering = _time_call(time.perf_counter, make_game)
         shards = PreparedShards(game.table, game.layout, Path(folder), durable=False)
         shard, opening = _time_call(time.perf_counter, shards.open, 0)
-        questions, sweeps = ask(game)
-        n_results, judges = questions.n_results, questions.judges
+        schedule, sweeps = ask(game)
+        n_results, judges = schedule.n_results, schedule.queries
         values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
         groups = [{"mean": values, "row_mean": values[:, 0]}]
         _, writing = _time_call(time.perf_counter, write_groups, folder, 0, 0, groups)
-        ranker = _ranker(game, shard, questions.n_rows, bins, semivalue)
-        passes, serial, pair_bytes, near_bytes = _time_rounds(questions, ranker, shard)
+        ranker = _ranker(game, shard, schedule.n_rows, bins, semivalue)
+        passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape
-    n_pairs, n_parts = judges.n_queries * questions.n_coalitions, len(questions.parts)
+    n_pairs, n_parts = judges.n_queries * schedule.n_coalitions, len(schedule.parts)
     # Sums of a sweep; with several sweeps their means and variances as well.
     n_figures = 1 if sweeps == 1 else 3
     cells, figures = n_columns * game.layout.dtype.itemsize, n_results * 8 * n_figures
@@ -365,7 +365,7 @@ def plan_of_shards(
         n_shards=table.n_shards,
         n_workers=_n_workers(executor),
         n_queries=judges.n_queries,
-        n_coalitions=questions.n_coalitions,
+        n_coalitions=schedule.n_coalitions,
         n_passes=sweeps,
         n_rounds=sweeps * n_parts,
         core_seconds={
@@ -377,7 +377,7 @@ def plan_of_shards(
         pair_bytes=pair_bytes,
         near_bytes=near_bytes,
         run_bytes=run_bytes,
-        summary_bytes=_n_bytes(summarise(game.table, 0, game.column_types)),
+        summary_bytes=_n_bytes(summarize_shard(game.table, 0, game.column_types)),
         row_bytes=cells + figures + 8,
         base_bytes=_PROCESS + n_pairs / n_parts * (_PAIR + pair_bytes) + run_bytes,
         disk_bytes=n_rows * (cells + 2 * figures + 8 * (n_results + 1) * min(n_figures, 2)),
@@ -396,51 +396,51 @@ def _ranker(
     game: ShardedKNNGame, shard: Shard, n_rows: int, bins: BinnedRanks, semivalue: Semivalue
 ) -> Ranker:
     """Rank as in the whole table, with a sample of these rows."""
-    drawn = np.random.default_rng(0).integers(0, shard.n_rows, len(sample_places(n_rows)))
+    drawn = np.random.default_rng(0).integers(0, shard.n_rows, len(sample_positions(n_rows)))
     counts = np.array(game.layout.class_counts, dtype=np.int64)
     counts = counts * n_rows // counts.sum()
     counts[0] += n_rows - counts.sum()
-    rulers = game.layout.rulers
+    scales = game.layout.scales
     return Ranker.of(
-        rulers, game.columns.codes[rulers.positions].astype(np.int64), shard.rows.take(drawn),
+        scales, game.columns.codes[scales.positions].astype(np.int64), shard.rows.take(drawn),
         counts, bins=bins, n_neighbors=game.n_neighbors, semivalue=semivalue, n_players=n_rows,
     )  # fmt: skip
 
 
-def _time_rounds(questions: Questions, ranker: Ranker, shard: Shard) -> tuple[float, ...]:
+def _time_rounds(schedule: TaskSchedule, ranker: Ranker, shard: Shard) -> tuple[float, ...]:
     """Return seconds of a pair for each row, seconds for all rows together, and bytes."""
     # The first round loads kernels, or compiles them.
-    _time_round(questions, ranker, shard, 1)
+    _time_round(schedule, ranker, shard, 1)
     rounds: list[tuple[float, ...]] = []
     began = time.perf_counter()
     while time.perf_counter() - began < _TRIAL_SECONDS or not rounds:
-        rounds.append(_time_round(questions, ranker, shard, _TRIAL_PAIRS))
+        rounds.append(_time_round(schedule, ranker, shard, _TRIAL_PAIRS))
     n_pairs, passes, *others = np.sum(rounds, axis=0)
     return passes / (n_pairs * shard.n_rows), *(other / n_pairs for other in others)
 
 
 def _time_round(
-    questions: Questions, ranker: Ranker, shard: Shard, n_pairs: int
+    schedule: TaskSchedule, ranker: Ranker, shard: Shard, n_pairs: int
 ) -> tuple[float, ...]:
     """Return pairs of one round of few queries, seconds of its two parts, and bytes of messages."""
     # Of this thread alone: other processes may keep the machine busy.
-    task, clock = questions(0), time.thread_time
-    part = task.part.first(max(n_pairs // questions.n_coalitions, 1))
-    orders = questions.orders(replace(task, part=part))
+    task, clock = schedule(0), time.thread_time
+    part = task.part.first(max(n_pairs // schedule.n_coalitions, 1))
+    orders = schedule.orders(replace(task, part=part))
     prepared, preparing = _time_call(
-        clock, questions.prepared, part.pieces[0], task.sweep, orders, ranker
+        clock, schedule.prepared, part.pieces[0], task.pass_number, orders, ranker
     )
-    summary, looking = _time_call(clock, ranker.look, 0, shard, prepared)
-    worths = ranker.resolve(summary)
+    summary, looking = _time_call(clock, ranker.count, 0, shard, prepared)
+    worths = ranker.finalize(summary)
     everyone = _of_all_rows(summary, ranker.n_nearest)
-    resolved, resolving = _time_call(clock, ranker.resolve, everyone)
-    into = np.zeros((questions.n_results, shard.n_rows), dtype=np.int64)
+    resolved, resolving = _time_call(clock, ranker.finalize, everyone)
+    into = np.zeros((schedule.n_results, shard.n_rows), dtype=np.int64)
     _, settling = _time_call(
-        clock, ranker.settle, shard, prepared, worths.far, worths.near[0], into=into
+        clock, ranker.accumulate, shard, prepared, worths.far, worths.near[0], into=into
     )
-    sent = prepared.asked, prepared.ends, prepared.origins, summary.counts, worths.far
+    sent = prepared.batch, prepared.ends, prepared.origins, summary.counts, worths.far
     return (
-        prepared.asked.n_pairs, looking + settling, preparing + resolving, _n_bytes(sent),
+        prepared.batch.n_pairs, looking + settling, preparing + resolving, _n_bytes(sent),
         _n_bytes((everyone.near, resolved.near)),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from cellworth.data.io import describe, hash_json
 from cellworth.data.problem import Problem
 from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import query_weights
-from cellworth.knn.tasks import Questions
+from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.cache import Cache, FileCache
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.engine import Outcome, Planner, Work
@@ -31,16 +31,16 @@ from cellworth.sampling.moments import (
     Addition,
     Contribution,
     Estimate,
-    Looks,
     Moments,
     OwnerSums,
     Shares,
     Tally,
+    UtilityLog,
     widening,
 )
-from cellworth.sampling.passes import Sweeps
-from cellworth.sampling.samplers import Design, FiniteDesign
-from cellworth.sampling.shrinkage import Judged, errors_of_shares
+from cellworth.sampling.passes import PassSums
+from cellworth.sampling.samplers import FiniteSampler, TaskSampler
+from cellworth.sampling.shrinkage import Judged, compute_share_errors
 from cellworth.valuation.provenance import (
     ALGORITHM_VERSION,
     Provenance,
@@ -107,7 +107,7 @@ class Method:
     """
 
     name: str
-    design: Design
+    design: TaskSampler
     stop: StoppingRule
     seed: int | None
     tasks_per_round: int
@@ -123,7 +123,7 @@ class Method:
     observes_sums: bool = False
 
     @classmethod
-    def of_all_tasks(cls, name: str, design: FiniteDesign, estimate: Estimate) -> Method:
+    def of_all_tasks(cls, name: str, design: FiniteSampler, estimate: Estimate) -> Method:
         """Look at all that a design has, where nothing is drawn."""
         n_tasks = design.n_tasks
         return cls(
@@ -302,7 +302,7 @@ def value_blocks(
 def _judged(
     added: Addition, method: Method, ends: Corners, shares: Floats | None, *, exact: bool
 ) -> Judged:
-    if not isinstance(added, Looks):
+    if not isinstance(added, UtilityLog):
         return Judged(added.moments, None)
     return Judged.of(
         added,
@@ -332,9 +332,9 @@ def _sum_by_owner(
     values = np.tensordot(shares, valuation.values, axes=2)
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
     if valuation.shrink:
-        errors_by_owner = errors_of_shares(valuation.moments, valuation.expected_total, shares)
+        errors_by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
         errors = errors_by_owner / widening(count)
-    elif method.observes_sums and valuation.status != "exact" and isinstance(looks, Looks):
+    elif method.observes_sums and valuation.status != "exact" and isinstance(looks, UtilityLog):
         seen = looks.moments_of(Shares(shares))
         errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
     else:
@@ -353,7 +353,7 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
     return replace(
         moments,
         count=np.full_like(moments.count, marginals),
-        spread=np.zeros_like(moments.spread),
+        sum_sq=np.zeros_like(moments.sum_sq),
     )
 
 
@@ -531,19 +531,19 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
 
 
 def scores_of_queries(
-    questions: Questions,
+    schedule: TaskSchedule,
     scoring: str,
     *,
     targets: Sequence[Floats],
     class_counts: Sequence[Counts] | None,
     n_tasks: int,
-    seen: Sweeps,
+    seen: PassSums,
 ) -> Scores:
     """Scores of the queries that a run over nearest neighbors has asked.
 
     Parameters
     ----------
-    questions : Questions
+    schedule : Questions
     scoring : str
     targets : sequence of arrays
         Codes of classes or targets of all queries, by fold.
@@ -554,9 +554,9 @@ def scores_of_queries(
     seen : Sweeps
         What they added.
     """
-    judges = questions.judges
+    judges = schedule.queries
     asked = [
-        (piece.fold, piece.queries) for part in questions.parts[:n_tasks] for piece in part.pieces
+        (piece.fold, piece.queries) for part in schedule.parts[:n_tasks] for piece in part.pieces
     ]
     labels = [targets[fold][queries] for fold, queries in asked]
     common: dict[str, Any] = {

@@ -21,18 +21,18 @@ from cellworth.data.io import describe, local_path
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.games.game import EmptyPolicy
 from cellworth.knn.algorithms import KNNShardAlgorithm
-from cellworth.knn.binned import BinnedRanks, Ranker, sample_places
-from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, some_rows
+from cellworth.knn.binned import BinnedRanks, Ranker, sample_positions
+from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
-from cellworth.knn.tasks import Judges, Questions
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
 from cellworth.runtime.rounds import get_shard_runner, run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally
-from cellworth.sampling.passes import Spread, Sweeps
+from cellworth.sampling.passes import PassSums, QueryVariance
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
@@ -163,7 +163,7 @@ class ShardedKNNValuer(Valuer):
         run = self._run(X, X_val, y_val, column_groups)
         method = {
             "name": type(self).__name__,
-            "design": describe(run.questions.design),
+            "design": describe(run.schedule.sampler),
             "sweeps": run.sweeps,
             "stop": describe(None),
             "valuer": self.describe(),
@@ -206,9 +206,9 @@ class ShardedKNNValuer(Valuer):
         folder = _check_folder(settings.runtime.checkpoint)
         progress = settings.runtime.progress
         game = self._game(X, X_val, y_val, column_groups, executor, progress=progress)
-        questions, n_passes = self._schedule(game, n_rows=game.shape[0], settings=settings)
+        schedule, n_passes = self._schedule(game, n_rows=game.shape[0], settings=settings)
         return ShardedRun(
-            game, questions, settings.row_semivalue, self._bins(), n_passes, executor, folder
+            game, schedule, settings.row_semivalue, self._bins(), n_passes, executor, folder
         )
 
     def _check(self, X: Any, X_val: Any, y_val: Any) -> tuple[Settings, Executor]:
@@ -249,23 +249,23 @@ class ShardedKNNValuer(Valuer):
 
     def _schedule(
         self, game: ShardedKNNGame, *, n_rows: int, settings: Settings
-    ) -> tuple[Questions, int]:
+    ) -> tuple[TaskSchedule, int]:
         """Return the tasks for a table of ``n_rows`` rows, and the number of passes."""
-        judges = Judges.of((game.queries.columns,), game.query_labels, game.scoring)
+        judges = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
         with_label = check_flag(self.value_labels, "value_labels")
         size = n_rows, len(game.columns), judges.n_queries
         sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
-        questions = Questions(
+        schedule = TaskSchedule(
             judges,
             size[:2],
-            design=sampler,
+            sampler=sampler,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             empty=game.empty,
             seed=choose_seed(self.random_state, self.runtime, sampler),
         )
-        n_passes = check_n_passes(self.n_passes, once=not questions.draws, limited=False)
-        return questions, n_passes or 1
+        n_passes = check_n_passes(self.n_passes, once=not schedule.draws, limited=False)
+        return schedule, n_passes or 1
 
     def _bins(self) -> BinnedRanks:
         return check_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
@@ -284,7 +284,7 @@ class ShardedKNNValuer(Valuer):
             warn(target_warning(labels, counts, are_classes=True, ways=ways))
         warn(text_warning(game.column_info, ways))
         warn(dates_warning(game.column_info, ways))
-        problem = some_rows(game.table)
+        problem = sample_rows(game.table)
         for message in leak_warnings(problem, cells_of(problem)):
             warn(message)
 
@@ -296,7 +296,7 @@ class ShardedRun:
     Parameters
     ----------
     game : ShardedKNNGame
-    questions : Questions
+    schedule : Questions
     row_semivalue : Semivalue
     bins : BinnedRanks
     sweeps : int
@@ -306,7 +306,7 @@ class ShardedRun:
     """
 
     game: ShardedKNNGame
-    questions: Questions
+    schedule: TaskSchedule
     row_semivalue: Semivalue
     bins: BinnedRanks
     sweeps: int
@@ -324,7 +324,7 @@ class ShardedRun:
         with _home(self.folder) as home:
             finished = run_rounds(
                 self._phases(home / "rows", show_progress=show_progress),
-                self.sweeps * len(self.questions.parts),
+                self.sweeps * len(self.schedule.parts),
                 executor=self.executor,
                 into=home / "values",
                 identity=identity,
@@ -338,7 +338,7 @@ class ShardedRun:
             # Lists of rows and the like hold on to the files as well.
             valuation.moments.delete_with_last_copy(home)
         n_done = valuation.provenance.sessions[0].tasks
-        warn_if_interrupted(n_done, self.questions, interrupted=finished.interrupted)
+        warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
         return valuation
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
@@ -346,11 +346,11 @@ class ShardedRun:
         # Workers that do not see this folder raise an error instead of writing elsewhere.
         folder.mkdir(parents=True, exist_ok=True)
         shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
-        sample = shards.sample(sample_places(n_rows), self.executor, show_progress=show_progress)
-        rulers = game.layout.rulers
+        sample = shards.sample(sample_positions(n_rows), self.executor, show_progress=show_progress)
+        scales = game.layout.scales
         ranker = Ranker.of(
-            rulers,
-            game.columns.codes[rulers.positions].astype(np.int64),
+            scales,
+            game.columns.codes[scales.positions].astype(np.int64),
             sample,
             np.array(game.layout.class_counts, dtype=np.int64),
             bins=self.bins,
@@ -358,7 +358,7 @@ class ShardedRun:
             semivalue=self.row_semivalue,
             n_players=n_rows,
         )
-        return KNNShardAlgorithm(shards, ranker, self.questions)
+        return KNNShardAlgorithm(shards, ranker, self.schedule)
 
     def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
         """All that decides what rounds do and tell; how many rounds there are is left out."""
@@ -366,8 +366,8 @@ class ShardedRun:
             "problem_spec": problem_spec,
             "table": self.game.table.footers_sha256(),
             "design": method["design"],
-            "seed": self.questions.seed,
-            "parts_per_sweep": len(self.questions.parts),
+            "seed": self.schedule.seed,
+            "parts_per_sweep": len(self.schedule.parts),
             **environment(),
         }
 
@@ -379,12 +379,12 @@ class ShardedRun:
         method: dict[str, Any],
     ) -> ShardedValuation:
         columns = self.game.columns
-        if self.questions.with_label:
+        if self.schedule.with_label:
             columns = add_label_column(columns)
-        seen = _sweeps(finished, len(self.questions.parts))
-        n_done, n_parts = len(finished.reports), len(self.questions.parts)
+        seen = _sweeps(finished, len(self.schedule.parts))
+        n_done, n_parts = len(finished.reports), len(self.schedule.parts)
         complete = n_done >= n_parts and not finished.interrupted
-        session = Session(self.questions.seed, n_done)
+        session = Session(self.schedule.seed, n_done)
         files = [ValueFile.from_plain(entry) for entry in finished.entries]
         valuation = ShardedValuation(
             Blocks(NumberedAxis(self.game.shape[0]), columns),
@@ -396,9 +396,9 @@ class ShardedRun:
             sums_validation=seen.validation_se(),
             baseline=seen.baseline,
             scores=scores_of_queries(
-                self.questions,
+                self.schedule,
                 self.game.scoring,
-                targets=self.questions.judges.labels,
+                targets=self.schedule.queries.labels,
                 class_counts=[np.array(self.game.layout.class_counts, dtype=np.int64)],
                 n_tasks=n_done,
                 seen=seen,
@@ -409,7 +409,7 @@ class ShardedRun:
         return valuation
 
 
-def _sweeps(finished: ShardRunResult, n_parts: int) -> Sweeps:
+def _sweeps(finished: ShardRunResult, n_parts: int) -> PassSums:
     """Sums of columns and the total, sweep by sweep, as if they had been seen round by round."""
     of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
     sums = np.sum(of_shards, axis=0)
@@ -418,23 +418,23 @@ def _sweeps(finished: ShardRunResult, n_parts: int) -> Sweeps:
     for number, told in enumerate(finished.reports):
         sweep = number // n_parts
         ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
-        spread = Spread(told["n_queries"], told["counts"], told["first"], told["second"])
+        variance = QueryVariance(told["n_queries"], told["counts"], told["first"], told["second"])
         rounds.append(
-            Sweeps(
-                parts_per_sweep=n_parts,
+            PassSums(
+                parts_per_pass=n_parts,
                 parts=1,
                 n_queries=int(told["n_queries"].sum()),
                 # Whole numbers: it does not matter with which round of a sweep they come.
                 sums=with_total[sweep] if ends and sweep < len(with_total) else nothing,
                 weight=told["weight"],
                 total=told["total"],
-                whole=told["whole"],
+                utility=told["utility"],
                 right=told["right"],
-                spread=spread if sweep == 0 else None,
+                query_variance=variance if sweep == 0 else None,
                 tally=Tally(utilities=told["n_ranked"], new=told["n_ranked"]),
             )
         )
-    return reduce(Sweeps.merge, rounds).closed()
+    return reduce(PassSums.merge, rounds).close_pass()
 
 
 @contextmanager

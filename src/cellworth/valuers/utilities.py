@@ -19,8 +19,15 @@ from cellworth.runtime.checkpoint import Loader
 from cellworth.runtime.engine import Ready
 from cellworth.runtime.stopping import LOOKUPS_PER_UTILITY, StoppingRule
 from cellworth.runtime.workers import leave_if_cancelled
-from cellworth.sampling.moments import DetailedUtility, Deviations, Estimate, Looks, Tally, fewer
-from cellworth.sampling.samplers import Design
+from cellworth.sampling.moments import (
+    DetailedUtility,
+    Deviations,
+    Estimate,
+    Tally,
+    UtilityLog,
+    fewer,
+)
+from cellworth.sampling.samplers import TaskSampler
 
 # A request is about this much work, so that little is lost where a worker is, and little is waited
 # for where a run ends. It is cut by this and by a number, never by the number of workers.
@@ -108,7 +115,7 @@ class UtilityPlanner:
     design : Design
         Names the pairs of coalitions of a task.
     estimate : callable
-        What the utilities of all tasks tell; see :class:`Looks`.
+        What the utilities of all tasks tell; see :class:`UtilityLog`.
     stop : StoppingRule
         Its limits of utilities and seconds hold within a task.
     cache : Cache or None
@@ -126,7 +133,7 @@ class UtilityPlanner:
 
     def __init__(
         self,
-        design: Design,
+        design: TaskSampler,
         estimate: Estimate,
         stop: StoppingRule,
         *,
@@ -153,7 +160,9 @@ class UtilityPlanner:
         most = _SECONDS_PER_REQUEST / seconds if seconds > 0 else math.inf
         self._per_request = int(max(1, min(_UTILITIES_PER_REQUEST, most)))
 
-    def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Looks | None:
+    def resume(
+        self, state: Plain | None, answers: Iterable[tuple[int, Loader]]
+    ) -> UtilityLog | None:
         """Take in the utilities of tasks that are done, and answers of others."""
         for _, load in answers:
             part = load()
@@ -191,7 +200,7 @@ class UtilityPlanner:
             return None
         return self._requests(number, met[-1]) if mine else iter(())
 
-    def add_answer(self, request: Request, answer: Answer) -> Looks | None:
+    def add_answer(self, request: Request, answer: Answer) -> UtilityLog | None:
         """Keep what was found; once a task has all of its utilities, return what it adds."""
         open_task = self._open[request.task]
         found = dict(zip(request.coalitions, answer, strict=False))
@@ -208,7 +217,7 @@ class UtilityPlanner:
             return None
         del self._open[request.task]
         known = [self._known[coalition] for coalition in open_task.coalitions]
-        return Looks.of(
+        return UtilityLog.of(
             open_task.task,
             np.array([each.utility for each in known]),
             self._estimate,
@@ -216,7 +225,7 @@ class UtilityPlanner:
             [each.deviations for each in known],
         )
 
-    def pack_state(self, looks: Looks) -> Plain:
+    def pack_state(self, looks: UtilityLog) -> Plain:
         """Utilities of all tasks, one after the other: the design names their coalitions again."""
         utilities = looks.utilities[: looks.n_tasks]
         deviations, positions = _distinct(looks.deviations[: looks.n_tasks])
@@ -250,7 +259,7 @@ class UtilityPlanner:
             for position, each in enumerate(utilities)
         )
 
-    def _looks(self, state: Plain) -> Looks:
+    def _looks(self, state: Plain) -> UtilityLog:
         lengths = state["lengths"]
         tasks = [self._design(number) for number in range(len(lengths))]
         utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
@@ -260,7 +269,7 @@ class UtilityPlanner:
             [distinct[position] if distinct else None for position in some.tolist()]
             for some in np.split(state["places"], np.cumsum(lengths)[:-1])
         ]
-        return Looks(tasks, utilities, len(tasks), self._estimate, tally, deviations)
+        return UtilityLog(tasks, utilities, len(tasks), self._estimate, tally, deviations)
 
     def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
         """A task, its coalitions, what it looks at, and those that must be asked for."""
