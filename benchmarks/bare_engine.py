@@ -87,7 +87,7 @@ class Ranked:
     def __init__(self, game):
         tasks = query_tasks(game)
         self.game, self.training = game, tasks._training(0)
-        ((self.plan, self.weights),) = tasks._planned(0)
+        ((self.plan, self.weights),) = tasks._batch_coalitions(0)
         self.ranked = SortedRows(self.training, self.plan.most_at_once)
         self.cells = np.zeros((game.shape[1], len(game.labels)))
         self.without_columns = tasks._without_columns(self.training)

@@ -35,7 +35,7 @@ def ties(name, given, n_orders):
     orders = [rng.permutation(n_columns) for _ in range(n_orders)]
     cells = np.zeros((2, n_columns, n_rows))
     for query, label in enumerate(game.query_labels[0]):
-        distances, match = game.distances.measured(0, query), game.labels == label
+        distances, match = game.distances.measure(0, query), game.labels == label
         for order in orders:
             sums = np.cumsum(distances[order], axis=0)
             for position, line in enumerate(sums):
@@ -46,7 +46,7 @@ def ties(name, given, n_orders):
                         cells[k, order[position + 1], rows] -= values
     moved = np.sqrt(np.mean((cells[0] - cells[1]) ** 2) / np.mean(cells[0] ** 2))
     on_all_columns = [
-        game.distances.measured(0, q).sum(axis=0) for q in range(len(game.query_labels[0]))
+        game.distances.measure(0, q).sum(axis=0) for q in range(len(game.query_labels[0]))
     ]
     share = np.mean([np.isin(line, line[find_repeated(line)]).mean() for line in on_all_columns])
     print(f"{name}: {share:.0%} of rows tie with another on all columns; with ties broken by the "

@@ -168,7 +168,7 @@ def exact_values(rows, X_val, y_val):
         queries = task.part.pieces[0].queries.tolist()
         for position, order in zip(queries, tasks.schedule.orders(task), strict=True):
             query = tasks.schedule.queries.query(training.scales, 0, position)
-            measured = distances.measured(0, position)[order]
+            measured = distances.measure(0, position)[order]
             for members, counted in zip(coalitions.members, weights, strict=False):
                 # Indices of the distinct distances fit into a key beside the row.
                 dense = np.unique(measured[members].sum(axis=0), return_inverse=True)[1]

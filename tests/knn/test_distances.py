@@ -23,7 +23,7 @@ def measure(X, X_val, **settings):
         Table.from_data(X, called="X"), [Table.from_data(X_val, called="X_val")], **settings
     )
     # No column counts more than a million.
-    return distances.measured(0, 0) / (distances.scales.farthest / 1e6)
+    return distances.measure(0, 0) / (distances.scales.farthest / 1e6)
 
 
 def column(cells, asked, **settings):
@@ -256,7 +256,7 @@ def kernel_distances(distances, coalitions, query):
 def test_the_kernel_measures_as_defined(mixed):
     coalitions = ExhaustiveSampler().draw(4, Shapley(), np.random.default_rng(0))
     for query in range(30):
-        sums = coalitions.members.astype(np.int64) @ mixed.measured(0, query)
+        sums = coalitions.members.astype(np.int64) @ mixed.measure(0, query)
         assert np.array_equal(kernel_distances(mixed, coalitions, query), sums)
 
 

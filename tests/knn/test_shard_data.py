@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import ShardedTable
-from cellworth.knn.shard_data import StoredShard, load, sampled
+from cellworth.knn.shard_data import StoredShard, read_shard, take_rows
 from cellworth.knn.shard_layout import Layout
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
 
@@ -40,7 +40,7 @@ def test_rows_are_grouped_by_class_and_keep_their_order(rows):
     labels, table, layout = rows
     positions = []
     for shard in range(2):
-        part = load(table, shard, layout)
+        part = read_shard(table, shard, layout)
         for code, label in enumerate(layout.classes):
             own = part.positions[part.starts[code] : part.starts[code + 1]]
             assert (labels[own] == label).all()
@@ -52,18 +52,18 @@ def test_rows_are_grouped_by_class_and_keep_their_order(rows):
 
 def test_a_prepared_shard_is_what_was_loaded(rows, tmp_path):
     _, table, layout = rows
-    part = load(table, 1, layout)
+    part = read_shard(table, 1, layout)
     part.save(tmp_path / "shard", of=layout.sha256())
     again = StoredShard.open(tmp_path / "shard", of=layout.sha256())
     assert_same_rows(part, again)
-    load(table, 0, layout).save(tmp_path / "shard", of="other")
-    assert_same_rows(StoredShard.open(tmp_path / "shard", of="other"), load(table, 0, layout))
+    read_shard(table, 0, layout).save(tmp_path / "shard", of="other")
+    assert_same_rows(StoredShard.open(tmp_path / "shard", of="other"), read_shard(table, 0, layout))
     assert len(list((tmp_path / "shard").iterdir())) == 5
 
 
 def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
     _, table, layout = rows
-    part = load(table, 0, layout)
+    part = read_shard(table, 0, layout)
     part.save(tmp_path)
     read = StoredShard.open(tmp_path)
     before = sorted(tmp_path.iterdir())
@@ -81,14 +81,14 @@ def test_a_shard_without_numbers_is_prepared_too(tmp_path):
     folder = write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path / "table")
     table = ShardedTable.from_parquet(folder, target="y")
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
-    part = load(table, 0, layout)
+    part = read_shard(table, 0, layout)
     part.save(tmp_path / "shard")
     assert_same_rows(part, StoredShard.open(tmp_path / "shard"))
 
 
 def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
     _, table, layout = rows
-    part = load(table, 0, layout)
+    part = read_shard(table, 0, layout)
     part.save(tmp_path, of="this")
     with pytest.raises(ValueError, match="shard of another table or layout"):
         StoredShard.open(tmp_path, of="that")
@@ -111,17 +111,17 @@ def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
 def test_rows_are_sampled_by_their_numbers(rows):
     _, table, layout = rows
     ids = np.array([0, 3, 499, 500, 777, 1199])
-    whole = {shard: load(table, shard, layout) for shard in range(2)}
+    whole = {shard: read_shard(table, shard, layout) for shard in range(2)}
     found = []
     for part in whole.values():
-        columns, own = sampled(part, ids)
+        columns, own = take_rows(part, ids)
         found += own.tolist()
         assert columns.numbers.dtype == np.float64
         where = [part.positions.tolist().index(position) for position in own.tolist()]
         np.testing.assert_array_equal(columns.numbers, part.rows.numbers[:, where])
         np.testing.assert_array_equal(columns.categories, part.rows.categories[:, where])
     assert found == ids.tolist()
-    none, own = sampled(whole[0], np.array([600]))
+    none, own = take_rows(whole[0], np.array([600]))
     assert (none.numbers.shape[1], len(own)) == (0, 0)
 
 
@@ -132,7 +132,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path):
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
     write(pa.table({"c": list("aac"), "y": [0, 1, 1]}), tmp_path)
     with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
-        load(table, 0, layout)
+        read_shard(table, 0, layout)
     write(pa.table({"c": list("aabb"), "y": [0, 1, 1, 1]}), tmp_path)
     with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
-        load(table, 0, layout)
+        read_shard(table, 0, layout)

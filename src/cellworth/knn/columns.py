@@ -29,34 +29,40 @@ _MOST_PAIRS = 2**24
 _NESTED = (list, dict, set, np.ndarray)
 _NARROWEST = 1e-100
 # Quantiles that tell a spread, and how far they are apart in a standard normal distribution.
-_SPREADS = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
+_QUANTILES = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 
 
 @dataclass(frozen=True, eq=False)
 class NumericColumn:
-    """Numbers; squared differences count ``weight``, gaps count ``gap``, at most ``largest``."""
+    """A numeric column: squared differences are multiplied by ``weight``.
+
+    A missing value on either side has the distance ``missing``; no distance exceeds ``largest``.
+    """
 
     position: int
     cells: list[Floats]
     weight: float
-    gap: float
+    missing: float
     largest: float
 
 
 @dataclass(frozen=True, eq=False)
 class CategoricalColumn:
-    """Codes of categories; a mismatch counts ``weight``, a gap ``gap``."""
+    """A categorical column: mismatches have distance ``weight``, missing values ``missing``."""
 
     position: int
     cells: list[Codes]
     weight: float
-    gap: float
+    missing: float
     largest: float
 
 
 @dataclass(frozen=True, eq=False)
 class CodedColumn:
-    """Codes of distinct values, and a table of their distances; gaps stand last in it."""
+    """A column with a distance function: codes of distinct values and a table of distances.
+
+    The last code stands for a missing value.
+    """
 
     position: int
     cells: list[Codes]
@@ -96,13 +102,13 @@ def read_column(
     name = sides[0].names.tolist()[position]
     cells = [side.column(position) for side in sides]
     if callable(kind):
-        return _coded(kind, name, position, [listed(side, name) for side in cells])
+        return _read_coded(kind, name, position, [list_cells(side, name) for side in cells])
     dtypes = [side.dtype(position) for side in sides]
     guess = kind or infer_column_type(dtypes, cells, name)
     if guess == "categorical":
-        return _categorical(position, [listed(side, name) for side in cells])
-    check_time_zones(set().union(*map(time_zones, dtypes, cells)), name)
-    numbers, known = comparable(cells, name)
+        return _read_categorical(position, [list_cells(side, name) for side in cells])
+    check_time_zones(set().union(*map(find_time_zones, dtypes, cells)), name)
+    numbers, known = to_comparable_floats(cells, name)
     return numeric_column(position, numbers, NumberSummary.from_cells(known), scale, name)
 
 
@@ -154,7 +160,7 @@ def _is_quantity(cell: Any) -> bool:
     return isinstance(cell, quantities) and not isinstance(cell, bool)
 
 
-def listed(cells: NDArray[Any], name: Any) -> list[Any]:
+def list_cells(cells: NDArray[Any], name: Any) -> list[Any]:
     """Cells as Python objects that can be told apart, with None for gaps."""
     if cells.dtype.kind in "Mm":
         # Nanoseconds would come as whole numbers, microseconds as dates.
@@ -169,18 +175,18 @@ def listed(cells: NDArray[Any], name: Any) -> list[Any]:
     return [None if is_missing(cell) else cell for cell in listed]
 
 
-def comparable(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDArray[Any]]:
+def to_comparable_floats(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDArray[Any]]:
     """All sides of a column as floats that can be subtracted from each other.
 
     Also what there is to summarise of the first side: floats, or known microseconds.
     """
     try:
-        sides = [_unboxed(side) if side.dtype.kind == "O" else side for side in sides]
+        sides = [_unbox(side) if side.dtype.kind == "O" else side for side in sides]
         sides = _match_missing_times(sides)
         kinds = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
         if len(kinds) > 1:
             raise TypeError("dates or durations on one side only")
-        numbers = _times(sides) if kinds != {"f"} else _whole_or_not(sides)
+        numbers = _times(sides) if kinds != {"f"} else _subtract_first(sides)
         known = _microseconds(sides[0]) if kinds != {"f"} else numbers[0]
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
@@ -204,7 +210,7 @@ def check_time_zones(zoned: set[bool], name: Any) -> None:
         )
 
 
-def time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[bool]:
+def find_time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[bool]:
     """Whether moments have a time zone; nothing where there are no moments."""
     if isinstance(dtype, nw.Datetime):
         return set() if all(map(is_missing, cells.tolist())) else {dtype.time_zone is not None}
@@ -224,11 +230,11 @@ def _match_missing_times(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
     ]
     if not times:
         return sides
-    gap = np.array("NaT", dtype=times[0])
-    return [np.full(len(s), gap) if gaps else s for s, gaps in zip(sides, bare, strict=True)]
+    missing = np.array("NaT", dtype=times[0])
+    return [np.full(len(s), missing) if gaps else s for s, gaps in zip(sides, bare, strict=True)]
 
 
-def _unboxed(cells: NDArray[Any]) -> NDArray[Any]:
+def _unbox(cells: NDArray[Any]) -> NDArray[Any]:
     """Turn an array of Python objects into one of numbers, dates or durations."""
     listed = [None if is_missing(cell) else cell for cell in cells.tolist()]
     known = [cell for cell in listed if cell is not None]
@@ -259,12 +265,12 @@ def _times(sides: list[NDArray[Any]]) -> list[Floats]:
     first = known.min() if len(known) else np.int64(0)
     # Counted from the first one, microseconds of three centuries are exact as floats.
     return [
-        np.where(gap, np.nan, (s - first).astype(np.float64))
-        for gap, s in zip(gaps, since, strict=True)
+        np.where(missing, np.nan, (s - first).astype(np.float64))
+        for missing, s in zip(gaps, since, strict=True)
     ]
 
 
-def _whole_or_not(sides: list[NDArray[Any]]) -> list[Floats]:
+def _subtract_first(sides: list[NDArray[Any]]) -> list[Floats]:
     whole = all(side.dtype.kind in "iu" for side in sides)
     if (
         whole
@@ -292,14 +298,14 @@ def numeric_column(
         )
     weight = 1.0 / spread**2
     # Two random rows differ by twice the variance, in the mean of squares.
-    gap = min(_MEAN_DISTANCE * numbers.variance() * weight, FARTHEST)
+    missing = min(_MEAN_DISTANCE * numbers.variance() * weight, FARTHEST)
     # Plain floats, whose products may be endless without a word.
     low, high = numbers.reach
     reach = max(high, *(float(np.fmax.reduce(side, initial=high)) for side in sides)) - min(
         low, *(float(np.fmin.reduce(side, initial=low)) for side in sides)
     )
     largest = min(reach * reach * weight, FARTHEST)
-    return NumericColumn(position, sides, weight, gap, max(largest, gap))
+    return NumericColumn(position, sides, weight, missing, max(largest, missing))
 
 
 def _spread(numbers: NumberSummary, scale: Scale) -> float:
@@ -316,7 +322,7 @@ def quantile_scale(known: Floats) -> float:
 
 
 def _between_quantiles(numbers: NumberSummary) -> float:
-    for low, high, of_normal in _SPREADS:
+    for low, high, of_normal in _QUANTILES:
         # Half the rows may have the same value; then wider quantiles tell the spread.
         below, above = numbers.percentile(low), numbers.percentile(high)
         if above > below:
@@ -324,7 +330,7 @@ def _between_quantiles(numbers: NumberSummary) -> float:
     return 0.0
 
 
-def _categorical(position: int, sides: list[list[Any]]) -> CategoricalColumn:
+def _read_categorical(position: int, sides: list[list[Any]]) -> CategoricalColumn:
     numbers: dict[Any, int] = {}
     codes = [encode_cells(numbers, cells) for cells in sides]
     known = codes[0][codes[0] != MISSING]
@@ -358,7 +364,9 @@ def categorical_column(position: int, sides: list[Codes], counts: list[int]) -> 
     return CategoricalColumn(position, sides, weight, weight * mismatch, weight)
 
 
-def _coded(distance: Distance, name: Any, position: int, sides: list[list[Any]]) -> CodedColumn:
+def _read_coded(
+    distance: Distance, name: Any, position: int, sides: list[list[Any]]
+) -> CodedColumn:
     rows, asked = (
         list(dict.fromkeys(cell for cell in cells if cell is not None))
         for cells in (sides[0], chain.from_iterable(sides[1:]))

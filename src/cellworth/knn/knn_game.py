@@ -174,7 +174,7 @@ class KNNGame:
     @cached_property
     def labels(self) -> Floats:
         """Codes of the training rows' classes, or their targets."""
-        return self._coded(self.problem.target)
+        return self._read_coded(self.problem.target)
 
     def labels_in(self, fold: int) -> Floats:
         """Labels of the rows that may be learned from in a fold; targets are minus their mean."""
@@ -184,7 +184,7 @@ class KNNGame:
     @cached_property
     def query_labels(self) -> list[Floats]:
         """Codes or targets of the validation rows, fold by fold, minus the same means."""
-        labels = [self._coded(fold.target) for fold in self.problem.folds]
+        labels = [self._read_coded(fold.target) for fold in self.problem.folds]
         if self.is_class:
             return labels
         return [some - mean for some, mean in zip(labels, self._means, strict=True)]
@@ -216,7 +216,7 @@ class KNNGame:
             train, labels = np.flatnonzero(joined & may_train), self.labels_in(fold)
             labels = labels[joined[may_train]]
             for query, weight in enumerate(weights):
-                distances = self.distances.measured(fold, query)[positions][:, train].sum(axis=0)
+                distances = self.distances.measure(fold, query)[positions][:, train].sum(axis=0)
                 asked = self.query_labels[fold][query]
                 total += float(weight) * self._utility(distances, labels, asked)
         return total
@@ -228,7 +228,7 @@ class KNNGame:
             return expected_matches(distances, labels == asked, self.n_neighbors) / self.n_neighbors
         return -expected_error(distances, labels, asked, self.n_neighbors)
 
-    def _coded(self, target: NDArray[Any]) -> Floats:
+    def _read_coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes
         if classes is not None:
             return np.searchsorted(classes, target).astype(np.float64)
@@ -476,7 +476,7 @@ def _info(
     distance = (
         f"0 or {scales.mismatch(at):.3g}"
         if part == "categories"
-        else distance_in_words(scales.spread(at), read_as)
+        else distance_in_words(scales.scale(at), read_as)
     )
     size = notes_on_size(distinct, own.count, own.n_missing, integral=whole, at_least=at_least)
     return ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, (*size, *notes))

@@ -23,14 +23,14 @@ from cellworth.knn.columns import (
     categorical_column,
     check_column_types,
     check_time_zones,
-    comparable,
     encode_cells,
+    find_time_zones,
     infer_column_type,
-    listed,
+    list_cells,
     numeric_column,
-    time_zones,
+    to_comparable_floats,
 )
-from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stacked
+from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stack_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +109,7 @@ class TableSummary:
             raise ValueError(f"shard {min(twice)} is in both summaries; merge each shard once.")
         rows = [row for row in (self.unlabelled, other.unlabelled) if row is not None]
         return TableSummary(
-            tuple(map(_merged, self.columns, other.columns)),
+            tuple(map(_merge_columns, self.columns, other.columns)),
             self.labels.merge(other.labels),
             min(rows, default=None),
             self.digests | other.digests,
@@ -194,11 +194,11 @@ class Layout:
         missing = set(range(table.n_shards)) - summary.digests.keys()
         if missing:
             raise ValueError(f"the summary lacks shard {min(missing)}; merge those of all shards.")
-        shown = _shown_labels(table, summary)
+        shown = _read_labels(table, summary)
         problem, known_classes = _problem(table, list(shown), X_val, y_val, classification)
         asked = problem.folds[0].table
         read = [
-            _laid_out(
+            _lay_out(
                 table, position, summary.columns[position], asked, told=told.get(name), scale=scale
             )
             for position, name in enumerate(table.names.tolist())
@@ -221,7 +221,7 @@ class Layout:
         )
         target = problem.folds[0].target
         labels = np.searchsorted(known_classes, target).astype(np.int64)
-        queries = Queries(stacked(columns, 0, asked.shape[0]), labels, target, asked)
+        queries = Queries(stack_columns(columns, 0, asked.shape[0]), labels, target, asked)
         return layout, queries
 
     def sha256(self) -> str:
@@ -246,7 +246,7 @@ def check_validation_rows(X_val: Any, y_val: Any) -> None:
         )
 
 
-def _shown_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
+def _read_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
     """Labels as users call them, and as they are read: days are midnights there."""
     from pyarrow import types
 
@@ -292,7 +292,7 @@ def _problem(
     return problem, problem.classes
 
 
-def _laid_out(
+def _lay_out(
     table: ShardedTable,
     position: int,
     summary: NumberSummary | CategorySummary,
@@ -312,15 +312,15 @@ def _laid_out(
     if kind == "categorical":
         values = summary.values if isinstance(summary, CategorySummary) else []
         counts = [summary.counts[v] for v in values] if isinstance(summary, CategorySummary) else []
-        codes = encode_cells({value: i for i, value in enumerate(values)}, listed(cells, name))
+        codes = encode_cells({value: i for i, value in enumerate(values)}, list_cells(cells, name))
         layout = ColumnLayout(name, "codes" if values else "gaps", 0, values)
         return categorical_column(position, [codes], counts), layout
     numbers = (
         summary if isinstance(summary, NumberSummary) else NumberSummary.from_cells(np.empty(0))
     )
     _check_size(cells, type_, name)
-    check_time_zones(_time_zones(type_) | time_zones(asked.dtype(position), cells), name)
-    floats, _ = comparable([_stand_in(numbers, type_), cells], name)
+    check_time_zones(_time_zones(type_) | find_time_zones(asked.dtype(position), cells), name)
+    floats, _ = to_comparable_floats([_training_ends(numbers, type_), cells], name)
     first = int(numbers.ends[0]) if numbers.integral else 0
     layout = ColumnLayout(name, sort if numbers.count else "gaps", first, [])
     return numeric_column(position, floats[1:], numbers, scale, name), layout
@@ -332,7 +332,7 @@ def _time_zones(type_: Any) -> set[bool]:
     return {type_.tz is not None} if types.is_timestamp(type_) else set()
 
 
-def _stand_in(numbers: NumberSummary, type_: Any) -> NDArray[Any]:
+def _training_ends(numbers: NumberSummary, type_: Any) -> NDArray[Any]:
     """Known cells that stand for all training rows where queries are compared with them."""
     from pyarrow import types
 
@@ -364,16 +364,16 @@ def summarize_shard(
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
     columns = [
-        _gatherer(name, choose_encoding(types[name], told.get(name), name)) for name in names
+        _make_summarizer(name, choose_encoding(types[name], told.get(name), name)) for name in names
     ]
-    labels = _GatheredCategories(table.target, _MOST_LABELS, _NO_LABELS)
+    labels = _CategorySummarizer(table.target, _MOST_LABELS, _NO_LABELS)
     unlabelled = None
     first = table.rows(shard).start
     for *cells, targets in table.batches(shard, [*names, table.target]):
         for column, array in zip(columns, cells, strict=True):
             column.add(array, first)
-        gap = labels.add(targets, first)
-        unlabelled = gap if unlabelled is None else unlabelled
+        missing = labels.add(targets, first)
+        unlabelled = missing if unlabelled is None else unlabelled
         first += len(targets)
     digest = hashlib.sha256("".join(c.digest() for c in (*columns, labels)).encode())
     return TableSummary(
@@ -398,7 +398,7 @@ def check_sharded_types(
     return cast("dict[Any, Kind]", told)
 
 
-class _GatheredNumbers:
+class _NumberSummarizer:
     def __init__(self, name: str, sort: Encoding) -> None:
         self._name, self._read = name, READERS[sort]
         self._whole = sort == "times"
@@ -425,7 +425,7 @@ class _GatheredNumbers:
         return self._gathering.summary()
 
 
-class _GatheredCategories:
+class _CategorySummarizer:
     def __init__(self, name: str, most: int, advice: str) -> None:
         self._name, self._coder = name, Coder({}, most, advice)
         self._counts = np.zeros(1, dtype=np.int64)
@@ -462,7 +462,7 @@ class _GatheredCategories:
         )
 
 
-def _merged(
+def _merge_columns(
     one: NumberSummary | CategorySummary, other: NumberSummary | CategorySummary
 ) -> NumberSummary | CategorySummary:
     if isinstance(one, NumberSummary) and isinstance(other, NumberSummary):
@@ -480,10 +480,10 @@ def _merged(
     )
 
 
-def _gatherer(name: str, sort: Encoding) -> _GatheredNumbers | _GatheredCategories:
+def _make_summarizer(name: str, sort: Encoding) -> _NumberSummarizer | _CategorySummarizer:
     if sort == "codes":
-        return _GatheredCategories(name, _MOST_CATEGORIES, _NO_CATEGORIES)
-    return _GatheredNumbers(name, sort)
+        return _CategorySummarizer(name, _MOST_CATEGORIES, _NO_CATEGORIES)
+    return _NumberSummarizer(name, sort)
 
 
 def _plain(cells: NDArray[Any]) -> bytes:

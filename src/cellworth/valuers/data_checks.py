@@ -619,7 +619,7 @@ def _describe_distance(
     if part == "categories":
         return "category", f"0 or {scales.mismatch(at):.3g}"
     read_as = quantity_of(cells())
-    return read_as, distance_in_words(scales.spread(at), read_as)
+    return read_as, distance_in_words(scales.scale(at), read_as)
 
 
 def guess_types(table: Table) -> list[tuple[ReadAs, str]]:
