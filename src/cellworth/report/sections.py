@@ -24,7 +24,7 @@ from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.payouts.payout import Payout
 from cellworth.report.page import cell_text, text_of
 from cellworth.runtime.stopping import Progress
-from cellworth.sampling.moments import Moments, both_errors
+from cellworth.sampling.moments import Moments, combine_errors
 from cellworth.valuation.provenance import Provenance
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList
@@ -339,12 +339,12 @@ def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
 
 
 def _errors(listed: ValueList) -> Floats:
-    return both_errors(listed.sampling_se, listed.validation_se)
+    return combine_errors(listed.sampling_se, listed.validation_se)
 
 
 def _total_error(sampling: float, validation: float | None) -> float:
     known = None if validation is None else np.array([validation])
-    return float(both_errors(np.array([sampling]), known)[0])
+    return float(combine_errors(np.array([sampling]), known)[0])
 
 
 def plain(number: Any) -> float | None:
