@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cellworth import load
-from cellworth.cli.request import Request
+from cellworth.cli.request import RunRequest
 from cellworth.cli.schemas import document_schema
 from shell import cellworth, fine, started
 
@@ -41,7 +41,7 @@ def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
     np.testing.assert_array_equal(parts.sampling_se, whole.sampling_se)
-    tasks = [line["tasks"] for line in Request.load(tmp_path / "v").rounds]
+    tasks = [line["tasks"] for line in RunRequest.load(tmp_path / "v").rounds]
     assert tasks == sorted(set(tasks))
     assert len(tasks) == 3
 
@@ -215,7 +215,7 @@ def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
     for position in ("0/2", "1/2"):
         fine("value", *asked, *shard, position)
     fine("resume", tmp_path / "run", "-q")
-    assert Request.load(tmp_path / "run").row_groups is None
+    assert RunRequest.load(tmp_path / "run").row_groups is None
 
 
 def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):

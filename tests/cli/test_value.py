@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import DataWarning, ExactValuer, KNNValuer, load
 from cellworth.cli.input_files import read_input
-from cellworth.cli.request import Request
+from cellworth.cli.request import RunRequest
 from shell import TABLE, cellworth, fine
 
 MODELS = """
@@ -81,7 +81,7 @@ def test_some_rows_of_a_validation_file_are_drawn(home, tmp_path):
     assert len(set(val.X.row_ids.tolist())) == 7
     again = KNNValuer(3).fit(read.X, read.y, X_val=val.X, y_val=val.y).valuation_
     np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
-    assert Request.load(tmp_path / "v").data()[1].X.row_ids.tolist() == val.X.row_ids.tolist()
+    assert RunRequest.load(tmp_path / "v").data()[1].X.row_ids.tolist() == val.X.row_ids.tolist()
 
 
 def test_without_a_folder_it_is_named_after_the_table(home, tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_nothing_is_overwritten_without_force(home, tmp_path):
     assert refused.code == 2
     assert "--force" in refused.err
     fine("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
-    assert Request.load(tmp_path / "v").cv == 4
+    assert RunRequest.load(tmp_path / "v").cv == 4
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     refused = cellworth("value", *home.asked, "-o", tmp_path / "mine", "--force")
@@ -109,7 +109,7 @@ def test_nothing_is_overwritten_without_force(home, tmp_path):
 def test_the_request_lies_beside_the_values_and_may_move_with_the_table(home, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(home.folder, moved)
-    request = Request.load(moved / "values")
+    request = RunRequest.load(moved / "values")
     assert request.table == str(moved / "people.csv")
     assert request.rounds[-1]["total"] == pytest.approx(load(home.values).total)
     assert "p7" in fine("explain", moved / "values", "--row", "p7")
@@ -271,8 +271,8 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     )
     assert found["values"]["status"] == "estimated"
     assert load(into).moments.count.max() == 6
-    assert Request.load(tmp_path / "three").rounds
-    assert Request.load(into).rounds == ()
+    assert RunRequest.load(tmp_path / "three").rounds
+    assert RunRequest.load(into).rounds == ()
     best = load(into).columns().highest(1).labels["column"][0]
     (tmp_path / "owners.toml").write_text(f'[[owners]]\nname = "ann"\ncolumns = ["{best}"]\n')
     shared = ["--owners", tmp_path / "owners.toml", "--gate", "off"]
@@ -346,8 +346,10 @@ def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path)
         assert "the sha256 of the cells differs" in done.err
 
 
-@pytest.mark.parametrize("torn", ["cellworth.Valuation.save", "cellworth.cli.request.Request.save"])
-def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_question(
+@pytest.mark.parametrize(
+    "torn", ["cellworth.Valuation.save", "cellworth.cli.request.RunRequest.save"]
+)
+def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_request(
     home, tmp_path, monkeypatch, torn
 ):
     shutil.copytree(home.values, tmp_path / "v")

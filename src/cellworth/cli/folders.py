@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from cellworth.cli.request import FILE, KNN, LoadedRequest, Request
+from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
 from cellworth.data.io import read_json
 from cellworth.diagnostics.cells import drop_group_column
 from cellworth.payouts import bundle
@@ -45,7 +45,7 @@ class Result:
     """
 
     valuation: Valuation
-    request: Request
+    request: RunRequest
 
     @classmethod
     def load(cls, folder: Path, *, table: Path | None = None, val: Path | None = None) -> Result:
@@ -62,7 +62,7 @@ class Result:
                 f"{folder} holds values but no {FILE} with the settings; value the table again "
                 "with --force, or copy the file from where the values came from."
             )
-        return cls(load(folder), Request.load(folder).with_paths(table, val))
+        return cls(load(folder), RunRequest.load(folder).with_paths(table, val))
 
     @cached_property
     def loaded(self) -> LoadedRequest:
@@ -106,7 +106,7 @@ def _is_of_shards(manifest: dict[str, Any]) -> bool:
     return isinstance(problem, dict) and problem.get("game") == "ShardedKNNGame"
 
 
-def save_result(valuation: Valuation, request: Request, folder: Path) -> None:
+def save_result(valuation: Valuation, request: RunRequest, folder: Path) -> None:
     """Write values and their request; a killed process never leaves values with another request."""
     (folder / FILE).unlink(missing_ok=True)
     valuation.save(folder)
@@ -143,7 +143,7 @@ def resume_line(folder: Path, model: str) -> str:
     return f"cellworth resume {shlex.quote(str(folder))}{again}"
 
 
-def check_output_folder(folder: Path, *, force: bool, request: Request | None = None) -> None:
+def check_output_folder(folder: Path, *, force: bool, request: RunRequest | None = None) -> None:
     """Check that a folder is free, or holds a result that may be replaced.
 
     With ``force`` that is any result, otherwise only a result of the same request.
@@ -156,7 +156,7 @@ def check_output_folder(folder: Path, *, force: bool, request: Request | None = 
     same = (
         request is not None
         and (folder / FILE).exists()
-        and Request.load(folder).difference(request) is None
+        and RunRequest.load(folder).difference(request) is None
     )
     if not force and not same:
         raise FileExistsError(

@@ -36,7 +36,7 @@ from cellworth.cli.folders import (
     resume_line,
     save_result,
 )
-from cellworth.cli.request import FILE, KNN, Request
+from cellworth.cli.request import FILE, KNN, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.cli.schemas import (
     CheckDocument,
@@ -46,7 +46,7 @@ from cellworth.cli.schemas import (
     LimitDocument,
     MergeDocument,
     ReportDocument,
-    Settings,
+    RunSettings,
     SuspectDocument,
     SuspectsDocument,
     ValuesDocument,
@@ -74,11 +74,11 @@ def show_folder(folder: Path) -> None:
         raise ValueError(
             f"{folder} was not written by cellworth: it has no manifest; give another folder."
         )
-    asked = _settings_of(Request.load(folder)) if (folder / FILE).exists() else None
+    asked = _settings_of(RunRequest.load(folder)) if (folder / FILE).exists() else None
     document: InfoDocument = {
         "folder": str(folder),
         "holds": cast("Holds", kind),
-        "request": cast("Settings | None", asked and vars(asked)),
+        "request": cast("RunSettings | None", asked and vars(asked)),
         "created": None,
         "versions": None,
         "values": None,
@@ -287,11 +287,13 @@ def _describe_sharded_run(folder: Path) -> Iterator[str]:
         yield f"  values      {folder / 'values'}"
 
 
-def _settings_of(request: Request) -> Settings:
-    return Settings(**{field.name: getattr(request, field.name) for field in fields(Settings)})
+def _settings_of(request: RunRequest) -> RunSettings:
+    return RunSettings(
+        **{field.name: getattr(request, field.name) for field in fields(RunSettings)}
+    )
 
 
-def _settings_lines(asked: Settings | None) -> list[str]:
+def _settings_lines(asked: RunSettings | None) -> list[str]:
     if asked is None:
         return []
     given = {name: value for name, value in vars(asked).items() if value not in (None, (), False)}
@@ -431,7 +433,9 @@ def _limit(
 
 
 def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
-    request = next((Request.load(folder) for folder in folders if (folder / FILE).exists()), None)
+    request = next(
+        (RunRequest.load(folder) for folder in folders if (folder / FILE).exists()), None
+    )
     merge_partitions(folders, output)
     if request is not None:
         request.save(output)

@@ -27,7 +27,7 @@ from cellworth.cli.input_files import (
     file_sha256,
     read_input,
 )
-from cellworth.cli.schemas import Round, Settings, fits_type
+from cellworth.cli.schemas import Round, RunSettings, fits_type
 from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
@@ -53,7 +53,7 @@ _HOW = ("table", "val", "output", "passes", "budget", "deadline", "error", "roun
 
 
 @dataclass(frozen=True)
-class Request(Settings):
+class RunRequest(RunSettings):
     """The settings of a command, as later commands need them.
 
     Parameters
@@ -95,7 +95,7 @@ class Request(Settings):
         val = read_input(path, like=train, **how)
         return train, val if self.val_rows is None else val.sample(self.val_rows, self.seed)
 
-    def with_paths(self, table: Path | None, val: Path | None) -> Request:
+    def with_paths(self, table: Path | None, val: Path | None) -> RunRequest:
         """Return the same request with new paths of its files."""
         return replace(
             self,
@@ -133,17 +133,17 @@ class Request(Settings):
         tuples = {name: tuple(asked[name]) for name in asked if isinstance(asked[name], list)}
         return cls(**{**asked, **tuples})
 
-    def difference(self, other: Request) -> str | None:
+    def difference(self, other: RunRequest) -> str | None:
         """Return the first setting that differs and changes the values, or None."""
         one, two = asdict(self), asdict(other)
         return next((name for name in one if name not in _HOW and one[name] != two[name]), None)
 
 
-def check_same_request(folder: Path, request: Request) -> None:
+def check_same_request(folder: Path, request: RunRequest) -> None:
     """Check that a folder holds no run of another request."""
     if not (folder / FILE).exists():
         return
-    name = Request.load(folder).difference(request)
+    name = RunRequest.load(folder).difference(request)
     if name is not None:
         raise ValueError(
             f"{folder} holds a run with another {name.replace('_', '-')}; give the same options, "
@@ -162,12 +162,12 @@ class LoadedRequest:
     val : InputTable or None
     """
 
-    request: Request
+    request: RunRequest
     train: InputTable
     val: InputTable | None
 
     @classmethod
-    def from_request(cls, request: Request) -> LoadedRequest:
+    def from_request(cls, request: RunRequest) -> LoadedRequest:
         """Read the files of a request."""
         train, val = request.data()
         check_label_varies(train.y, request.target, request.table)
@@ -245,7 +245,7 @@ def parse_toml(text: str, called: str) -> dict[str, Any]:
         raise ValueError(f"--{called} is not valid TOML ({error}); fix the file.") from error
 
 
-def check_model_trusted(request: Request, model: str | None, folder: Path) -> None:
+def check_model_trusted(request: RunRequest, model: str | None, folder: Path) -> None:
     """Check that the user named the model: a folder may come from anyone, and its code is run."""
     if model is None and request.model != KNN:
         raise ValueError(
@@ -285,7 +285,7 @@ def _check_unchanged(path: str, sha256: str, option: str) -> Path:
 
 
 def _check_types(asked: Mapping[str, Any], path: Path) -> None:
-    hints = get_type_hints(Request, include_extras=True)
+    hints = get_type_hints(RunRequest, include_extras=True)
     for name, given in asked.items():
         if not fits_type(hints[name], given):
             raise ValueError(
@@ -315,7 +315,7 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     return None
 
 
-def _knn_valuer(request: Request, column_types: Any) -> KNNValuer:
+def _knn_valuer(request: RunRequest, column_types: Any) -> KNNValuer:
     if request.budget is not None:
         raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
     scoring = request.scoring
@@ -331,7 +331,7 @@ def _knn_valuer(request: Request, column_types: Any) -> KNNValuer:
     )
 
 
-def _model_valuer(request: Request, n_players: int) -> Any:
+def _model_valuer(request: RunRequest, n_players: int) -> Any:
     unfit = {"passes": request.passes, "labels": request.labels, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
@@ -356,7 +356,7 @@ def _check_scoring(scoring: str | None) -> None:
         )
 
 
-def _stop(request: Request) -> StoppingRule | None:
+def _stop(request: RunRequest) -> StoppingRule | None:
     rules: list[StoppingRule] = []
     if request.budget is not None:
         rules.append(MaxUtilities(request.budget))

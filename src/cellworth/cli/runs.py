@@ -25,7 +25,7 @@ from cellworth.cli.folders import (
 from cellworth.cli.request import (
     FILE,
     LoadedRequest,
-    Request,
+    RunRequest,
     check_agreement,
     check_model_trusted,
     check_same_request,
@@ -132,7 +132,7 @@ def resume_run(
         )
     if folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
-    request = Request.load(folder).with_paths(table, val)
+    request = RunRequest.load(folder).with_paths(table, val)
     check_model_trusted(request, model, folder)
     asked: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if output is not None:
@@ -163,7 +163,7 @@ def plan_run(**asked: Any) -> None:
     print_result("plan", document, [*lines, "", repr(found.columns)])
 
 
-def run_and_save(command: str, request: Request, execution: Execution, *, force: bool) -> None:
+def run_and_save(command: str, request: RunRequest, execution: Execution, *, force: bool) -> None:
     """Run a request, write its result and print a summary."""
     output = Path(request.output) if request.output else None
     _check_separate_folders(output, execution.checkpoint)
@@ -207,7 +207,7 @@ def make_request(
     column_groups: Path | None = None,
     output: Path | None = None,
     **asked: Any,
-) -> Request:
+) -> RunRequest:
     """Return the request of the command-line options."""
     if owners is not None and agreement is not None:
         raise click.UsageError("--owners and --agreement exclude each other; give one.")
@@ -223,10 +223,10 @@ def make_request(
         for name, path in (("owners", owners), ("agreement", agreement))
     }
     folder = output or Path(f"{table.name.partition('.')[0]}.values")
-    return Request.from_files(
+    return RunRequest.from_files(
         table=table,
         val=val,
-        cv=Request.cv if cv is None else cv,
+        cv=RunRequest.cv if cv is None else cv,
         id=row_id,
         column_groups=groups,
         output=str(folder.absolute()),
@@ -245,7 +245,7 @@ def read_text(path: Path, called: str) -> str:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
 
 
-def _check_any_task(valuation: Valuation, request: Request, execution: Execution) -> None:
+def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execution) -> None:
     """Check that a task was finished: without one, all values would be equal."""
     n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
     if n_tasks > 0 or valuation.status == "exact":
@@ -347,7 +347,7 @@ def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation 
 
 
 @contextmanager
-def _keep_request(request: Request, execution: Execution) -> Iterator[None]:
+def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
     """Keep the request in the checkpoint, unless the run fails before it begins."""
     folder = execution.checkpoint
     if folder is None:
@@ -370,7 +370,7 @@ def _keep_request(request: Request, execution: Execution) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _print_partition(request: Request, folder: Path, partition: tuple[int, int]) -> None:
+def _print_partition(request: RunRequest, folder: Path, partition: tuple[int, int]) -> None:
     index, n_parts = partition
     document: PartitionDocument = {
         "checkpoint": str(folder), "partition": index, "partitions": n_parts,
@@ -382,7 +382,7 @@ def _print_partition(request: Request, folder: Path, partition: tuple[int, int])
     print_result("partition", document, [line])
 
 
-def _way_on(request: Request, execution: Execution) -> str:
+def _way_on(request: RunRequest, execution: Execution) -> str:
     if execution.checkpoint is None:
         return "Interrupted: these values are based on the tasks completed so far."
     return f"Interrupted; resume with: {resume_line(execution.checkpoint, request.model)}"

@@ -37,7 +37,7 @@ _PRIMITIVES = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """Settings of a run.
 
     Parameters
@@ -192,7 +192,7 @@ class InfoDocument(TypedDict):
 
     folder: str
     holds: Holds
-    request: Settings | None
+    request: RunSettings | None
     created: str | None
     versions: dict[str, str] | None
     values: ValuesDocument | None
