@@ -136,9 +136,9 @@ def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
         ("t.csv.gz", b"a,label\n1,2\n", "cannot be read"),
         ("t.parquet", b"nothing", "cannot be read"),
         ("t.arrow", b"nothing", "cannot be read"),
-        ("t.xlsx", b"PK", "no ending that tells its format"),
-        ("t", b"a,label\n1,2\n", "no ending that tells its format"),
-        ("t.parquet.gz", b"a", "no ending that tells its format"),
+        ("t.xlsx", b"PK", "must end in .csv, .tsv"),
+        ("t", b"a,label\n1,2\n", "must end in .csv, .tsv"),
+        ("t.parquet.gz", b"a", "must end in .csv, .tsv"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, name, content, told):

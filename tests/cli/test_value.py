@@ -222,7 +222,7 @@ def test_dates_that_a_model_was_given_are_known_again(models):
         ("mymodels:", "give knn, or module:object"),
         ("nomodule:x", "cannot be imported (No module named 'nomodule')"),
         ("mymodels:nobody", "cannot be imported"),
-        ("mymodels:nothing", "give an estimator or what makes one"),
+        ("mymodels:nothing", "give an estimator, its class or a function"),
         ("mymodels:make_of", "cannot be called without arguments"),
         ("mymodels:breaks", "fails when it is called (ZeroDivisionError"),
         ("mymodels:leaves", "fails when it is called (SystemExit: 1)"),

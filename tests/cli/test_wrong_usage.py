@@ -51,7 +51,7 @@ WRONG = {
     "value {T}": "Missing option '--target'",
     "value {AT}/none.csv --target label": "does not exist",
     "value {AT}/empty --target label": "is a folder",
-    "value {AT}/bad.toml --target label": "no ending that tells its format",
+    "value {AT}/bad.toml --target label": "must end in .csv, .tsv",
     "value {T} --target nobody": "--target is 'nobody'",
     "value {T} --target label --id nobody": "--id is 'nobody'",
     "value {T} --target label --drop nobody": "--drop is 'nobody'",
