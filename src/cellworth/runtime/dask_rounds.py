@@ -297,6 +297,7 @@ class TaskSubmitter:
         self._workers: dict[int, str] = {}
         self._counted = -_SECONDS_BETWEEN_COUNTS
         self._n_shards = cache.algorithm.n_shards
+        self.cache: Any
         chunks, self.cache, n_bytes = send_object(client, cache, self._run)
         self._memory = WorkerMemory(client, n_bytes)
         # Futures may be held by the traceback of an error, so they must be released by name.

@@ -189,8 +189,8 @@ class CheckpointWriter:
     ) -> None:
         """Read the results of earlier sessions."""
         self._checkpoint, self._planner = checkpoint, planner
-        self.seconds_before = 0.0
-        self.latest = Progress(0, 0.0, None)
+        self.seconds_before: float = 0.0
+        self.latest: Progress = Progress(0, 0.0, None)
         if checkpoint is not None:
             checkpoint.open(identity)
             state = checkpoint.read_state()

@@ -441,7 +441,8 @@ class DamagedStateError(RecoverableError):
     def __init__(self, path: Path, reason: str) -> None:
         """Remember where and why."""
         super().__init__(path, reason)
-        self.path, self.reason = path, reason
+        self.path: Path = path
+        self.reason: str = reason
 
 
 class MissingStateError(RecoverableError):
