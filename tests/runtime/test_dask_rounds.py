@@ -197,7 +197,7 @@ def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
 
 @pytest.mark.alone
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
-    monkeypatch.setattr(rounds, "_MOST_IN_VAIN", 1)
+    monkeypatch.setattr(rounds, "_MOST_FAILED_ATTEMPTS", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(RuntimeError, match="no round could be done in 2 attempts"):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
