@@ -414,7 +414,7 @@ MISTAKES = {
     ),
     "weights for a model that does not weigh": (
         lambda: fit(KNeighborsClassifier(1), sample_weight=np.ones(4)),
-        ["fit of KNeighborsClassifier does not take it", "leave it out"],
+        ["KNeighborsClassifier.fit does not take it", "leave it out"],
     ),
     "weights for neighbours": (
         lambda: KNNValuer(1).fit(**GOOD, sample_weight=np.ones(4)),

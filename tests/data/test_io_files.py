@@ -19,6 +19,7 @@ from cellworth import (
     MonteCarloValuer,
     Owners,
     Runtime,
+    ShardedKNNValuer,
     ShardedTable,
     load,
     report,
@@ -234,7 +235,9 @@ def sharded(folder, **given):
     pl = pytest.importorskip("polars")
     pl.DataFrame({"a": [0.0, 1.0, 9.0, 8.0], "t": Y}).write_parquet(folder / "t.parquet")
     table = ShardedTable.from_parquet(folder / "t.parquet", target="t")
-    return KNNValuer(1, random_state=0, **given).fit(table, X_val=[[0.0], [9.0]], y_val=[0, 1])
+    return ShardedKNNValuer(1, random_state=0, **given).fit(
+        table, X_val=[[0.0], [9.0]], y_val=[0, 1]
+    )
 
 
 def agreement():
@@ -258,7 +261,7 @@ ENTRIES = {
     "KNNValuer.checkpoint": lambda at, here: KNNValuer(
         1, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),
-    "KNNValuer.checkpoint, shards": lambda at, here: sharded(here, runtime=Runtime(checkpoint=at)),
+    "ShardedKNNValuer.checkpoint": lambda at, here: sharded(here, runtime=Runtime(checkpoint=at)),
     "MonteCarloValuer.checkpoint": lambda at, here: MonteCarloValuer(
         MODEL, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),

@@ -291,7 +291,7 @@ def test_validation_errors_of_sums_are_shown(tmp_path):
     same(other.columns().validation_se, errors[:-1])
     assert other.total_error == np.hypot(one.total_error, 5.0)
     assert other.validation_se is None
-    assert "validation se" in repr(other.columns())
+    assert "validation_se" in repr(other.columns())
 
 
 # merging, saving ------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_numbers_in_print_show_four_digits_and_line_up():
         np.array([5, 5]),
     )
     assert repr(listing).splitlines() == [
-        "row      value  sampling se",
+        "row      value  sampling_se",
         "  a   0.001234     0.000100",
         " bb  -0.000010     0.000200",
     ]
