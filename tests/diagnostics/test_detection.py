@@ -154,8 +154,8 @@ def test_it_prints_what_was_found():
     ("ranking", "wrong", "sentence"),
     [
         (SUSPICION, WRONG[:2], "wrong has shape \\(2, 2\\), but there are 3 rows and 2 columns"),
-        (SUSPICION, np.zeros((3, 2), dtype=bool), "wrong is False for every cell"),
-        (SUSPICION, np.ones((3, 2), dtype=bool), "wrong is True for every cell"),
+        (SUSPICION, np.zeros((3, 2), dtype=bool), "got False for every cell"),
+        (SUSPICION, np.ones((3, 2), dtype=bool), "got True for every cell"),
         (SUSPICION[0], WRONG, "ranking has shape \\(2,\\), not two dimensions"),
         (np.full((3, 2), np.nan), WRONG, "ranking holds no number at all"),
     ],
@@ -172,7 +172,7 @@ def test_what_is_no_ranking_and_no_mask_is_refused():
         detection_curve([["a", "b"]], [[True, False]])
     with pytest.raises(ValueError, match="order is 'worst'"):
         detection_curve(SUSPICION, WRONG, order="worst")
-    with pytest.raises(ValueError, match="n is 4; 3 cells are wrong"):
+    with pytest.raises(ValueError, match="n must be an integer from 1 to 3"):
         detection_curve(SUSPICION, WRONG).cells_to_find(4)
 
 

@@ -148,10 +148,10 @@ def test_unknown_labels_tables_and_numbers_are_refused():
         explain_column(ADDED, 0)
     with pytest.raises(ValueError, match="give the table that was valued"):
         explain_row(ADDED, "ann", X=CELLS)
-    with pytest.raises(ValueError, match="n_similar is -1; give a whole number of at least 0"):
+    with pytest.raises(ValueError, match="n_similar must be an integer of at least 0, got -1"):
         explain_row(ADDED, "ann", n_similar=-1)
     grouped = Blocks.cut("abcde", "xyz", row_groups=["p", "q", "r", "s", "s"])
-    with pytest.raises(ValueError, match="the rows of this valuation are groups"):
+    with pytest.raises(ValueError, match="X must be None for a valuation of row groups"):
         explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))
 
 

@@ -98,8 +98,10 @@ def lookups(n_rows=200, seed=0):
     return target, models
 
 
-def noise_of(judges, models):
-    return judges.noise(judges.told(models[1]) - judges.told(models[0]))
+def noise_of(rows, models):
+    return rows.estimate_variance(
+        rows.compute_replicates(models[1]) - rows.compute_replicates(models[0])
+    )
 
 
 def test_single_rows_give_the_variance_of_a_paired_difference():

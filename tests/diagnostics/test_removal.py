@@ -52,7 +52,7 @@ def nothing_seen_yet():
     SEEN.clear()
 
 
-@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a missing value")
 @pytest.mark.parametrize("order", ["highest", "lowest"])
 def test_cells_go_in_the_order_of_the_ranking(order):
     curve = removal_curve(
@@ -64,7 +64,7 @@ def test_cells_go_in_the_order_of_the_ranking(order):
     np.testing.assert_array_equal(curve.scores, [left, left])
 
 
-@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a missing value")
 def test_random_removal_takes_as_many_cells_of_any_score():
     curve = removal_curve(
         Witness(), ranking=CELLS, **GIVEN, shares=(0.5,), fill="missing", scoring=what_is_left,
@@ -104,7 +104,7 @@ def test_a_column_that_keeps_nothing_is_drawn_from_itself():
 
 @pytest.mark.parametrize("fill", ["mean", "missing"])
 def test_a_fill_that_can_be_seen_is_warned_of(fill):
-    with pytest.warns(UserWarning, match=f"fill='{fill}' leaves .* tells the label"):
+    with pytest.warns(UserWarning, match=f"fill='{fill}' leaves .* reveals the label"):
         curve = removal_curve(
             Witness(), ranking=CELLS, **GIVEN, shares=(0.5,), fill=fill, scoring=what_is_left
         )
@@ -115,7 +115,7 @@ def test_a_fill_that_can_be_seen_is_warned_of(fill):
     np.testing.assert_allclose(SEEN[0], expected)
 
 
-@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a missing value")
 def test_equal_scores_go_in_random_order_and_unknown_ones_last():
     ranking = np.ones((10, 4))
     ranking[3, 1] = np.nan
@@ -141,7 +141,7 @@ class Sum:
         return float(self.cells[np.ix_(rows, columns)].sum())
 
 
-@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a missing value")
 def test_cells_of_a_group_take_the_value_of_their_block():
     groups = np.arange(10) % 2
     blocks = Blocks.cut(range(10), ["x3", "x1", "x2", "x0"], row_groups=groups.tolist())
@@ -245,7 +245,7 @@ def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
 def test_rows_that_valued_the_cells_are_warned_of_when_they_score():
     valuer = KNNValuer().fit(X, y, X_val=X_TEST, y_val=Y_TEST)
     settings = {"shares": (0.1,), "n_repeats": 2}
-    with pytest.warns(UserWarning, match="are the rows that the cells were valued by") as told:
+    with pytest.warns(UserWarning, match="are the validation rows of the valuation") as told:
         removal_curve(LogisticRegression(), X, y, ranking=valuer.valuation_, **TEST, **settings)
     assert len(told) == 1
     removal_curve(
@@ -328,7 +328,7 @@ def test_each_mistake_gets_one_sentence(changed, sentence):
         removal_curve(given.pop("model"), ranking=given.pop("ranking"), **given)
 
 
-@pytest.mark.filterwarnings("ignore:fill='missing' leaves a gap")
+@pytest.mark.filterwarnings("ignore:fill='missing' leaves a missing value")
 def test_a_model_that_takes_no_gaps_says_so():
     with pytest.raises(RuntimeError, match=r"failed with 20% of the cells removed .*NaN"):
         removal_curve(

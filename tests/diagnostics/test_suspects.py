@@ -318,7 +318,7 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
     ("changed", "sentence"),
     [
         ({"k": 0}, "k must be an integer of at least 1, got 0"),
-        ({"by": "price"}, "by is 'price'; give 'anomaly_score' or 'value'"),
+        ({"by": "price"}, "by must be 'anomaly_score' or 'value', got 'price'"),
         ({"valuation": None, "by": "value"}, "by is 'value', but no valuation came"),
         ({"valuation": "best"}, "valuation must be a Valuation, got str"),
         ({"backend": "excel"}, "backend must be an installed library"),

@@ -171,7 +171,9 @@ def test_an_owner_below_zero_is_named_with_its_value():
     assert (finding.kind, finding.owners) == ("below zero", ("bad",))
     assert finding.figure == pytest.approx(valuation.owners().values[0], rel=1e-9)
     assert "(surely)" in finding.sentence
-    with pytest.raises(ValueError, match=r"nothing is split: the cells of bad .* pass gate='warn'"):
+    with pytest.raises(
+        ValueError, match=r"nothing was split: the cells of bad .* pass gate='warn'"
+    ):
         split_revenue(valuation, owners, amount="1.00", policy=Policy(gate="refuse"))
     with pytest.warns(UserWarning, match="the cells of bad are worth -"):
         split_revenue(valuation, owners, amount="1.00")
@@ -250,7 +252,7 @@ def test_a_total_that_may_be_nothing_is_found_and_refused():
     finding = check_owners(owners, noise)[-1]
     assert (finding.kind, finding.owners) == ("within noise", ("a", "b"))
     assert abs(finding.figure) < 1.96 * noise.total_error
-    with pytest.raises(ValueError, match=r"nothing is split: .* shares of it are noise"):
+    with pytest.raises(ValueError, match=r"nothing was split: .* shares of it are noise"):
         split_revenue(noise, owners, amount="1000", policy=Policy(gate="refuse"))
     rows = rng.normal(size=(100, 2))
     owners = Owners(rows).assign("a", columns="x0").assign("b", columns="x1")
@@ -339,7 +341,7 @@ def test_a_model_comes_with_rows_to_judge_on():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ((WINE,), r"owners is of type DataFrame; give Owners\(X\)"),
+        ((WINE,), r"owners must be Owners, got DataFrame; pass Owners\(X\)"),
         (
             (rows_of(WINE, [0] * len(WINE)), WINE),
             "valuation must be a Valuation, got DataFrame; pass",

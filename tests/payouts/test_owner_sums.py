@@ -120,7 +120,7 @@ def test_the_whole_score_is_what_cells_earn_and_what_is_there_before():
 
 
 def test_owners_that_are_none_are_refused():
-    with pytest.raises(TypeError, match=r"owners is of type dict; give Owners\(X\)"):
+    with pytest.raises(TypeError, match=r"owners must be Owners, got dict; pass Owners\(X\)"):
         KNNValuer().fit(X, y, owners={"ann": [0]})
     with pytest.raises(ValueError, match="this valuation has no owners; pass owners="):
         KNNValuer(3).fit(X, y).valuation_.owners()
@@ -134,7 +134,7 @@ def test_without_owners_in_fit_a_split_has_bounds_that_hold():
     assert bounded.errors.bounded
     assert not watched.errors.bounded
     assert (bounded.errors.together >= watched.errors.together).all()
-    assert "Intervals are bounds" in repr(bounded)
+    assert "Intervals are upper bounds" in repr(bounded)
 
 
 def test_few_sweeps_never_tell_that_the_choice_of_validation_rows_does_not_matter():

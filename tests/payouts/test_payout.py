@@ -279,8 +279,8 @@ def test_an_error_that_is_not_known_decides_nothing():
     assert np.isnan(payout.errors.together).all()
     assert payout.undecided == (("owner 0", "owner 1"),)
     assert "not known" in repr(payout)
-    assert "The valuation was broken off" in repr(payout)
-    assert any(note.startswith("The valuation was broken off") for note in payout.notes)
+    assert "The valuation was interrupted" in repr(payout)
+    assert any(note.startswith("The valuation was interrupted") for note in payout.notes)
 
 
 def test_what_nobody_earned_and_nobody_owns_is_shown():
@@ -290,7 +290,9 @@ def test_what_nobody_earned_and_nobody_owns_is_shown():
         )
     )
     assert "Cells without an owner have a value of 0.5000, which is not paid out." in shown
-    assert "The baseline of the score, 0.2500 (empty='prior'), is not allocated to any" in shown
+    assert (
+        "0.2500 of the score is the baseline (empty='prior') and is not allocated to any" in shown
+    )
 
 
 def test_many_owners_are_printed_in_few_lines():
@@ -439,7 +441,7 @@ WRONG = [
         {"valuation": np.ones((1, 2))},
         "valuation must be a Valuation, got ndarray; pass the valuation_",
     ),
-    ({"owners": {"ann": ["x0"]}}, r"owners is of type dict; give Owners\(X\)"),
+    ({"owners": {"ann": ["x0"]}}, r"owners must be Owners, got dict; pass Owners\(X\)"),
     ({"owners": Owners(np.zeros((1, 2)))}, "owners has no owner; assign cells"),
     ({"owners": owned([[0, 1, 1]], (1, 3))}, "columns 'x0', 'x1', 'x2', but the valuation has"),
     ({"amount": 1.0}, "amount is 1.0; give text such as '100000.00' or a Decimal"),

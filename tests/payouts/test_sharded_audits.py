@@ -45,7 +45,7 @@ def audit(tmp_path_factory):
     table = in_files(folder / "table", cells())
     data, owners = judged(table), four_banks(table)
     agreement = Agreement.draft(VALUER, owners, Policy(gate="warn"), **data)
-    with pytest.warns(UserWarning, match="not looked for"):
+    with pytest.warns(UserWarning, match="not checked"):
         payout = agreement.split(VALUER.fit(**data).valuation_, table, amount="1000.00")
     return folder / "audit", payout.save(folder / "audit"), data
 

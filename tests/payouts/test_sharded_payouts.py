@@ -79,8 +79,8 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     np.testing.assert_array_equal(stored.values, plain.values)
     np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
     told, wanted = (repr(payout).splitlines() for payout in (stored, plain))
-    assert "known only if fit gets the owners" in wanted.pop(5)
-    assert "errors of sums over its rows are not known" in told.pop(5)
+    assert "Pass owners to fit" in wanted.pop(5)
+    assert "only errors of whole columns are known" in told.pop(5)
     assert told == wanted
     mine, wanted = (payout.statement("bob") for payout in (stored, plain))
     assert mine.to_dict() == wanted.to_dict()
@@ -91,18 +91,18 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
 
 def test_the_gate_says_what_it_did_not_look_for(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
-    assert [finding.kind for finding in check_owners(owners, stored)] == ["not looked for"]
+    assert [finding.kind for finding in check_owners(owners, stored)] == ["not checked"]
     assert "below zero" in [finding.kind for finding in check_owners(held(TABLE), stored)]
-    with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
+    with pytest.warns(UserWarning, match="copies among the 50 rows were not checked"):
         split_revenue(stored, owners, amount="10.00")
 
 
 def test_what_was_not_looked_for_is_no_reason_to_refuse_but_what_was_found_is(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
-    with pytest.warns(UserWarning, match="copies among the 50 rows were not looked for"):
+    with pytest.warns(UserWarning, match="copies among the 50 rows were not checked"):
         payout = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="refuse"))
-    assert "copies among the 50 rows were not looked for" in payout.notes[-1]
-    with pytest.raises(ValueError, match="nothing is split: the cells of eve are worth -"):
+    assert "copies among the 50 rows were not checked" in payout.notes[-1]
+    with pytest.raises(ValueError, match="nothing was split: the cells of eve are worth -"):
         split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="refuse"))
 
 

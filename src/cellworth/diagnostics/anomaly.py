@@ -24,29 +24,29 @@ from cellworth.diagnostics.features import (
 from cellworth.knn.columns import quantile_scale
 
 Counts = NDArray[np.int32]
-# Beyond these, sums that were made in another order differ.
+# Digits that do not depend on the order of summation.
 DIGITS = 9
 _LEAST_SCORE = 1e-6
-# What the whole column weighs beside the rows of the same label, counted in rows.
+# Weight of the whole column beside the rows of the same label, in rows.
 PRIOR_ROWS = 0.1
-# Wider than what suits the shape of a density best: the question is what lies far out.
+# Wider than the best fit to a density, because outliers matter here.
 WIDTH = 2.0
-# No class is taken to be narrower than this part of its column.
+# Smallest scale of a class, as a share of the scale of its column.
 _NARROWEST = 0.05
 _NORMAL_QUARTILES = 1.349
 # Powers of e beyond this overflow.
 _REACH = 500.0
-# Features have a variance of about 1: this is what five rows weigh.
+# Features have a variance of about 1, so the penalty weighs as much as five rows.
 PENALTY = 5.0
-# The constant is free, so that the scores of all levels add up to 1; this keeps a lone row apart.
+# Almost none: the scores of all levels add up to 1; it keeps the matrix of a single row regular.
 _PENALTY_OF_CONSTANT = 1e-9
-# Spreads to the nearest other number from which on a number stands apart, and what that weighs:
-# a number ten times as far as this is as suspicious as if 1,000 times fewer were as rare.
+# A number is isolated if the nearest other one is more than APART scale units away. Ten times that
+# distance adds as much to the score as being 1,000 times as rare.
 APART = 4.0
 WEIGHT = 3.0
-# Spreads beyond which far is simply far.
+# Distances beyond this many scale units are equal.
 FARTHEST = 1e12
-# Beyond these, distances in other units differ.
+# Digits that do not depend on the unit of distances.
 _DIGITS = 9
 
 
@@ -100,22 +100,22 @@ def anomaly_scores(
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What speaks against each cell: how many are as rare or fit as badly, how far all others are.
+    """Evidence against each cell: how many are as rare, how many fit as badly, how far others are.
 
     Parameters
     ----------
-    columns : list of Column
+    columns : list of FeatureColumn
     target : array of shape (n_rows,)
     groups : array of shape (n_rows,)
-        Class of each row, or the group of rows with like targets.
+        Class of each row, or the group of rows with similar targets.
     is_class : bool
     features : Features
-        Those of all columns, then of the label.
+        Features of all columns, then of the label.
     as_rare, as_misfit : arrays of shape (n_rows, n_columns)
         Cells of the same column, itself among them, that are at least as rare among the rows with
         their label, and that fit the other cells of their row at least as badly.
     isolation : array of shape (n_rows, n_columns)
-        Spreads to the nearest other number of the column.
+        Distance to the nearest other number of the column, in scale units.
     """
 
     columns: list[FeatureColumn]
@@ -131,7 +131,7 @@ class Evidence:
     def of(
         cls, table: Table, y: Any, column_types: Mapping[Any, Kind | Distance] | None
     ) -> Evidence:
-        """Look at all cells of a table."""
+        """Compute the evidence for all cells of a table."""
         target, classes = read_target(y, table)
         columns = read_columns(table, column_types)
         label = read_labels(target, classes)
@@ -144,24 +144,24 @@ class Evidence:
 
     @property
     def scores(self) -> Floats:
-        """High where a cell is rare, a misfit, or far from all others."""
+        """Anomaly scores: high where a cell is rare, fits badly or is far from all others."""
         n_rows = len(self.groups)
         anomaly_score: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
         return anomaly_score + score_isolation(self.isolation)
 
     def nearest(self, row: int, column: int) -> int | None:
-        """Row whose number is nearest to that of a cell which stands apart; None for others."""
+        """Return the row with the nearest number, for an isolated cell; else None."""
         numbers = self.columns[column].numbers
         if numbers is None or self.isolation[row, column] <= APART:
             return None
-        # Halves, because the difference of the largest numbers is endless.
+        # Halves, because the difference of the largest numbers overflows.
         away = np.abs(numbers / 2 - numbers[row] / 2)
         away[row] = np.nan
         return int(np.nanargmin(away))
 
 
 def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats]:
-    """How well each cell fits the other cells of its row; comparable within a column."""
+    """Return how well each cell fits the other cells of its row, comparable within a column."""
     far, scores = compute_residuals(features, columns), score_levels(features, columns)
     fits = []
     for position, column in enumerate(columns):
@@ -185,11 +185,11 @@ def _count_at_most(scores: Floats) -> Counts:
 
 
 def compute_log_densities(column: FeatureColumn, groups: Levels) -> Floats:
-    """Logarithm of how common each cell is in its group of rows, leaving the cell out.
+    """Return the log density of each cell in its group of rows, leaving the cell out.
 
-    The share of its level, or for numbers a density in units of the column's spread, times the
-    share of cells that are no gap. The density of the whole column counts a little too, so that
-    small groups know what is possible.
+    It is the share of its level, or for numbers a density in scale units of the column, times the
+    share of cells that are not missing. The density of the whole column gets a small weight, so
+    that a small group does not rule out contents of other groups.
     """
     density = _compute_shares(column.levels, groups)
     if column.numbers is not None and column.known.any():
@@ -200,7 +200,7 @@ def compute_log_densities(column: FeatureColumn, groups: Levels) -> Floats:
 
 def _compute_shares(levels: Levels, groups: Levels) -> Floats:
     n_rows, n_levels = len(levels), int(levels.max()) + 1
-    # One more row, spread over all levels: a level that occurs once is rare, not impossible.
+    # One more row, divided among all levels: a level that occurs once is rare, not impossible.
     overall = (np.bincount(levels)[levels] - 1 + 1 / n_levels) / n_rows
     pairs = np.unique(groups * n_levels + levels, return_inverse=True, return_counts=True)
     alike = pairs[2][pairs[1].reshape(-1)] - 1
@@ -213,51 +213,51 @@ def _estimate_densities(numbers: Floats, groups: Levels) -> Floats:
     if numbers.min() == numbers.max():
         return np.ones(len(numbers))
     numbers = _center(scale_to_one(numbers))
-    spread = float(np.std(numbers)) or 1.0
-    overall = _sum_kernels(numbers, spread) / max(len(numbers) - 1, 1)
-    # What is farther from everything than numbers can tell is still not impossible.
+    scale = float(np.std(numbers)) or 1.0
+    overall = _sum_kernels(numbers, scale) / max(len(numbers) - 1, 1)
+    # Never 0, because its logarithm is taken.
     overall = np.maximum(overall, np.finfo(float).tiny)
     density = np.empty(len(numbers))
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        alike = _sum_kernels(numbers[rows], spread)
+        alike = _sum_kernels(numbers[rows], scale)
         density[rows] = (alike + PRIOR_ROWS * overall[rows]) / (len(rows) - 1 + PRIOR_ROWS)
     return density
 
 
 def _center(numbers: Floats) -> Floats:
-    """Numbers less the one in their middle: a large offset would take digits off all sums.
+    """Subtract the middle number: a large offset would cost digits in all sums.
 
-    Moments in seconds since 1970 that lie microseconds apart are alike in their first ten digits.
+    Timestamps in seconds since 1970 that are microseconds apart share their first ten digits.
     """
     middle = len(numbers) // 2
     centered: Floats = numbers - np.partition(numbers, middle)[middle]
     return centered
 
 
-def _sum_kernels(numbers: Floats, spread: float) -> Floats:
-    """Sum of the other numbers' kernels at each number, in units of the column's spread.
+def _sum_kernels(numbers: Floats, scale: float) -> Floats:
+    """Sum the kernels of the other numbers at each number, in scale units of the column.
 
-    The kernel is exp(-distance / width): it reaches far, and its sums follow from sorted numbers.
+    The kernel is exp(-distance / width): it has heavy tails, and sorted numbers give its sums.
     """
-    width = compute_bandwidth(numbers, spread)
+    width = compute_bandwidth(numbers, scale)
     order = np.argsort(numbers, kind="stable")
     steps = numbers[order] / width
     sums = np.empty(len(numbers))
     sums[order] = _sum_below(steps) + _sum_below(-steps[::-1])[::-1]
-    return sums * spread / (2.0 * width)
+    return sums * scale / (2.0 * width)
 
 
-def compute_bandwidth(numbers: Floats, spread: float) -> float:
-    """Width of the kernel: Silverman's rule, times WIDTH."""
+def compute_bandwidth(numbers: Floats, scale: float) -> float:
+    """Return the width of the kernel: Silverman's rule, times WIDTH."""
     low, high = np.percentile(numbers, (25, 75)).tolist()
     own = float(np.std(numbers))
     narrow = min(own, (high - low) / _NORMAL_QUARTILES) if high > low else own
-    return float(WIDTH * max(narrow, _NARROWEST * spread) * len(numbers) ** -0.2)
+    return float(WIDTH * max(narrow, _NARROWEST * scale) * len(numbers) ** -0.2)
 
 
 def _sum_below(ascending: Floats) -> Floats:
-    """Sum over all earlier entries of exp(-distance)."""
+    """Sum exp(-distance) over all earlier entries."""
     sums = np.empty(len(ascending))
     start, carried = 0, 0.0
     while start < len(ascending):
@@ -273,16 +273,16 @@ def _sum_below(ascending: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """What a regression is to tell of a column from all others.
+    """What a regression predicts for a column from all others.
 
     Parameters
     ----------
     position : int
-        The column, whose own features stay away.
+        The column, whose own features are left out.
     levels : array of shape (n_rows,)
-        Which of several regressions each row is judged by: that of its own level.
+        Which of several regressions each row uses: that of its own level.
     heights : array of shape (n_rows,)
-        What that regression should give for the row, where all others are to give 0.
+        Target of that regression for the row; the others have the target 0.
     """
 
     position: int
@@ -291,10 +291,10 @@ class Response:
 
     @classmethod
     def from_levels(cls, position: int, column: FeatureColumn) -> Response:
-        """One regression per level, which should give 1 for its own rows.
+        """Make one regression per level, with the target 1 for the rows of the level.
 
-        A level of one row has no witnesses left without it, and so a score of 0: all of these share
-        a regression that has nothing to give.
+        A level of one row has no other rows and gets the score 0; all such levels share one
+        regression with the target 0.
         """
         single = column.counts[column.levels] == 1
         levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
@@ -302,15 +302,15 @@ class Response:
 
     @classmethod
     def from_numbers(cls, position: int, scores: Floats) -> Response:
-        """One regression of scores."""
+        """Make one regression of scores."""
         return cls(position, np.zeros(len(scores), dtype=np.intp), scores)
 
 
 def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
-    """How far each number is from what the other cells of its row make of it.
+    """Return the distance of each number from its prediction by the other cells of its row.
 
-    By column, for columns of numbers: the distance of the cell's uniform score from what a
-    regression expects that never saw the row. Only rows without a gap in the column teach it; gaps
+    The keys are positions of numeric columns. The prediction is that of a regression on the uniform
+    scores, trained without the row. Rows with a missing value in the column are not trained on and
     get NaN.
     """
     sharing: dict[bytes, list[int]] = {}
@@ -318,7 +318,7 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
         if column.numbers is not None and column.known.any():
             sharing.setdefault(column.known.tobytes(), []).append(position)
     found = {}
-    # Columns with gaps in the same rows share a Gram matrix.
+    # Columns with missing values in the same rows share a Gram matrix.
     for positions in sharing.values():
         known = columns[positions[0]].known
         asked = [Response.from_numbers(j, features.parts[j].numbers[:, 0]) for j in positions]
@@ -330,9 +330,10 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
 
 
 def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
-    """How much the other cells of its row speak for each cell's level, 1 meaning it is certain.
+    """Predict each cell's level from the other cells of its row; 1 means that it is certain.
 
-    By column, for categories and for numbers with gaps, whose levels are: a number, a gap.
+    The keys are positions of categorical columns, and of numeric columns with missing values, whose
+    two levels are: a number, missing.
     """
     asked = [
         Response.from_levels(position, column)
@@ -364,7 +365,7 @@ def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]
 def _accumulate(
     features: Features, known: Mask, asked: Sequence[Response]
 ) -> tuple[Floats, list[Floats]]:
-    """Inverse of the penalised Gram matrix, and sums of features times responses."""
+    """Return the inverse of the penalized Gram matrix, and sums of features times responses."""
     gram = np.diag(make_penalties(len(features)))
     sums: list[Floats] = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
     for rows, strip in features.iter_rows():
@@ -376,7 +377,7 @@ def _accumulate(
 
 
 def make_penalties(n_features: int) -> Floats:
-    """Penalty of each feature; the constant comes last."""
+    """Return the penalty of each feature; the constant comes last."""
     return np.append(np.full(n_features - 1, PENALTY), _PENALTY_OF_CONSTANT)
 
 
@@ -410,39 +411,37 @@ class _Fit:
         return cls(own, own_inverse, projected - taken_off)
 
     def own_leverages(self, projected: Floats) -> Floats:
-        """Part of each row's leverage that the own features bring."""
+        """Return the part of each row's leverage due to the column's own features."""
         own = projected[:, self.own]
         leverages: Floats = np.einsum("ij,ij->i", own @ self.own_inverse, own)
         return leverages
 
 
 def measure_isolation(column: FeatureColumn) -> Floats:
-    """Distance of each number from the nearest other one, in spreads of the column.
+    """Return the distance of each number from the nearest other one, in scale units of the column.
 
-    0 for categories and gaps, for a number that occurs twice, and where quantiles tell no spread.
+    It is 0 for categories, missing values and numbers that occur twice, and in columns without a
+    scale.
     """
     away = np.zeros(len(column.levels))
     if column.numbers is None or column.known.sum() < 2:
         return away
     numbers = scale_to_one(column.numbers[column.known])
-    spread = quantile_scale(numbers)
-    if spread > 0:
-        nearest = np.minimum(_measure_nearest(numbers), FARTHEST * spread)
-        away[column.known] = np.round(nearest / spread, _DIGITS)
+    scale = quantile_scale(numbers)
+    if scale > 0:
+        nearest = np.minimum(_measure_nearest(numbers), FARTHEST * scale)
+        away[column.known] = np.round(nearest / scale, _DIGITS)
     return away
 
 
 def score_isolation(away: Floats) -> Floats:
-    """What isolation adds to anomaly_score: 0 for all but numbers that stand apart."""
+    """Return the contribution of isolation to the score; 0 for numbers that are not isolated."""
     terms: Floats = WEIGHT * np.log(np.maximum(away / APART, 1.0))
     return terms
 
 
 def scale_to_one(numbers: Floats) -> Floats:
-    """Scale numbers by a power of two, which leaves all digits alone, so that squares have an end.
-
-    Numbers as large as they get would be endless when squared.
-    """
+    """Scale numbers by a power of two, which is exact, so that their squares do not overflow."""
     return np.ldexp(numbers, -int(np.frexp(np.abs(numbers).max())[1]))
 
 

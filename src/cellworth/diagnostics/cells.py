@@ -1,4 +1,4 @@
-"""Which cells of a table are meant, and what stands in them: masks, pairs, scores, contents."""
+"""Cells that users name by masks or pairs, their contents, scores and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cellworth.data.blocks import LABEL, is_missing, label_array, some
 from cellworth.data.tables import Table, entries_per_cell, series_array
 from cellworth.valuation.valuation import Valuation
 
-# Differences below this part of the largest worth are rounding.
+# Differences below this share of the largest value are rounding.
 _ROUNDING = 1e-12
 
 
@@ -27,7 +27,7 @@ class NamedCells:
     ----------
     rows, columns : arrays of shape (n_cells,)
     frame : narwhals DataFrame or None
-        What the user named them with, where that was a data frame.
+        The data frame that named them, if there was one.
     """
 
     rows: Positions
@@ -56,16 +56,16 @@ class NamedCells:
 
     @classmethod
     def from_mask(cls, mask: Mask) -> NamedCells:
-        """Cells where the mask is True, row after row."""
+        """Return the cells where the mask is True, row by row."""
         rows, columns = np.nonzero(mask)
         return cls(rows, columns)
 
     def __len__(self) -> int:
-        """Count the cells, as often as they were named."""
+        """Count the cells, including repetitions."""
         return len(self.rows)
 
     def mask(self, shape: tuple[int, int]) -> Mask:
-        """Tell for every cell of the table whether it is named."""
+        """Return a mask of the named cells."""
         mask = np.zeros(shape, dtype=bool)
         mask[self.rows, self.columns] = True
         return mask
@@ -85,7 +85,7 @@ def check_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
 
 
 def read_entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
-    """One entry per cell of a table, by its names and row ids where it has any."""
+    """Return one entry per cell of a table, matched by names and row ids if it has any."""
     frame = _read_frame(given) if not isinstance(given, np.ndarray) else None
     if frame is None:
         return np.asarray(given)
@@ -95,7 +95,7 @@ def read_entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
 
 
 def read_cell_scores(ranking: Any, table: Table) -> Floats:
-    """Score every cell of a table: an array as it is, a Valuation by the worth of its cells."""
+    """Return a score for every cell: an array as it is, the values of a Valuation."""
     if isinstance(ranking, Valuation):
         return CellValues.of(ranking, table).all()
     return check_scores(ranking, table)
@@ -135,7 +135,7 @@ def _is_mask(cells: Any) -> bool:
 
 
 def _read_frame(cells: Any) -> nw.DataFrame[Any] | None:
-    """A data frame, or what turns into one, such as a list of values."""
+    """Return a data frame, also of an object with ``to_frame``; else None."""
     frame = nw.from_native(cells, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame) and hasattr(cells, "to_frame"):
         frame = nw.from_native(cells.to_frame(), eager_only=True, pass_through=True)
@@ -182,13 +182,13 @@ def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:
 
 
 def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
-    """Cells as Python objects, None for gaps."""
+    """Return cells as Python objects, None for missing values."""
     found: list[Any] = [None] * len(rows)
     for column in np.unique(columns):
         positions = np.flatnonzero(columns == column)
         cells = table.column(int(column))[rows[positions]]
         if cells.dtype.kind in "Mm":
-            # Finer units would come as whole numbers.
+            # NumPy returns finer units as integers.
             cells = cells.astype(f"{cells.dtype.kind}8[us]")
         for position, cell in zip(positions, cells.tolist(), strict=True):
             found[position] = None if is_missing(cell) else cell
@@ -196,23 +196,23 @@ def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
 
 
 def get_cell_lister(table: Table, backend: str) -> Callable[[list[Any]], Any]:
-    """How cells of several columns become one column of a data frame."""
+    """Return a function that lists cells of several columns in one column of a data frame."""
     return _list_objects if backend == "pandas" else _get_caster(table)
 
 
 def _list_objects(cells: list[Any]) -> NDArray[Any]:
-    """Cells as they are, side by side: pandas would make floats of whole numbers and gaps."""
+    """Return an object array: pandas would convert integers beside missing values to floats."""
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array
 
 
 def _get_caster(table: Table) -> Callable[[list[Any]], list[Any]]:
-    """How cells of this table become a column of one type; text where columns differ too much."""
-    kinds = {table.column(position).dtype.kind for position in range(table.shape[1])}
-    if kinds <= set("iu") or kinds in ({"b"}, {"M"}, {"m"}):
+    """Return a function that converts cells to one type: strings if column types differ."""
+    dtypes = {table.column(position).dtype.kind for position in range(table.shape[1])}
+    if dtypes <= set("iu") or dtypes in ({"b"}, {"M"}, {"m"}):
         return list
-    if kinds <= set("iuf"):
+    if dtypes <= set("iuf"):
         return lambda cells: [None if cell is None else float(cell) for cell in cells]
     return lambda cells: [None if cell is None else str(cell) for cell in cells]
 
@@ -235,13 +235,13 @@ class CellValues:
 
     @classmethod
     def of(cls, valuation: Valuation, table: Table) -> CellValues:
-        """Match by row ids and column names; refuse a table that was not the one valued."""
+        """Match by row ids and column names; raise ValueError for another table."""
         check_valuation(valuation)
         check_rows(valuation, table)
         return cls(valuation, valuation.blocks.rows.codes, _find_column_blocks(valuation, table))
 
     def at(self, rows: Positions, columns: Positions) -> dict[str, list[float]]:
-        """Worth of some cells, with its errors as far as these are known."""
+        """Return the values of some cells, with their errors if known."""
         found: dict[str, Floats] = {}
         in_row, in_column = self.row_blocks[rows], self.column_blocks[columns]
         for strip in self.valuation.iter_rows():
@@ -255,14 +255,14 @@ class CellValues:
         return {name: figure.tolist() for name, figure in found.items()}
 
     def all(self) -> Floats:
-        """Worth of all cells, shape (n_rows, n_columns)."""
-        worths = np.empty((len(self.row_blocks), len(self.column_blocks)))
+        """Return the values of all cells, shape (n_rows, n_columns)."""
+        values = np.empty((len(self.row_blocks), len(self.column_blocks)))
         for strip in self.valuation.iter_rows():
             start, stop = strip.rows.start, strip.rows.stop
             inside = (self.row_blocks >= start) & (self.row_blocks < stop)
             cells = np.ix_(self.row_blocks[inside] - start, self.column_blocks)
-            worths[inside] = strip.values[cells]
-        return worths
+            values[inside] = strip.values[cells]
+        return values
 
 
 def check_valuation(valuation: Any) -> None:
@@ -275,7 +275,7 @@ def check_valuation(valuation: Any) -> None:
 
 
 def check_rows(valuation: Valuation, table: Table) -> None:
-    """Refuse a table that has other rows than the one that was valued."""
+    """Check that a table has the rows that were valued."""
     ids = valuation.blocks.rows.ids
     if not np.array_equal(ids, table.row_ids):
         raise ValueError(
@@ -285,17 +285,17 @@ def check_rows(valuation: Valuation, table: Table) -> None:
 
 
 def check_cells(valuation: Valuation, table: Table) -> None:
-    """Refuse a table with other contents, where the valuation knows the sha256 of its own."""
+    """Check the sha256 of a table, if the valuation has one."""
     known = valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
     if known is None:
         return
-    # Refuses other columns.
+    # Raises for other columns.
     _find_column_blocks(valuation, table)
     names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
     if ids[-1] == LABEL and LABEL not in names:
-        # Where labels were valued, all names are text.
+        # If labels were valued, all names are strings.
         names, ids = list(map(str, names)), ids[:-1]
-    # Columns may stand in another order, as for all that matches them by name.
+    # Columns are matched by name, in any order.
     in_order = table.only(np.array([names.index(name) for name in ids]))
     if in_order.sha256() != known:
         raise ValueError(
@@ -305,7 +305,7 @@ def check_cells(valuation: Valuation, table: Table) -> None:
 
 
 def drop_group_column(table: Table, valuation: Valuation) -> Table:
-    """Leave the column out that named the groups of rows: it has no cells that were valued."""
+    """Drop the column that named the row groups: its cells were not valued."""
     names, rows = table.names.tolist(), valuation.blocks.rows
     known = set(map(str, valuation.blocks.columns.ids.tolist()))
     new = [position for position, name in enumerate(names) if str(name) not in known]
@@ -317,22 +317,22 @@ def drop_group_column(table: Table, valuation: Valuation) -> Table:
     return table.only(np.delete(np.arange(len(names)), new))
 
 
-def standardize_values(worths: Floats, groups: NDArray[Any]) -> Floats:
-    """Worth above the median of its column and group of rows, in standard deviations there.
+def standardize_values(values: Floats, groups: NDArray[Any]) -> Floats:
+    """Return values minus the median of their column and row group, in standard deviations there.
 
-    Columns and classes differ in what they matter to a model; this tells the cells apart that are
-    low for their place. 0 where all are worth the same, NaN where a worth is.
+    Columns and classes differ in their effect on a model; relative values show which cells are low
+    for their column and class. They are 0 where all values are equal, NaN where a value is.
     """
-    relative = np.full(worths.shape, np.nan)
-    noise = _ROUNDING * float(np.abs(worths[~np.isnan(worths)]).max(initial=0.0))
+    relative = np.full(values.shape, np.nan)
+    noise = _ROUNDING * float(np.abs(values[~np.isnan(values)]).max(initial=0.0))
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        for position, column in enumerate(worths[rows].T):
+        for position, column in enumerate(values[rows].T):
             known = ~np.isnan(column)
             if known.any():
                 above = column[known] - np.median(column[known])
-                spread = float(np.std(column[known]))
-                relative[rows[known], position] = above / spread if spread > noise else 0.0
+                deviation = float(np.std(column[known]))
+                relative[rows[known], position] = above / deviation if deviation > noise else 0.0
     return relative
 
 
@@ -340,7 +340,7 @@ def _find_column_blocks(valuation: Valuation, table: Table) -> Positions:
     names, columns = table.names.tolist(), valuation.blocks.columns
     ids = columns.ids.tolist()
     if ids[-1] == LABEL and LABEL not in names:
-        # Where labels were valued, all names are text.
+        # If labels were valued, all names are strings.
         names, ids = [str(name) for name in names], ids[:-1]
     missing = [name for name in ids if name not in names]
     new = [name for name in names if name not in ids]

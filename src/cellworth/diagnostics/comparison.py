@@ -1,4 +1,4 @@
-"""compare_models: did a change help? Asked of models trained anew, on held-out rows."""
+"""compare_models: test on held-out rows whether a change of the table helped the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cellworth.runtime.stopping import make_progress_bar
 from cellworth.valuation.values import table_lines
 
 Effect = Literal["helped", "hurt", "not distinguishable"]
-# A class with fewer held-out rows tells little of how its rows differ.
+# With fewer held-out rows of a class, the variance within the class is uncertain.
 FEW_ROWS = 20
 
 
@@ -53,7 +53,7 @@ class Comparison:
     before, after : float
         Scores on the held-out rows, mean over models trained on random halves of the rows.
     interval : tuple of float
-        95 % interval of the difference; accounts for the held-out rows, the training rows and the
+        95% interval of the difference; accounts for the held-out rows, the training rows and the
         model's seeds.
     on_all_rows : tuple of float
         Scores before and after of models that were trained once, on all rows.
@@ -114,7 +114,7 @@ class Comparison:
         return "helped" if self.change > 0 else "hurt"
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame of one line."""
+        """Return a data frame with one row."""
         figures = {
             "before": self.before,
             "after": self.after,
@@ -130,7 +130,7 @@ class Comparison:
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
-        """A table for the terminal, and what it means."""
+        """Return a table for the terminal, with its verdict."""
         pairs = [(self.before, self.after), self.on_all_rows]
         columns = {
             f"{self.scoring}, {self.n_test_rows:,} held-out rows": [
@@ -140,7 +140,7 @@ class Comparison:
             "before": [f"{before:.4f}" for before, _ in pairs],
             "after": [f"{after:.4f}" for _, after in pairs],
             "difference": [f"{after - before:+.4f}" for before, after in pairs],
-            "95 % interval": [f"{self.interval[0]:+.4f} to {self.interval[1]:+.4f}", ""],
+            "95% interval": [f"{self.interval[0]:+.4f} to {self.interval[1]:+.4f}", ""],
         }
         lines = [line.rstrip() for line in table_lines(columns)]
         return "\n".join([*lines, self._meaning(), *self._basis()])
@@ -149,7 +149,7 @@ class Comparison:
         if self.n_changed == 0:
             return "Nothing was changed: both tables are the same."
         if self.interval == (0.0, 0.0):
-            return "No held-out row tells the tables apart; more rows might."
+            return "All held-out rows score alike on both tables; more rows may show a difference."
         if self.within_noise:
             return "Verdict: not distinguishable from no effect."
         return f"Verdict: the change {self.verdict}."
@@ -189,12 +189,11 @@ def compare_models(
     X_repaired : table
         The same rows and columns after it.
     X_test, y_test : table and labels to score on
-        Rows that were set aside before anything was valued or changed. The rows of X or X_repaired
-        themselves are refused, and there is no cross-validation: a table that was changed in the
-        light of its labels looks good to itself.
+        Rows that were set aside before anything was valued or changed, none of X or X_repaired.
+        There is no cross-validation, because it overrates a table that was changed with the help
+        of its labels.
     scoring : str or callable, default=None
-        A scikit-learn scoring name or scorer that looks at predictions only; None means accuracy or
-        R squared.
+        A scikit-learn scoring name or scorer of predictions; None means accuracy or R squared.
     n_repeats : int, default=10
         How often the training rows are split into two random halves. More splits give narrower
         intervals for models whose predictions depend a lot on a few rows, such as trees.
@@ -229,7 +228,7 @@ def compare_models(
     >>> X_test = [[0.25 + i / 2] for i in range(80)]
     >>> compare_models(LogisticRegression(), [[1000.0], *X[1:]], y, X_repaired=X, X_test=X_test,
     ...                y_test=[0] * 40 + [1] * 40, progress=False)
-       accuracy, 80 held-out rows  before   after  difference       95 % interval
+       accuracy, 80 held-out rows  before   after  difference        95% interval
     20 trainings on half the rows  0.3631  0.9800     +0.6169  +0.2752 to +0.9585
            1 training on all rows  0.5000  0.9875     +0.4875
     Verdict: the change helped.
@@ -249,17 +248,19 @@ def compare_models(
     training = _Training(game, repaired, kept)
     strata = _find_strata(labels, classes)
     rows_changed = np.flatnonzero(changed.any(axis=1))
-    kinds = find_strata(_encode_target(target, classes), rows_changed)
+    row_strata = find_strata(_encode_target(target, classes), rows_changed)
     with make_progress_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
         with _name_failed_rows("the table"):
-            whole = training.pair(np.ones(len(target), dtype=bool), 0)
-            judges = make_held_out_rows(scorer, labels, strata, whole[0], rng)
-            on_all_rows = judges.score(whole[0]), judges.score(whole[1])
+            on_table = training.pair(np.ones(len(target), dtype=bool), 0)
+            held_out = make_held_out_rows(scorer, labels, strata, on_table[0], rng)
+            on_all_rows = held_out.score(on_table[0]), held_out.score(on_table[1])
         bar.update(2)
-        sides = [[*split_in_halves(kinds, rng)] for _ in range(n_repeats)]
-        scores, told = _score_splits(training, sides, judges, bar.update)
+        sides = [[*split_in_halves(row_strata, rng)] for _ in range(n_repeats)]
+        scores, replicates = _score_splits(training, sides, held_out, bar.update)
     differences = scores[..., 1] - scores[..., 0]
-    half = compute_half_width([estimate_training_variance(differences), *judges.noise(told)])
+    half = compute_half_width(
+        [estimate_training_variance(differences), *held_out.estimate_variance(replicates)]
+    )
     before, after = (float(side) for side in scores.mean(axis=(0, 1)))
     change = after - before
     return Comparison(
@@ -279,18 +280,18 @@ def compare_models(
 
 @dataclass(frozen=True, eq=False)
 class _Training:
-    """A model that is trained on some rows of both tables, with the same seeds."""
+    """A model to train on some rows of both tables, with the same seeds."""
 
     game: ModelGame
     repaired: Table
     kept: PredictionRecorder
 
     def pair(self, rows: Mask, repeat: int) -> tuple[Recorded, Recorded]:
-        """Predictions before and after the change, with the seeds of this repeat."""
+        """Return predictions before and after the change, with the seeds of this repeat."""
         game = self.game.with_seeds(repeat)
-        return self._trained(game, rows), self._trained(game.on(self.repaired), rows)
+        return self._train(game, rows), self._train(game.on(self.repaired), rows)
 
-    def _trained(self, game: ModelGame, rows: Mask) -> Recorded:
+    def _train(self, game: ModelGame, rows: Mask) -> Recorded:
         self.kept.seen.clear()
         game.value(rows, np.ones(game.shape[1], dtype=bool))
         return self.kept.seen.pop()
@@ -298,7 +299,7 @@ class _Training:
 
 @contextmanager
 def _name_failed_rows(rows: str) -> Iterator[None]:
-    """Say on which rows a model failed, in training or when it is asked, and why."""
+    """Report on which rows training or prediction failed, and why."""
     try:
         yield
     except Exception as error:
@@ -310,24 +311,26 @@ def _name_failed_rows(rows: str) -> Iterator[None]:
 
 
 def _score_splits(
-    training: _Training, splits: list[list[Mask]], judges: HeldOutRows, tick: Callable[[int], Any]
+    training: _Training, splits: list[list[Mask]], held_out: HeldOutRows, tick: Callable[[int], Any]
 ) -> tuple[Floats, Floats]:
-    """Scores by split, half and table, and the mean difference of what held-out rows tell."""
+    """Return scores by split, half and table, and the mean difference of the replicates."""
     scores = np.empty((len(splits), 2, 2))
-    told = []
+    replicates = []
     for split, sides in enumerate(splits):
         for side, rows in enumerate(sides):
-            # Other rows come with other seeds, as they would for someone else.
+            # Each half has its own seeds, as independent tables would.
             with _name_failed_rows("half of its rows"):
                 before, after = training.pair(rows, 2 * split + side)
-                scores[split, side] = judges.score(before), judges.score(after)
-                told.append(judges.told(after) - judges.told(before))
+                scores[split, side] = held_out.score(before), held_out.score(after)
+                replicates.append(
+                    held_out.compute_replicates(after) - held_out.compute_replicates(before)
+                )
             tick(2)
-    return scores, np.mean(told, axis=0)
+    return scores, np.mean(replicates, axis=0)
 
 
 def _find_strata(labels: NDArray[Any], classes: NDArray[Any] | None) -> list[Positions]:
-    """Held-out rows of each class, which vary apart; all rows for numeric targets."""
+    """Return the held-out rows of each class; all rows for numeric targets."""
     if classes is None:
         return [np.arange(len(labels))]
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
@@ -340,7 +343,7 @@ def _encode_target(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArra
 
 
 def _find_changed_cells(table: Table, repaired: Table) -> Mask:
-    """Mark the cells in which two tables differ; gaps are alike."""
+    """Mark the cells in which two tables differ; missing values are equal."""
     changed = np.zeros(table.shape, dtype=bool)
     for position in range(table.shape[1]):
         cells = (side.column(position).tolist() for side in (table, repaired))

@@ -51,7 +51,7 @@ _SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Band(NamedTuple):
-    """A mean with its 95 % interval; numbers, or arrays of one entry per point of a curve."""
+    """A mean with its 95% interval; numbers, or arrays of one entry per point of a curve."""
 
     mean: Any
     low: Any
@@ -69,7 +69,7 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RemovalCurve:
-    """Scores on held-out rows of models that were trained with fewer and fewer true cells.
+    """Scores on held-out rows of models trained with more and more cells removed.
 
     Parameters
     ----------
@@ -78,9 +78,9 @@ class RemovalCurve:
     scores, random_scores : arrays of shape (n_repeats, n_shares)
         Removed in the order of the ranking, and in random order.
     order : {"highest", "lowest"}
-        Which cells of the ranking went first.
+        Which cells of the ranking were removed first.
     fill : {"draw", "mean", "missing"}
-        What came in the place of removed cells.
+        What replaced removed cells.
     scoring : str
     backend : str or None
         Data-frame library for :meth:`to_frame`.
@@ -113,7 +113,7 @@ class RemovalCurve:
 
     @property
     def band(self) -> Band:
-        """Mean score at each share, with a 95 % interval over seeds."""
+        """Mean score at each share, with a 95% interval over seeds."""
         return Band.over_seeds(self.scores)
 
     @property
@@ -140,7 +140,7 @@ class RemovalCurve:
         return Band(*map(float, Band.over_seeds(gained)))
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame with one line per seed and share."""
+        """Return a data frame with one row per repetition and share."""
         n_repeats, n_shares = self.scores.shape
         columns = {
             "seed": np.repeat(np.arange(n_repeats), n_shares).tolist(),
@@ -151,7 +151,7 @@ class RemovalCurve:
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
-        """A table for the terminal, and what it comes to."""
+        """Return a table for the terminal."""
         ranked, random = self.band, self.random_band
         columns = {
             "removed": [f"{share:.0%}" for share in self.shares],
@@ -181,27 +181,27 @@ def removal_curve(
     n_repeats: int = 5,
     random_state: RandomState = 0,
 ) -> RemovalCurve:
-    """Take cells away in the order of a ranking, and as many at random, and train on the rest.
+    """Remove cells in the order of a ranking, and as many at random, and train on the rest.
 
     Parameters
     ----------
     model : classifier or regressor
-        Cloned for every fit. In run r (0, 1, ...), its whole-number seeds are r higher and its open
-        ones are r, whatever ``random_state`` is.
-    X, y : table and labels that are trained on, the table that the ranking is about
+        Cloned for every fit. In repetition r (0, 1, ...), its integer seeds are increased by r, and
+        seeds that are None become r, for any ``random_state``.
+    X, y : training table, whose cells the ranking scores, and labels
     ranking : Valuation or array of shape (n_rows, n_columns)
         Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
-        put in random order, anew for each seed; cells without a score (NaN) go last.
+        put in random order, redrawn for each repetition; cells without a score (NaN) come last.
     X_test, y_test : table and labels to score on
-        Rows that neither the model nor the ranking has seen. The rows of X are refused; a warning
-        comes where some are among them, or where these are the validation rows of the Valuation.
+        Rows that neither the model nor the ranking has used. A warning names rows of X among them,
+        or the validation rows of the Valuation.
     order : {"highest", "lowest"}, default="highest"
         Which scores go first.
     shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
         Shares of all cells to remove, increasing.
     fill : {"draw", "mean", "missing"}, default="draw"
         A removed cell becomes a random draw from the cells of its column that are kept (from all of
-        them where none is kept); the mean (the most frequent) of these; or a gap.
+        them where none is kept); the mean (the most frequent) of these; or a missing value.
     scoring : str or callable, default=None
         A scikit-learn scoring name or scorer; None means accuracy or R squared.
     n_repeats : int, default=5
@@ -215,9 +215,9 @@ def removal_curve(
 
     Notes
     -----
-    Values are low where a cell lies on the other class's side of its column, so that *which* cells
-    are low tells the label. With ``fill="mean"`` or ``"missing"`` a model can see which cells
-    were removed, learns that, and fails on rows from which nothing was removed. A warning says so.
+    A cell that is typical of another class has a low value, so *which* cells are low reveals the
+    label. With ``fill="mean"`` or ``"missing"``, a model can learn which cells were removed, and
+    fails on rows from which none were removed. A warning reports this.
 
     Examples
     --------
@@ -250,8 +250,8 @@ def removal_curve(
                 set_seeds(model, seed), table, y, X_test, y_test, scoring=scoring
             )
             if seed == 0:
-                judges, problem = game.problem.folds[0], game.problem
-                check_held_out_rows(X_test, {"X": X}, judges.target, problem.target)
+                test_fold, problem = game.problem.folds[0], game.problem
+                check_held_out_rows(X_test, {"X": X}, test_fold.target, problem.target)
                 _warn_of_validation_rows(ranking, game)
             run = _Run(game, _make_filler(fill, game.problem.table, rng), wanted, bar.update)
             first = -scores if order == "highest" else scores
@@ -294,14 +294,14 @@ class _Run:
 
 
 def _warn_of_validation_rows(ranking: Any, game: ModelGame) -> None:
-    """Warn where the rows that score are the rows that the values came from."""
+    """Warn if the test rows are the validation rows of the valuation."""
     if not isinstance(ranking, Valuation):
         return
     asked = ranking.provenance.problem_spec.get("data_sha256", {}).get("validation")
     if asked == game.problem.problem_spec()["data_sha256"]["validation"]:
         warnings.warn(
-            "X_test and y_test are the rows that the cells were valued by: they praise the values "
-            "for what is luck of these rows; score on rows that were set aside.",
+            "X_test and y_test are the validation rows of the valuation, which fits their noise; "
+            "score on other rows that were set aside.",
             stacklevel=3,
         )
 
@@ -317,11 +317,11 @@ def _make_filler(fill: Fill, table: Table, rng: np.random.Generator) -> Filler:
 
 
 def _make_mean_filler(table: Table) -> Filler:
-    """Fill removed cells with means; columns that keep all cells, and gaps, stay as they are."""
+    """Fill removed cells with means; complete columns and missing values stay as they are."""
     fillings, known = TableFiller.from_table(table), find_known_cells(table)
     everyone = np.ones(table.shape[0], dtype=bool)
 
-    def averaged(mask: Mask) -> Table:
+    def fill_with_means(mask: Mask) -> Table:
         if not mask.any():
             return table
         missing = ~known & (~mask | ~known.any(axis=0))
@@ -331,7 +331,7 @@ def _make_mean_filler(table: Table) -> Filler:
         changed = [filled[:, position] for position in np.flatnonzero(mask.any(axis=0)).tolist()]
         return replace(table, data=table.data.with_columns(*changed))
 
-    return averaged
+    return fill_with_means
 
 
 def _find_donors(known: Mask, mask: Mask) -> Mask:
@@ -365,11 +365,11 @@ def _check_shares(shares: Any) -> Floats:
 
 
 def _describe_leak(fill: Fill) -> str:
-    trace = "the same number" if fill == "mean" else "a gap"
+    trace = "the same number" if fill == "mean" else "a missing value"
     return (
-        f"fill={fill!r} leaves {trace} where a cell was removed: a model can see which cells "
-        "were, and where the ranking knows of the labels, that tells the label on these rows and "
-        "nowhere else; fill='draw' hides them among the cells of their column."
+        f"fill={fill!r} leaves {trace} where a cell was removed, so a model can recognize these "
+        "cells. If the ranking depends on the labels, this reveals the label of training rows "
+        "only; fill='draw' hides removed cells among the others of their column."
     )
 
 
@@ -383,20 +383,20 @@ def _format_with_error(band: Band) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class DetectionCurve:
-    """Share of wrong cells found, against the share of cells looked at.
+    """Share of wrong cells found, against the share of cells inspected.
 
     Parameters
     ----------
     inspected, found : arrays of shape (n_points,)
-        Shares between 0 and 1, one point for every distinct score. Cells of equal score stand on
-        the straight line between two points: that is the mean over all their orders.
+        Shares between 0 and 1, one point for every distinct score. Cells of equal score are on the
+        straight line between two points, the mean over all their orders.
     random_found : Band
-        What a random order finds at these points: mean and 95 % interval, from the hypergeometric
-        distribution. Of more than 200 points the others lie on straight lines.
+        What a random order finds at these points: mean and 95% interval, from the hypergeometric
+        distribution. Beyond 200 points, the rest is interpolated.
     area : float
         Area under the receiver operating curve; a tie counts one half.
     average_precision : float
-        As scikit-learn computes it: cells of equal score are looked at together.
+        As scikit-learn computes it: cells of equal score are inspected together.
     n_cells, n_wrong : int
     backend : str or None
         Data-frame library for :meth:`to_frame`.
@@ -430,11 +430,11 @@ class DetectionCurve:
     backend: str | None = None
 
     def cells_to_find(self, n: int) -> int:
-        """Cells to look at until n wrong ones are found; among ties, in the mean over orders."""
+        """Return how many cells to inspect until n wrong ones are found, the mean over ties."""
         if not is_integer(n) or not 1 <= n <= self.n_wrong:
             raise ValueError(
-                f"n is {n!r}; {self.n_wrong} cells are wrong, so give a whole number from 1 to "
-                f"{self.n_wrong}."
+                f"n must be an integer from 1 to {self.n_wrong}, the number of wrong cells, got "
+                f"{n!r}."
             )
         found, looked = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
         end = int(np.searchsorted(found, n))
@@ -445,7 +445,7 @@ class DetectionCurve:
         return math.ceil(float(looked[end - 1] + position) - 1e-9)
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame with one line per point."""
+        """Return a data frame with one row per point."""
         columns = {
             "inspected": self.inspected,
             "found": self.found,
@@ -457,7 +457,7 @@ class DetectionCurve:
         return frame(listed, backend or self.backend)
 
     def __repr__(self) -> str:
-        """A table for the terminal."""
+        """Return a table for the terminal."""
         found = np.interp(_SHARES_PRINTED, self.inspected, self.found)
         columns = {
             "inspected": [f"{share:.0%}" for share in _SHARES_PRINTED],
@@ -481,14 +481,14 @@ def detection_curve(ranking: Any, wrong: Any, *, order: First | None = None) -> 
     ----------
     ranking : Valuation or array of shape (n_rows, n_columns)
         Values or scores of all cells. Cells of a group take the value of their block; cells without
-        a score (NaN) are looked at last.
+        a score (NaN) are inspected last.
     wrong : array or data frame of bool, shape (n_rows, n_columns)
         True where a cell is wrong. Data frames must have the columns and row ids of the table that
         was valued, or of the ranking, in the same order. Where labels were valued too, they are
         left out if ``wrong`` has the shape of X.
     order : {"lowest", "highest"}, default=None
-        Which scores are looked at first. None: the lowest values of a Valuation, the highest scores
-        of an array.
+        Which scores are inspected first. None means the lowest values of a Valuation, the highest
+        scores of an array.
 
     Returns
     -------
@@ -529,7 +529,7 @@ def _align(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
         and labels[0].tolist()[-1] == LABEL
         and _count_columns(wrong) == len(labels[0]) - 1
     ):
-        # Labels that were valued have scores, but a mask of X does not speak of them.
+        # Valued labels have scores, but a mask of X does not include them.
         scores, labels = scores[:, :-1], (labels[0][:-1], labels[1])
     if labels is not None and not _has_made_up_names(ranking):
         wrong = entries_per_cell(wrong, *labels, called="wrong")
@@ -565,8 +565,8 @@ def _check_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
     mask = check_mask(cells, (shape[0], shape[1]), called="wrong")
     if mask.all() or not mask.any():
         raise ValueError(
-            f"wrong is {bool(mask.all())} for every cell, so that there is nothing to tell apart; "
-            "mark some cells."
+            f"wrong must mark some cells and not others, got {bool(mask.all())} for every cell; "
+            "mark the wrong cells."
         )
     return mask
 

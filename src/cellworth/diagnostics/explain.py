@@ -1,4 +1,4 @@
-"""explain_row, explain_column: the cells behind a one-dimensional value, and who is like it."""
+"""explain_row, explain_column: decompose a row's or column's value into those of its cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cellworth.valuation.values import ValueList
 
 ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
-# Rows that count as of like value: a twentieth of all, but some at least.
+# Rows of similar value: a twentieth of all, and at least 20.
 _SHARE_OF_LIKE_VALUE = 0.05
 _LEAST_OF_LIKE_VALUE = 20
 _ROUNDING = 1e-9
@@ -46,9 +46,9 @@ class Explanation:
     positions : array of shape (n_parts,)
         Where each part stands in its row or column.
     similar : tuple of Explanation
-        Others of like value, the most similar first.
+        Others of similar value, the most similar first.
     cells : tuple or None
-        What stands in the cell of each part, None for a gap; only for rows, and with X.
+        Content of the cell of each part, None if missing; only for rows, and with X.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Explanation:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Where each of the similar ones differs the most, one sentence each."""
+        """One sentence for each similar row or column: where it differs most."""
         return tuple(_describe_difference(self, other) for other in self.similar)
 
     def to_frame(self, backend: str | None = None) -> Any:
@@ -101,7 +101,7 @@ class Explanation:
         return _add_cells(self.parts, cells).to_frame(name)
 
     def __repr__(self) -> str:
-        """The largest parts, sums of the rest, and what similar ones are worth."""
+        """Return the largest parts, sums of the rest, and similar rows or columns."""
         parts = self.parts
         if self.cells is not None:
             parts = _add_cells(parts, tuple(map(format_cell, self.cells)))
@@ -113,7 +113,7 @@ class Explanation:
         return "\n".join([*lines, *self.differences])
 
     def _error(self) -> str:
-        """Both errors together, and nothing where that is rounding."""
+        """Return both errors combined, or nothing if they are rounding."""
         error = math.hypot(self.sampling_se, self.validation_se or 0.0)
         largest = np.abs(self.parts.values[~np.isnan(self.parts.values)]).max(initial=0.0)
         return f" +- {error:.2g}" if error > _DUST * max(largest, abs(self.value)) else ""
@@ -122,7 +122,7 @@ class Explanation:
 def explain_row(
     valuation: Valuation, row: Any, *, X: Any = None, n_similar: int = 3
 ) -> Explanation:
-    """Take the value of a row apart into those of its cells.
+    """Decompose the value of a row into those of its cells.
 
     Parameters
     ----------
@@ -130,11 +130,11 @@ def explain_row(
     row : label
         Id of the row (or name of the row group), as in ``valuation.loc``.
     X : table, default=None
-        The very table that was valued. With it, similar rows are those most like it among the rows
-        of like value (the twentieth of all that is nearest in value, at least 20 rows), and what
-        stands in the cells is shown; without, those nearest in value.
+        The table that was valued. With it, cell contents are shown, and similar rows are the
+        nearest ones among the rows of similar value (a twentieth of all rows, at least 20). Without
+        it, similar rows are those nearest in value.
     n_similar : int, default=3
-        How many similar rows to show: rows of much the same value may owe it to other cells.
+        How many similar rows to show. Rows of similar value may differ in which cells matter.
 
     Returns
     -------
@@ -167,7 +167,7 @@ def explain_row(
 
 
 def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
-    """Take the value of a column apart into those of its cells.
+    """Decompose the value of a column into those of its cells.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> 
     column : label
         Name of the column (or of the column group), as in ``valuation.loc``.
     n_similar : int, default=3
-        How many columns of like value to show.
+        How many columns of similar value to show.
 
     Returns
     -------
@@ -212,14 +212,14 @@ def _explain(
 
 def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Explanation:
     sums = valuation.rows() if side == "row" else valuation.columns()
-    whole = sums.part(np.array([position]))
-    judged = whole.validation_se
+    total = sums.part(np.array([position]))
+    validation_se = total.validation_se
     return Explanation(
         side,
-        whole.labels[side].tolist()[0],
-        float(whole.values[0]),
-        float(whole.sampling_se[0]),
-        None if judged is None else float(judged[0]),
+        total.labels[side].tolist()[0],
+        float(total.values[0]),
+        float(total.sampling_se[0]),
+        None if validation_se is None else float(validation_se[0]),
         *_sort_parts(valuation, side, position),
     )
 
@@ -227,7 +227,7 @@ def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Expl
 def _sort_parts(
     valuation: Valuation, side: ExplainedAxis, position: int
 ) -> tuple[ValueList, Positions]:
-    """The parts, and where each of them stands in its line."""
+    """Return the parts, and the position of each in its row or column."""
     parts = valuation.row(position) if side == "row" else valuation.column(position)
     # NaN sorts last; equal sizes stay in the table's order.
     positions = np.argsort(-np.abs(parts.values), kind="stable")
@@ -235,10 +235,10 @@ def _sort_parts(
 
 
 def _read_cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:
-    """What stands in the cells behind the parts of a row; None where these are groups of cells."""
+    """Return the contents of a row's cells; None if its parts are groups of cells."""
     names = [str(name) for name in table.names.tolist()]
     asked = [str(name) for name in parts.labels["column"].tolist()]
-    # A label that was valued is no cell of the table.
+    # A valued label is not a cell of the table.
     if not set(asked) - {LABEL} <= set(names):
         return None
     found = read_cells(table, np.full(len(names), row), np.arange(len(names)))
@@ -253,7 +253,7 @@ def _add_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
 
 
 def _cast_to_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Cells as they are if they are of one type, else as text."""
+    """Return cells as they are if they have one type, else as strings."""
     if len({type(cell) for cell in cells if cell is not None}) <= 1:
         return cells
     return tuple(None if cell is None else str(cell) for cell in cells)
@@ -266,7 +266,7 @@ def _sort_by_value(values: Floats, position: int) -> Positions:
 
 
 def _sort_by_distance(table: Table, position: int, order: Positions) -> Positions:
-    """Rows of like value, from the most similar one to the least."""
+    """Return rows of similar value, the most similar first."""
     n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
     own = Table.from_data(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
     distances = Distances.of(table, [replace(own, names=table.names)])
@@ -280,8 +280,7 @@ def _check_table(X: Any, valuation: Valuation) -> Table:
     table = Table.from_data(X, called="X")
     if valuation.blocks.rows.grouped:
         raise ValueError(
-            "X came, but the rows of this valuation are groups, which have no distance; leave it "
-            "out."
+            "X must be None for a valuation of row groups, which have no distance; leave it out."
         )
     check_rows(valuation, table)
     check_cells(valuation, table)
@@ -290,7 +289,7 @@ def _check_table(X: Any, valuation: Valuation) -> Table:
 
 def _check_number(n_similar: Any) -> int:
     if not is_integer(n_similar) or n_similar < 0:
-        raise ValueError(f"n_similar is {n_similar!r}; give a whole number of at least 0.")
+        raise ValueError(f"n_similar must be an integer of at least 0, got {n_similar!r}.")
     return int(n_similar)
 
 
@@ -299,7 +298,7 @@ def _take_first(parts: ValueList) -> ValueList:
 
 
 def _summarize_rest(parts: ValueList) -> list[str]:
-    """Sums of the parts that are too many to show, by sign."""
+    """Sum the parts that are not shown, by sign."""
     largest = np.abs(parts.values[~np.isnan(parts.values)]).max(initial=0.0)
     rest = parts.values[_PARTS_PRINTED:]
     dust = _DUST * largest
@@ -314,16 +313,16 @@ def _summarize_rest(parts: ValueList) -> list[str]:
 
 
 def _describe_difference(own: Explanation, other: Explanation) -> str:
-    """Say in which part another differs the most; parts are matched by position, not by name."""
+    """Describe where another differs most; parts are matched by position, not by name."""
     name = "column" if own.side == "row" else "row"
     theirs = np.empty(len(other.parts))
     theirs[other.positions] = other.parts.values
     theirs = theirs[own.positions]
-    gains = theirs - own.parts.values
+    differences = theirs - own.parts.values
     start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
-    if np.isnan(gains).all():
+    if np.isnan(differences).all():
         return f"{start} cannot be compared: no part of both was visited."
-    most = int(np.nanargmax(np.abs(gains)))
+    most = int(np.nanargmax(np.abs(differences)))
     return (
         f"{start} differs most in {name} {own.parts.labels[name].tolist()[most]!r}: "
         f"{theirs[most]:.3g}, not {own.parts.values[most]:.3g}."

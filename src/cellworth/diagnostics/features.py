@@ -16,7 +16,7 @@ from cellworth.data.tables import Table
 from cellworth.knn.columns import NumericColumn, check_column_types, read_column
 
 Levels = NDArray[np.intp]
-# A level with fewer rows teaches nothing that would hold for a row left out.
+# A level with fewer rows says nothing about a row left out.
 FEWEST_ROWS_OF_A_LEVEL = 5
 # All columns together; the cost of a regression grows with its square.
 MOST_LEVELS = 300
@@ -30,10 +30,9 @@ class FeatureColumn:
     Parameters
     ----------
     levels : array of shape (n_rows,)
-        Number of each cell's level, a gap being a level like any other. For numbers 0, and 1 for a
-        gap.
+        Code of each cell's level; missing is a level too. For numbers it is 0, or 1 if missing.
     numbers : array of shape (n_rows,) or None
-        The numbers, NaN where there is a gap; None for categories.
+        The numbers, NaN if missing; None for categories.
     squared : bool
         Whether the square is a feature too.
     """
@@ -44,17 +43,17 @@ class FeatureColumn:
 
     @classmethod
     def from_numbers(cls, numbers: Floats, *, squared: bool = False) -> FeatureColumn:
-        """Read numbers with gaps."""
+        """Make a column of numbers; NaN is missing."""
         return cls(np.isnan(numbers).astype(np.intp), numbers, squared)
 
     @classmethod
     def from_levels(cls, codes: NDArray[Any]) -> FeatureColumn:
-        """Read codes of levels, whichever whole numbers these are."""
+        """Make a column from integer codes of levels."""
         return cls(np.unique(codes, return_inverse=True)[1].reshape(-1))
 
     @property
     def known(self) -> Mask:
-        """Where the cell is no gap, among numbers; everywhere, among categories."""
+        """Mask of cells that are not missing; all cells of a categorical column."""
         return np.ones(len(self.levels), dtype=bool) if self.numbers is None else self.levels == 0
 
     @property
@@ -82,7 +81,7 @@ def read_labels(target: NDArray[Any], classes: NDArray[Any] | None) -> FeatureCo
 
 
 def compute_uniform_scores(numbers: Floats) -> Floats:
-    """Ranks of numbers, spread evenly around 0 with variance 1; 0 for gaps."""
+    """Return ranks of numbers, scaled to mean 0 and variance 1; 0 if missing."""
     scores = np.zeros(len(numbers))
     known = ~np.isnan(numbers)
     ranks = rankdata(numbers[known]) - 0.5
@@ -92,18 +91,18 @@ def compute_uniform_scores(numbers: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """All columns as features of a regression, made some rows at a time.
+    """Features of all columns for a regression, computed for some rows at a time.
 
-    Numbers are their uniform scores (and the square of these, where asked for), with one feature
-    more where there are gaps. Categories have one feature per frequent level. The last feature is
+    Numbers are their uniform scores (and, if ``squared``, their squares), with one more feature if
+    some are missing. Categories have one feature per frequent level. The last feature is
     the constant.
 
     Parameters
     ----------
-    parts : list of Part
-        What each column brings.
+    parts : list of ColumnFeatures
+        The features of each column.
     own : list of slice
-        Which features are those of each column.
+        Positions of each column's features.
     """
 
     parts: list[ColumnFeatures]
@@ -127,13 +126,13 @@ class Features:
         return self.parts[0].marks.size
 
     def iter_rows(self) -> Iterator[tuple[slice, Floats]]:
-        """Go through the rows from top to bottom, some at a time."""
+        """Yield the features of all rows, some rows at a time."""
         for start in range(0, self.n_rows, _ROWS_AT_ONCE):
             rows = slice(start, min(start + _ROWS_AT_ONCE, self.n_rows))
             yield rows, self.rows(rows)
 
     def rows(self, rows: slice | Positions) -> Floats:
-        """Features of some rows, shape (n_some, n_features)."""
+        """Return the features of some rows, shape (n_some, n_features)."""
         array = np.zeros((len(self.parts[0].marks[rows]), len(self)))
         for part, own in zip(self.parts, self.own, strict=True):
             part.write(array[:, own], rows)
@@ -143,13 +142,13 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class ColumnFeatures:
-    """Features of one column: some that hold numbers, then some of which at most one is 1.
+    """Features of one column: numbers, then indicators of which at most one is 1.
 
     Parameters
     ----------
     numbers : array of shape (n_rows, n_numbers)
     marks : array of shape (n_rows,)
-        Which of the marks is 1, -1 for none.
+        Which of the indicator features is 1, -1 for none.
     n_marks : int
     """
 
@@ -190,7 +189,7 @@ def _read_column(table: Table, position: int, kind: Kind | Distance | None) -> F
 
 
 def _order_levels(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
-    """Number levels by what they are, not by where they first occur; gaps come last."""
+    """Number levels by content, not by first occurrence; missing comes last."""
     _, first, levels = np.unique(codes, return_index=True, return_inverse=True)
     keys = [(is_missing(cell), type(cell).__name__, str(cell)) for cell in cells[first].tolist()]
     ranks = np.empty(len(keys), dtype=np.intp)
@@ -199,7 +198,7 @@ def _order_levels(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
 
 
 def _compute_min_rows(columns: Sequence[FeatureColumn]) -> int:
-    """Rows that a level must have to be a feature: so many that features do not get too many."""
+    """Return how many rows a level needs to be a feature, so that there are not too many."""
     counts = np.concatenate([[0], *(c.counts for c in columns if c.numbers is None)])
     descending = np.sort(counts)[::-1]
     left_out = int(descending[MOST_LEVELS]) if len(descending) > MOST_LEVELS else 0

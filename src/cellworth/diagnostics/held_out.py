@@ -1,4 +1,4 @@
-"""Scores on held-out rows: models that are judged by rows which they have not seen."""
+"""Scores of models on held-out rows, and their variance."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ from cellworth.sampling.moments import student_width
 
 # Measured by experiments/removal.py; see docs/explanation/removal.md.
 REASON = (
-    "a table that was changed in the light of its labels looks good to itself: measured, "
+    "a table that was changed with the help of its labels overrates itself: in experiments, "
     "cross-validation on such a table rose from .795 to .957 while the score on untouched rows "
     "fell from .797 to .769"
 )
-# Fewer changed rows than this are no sample of anything: every training set has all of them.
+# Fewer changed rows than this are no sample: every training set gets all of them.
 FEW_CHANGED_ROWS = 10
 # Groups of held-out rows that are left out in turn where a scorer has no closed form.
 N_GROUPS = 20
 FEWEST_GROUPS = 5
-# Part of the spread of halves that is added to the estimated variance, which few splits leave
-# uncertain. With it, experiments/verdicts.py finds at most 5 % of false verdicts whatever part of
-# the spread averages out over splits.
+# Share of the variance between halves that is added to the estimated variance, which few splits
+# leave uncertain. With it, experiments/verdicts.py finds at most 5% of false verdicts.
 SAFETY = 0.15
 
 
 def make_held_out_game(
     model: Any, X: Any, y: Any, X_test: Any, y_test: Any, *, scoring: Any, n_repeats: int = 1
 ) -> ModelGame:
-    """State the game in which all rows and columns are trained on and held-out rows judge.
+    """Make the game that trains on all rows and columns and scores on held-out rows.
 
-    It is checked as a validation set is, and the sentences name what the caller calls it.
+    Its checks are those of a validation set; messages say X_test and y_test.
     """
     if X_test is None or y_test is None:
         missing = "X_test" if X_test is None else "y_test"
@@ -59,7 +58,7 @@ def make_held_out_game(
 
 
 def describe_cause(error: RuntimeError) -> str:
-    """What the model itself complained of, where it raised, else what was wrong with its score."""
+    """Return the message of the model's own error if there is one, else of this error."""
     cause = error.__cause__
     return one_line(cause if isinstance(cause, Exception) else error)
 
@@ -70,13 +69,13 @@ def name_scoring(scoring: Any, game: ModelGame) -> str:
 
 
 def check_held_out_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any) -> None:
-    """Refuse held-out rows that are the rows of a training table; warn of some that are.
+    """Raise ValueError if the held-out rows are the training rows; warn if some are.
 
     Parameters
     ----------
     X_test : table
     tables : dict
-        Tables that are trained on, by what the caller calls them.
+        Training tables by argument name.
     label, labels : arrays
         Labels of the held-out rows and of the training rows.
     """
@@ -120,14 +119,14 @@ class PredictionRecorder:
 
 
 class VarianceComponent(NamedTuple):
-    """A part of the variance of a difference, and how many degrees of freedom tell it."""
+    """A component of the variance of a difference, with its degrees of freedom."""
 
     variance: float
     freedom: int
 
 
 def compute_half_width(noise: Sequence[VarianceComponent]) -> float:
-    """Half of Student's 95 % interval, with Satterthwaite's degrees of freedom."""
+    """Return half of Student's 95% interval, with Satterthwaite's degrees of freedom."""
     variance = sum(part.variance for part in noise)
     if variance == 0:
         return 0.0
@@ -137,36 +136,38 @@ def compute_half_width(noise: Sequence[VarianceComponent]) -> float:
 
 
 def find_strata(codes: NDArray[np.int64], changed: Positions) -> NDArray[np.int64]:
-    """Number the kinds of rows (class, changed or not); -1 for rows that both halves get.
+    """Number the strata of rows (class, changed or not); -1 for rows that both halves get.
 
-    Those are the changed rows where they are few, and the only row of a kind.
+    These are the changed rows if they are few, and the only row of a stratum.
     """
     is_changed = np.zeros(len(codes), dtype=np.int64)
     is_changed[changed] = 1
-    kinds, counts = np.unique(2 * codes + is_changed, return_inverse=True, return_counts=True)[1:]
+    strata_codes, counts = np.unique(
+        2 * codes + is_changed, return_inverse=True, return_counts=True
+    )[1:]
     few = len(changed) < min(FEW_CHANGED_ROWS, len(codes) / 4)
-    return np.where((is_changed == 1) & few | (counts[kinds] == 1), -1, kinds)
+    return np.where((is_changed == 1) & few | (counts[strata_codes] == 1), -1, strata_codes)
 
 
-def split_in_halves(kinds: NDArray[np.int64], rng: np.random.Generator) -> tuple[Mask, Mask]:
-    """Split rows into random halves, each with half of every kind."""
-    both = kinds < 0
+def split_in_halves(strata_codes: NDArray[np.int64], rng: np.random.Generator) -> tuple[Mask, Mask]:
+    """Split rows into random halves, each with half of every stratum."""
+    both = strata_codes < 0
     first = both.copy()
-    for kind in np.unique(kinds[~both]):
-        rows = rng.permutation(np.flatnonzero(kinds == kind))
+    for kind in np.unique(strata_codes[~both]):
+        rows = rng.permutation(np.flatnonzero(strata_codes == kind))
         # The odd row goes to either half.
         first[rows[: (len(rows) + rng.integers(2)) // 2]] = True
     return first, ~first | both
 
 
 def estimate_training_variance(differences: Floats) -> VarianceComponent:
-    """Noise of the mean difference over splits, as if training rows and seeds were drawn anew.
+    """Estimate the variance of the mean difference due to the choice of training rows and seeds.
 
     Parameters
     ----------
     differences : array of shape (n_splits, 2)
-        One difference of scores for each half. The halves of a split have no row in common: they
-        vary independently, by what all splits of these rows share and by what averages out.
+        One difference of scores for each half. The halves of a split have no row in common, so
+        they vary independently.
     """
     n_splits = len(differences)
     of_halves = float(np.mean((differences[:, 0] - differences[:, 1]) ** 2)) / 4
@@ -181,18 +182,18 @@ def estimate_training_variance(differences: Floats) -> VarianceComponent:
 
 
 class HeldOutRows(Protocol):
-    """Held-out rows, and how their choice moves a mean of scores."""
+    """Held-out rows, with the variance of a mean score due to their choice."""
 
     def score(self, model: Recorded) -> float:
-        """Score of a model on all rows."""
+        """Return the score of a model on all rows."""
         ...
 
-    def told(self, model: Recorded) -> Floats:
-        """What held-out rows tell of a model, to be subtracted and averaged over models."""
+    def compute_replicates(self, model: Recorded) -> Floats:
+        """Return scores of a model by row or group, to be subtracted and averaged over models."""
         ...
 
-    def noise(self, told: Floats) -> list[VarianceComponent]:
-        """Noise of a difference, from the same difference of what was told."""
+    def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
+        """Estimate the variance of a difference of scores from the difference of replicates."""
         ...
 
 
@@ -200,10 +201,10 @@ def make_held_out_rows(
     scorer: Any, target: NDArray[Any], strata: list[Positions], model: Recorded,
     rng: np.random.Generator,
 ) -> HeldOutRows:  # fmt: skip
-    """Judge by single rows where the scorer has a closed form that holds, else by groups."""
+    """Use scores of single rows if the scorer is their mean, else jackknife groups."""
     groups = JackknifeGroups(scorer, target, strata, rng)
     read = row_scores(scorer)
-    # It gives NaN, or another score, where it is not that of this problem.
+    # It returns NaN or another score where it does not apply.
     if read is None or not np.isclose(
         read(model, target).mean(), groups.score(model), rtol=1e-6, atol=1e-9
     ):
@@ -212,71 +213,70 @@ def make_held_out_rows(
 
 
 class _ScoredRows:
-    """Held-out rows that score a model."""
+    """Score models on held-out rows."""
 
     def __init__(self, scorer: Any, target: NDArray[Any]) -> None:
         self._scorer, self._target = scorer, target
 
     def score(self, model: Recorded) -> float:
-        """Score of a model on all rows."""
-        return self._scored(model, np.arange(len(self._target)))
+        """Return the score of a model on all rows."""
+        return self._score_rows(model, np.arange(len(self._target)))
 
-    def _scored(self, model: Recorded, rows: Positions) -> float:
+    def _score_rows(self, model: Recorded, rows: Positions) -> float:
         some = model.on(rows, rows[:, None])
         return float(self._scorer(some, some.X, self._target[rows]))
 
 
 class RowwiseScores(_ScoredRows):
-    """Held-out rows with a score of their own each, whose mean is the score."""
+    """Held-out rows for a scorer that is the mean of one score per row."""
 
     def __init__(
         self, scorer: Any, read: RowScores, target: NDArray[Any], strata: list[Positions]
     ) -> None:
-        """Keep how rows are scored."""
         super().__init__(scorer, target)
         self._read, self._strata = read, strata
 
-    def told(self, model: Recorded) -> Floats:
-        """Scores of single rows."""
+    def compute_replicates(self, model: Recorded) -> Floats:
+        """Return the score of each row."""
         return self._read(model, self._target)
 
-    def noise(self, told: Floats) -> list[VarianceComponent]:
-        """Variance of the mean over the rows of each stratum, the others held fixed."""
-        n_rows = len(told)
+    def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
+        """Estimate the variance of the mean over the rows of each stratum."""
+        n_rows = len(replicates)
         parts = []
         for own in self._strata:
-            squares = float(np.sum((told[own] - told[own].mean()) ** 2))
+            squares = float(np.sum((replicates[own] - replicates[own].mean()) ** 2))
             variance = squares / (n_rows * max(n_rows - 1, 1))
             parts.append(VarianceComponent(variance, max(len(own) - 1, 1)))
         return parts
 
 
 class JackknifeGroups(_ScoredRows):
-    """Held-out rows in groups, each left out in turn: the jackknife, for any scorer."""
+    """Held-out rows in groups that are left out in turn (jackknife), for any scorer."""
 
     def __init__(
         self, scorer: Any, target: NDArray[Any], strata: list[Positions], rng: np.random.Generator
     ) -> None:
-        """Deal the rows of each stratum to groups."""
+        """Divide the rows of each stratum into groups."""
         super().__init__(scorer, target)
         most = max(N_GROUPS // len(strata), FEWEST_GROUPS)
-        # A stratum of one row cannot do without it.
+        # The only row of a stratum is never left out.
         self._groups = [
             np.array_split(rng.permutation(own), min(len(own), most))
             for own in strata
             if len(own) > 1
         ]
 
-    def told(self, model: Recorded) -> Floats:
-        """Scores without each group."""
+    def compute_replicates(self, model: Recorded) -> Floats:
+        """Return the score without each group."""
         everyone = np.arange(len(self._target))
         without = [np.delete(everyone, group) for own in self._groups for group in own]
-        return np.array([self._scored(model, rows) for rows in without])
+        return np.array([self._score_rows(model, rows) for rows in without])
 
-    def noise(self, told: Floats) -> list[VarianceComponent]:
-        """Variance by the jackknife of each stratum, the others held fixed."""
+    def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
+        """Estimate the variance by the jackknife of each stratum."""
         sizes = [len(own) for own in self._groups]
-        parts = np.split(told, np.cumsum(sizes)[:-1]) if sizes else []
+        parts = np.split(replicates, np.cumsum(sizes)[:-1]) if sizes else []
         return [
             VarianceComponent(float(np.var(part)) * (len(part) - 1), len(part) - 1)
             for part in parts

@@ -1,4 +1,4 @@
-"""repair: a copy of a table in which the cells that a person named are changed."""
+"""repair_cells: copy a table and change the named cells."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def repair_cells(
         suspects that a person went through), a boolean mask of X's shape, or a list of pairs
         (row, column).
     how : {"missing", "draw", "neighbors", "values"}
-        What comes in their place: a gap; a random draw from the other cells of the column; the
-        median (of text and categories the most frequent) of the ten rows that are nearest by the
-        other columns; or what the user gives as ``values``.
+        What replaces them: a missing value; a random draw from the other cells of the column; the
+        median (the most frequent string or category) of the ten rows that are nearest by the other
+        columns; or ``values``.
     values : sequence or str, default=None
         One value per cell, in the order in which ``cells`` names them (row after row in a mask), or
-        the name of the column of ``cells`` that holds them. A missing value makes a gap. Text that
-        is exactly a number, an ISO date, True or False is read as such where the column holds
-        these, because a list that was saved and edited is all text.
+        the name of the column of ``cells`` that holds them. Strings such
+        as numbers, ISO dates, True or False are converted to the type of the column, because a
+        list that was saved and edited has only strings.
     random_state : int, Generator, RandomState or None, default=0
         Seed of draws.
 
@@ -61,11 +61,11 @@ def repair_cells(
     -------
     data frame or array
         In the library and with the index and the types of X; a list of rows comes back as an array.
-        Whole numbers among which there is a gap become floats where the library has no other way.
+        Integers beside missing values become floats if the library has no nullable integers.
 
     See Also
     --------
-    compare_models : Did it help? Asked of rows that nobody touched.
+    compare_models : Test on untouched rows whether it helped.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def repair_cells(
 
 
 def _find_source(table: Table, mask: Mask) -> Mask:
-    """Cells that others may be filled with: known, and not named themselves."""
+    """Return the cells to fill others with: not missing, and not named themselves."""
     source = find_known_cells(table) & ~mask
     bare = np.flatnonzero(mask.any(axis=0) & ~source.any(axis=0))
     if len(bare):
@@ -136,12 +136,12 @@ def _read_values(values: Any, named: NamedCells, mask: Mask) -> list[Any]:
 
 
 def _copy(native: Any) -> Any:
-    # Tables of polars and Arrow cannot be changed in place, so that they may share memory.
+    # Tables of polars and Arrow are immutable and may share memory.
     return native.copy() if hasattr(native, "copy") else native
 
 
 def clear_cells(table: Table, mask: Mask) -> Table:
-    """Make gaps of these cells; columns that cannot hold gaps change type as their library does."""
+    """Make these cells missing; columns without missing values change type if necessary."""
     if isinstance(table.data, np.ndarray):
         array = _make_nullable(table.data) if mask.any() else table.data.copy()
         if mask.any():
@@ -157,17 +157,16 @@ def clear_cells(table: Table, mask: Mask) -> Table:
 
 
 def find_known_cells(table: Table) -> Mask:
-    """Tell which cells are no gaps, shape (n_rows, n_columns)."""
+    """Return a mask of the cells that are not missing, shape (n_rows, n_columns)."""
     return np.column_stack(
         [_is_known(table.column(position)) for position in range(table.shape[1])]
     )
 
 
 def draw_cells(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
-    """Fill cells with random ones of their column, of which only those in ``source`` are drawn.
+    """Fill cells with random cells of their column, drawn from those in ``source``.
 
-    ``luck`` holds a number between 0 and 1 for each cell, so that the same cells get alike draws in
-    tables that differ little.
+    ``luck`` holds a number between 0 and 1 for each cell, so that similar tables get similar draws.
     """
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
     for position in np.flatnonzero(mask.any(axis=0)):
@@ -178,10 +177,10 @@ def draw_cells(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
 
 
 def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
-    """Fill cells with what the nearest rows have; only cells in ``source`` are taken.
+    """Fill cells from the nearest rows, using only cells in ``source``.
 
-    Distances are over the other columns, and named cells count there as gaps: they are in doubt.
-    The median of numbers is one that a row has, of two middle ones that of the nearer row.
+    Distances are over the other columns, in which named cells count as missing. The median of
+    numbers is one of them: of two middle ones, that of the nearer row.
     """
     mask = cells.mask(table.shape)
     doubted = clear_cells(table, mask)
@@ -194,16 +193,16 @@ def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
     for query, row in enumerate(asked):
         measured = distances.measure(0, query)
-        whole = measured.sum(axis=0)
+        overall = measured.sum(axis=0)
         for position in _find_positions(mask[row]):
             origins[row, position] = columns[position].among(
-                np.flatnonzero(source[:, position]), whole - measured[position]
+                np.flatnonzero(source[:, position]), overall - measured[position]
             )
     return take_cells(table, origins)
 
 
 def take_cells(table: Table, origins: Positions) -> Table:
-    """Take every cell from another row of its own column, so that types stay as they are."""
+    """Take every cell from another row of its column, which keeps the column types."""
     data, own = table.data, np.arange(table.shape[0])
     if isinstance(data, np.ndarray):
         return replace(table, data=np.take_along_axis(data, origins, axis=0))
@@ -213,20 +212,20 @@ def take_cells(table: Table, origins: Positions) -> Table:
 
 
 def set_cells(table: Table, cells: NamedCells, values: Sequence[Any]) -> Table:
-    """Put the user's values into cells, one per cell; a missing value makes a gap."""
-    gaps = np.array([is_missing(value) for value in values], dtype=bool)
-    empty = NamedCells(cells.rows[gaps], cells.columns[gaps])
+    """Set cells to the user's values, one per cell; None and NaN make cells missing."""
+    missing = np.array([is_missing(value) for value in values], dtype=bool)
+    empty = NamedCells(cells.rows[missing], cells.columns[missing])
     table = clear_cells(table, empty.mask(table.shape))
     data = table.data
     series = []
-    for position in np.unique(cells.columns[~gaps]).tolist():
-        which = _find_positions((cells.columns == position) & ~gaps)
+    for position in np.unique(cells.columns[~missing]).tolist():
+        which = _find_positions((cells.columns == position) & ~missing)
         rows, offered = cells.rows[which], [values[number] for number in which]
         offered = [_parse_cell(value, _get_cell_type(table, position)) for value in offered]
         if isinstance(data, np.ndarray):
-            data = _place_in_array(data, rows, position, offered, table.names[position])
+            data = _set_in_array(data, rows, position, offered, table.names[position])
         else:
-            series.append(_place_in_series(data[:, position], rows, offered))
+            series.append(_set_in_series(data[:, position], rows, offered))
     if not isinstance(data, np.ndarray) and series:
         data = data.with_columns(*series)
     return replace(table, data=data)
@@ -245,7 +244,7 @@ class _Middle:
         return cls(column.cells[0], isinstance(column, NumericColumn))
 
     def among(self, rows: Positions, distances: Integers) -> int:
-        """Return the row whose cell it is; all rows as near as the tenth nearest take part."""
+        """Return the row of that cell, among all rows as near as the tenth nearest."""
         away = distances[rows]
         n_nearest = min(N_NEIGHBORS, len(rows))
         near = away <= np.partition(away, n_nearest - 1)[n_nearest - 1]
@@ -288,7 +287,7 @@ def _make_flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
 
 
 def _get_cell_type(table: Table, position: int) -> type | None:
-    """What the cells of a column are where text may stand for them; None where text is text."""
+    """Return the type that strings of a column are converted to; None for no conversion."""
     dtype = table.dtype(position)
     if dtype is None:
         return float if table.column(position).dtype.kind in "iuf" else None
@@ -300,7 +299,7 @@ def _get_cell_type(table: Table, position: int) -> type | None:
 
 
 def _parse_cell(value: Any, kind: type | None) -> Any:
-    """Read text that is exactly a number, a date or True; a list that was edited is all text."""
+    """Convert a string that is exactly a number, a date, True or False."""
     if not isinstance(value, str) or kind is None:
         return value
     if kind is bool:
@@ -315,17 +314,17 @@ def _parse_cell(value: Any, kind: type | None) -> Any:
         return value
 
 
-def _place_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
-    """Put values into a column, as they are or in its own type, if that keeps the type."""
+def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+    """Set values of a column, as they are or cast to its type; the type must not change."""
     _check_values_fit(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
     arrow = series.implementation.is_pyarrow()
     for position in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
         try:
             with warnings.catch_warnings():
-                # Some versions of pandas warn where others refuse.
+                # Some versions of pandas warn where others raise.
                 warnings.simplefilter("error")
                 placed = position(series, rows, values)
-        # Libraries raise what they like; the sentence below says it for all of them.
+        # Libraries raise various errors; one message below replaces them.
         except Exception:  # noqa: S112
             continue
         kept = placed[rows].to_list() == values or series.dtype.is_float()
@@ -346,7 +345,7 @@ def _scatter_after_cast(
 
 
 def _scatter_in_arrow(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
-    """Put values behind the column, in its very own type, and take them from there."""
+    """Append the values to the column, in its type, and take them from there."""
     import pyarrow as pa
 
     native = series.to_native()
@@ -359,25 +358,25 @@ def _scatter_in_arrow(series: nw.Series[Any], rows: Positions, values: list[Any]
 
 
 def _check_values_fit(values: list[Any], name: Any, dtype: Any, *, numeric: bool) -> None:
-    """Refuse text among numbers, which some libraries would read as they like, and infinity."""
+    """Raise ValueError for infinity, and for strings among numbers, which libraries parse."""
     for value in values if numeric else []:
         if isinstance(value, str):
             raise ValueError(_describe_misfit([value], name, dtype))
         if isinstance(value, float | np.floating) and np.isinf(value):
             raise ValueError(
-                f"values has {value!r} for column {name!r}, and infinity is at no distance from "
-                "anything; give a number, or None for a gap."
+                f"values has {value!r} for column {name!r}, and infinity has no distance "
+                "from other numbers; give a number, or None for a missing value."
             )
 
 
-def _place_in_array(
+def _set_in_array(
     array: NDArray[Any], rows: Positions, position: int, values: list[Any], name: Any
 ) -> NDArray[Any]:
     _check_values_fit(values, name, array.dtype, numeric=array.dtype.kind in "iuf")
     try:
         made = np.array(values, dtype=None if array.dtype.kind == "U" else array.dtype)
         if array.dtype.kind == made.dtype.kind == "U":
-            # A longer text must not be cut to the width of the array.
+            # A longer string must not be cut to the width of the array.
             array = array.astype(np.promote_types(array.dtype, made.dtype))
         copy = array.copy()
         copy[rows, position] = made

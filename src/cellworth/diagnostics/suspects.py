@@ -1,4 +1,4 @@
-"""suspect_cells: which cells to look at first, what stands there, and why it is suspicious."""
+"""suspect_cells: list the most unlikely cells, with their typical content and reasons."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def suspect_cells(
     column_types: Mapping[Any, Kind | Distance] | None = None,
     backend: str | None = None,
 ) -> Any:
-    """List the cells that most deserve a look, worst first, with what one would expect there.
+    """List the most unlikely cells, with what is typical of similar rows.
 
-    The ranking says how unlikely a cell is, given its label and its row
-    (:func:`anomaly_scores`). Its worth stands beside it and says how much the cell matters to the
-    model. An unlikely cell may still be right: a person decides.
+    Cells are ranked by :func:`anomaly_scores`: how unlikely a cell is, given its label and its row.
+    The value of a cell shows how much it matters to the model. An unlikely cell may still be
+    correct: a person decides.
 
     Parameters
     ----------
@@ -57,15 +57,14 @@ def suspect_cells(
     y : array of shape (n_rows,)
         Its labels.
     valuation : Valuation, default=None
-        What the cells of X are worth; None leaves worth out. It must be the valuation of this very
-        table, with the rows in the same order; a column of X that only named the groups of rows is
-        left out.
+        Values of the cells of X, with the rows in the same order; None leaves values out. A column
+        of X that only names the row groups is ignored.
     k : int, default=100
-        How many cells to list. What is typical takes a look at all rows for each of them; for the
-        anomaly_score of all cells, call :func:`anomaly_scores`.
+        How many cells to list. The typical content takes a search of all rows for each of them; for
+        the scores of all cells, call :func:`anomaly_scores`.
     by : {"anomaly_score", "value"}, default="anomaly_score"
-        What to rank by. ``"value"`` puts cells first that are worth less than others of their
-        column and label, counted in standard deviations from the median.
+        What to rank by. ``"value"`` ranks by relative value: the distance below the median of the
+        same column and label, in standard deviations.
     column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from a column's type is wrong.
     backend : {"pandas", "polars", "pyarrow"}, default=None
@@ -74,12 +73,12 @@ def suspect_cells(
     Returns
     -------
     data frame
-        ``rank, row, column, cell, typical, anomaly_score, worth, sampling_se, validation_se,
-        reason``; the three of the valuation only where it was given (and knows them). Equally
-        suspicious cells stand in the table's order, row after row. ``typical``
-        is what the ten nearest rows with the same label have there: the middle one of their
-        numbers, or their most frequent content. Cells of groups get the worth of their block.
-        Cells are as they are in pandas; elsewhere they are text if columns differ in type.
+        ``rank, row, column, cell, typical, anomaly_score, value, sampling_se, validation_se,
+        reason``; the value and its errors only with a valuation that has them. Cells of equal score
+        are in the table's order, row by row. ``typical`` is the median number, or the most
+        frequent content, of the ten nearest rows with the same label. Cells of groups have the
+        value of their block. In pandas, cells keep their type; elsewhere they are strings if
+        columns differ in type.
         ``reason`` has the first 60 characters of long contents.
 
     References
@@ -100,15 +99,15 @@ def suspect_cells(
     k = check_count(k, "k")
     _check_ranking(by, valuation)
     table = Table.from_data(X, called="X")
-    worths = None
+    cell_values = None
     if valuation is not None:
         table = drop_group_column(table, valuation)
-        worths = CellValues.of(valuation, table)
+        cell_values = CellValues.of(valuation, table)
         check_cells(valuation, table)
     evidence = Evidence.of(table, y, column_types)
     relative = None
-    if by == "value" and worths is not None:
-        relative = standardize_values(worths.all(), evidence.groups)
+    if by == "value" and cell_values is not None:
+        relative = standardize_values(cell_values.all(), evidence.groups)
     rows, columns = cells = _find_highest(evidence.scores if relative is None else -relative, k)
     suspects = _make_suspects(table, evidence, cells)
     name = backend or table.backend or default_backend()
@@ -121,7 +120,7 @@ def suspect_cells(
         "typical": as_listed([suspect.typical for suspect in suspects]),
         "anomaly_score": evidence.scores[cells].tolist(),
     }
-    listed |= {} if worths is None else worths.at(*cells)
+    listed |= {} if cell_values is None else cell_values.at(*cells)
     if relative is None:
         listed["reason"] = [suspect.why_unlikely() for suspect in suspects]
     else:
@@ -143,7 +142,7 @@ def _check_arguments(X: Any, y: Any, valuation: Any) -> None:
 
 def _check_ranking(by: By, valuation: Valuation | None) -> None:
     if by not in get_args(By):
-        raise ValueError(f"by is {by!r}; give 'anomaly_score' or 'value'.")
+        raise ValueError(f"by must be 'anomaly_score' or 'value', got {by!r}.")
     if by == "value" and valuation is None:
         raise ValueError(
             "by is 'value', but no valuation came; pass one, or rank by 'anomaly_score'."
@@ -188,18 +187,18 @@ def _make_suspects(
 
 
 def find_typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -> Positions:
-    """For each of some cells, a row whose cell in this column is typical of rows like its own.
+    """Find, for each of some cells, a row whose cell in this column is typical of similar rows.
 
-    Rows like it are the ten nearest with the same label, by all other columns; more where several
-    are equally near. Typical is their most frequent level, or the middle one of their numbers.
-    NOBODY where no other row has the label.
+    Similar rows are the ten nearest with the same label, by all other columns, and all that are as
+    near. Typical is their most frequent level, or the median of their numbers. It is NO_ROW if no
+    other row has the label.
     """
     found = np.full(len(rows), NO_ROW, dtype=np.intp)
     for position, distances in _iter_distances(evidence, rows, columns):
         near = _find_nearest(distances)
         if len(near):
             column = evidence.columns[columns[position]]
-            # Of rows that are equally near, the content decides and not the place in the table.
+            # Among equally near rows, the content decides and not the row number.
             order = np.lexsort((column.levels[near], distances[near]))
             found[position] = _choose_typical(column, near[order])
     return found
@@ -222,7 +221,7 @@ def _iter_distances(
 def _compute_squares(features: Features, rows: Positions, columns: Positions) -> Floats:
     asked = features.rows(rows)
     counts = np.ones(asked.shape)
-    # The label is the same anyhow, or nearly so; its features and the constant come last.
+    # The label is the same, or similar; its features and the constant come last.
     counts[:, features.own[-1].start :] = 0.0
     for line, column in zip(counts, columns, strict=True):
         line[features.own[column]] = 0.0
@@ -252,7 +251,7 @@ def _choose_typical(column: FeatureColumn, near: Positions) -> int:
 
 
 def _find_most_frequent(levels: Levels) -> int:
-    """First place of the most frequent level; among equally frequent ones, of the first to come."""
+    """Return the first position of the most frequent level; of several, the first."""
     counts = np.bincount(levels)[levels]
     return int(np.argmax(counts))
 
@@ -360,6 +359,6 @@ def shorten(text: str) -> str:
 
 
 def isolate_text(text: str) -> str:
-    """Keep text that runs from right to left from turning the sentence around it."""
+    """Isolate right-to-left text, which would reorder the sentence around it."""
     turns = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
     return f"{_ISOLATE}{text}{_END}" if turns else text

@@ -18,7 +18,7 @@ from cellworth.valuation.valuation import Valuation
 
 FORMAT = "cellworth agreement"
 VERSION = 1
-# Fingerprints of what is delivered after the agreement.
+# Hashes of data that is delivered after the agreement.
 _LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation")
 
 
@@ -31,13 +31,13 @@ class Agreement:
     owners : tuple of mappings
         Name, rows and columns of each holding, as in the file.
     terms : mapping
-        What the valuation must answer: game or model, metric, fingerprint of the validation rows,
-        seed; and the name and all parameters of the valuer, such as design, sweeps and stop.
+        What the valuation must match: game or model, metric, hash of the validation rows, seed, and
+        the name and all parameters of the valuer, such as sampler, n_passes and stop.
     policy : Policy
     text : str
         The file as it was written.
     overlaps : {"refuse", "equal", "first"}
-        What happens where two owners claim a cell.
+        How a cell is treated that two owners claim.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Agreement:
     >>> [str(amount) for amount in agreement.split(valuation, X, amount="100.00").amounts]
     ['75.00', '25.00']
 
-    A valuation that answers another question is refused:
+    A valuation with other settings is rejected:
 
     >>> agreement.difference(KNNValuer(3, random_state=0).fit(**data).valuation_)
     'n_neighbors is 3, but 1 was agreed on.'
@@ -67,24 +67,24 @@ class Agreement:
     def draft(
         cls, valuer: Any, owners: Owners, policy: Policy | None = None, **data: Any
     ) -> Agreement:
-        """Write down what a valuer would be asked, who owns what, and how money will be split.
+        """Draft an agreement on the owners, the valuation and the policy of the split.
 
         Parameters
         ----------
         valuer : Valuer
-            With all its settings, not fitted; its ``random_state`` must be a number.
+            With all its settings, not fitted; its ``random_state`` must be an integer.
         owners : Owners
         policy : Policy, default=None
             None means ``Policy()``.
         **data
-            What ``fit`` will be given: X, y, X_val, y_val; a ShardedTable as X has its own y.
+            The arguments of ``fit``: X, y, X_val, y_val; a ShardedTable as X has its own y.
         """
         _check_types(valuer, owners, policy)
         seed = getattr(valuer, "random_state", None)
         if hasattr(valuer, "random_state") and not is_integer(seed):
             raise ValueError(
-                f"random_state of the valuer is {seed!r}; give a whole number, so that the "
-                "valuation can be replayed."
+                f"random_state of the valuer must be an integer, got {seed!r}; a valuation "
+                "without a seed cannot be replayed."
             )
         _check_data(data)
         terms = _make_terms(
@@ -102,13 +102,13 @@ class Agreement:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
-        """Read an agreement; mistakes in it get one sentence."""
+        """Read an agreement from a TOML file."""
         plain, text = read_toml(path), local_path(path, "path").read_text(encoding="utf-8")
         return cls.from_plain(plain, text, called=str(path))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:
-        """Read an agreement from what its file holds, and from the file's text."""
+        """Make an agreement from the parsed content of its file, and the text of the file."""
         if plain.get("format") != FORMAT or plain.get("version") != VERSION:
             raise ValueError(
                 f"{called} is no agreement of format {FORMAT!r}, version {VERSION}; write it with "
@@ -140,12 +140,12 @@ class Agreement:
             file.write(self.text.encode())
 
     def owners_of(self, X: Any) -> Owners:
-        """Owners of the table that was delivered."""
+        """Return the owners of the delivered table."""
         plain = {"owners": list(self.owners), "overlaps": self.overlaps}
         return Owners.from_plain(plain, X, called="the agreement")
 
     def difference(self, valuation: Valuation) -> str | None:
-        """First way in which a valuation is not what was agreed, as a sentence; None if it is."""
+        """Return the first difference between a valuation and the agreement; None if none."""
         seeds = [session.seed for session in valuation.provenance.sessions]
         provenance = valuation.provenance
         valuer = provenance.method.get("valuer", {})
@@ -155,7 +155,7 @@ class Agreement:
                 continue
             if name not in self.terms:
                 return f"{name} is {came[name]!r}, but the agreement says nothing about it."
-            # Exact values have no seed, whatever one was agreed on.
+            # Exact values have no seed, even if one was agreed on.
             if came.get(name) != self.terms[name] and not (name == "seed" and seeds == [None]):
                 return f"{name} is {came.get(name)!r}, but {self.terms[name]!r} was agreed on."
         return _find_other_setting(valuer, self.terms.get("valuer", {}))
@@ -168,7 +168,7 @@ class Agreement:
         amount: str | int | Decimal,
         carried: Mapping[str, float] | None = None,
     ) -> Payout:
-        """Split an amount as agreed; a valuation that answers another question is refused."""
+        """Split an amount as agreed; raise ValueError if the valuation is not the agreed one."""
         difference = self.difference(valuation)
         if difference is not None:
             raise ValueError(
@@ -208,7 +208,7 @@ def _check_data(data: Mapping[str, Any]) -> None:
 
 
 def _find_other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | None:
-    """First parameter of the valuer that is not as agreed, as a sentence."""
+    """Return a sentence on the first parameter of the valuer that is not as agreed."""
     for name in sorted(set(came) | set(agreed)):
         if came.get(name) != agreed.get(name):
             one, other = (side.get(name, "not known") for side in (came, agreed))

@@ -1,4 +1,4 @@
-"""Sharing: what follows from values, holdings and policy, and from nothing else."""
+"""Allocation: amounts as a pure function of values, holdings and policy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cellworth.payouts.policy import Policy, compute_quotas, compute_weights, ro
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation
 
-# Values are rounded to this many binary digits below the largest, once; sums of whole numbers are
-# then exact, so that the order of rows and the way that cells are shared out cannot matter.
+# Values are rounded once to this many binary digits below the largest. Sums of integers are exact,
+# so the order of rows and the division into cells cannot matter.
 _DIGITS = 52
 _HALF = 26
-# What is as small beside the scores that values are differences of is rounding, and worth nothing.
+# Values below this share of the scores are rounding errors and count as 0.
 _ROUNDING = 1e-12
 
 
@@ -55,23 +55,23 @@ class OwnerErrors:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What follows from values, holdings and policy.
+    """Amounts, values and errors of all owners.
 
     Parameters
     ----------
     owners : tuple of str
     keys : tuple of str
-        Fingerprint of what each of them holds.
+        Hash of the cells that each of them holds.
     amounts : tuple of Decimal
-        They add up to the amount, to the cent.
+        They add up exactly to the amount.
     values : array of shape (n_owners,)
         Sum of the values of each owner's cells, with what was carried over.
     errors : OwnerErrors
         Sampling errors and errors from the choice of validation rows.
     carried : mapping of str to float
-        What is set against the next payout, under the policy "carry".
+        Shortfalls that reduce the next payout, with ``negative="carry"``.
     unassigned : float
-        Value of cells and labels that no owner holds; it is in no amount.
+        Value of cells and labels without an owner; it is not paid out.
     """
 
     owners: tuple[str, ...]
@@ -92,7 +92,7 @@ def allocate(
     amount: Decimal,
     brought: Mapping[str, float],
 ) -> Allocation:
-    """Share an amount; a pure function of what an audit keeps."""
+    """Divide an amount; a pure function of the content of an audit."""
     names, keys = holdings.names, holdings.keys
     exact, unassigned = sum_owner_values(valuation, holdings)
     exact = [
@@ -126,7 +126,7 @@ def _find_shortfalls(policy: Policy, names: tuple[str, ...], values: Floats) -> 
 def _compute_label_quotas(
     money: Decimal, policy: Policy, names: tuple[str, ...], labels: Mapping[str, int]
 ) -> list[Fraction]:
-    """What each owner gets for labels, before the rest is shared by cells."""
+    """Return what each owner gets for labels, before cells share the rest."""
     if policy.label_share is None:
         return [Fraction(0)] * len(names)
     for_labels = Fraction(money) * Fraction(Decimal(policy.label_share))
@@ -135,19 +135,19 @@ def _compute_label_quotas(
 
 
 def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
-    """Sums over each owner's blocks, exact, and over the blocks that nobody owns.
+    """Return exact sums over the blocks of each owner, and over blocks without an owner.
 
-    What is nothing but rounding of the scores is 0.
+    Sums that are rounding errors of the scores are 0.
     """
     largest = _find_largest(valuation)
     # Binary exponent of the last digit that is kept of every value.
     unit = math.frexp(largest)[1] - _DIGITS
     sums = [0] * len(holdings.claims)
     for strip in valuation.iter_rows():
-        whole = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
+        rounded = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
         codes = holdings.codes(strip.rows)
         # Two halves, so that no sum of many cells overflows.
-        high, low = whole >> _HALF, whole & ((1 << _HALF) - 1)
+        high, low = rounded >> _HALF, rounded & ((1 << _HALF) - 1)
         for code in np.unique(codes).tolist():
             here = codes == code
             sums[code] += (int(high[here].sum()) << _HALF) + int(low[here].sum())
@@ -167,26 +167,28 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
 
 
 def estimate_rounding(valuation: Valuation) -> float:
-    """Up to where a value, or a sum of values, is nothing but rounding of the scores."""
+    """Return the size below which a value, or a sum of values, is a rounding error."""
     return _estimate_rounding(valuation, _find_largest(valuation))
 
 
 def check_owners_type(owners: Any) -> None:
-    """Refuse anything but Owners, with a sentence."""
+    """Raise TypeError unless this is an Owners object."""
     if not isinstance(owners, Owners):
-        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+        raise TypeError(
+            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
+        )
 
 
 def check_same_table(owners: Owners, valuation: Valuation) -> None:
-    """Refuse owners of a table with other cells than those that were valued, where these are known.
+    """Check by hash, if known, that the owners' table is the one that was valued.
 
-    The gate looks at the owners' table, and must not be shown another one.
+    The gate reads the owners' table, which must be the same.
     """
     owners.check_cells(valuation.provenance.problem_spec.get("data_sha256", {}).get("X"))
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
-    """Errors of the sums: as observed in the run, of single blocks, or bounds."""
+    """Return errors of owners' sums: observed in the run, of single blocks, or bounds."""
     seen = _get_observed_errors(valuation, holdings)
     if seen is None and isinstance(valuation, ShardedValuation):
         seen = _get_column_errors(valuation, holdings)
@@ -233,19 +235,19 @@ def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> Owner
     claims = holdings.claims[holdings.lines[used[0]]]
     shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
     columns = valuation.columns()
-    sampling, judged = columns.sampling_se, columns.validation_se
+    sampling, validation = columns.sampling_se, columns.validation_se
     positions = np.arange(len(claims))
     # Errors of several columns are at most the sum of errors.
     several = bool((claims.sum(axis=0) > 1).any())
     return OwnerErrors(
         _sum_weighted(positions, sampling, shares),
-        None if judged is None else _sum_weighted(positions, judged, shares),
-        bounded=several and (valuation.status != "exact" or judged is not None),
+        None if validation is None else _sum_weighted(positions, validation, shares),
+        bounded=several and (valuation.status != "exact" or validation is not None),
     )
 
 
 def _estimate_rounding(valuation: Valuation, largest: float) -> float:
-    # A score of the whole table that is not known tells nothing of its size.
+    # An unknown score of the whole table is ignored.
     sizes = [valuation.baseline, valuation.expected_total, largest]
     return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
 
@@ -253,7 +255,7 @@ def _estimate_rounding(valuation: Valuation, largest: float) -> float:
 def _find_largest(valuation: Valuation) -> float:
     """Size of the largest value; all of them must be known."""
     if isinstance(valuation, ShardedValuation):
-        # Of values in shards all are known, and what is written beside them tells the largest.
+        # All values in shards are known, and their largest is stored.
         return valuation.moments.largest("mean")
     largest = 0.0
     for strip in valuation.iter_rows():
@@ -264,12 +266,12 @@ def _find_largest(valuation: Valuation) -> float:
                 "longer before anything is split."
             )
         if np.isinf(strip.values).any():
-            raise ValueError("some blocks have an infinite value; nothing can be shared by it.")
+            raise ValueError("some blocks have an infinite value, which cannot be shared.")
         largest = max(largest, float(np.abs(strip.values).max()))
     return largest
 
 
 def _sum_weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:
     by_code = np.bincount(codes, weights=figures.ravel(), minlength=len(shares))
-    # An error that is not known must not reach owners who have no share in it.
+    # An unknown error must not affect owners who have no share in it.
     return np.array([by_code[mine > 0] @ mine[mine > 0] for mine in shares.T])

@@ -1,4 +1,4 @@
-"""Audits: replay a payout that was saved, years later, and say yes or no."""
+"""verify_audit: replay a saved payout and report the first difference."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import Valuation
 
-# Another processor may add up in another order.
+# Another processor may sum in another order.
 _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6
 _GIVEN = {
@@ -65,12 +65,12 @@ _GIVEN = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a bundle holds what it says; true if it does.
+    """Result of verifying an audit; true if nothing differs.
 
     Parameters
     ----------
     checked : tuple of str
-        What was looked at: "files", "split", "agreement", "data", "values".
+        What was checked: "files", "split", "agreement", "data", "values".
     difference : str or None
         The first difference, as a sentence.
 
@@ -88,7 +88,7 @@ class Verdict:
     difference: str | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether nothing differs."""
+        """Return whether nothing differs."""
         return self.difference is None
 
     def __repr__(self) -> str:
@@ -107,28 +107,28 @@ def verify_audit(
     digest: str | None = None,
     agreement: str | os.PathLike[str] | None = None,
 ) -> Verdict:
-    """Replay an audit bundle and tell whether it holds what it says.
+    """Replay an audit and check that its results follow from its content.
 
     Parameters
     ----------
     folder : path
-        What ``payout.save`` wrote.
+        The folder that ``payout.save`` wrote.
     data : mapping, default=None
-        What ``fit`` was given: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, for a
-        ShardedTable without y. Its fingerprints are compared, and the gate is passed again.
+        The arguments of ``fit``: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, without y
+        for a ShardedTable. Its hashes are compared, and the gate is run again.
     valuer : Valuer, default=None
-        With the settings of then: all values are computed anew from the data and compared; those
-        of a ShardedTable bit for bit, some rows at a time.
+        An unfitted valuer with the same settings. All values are recomputed from the data and
+        compared; those of a ShardedTable bit for bit, some rows at a time.
     digest : str, default=None
-        What ``payout.save`` returned. Who changes a file and all that follows from it cannot
-        change the digest in other people's hands.
+        What ``payout.save`` returned. A consistent change of several files still changes the
+        digest.
     agreement : path, default=None
-        An owner's own copy of the agreement, which must be the one in the bundle.
+        An owner's copy of the agreement, which must equal the one in the audit.
 
     Returns
     -------
     Verdict
-        True where nothing differs; else its ``difference`` says what does, and where.
+        True if nothing differs; else ``difference`` describes the first difference.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def _iter_steps(
     digest: str | None,
     own: bytes | None,
 ) -> Iterator[str]:
-    """Look at one thing after the other; names what was found to agree."""
+    """Check one part after the other; yield the names of those that agree."""
     with _ReportDamage("the files"):
         _compare_files(path, digest)
     yield "files"
@@ -239,7 +239,7 @@ def _iter_steps(
 
 
 class _ReportDamage:
-    """Turns what goes wrong with a damaged file into a difference."""
+    """Turn errors from a damaged file into a difference."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -248,10 +248,10 @@ class _ReportDamage:
         return
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # A bundle may come from anyone, and hold anything: whatever goes wrong is its fault.
+        # An audit may come from anyone and hold anything: every error is a difference.
         if isinstance(error, Exception) and not isinstance(error, DifferenceError):
-            told = shorten(str(error) or type(error).__name__, 600)
-            raise DifferenceError(f"{self._what} cannot be read ({told}).") from error
+            settings = shorten(str(error) or type(error).__name__, 600)
+            raise DifferenceError(f"{self._what} cannot be read ({settings}).") from error
 
 
 def _compare_files(path: Path, digest: str | None) -> None:
@@ -284,7 +284,7 @@ def _compare_split(
         | serialize_provenance(valuation)
         | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
-    # The agreement and what the gate found are looked at on their own.
+    # The agreement and the findings are compared separately.
     others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
     _compare_owners(again["owners"], saved["owners"], policy.currency)
     for name in sorted(set(again) | set(saved)):
@@ -294,7 +294,7 @@ def _compare_split(
 
 
 def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
-    """Compare owner by owner; a sentence names the one whose figures differ."""
+    """Compare owner by owner; the message names the owner whose figures differ."""
     if [one["name"] for one in now] != [one["name"] for one in then]:
         return
     for one, other in zip(now, then, strict=True):
@@ -328,15 +328,15 @@ def _compare_agreement(
 
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
-    """Compare fingerprints; return the table whose columns play."""
+    """Compare hashes of the data; return the table whose columns were valued."""
     if is_absent(data["X"]):
         return compare_sharded_data(data, valuation)
     if "table" in valuation.provenance.problem_spec["data_sha256"]:
         raise DifferenceError("X is a table in memory, but one in shards was valued.")
     held_out = data.get("X_val") is not None
-    # Without validation rows the folds depend on the valuer, which looks at them itself.
+    # Without validation rows, the folds depend on the valuer, which checks them itself.
     given = {name: data[name] for name in data if name not in ("groups", "sample_weight")}
-    # Labels that are numbers have one fingerprint, whether they are classes or not.
+    # Numeric labels have one hash, whether they are classes or not.
     numeric = np.asarray(data["y"]).dtype.kind in "iufb"
     came = Problem.from_data(
         **given,
@@ -359,7 +359,7 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
 
 
 def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
-    """Compare what the gate finds; figures may differ where another processor adds up."""
+    """Compare findings of the gate; another processor may change figures slightly."""
     for now, then in zip_longest(found, saved):
         apart = now is None or then is None or now.keys() != then.keys()
         if apart or any(now[key] != then[key] for key in ("kind", "owners")):
@@ -418,13 +418,13 @@ def _recompute(
 
 
 def _get_settings(valuation: Valuation) -> dict[str, Any]:
-    """What a valuation answers, its seeds, and what its valuer was told."""
+    """Return the problem of a valuation, its seeds and the parameters of its valuer."""
     provenance = valuation.provenance
-    problem_spec, told = provenance.problem_spec, provenance.method.get("valuer", {})
+    problem_spec, settings = provenance.problem_spec, provenance.method.get("valuer", {})
     return (
         {name: problem_spec[name] for name in sorted(problem_spec)}
         | {"seeds": [session.seed for session in provenance.sessions]}
-        | {name: told[name] for name in sorted(told) if name not in problem_spec}
+        | {name: settings[name] for name in sorted(settings) if name not in problem_spec}
     )
 
 
@@ -453,7 +453,7 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
 
 
 def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
-    """Compare what else is shown beside the amounts."""
+    """Compare status, baseline and errors."""
     for name in ("status", "empty"):
         check_equal(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
     if not np.isclose(again.baseline, valuation.baseline, rtol=_CLOSE, equal_nan=True):
@@ -471,11 +471,11 @@ def _compare_error_arrays(now: Floats | None, then: Floats | None, what: str) ->
 
 
 def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
-    """Each utility that is computed anew must be in the log as it is."""
+    """Check that each recomputed utility is in the log."""
     log = read_parquet(file).to_pydict()
     lines = zip(log["game"], log["coalition"], strict=True)
     logged = dict(zip(lines, log["utility"], strict=True))
-    # The log may hold more: the cache may have served longer runs and other games.
+    # The log may hold more, because the cache may have served other runs.
     for game, coalition, utility in utilities.entries():
         then = logged.get((game, coalition))
         if then is None or not math.isclose(utility, then, rel_tol=_CLOSE, abs_tol=1e-12):

@@ -1,4 +1,4 @@
-"""Audit bundle: what is written beside a payout, and how a sharded table is replayed."""
+"""Files of an audit, and how a sharded table is replayed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UTILITIES = "utilities.parquet"
 
 
 class DifferenceError(Exception):
-    """The first difference between a bundle and its replay."""
+    """The first difference between an audit and its replay."""
 
 
 def write_bundle(
@@ -68,7 +68,7 @@ def write_bundle(
 
 
 def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
-    """What the run was, as a payout repeats it."""
+    """Return data hashes, seeds and versions of the run."""
     provenance = valuation.provenance
     return {
         "data_sha256": provenance.problem_spec.get("data_sha256"),
@@ -78,7 +78,7 @@ def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
 
 
 def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, Any]:
-    """What follows from values, holdings and policy."""
+    """Return the allocation as plain values."""
     errors = shared.errors
     validation = errors.validation
     return {
@@ -114,13 +114,13 @@ def _serialize_holdings(holdings: Holdings) -> dict[str, Any]:
 
 
 def read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str, int]]:
-    """Read who holds what; it must fit the valuation."""
+    """Read the holdings and check that they fit the valuation."""
     plain = read_json(path / _HOLDINGS)
     rows = read_parquet(path / _ROWS)["line"].to_numpy().astype(np.int32)
     lines = np.array(plain["lines"], dtype=np.int32)
     claims = np.array(plain["claims"], dtype=bool)
     holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
-    # What is read must be what would be written: no text for numbers, no 2 for a claim.
+    # Writing it again must give the same: no strings for numbers, no 2 for a claim.
     check_equal(_serialize_holdings(holdings) | {"labels": labels}, plain, "what is held")
     _check_holdings(holdings, labels, valuation)
     return holdings, labels
@@ -149,7 +149,7 @@ def _are_below(codes: Codes, most: int) -> bool:
 
 
 def _list_utilities(utilities: Any) -> dict[str, Any]:
-    """Utilities by coalition, in the order in which the cache has them."""
+    """Return utilities by coalition, in the order of the cache."""
     if not callable(getattr(utilities, "entries", None)):
         raise TypeError(
             f"utilities is {shorten(repr(utilities))}; give the FileCache or MemoryCache of the "
@@ -170,7 +170,7 @@ def _encode_parquet(columns: Mapping[str, Any]) -> bytes:
 
 
 def hash_files(path: Path) -> dict[str, str]:
-    """Hash of every file but the manifest; a link would lead out of the folder."""
+    """Return the hash of every file but the manifest; links are errors."""
     found = {}
     for file in path.rglob("*"):
         name = file.relative_to(path).as_posix()
@@ -183,17 +183,17 @@ def hash_files(path: Path) -> dict[str, str]:
 
 
 def make_manifest(files: Mapping[str, str]) -> bytes:
-    """The manifest of these files, byte by byte."""
+    """Return the content of the manifest for these files."""
     return _encode_json({"format": FORMAT, "version": VERSION, "files": files})
 
 
 def compute_digest(path: Path) -> str:
-    """Fingerprint of the manifest, and so of everything."""
+    """Return the hash of the manifest, which holds the hashes of all files."""
     return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
 
 
 def round_trip_json(plain: Any) -> Any:
-    """Plain values as they come back from a file."""
+    """Return plain values as JSON restores them."""
     return json.loads(json.dumps(plain))
 
 
@@ -202,7 +202,7 @@ def _encode_json(plain: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read what was written; a name that stands there twice would hide one of them."""
+    """Read a JSON file that must be exactly as written, without duplicate keys."""
     content = path.read_bytes()
     plain = json.loads(content)
     if not isinstance(plain, dict) or _encode_json(plain) != content:
@@ -220,7 +220,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def check_equal(came: Any, saved: Any, what: str) -> None:
-    """Go on where both are equal; else that is the first difference."""
+    """Raise DifferenceError unless both are equal."""
     if came != saved:
         raise DifferenceError(
             f"{what} should be {shorten(came)}, but the audit has {shorten(saved)}."
@@ -228,13 +228,13 @@ def check_equal(came: Any, saved: Any, what: str) -> None:
 
 
 def shorten(thing: Any, most: int = 200) -> str:
-    """The beginning of a long text."""
+    """Return the beginning of a long string."""
     text = thing if isinstance(thing, str) else repr(thing)
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> AbsentTable:
-    """Compare fingerprints of all shards, read once; return the table whose columns play."""
+    """Compare hashes of all shards, read once; return the table whose columns were valued."""
     problem_spec = valuation.provenance.problem_spec
     saved = problem_spec["data_sha256"]
     if "table" not in saved:
@@ -266,7 +266,7 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
 
 
 def restore_sharded_owners(table: AbsentTable, holdings: Holdings, valuation: Valuation) -> Owners:
-    """Owners of a table in shards, from what was saved about its blocks."""
+    """Restore the owners of a sharded table from the holdings of its blocks."""
     owners = Owners(table, overlaps="equal")
     lines = holdings.lines[:, valuation.blocks.columns.codes]
     names = np.append(table.names.astype(object), LABEL)
@@ -278,7 +278,7 @@ def restore_sharded_owners(table: AbsentTable, holdings: Holdings, valuation: Va
                 mine = names[: len(columns)][columns].tolist()
                 owners = owners.assign(name, rows=rows, columns=mine)
         if name not in owners.names:
-            # Who holds labels alone, which did not play.
+            # An owner of labels only, which were not valued.
             owners = owners.assign(name, columns=[LABEL])
     return owners
 

@@ -29,22 +29,22 @@ from cellworth.payouts.policy import has_joint_rows, join_names
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.valuation import Valuation
 
-# Rows whose area under the curve is no more than this above a half may be one party's.
-_LEAST_TOLD_APART = 0.05
-_LEAST_ROWS_TOLD_APART = 20
+# Rows of two owners with a smaller area under the curve above 0.5 may be of one party.
+_LEAST_SEPARABLE = 0.05
+_LEAST_ROWS_SEPARABLE = 20
 _MOST_ROWS = 20_000
 _FAR = 1e9
-# Kind of what is said where cells are not at hand: nothing was found, and nothing ruled out.
-NOT_CHECKED = "not looked for"
+# Kind of the finding for tables in shards, whose cells are not checked.
+NOT_CHECKED = "not checked"
 # Splits of the rows into halves; there may be many owners.
 N_SPLITS = 5
-# Rows are twins where every number is within this share of its column's spread, and all else equal.
+# Rows are twins if every number is within this many scale units and all else is equal.
 _NEAR = 0.02
-# Share of twins, beyond what chance brings, that is worth a word.
+# Share of twins, beyond chance, that is reported.
 _MOST_TWINS = 0.01
-# How many standard errors chance may bring.
+# Standard errors that chance may reach.
 _WIDE = 4.0
-# Columns that tell as much about each other are copies.
+# Columns with at least this association are copies.
 _MOST_ALIKE = 0.95
 _LEAST_ROWS = 10
 _FEW_LEVELS = 50
@@ -52,15 +52,15 @@ _FEW_LEVELS = 50
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to look at before money is paid; it names no rows and no cells.
+    """A problem to resolve before money is paid; it names no rows and no cells.
 
     Parameters
     ----------
     kind : str
         "copied rows", "copied columns", "one identity", "below zero", "within noise", "better
-        without", or "not looked for" where the table is in shards.
+        without", or "not checked" for a table in shards.
     owners : tuple of str
-        Whom it concerns.
+        Owners concerned.
     figure : float
         How much: a share of rows, an association, an area under the curve, a value, a total, a
         change of the score, a number of rows.
@@ -93,17 +93,16 @@ def check_owners(
     y_val: Any = None,
     scoring: Any = None,
 ) -> list[Finding]:
-    """Look for what makes a split unfair whatever the values are.
+    """Look for problems that make a split unfair for any values.
 
-    Copies gain under every value that is symmetric and efficient, so they must be found before
-    anything is valued: rows of one owner that are (nearly) those of another, columns that tell the
-    same. With a valuation, owners whose cells are worth less than nothing are named as well; so is
-    a total of all values whose 95 % interval holds 0, because shares of it are noise; and where
-    whole blocks were the players, pairs of owners whose rows cannot be told apart, because one who
-    comes under two names is paid for both there. With a model, owners without whose cells it
-    scores better are named: :func:`compare_models` compares the table with one in which this
-    owner's cells are shuffled within their columns, so that they tell nothing any more. That takes
-    22 trainings for each owner, 20 of them on half of the rows.
+    Copies gain under every value that is symmetric and efficient, so they must be found before the
+    split: rows of one owner that nearly equal rows of another, and columns with the same
+    information. With a valuation, the checks also report owners with negative values, a total
+    whose 95% interval contains 0, and, if blocks were the players, pairs of owners whose rows
+    cannot be distinguished: an owner under two names is paid for both. With a model, the checks
+    report owners without whose cells the model scores better: :func:`compare_models` compares the
+    table with one in which the owner's cells are shuffled within their columns. This takes 22
+    trainings for each owner, 20 of them on half of the rows.
 
     Parameters
     ----------
@@ -150,7 +149,7 @@ def check_owners(
 def run_checks(
     owners: Owners, valuation: Valuation | None, holdings: Holdings | None
 ) -> list[Finding]:
-    """What there is to look at, of owners who fit the valuation, and what they hold of it."""
+    """Run all checks that need no model."""
     findings = _check_cells(owners, valuation)
     if valuation is not None and holdings is not None:
         findings += _check_negative_values(holdings, valuation)
@@ -174,8 +173,8 @@ def _report_not_checked(owners: Owners) -> Finding:
         NOT_CHECKED,
         tuple(owners.names),
         float(owners.shape[0]),
-        f"copies among the {owners.shape[0]:,} rows were not looked for, because the table is in "
-        "shards; check_owners looks for them in a part that is held in memory.",
+        f"copies among the {owners.shape[0]:,} rows were not checked, because the table is in "
+        "shards; run check_owners on a part of it in memory.",
     )
 
 
@@ -196,7 +195,7 @@ def _check_model_arguments(model: Any, data: Mapping[str, Any], scoring: Any) ->
 
 
 class _Cells:
-    """Columns of a table as numbers: quantities in units of their spread, categories as codes."""
+    """Columns of a table as numbers: quantities in scale units, categories as codes."""
 
     def __init__(self, table: Table) -> None:
         read = [
@@ -208,7 +207,7 @@ class _Cells:
         self.names = table.names.tolist()
 
     def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
-        """Cells of some rows, categories so far apart that different ones are never near."""
+        """Return cells of some rows; different categories are always far apart."""
         scale = np.where(self.categorical[columns], _FAR, 1.0)
         return np.asarray(self.numbers[np.ix_(rows, columns)] * scale)
 
@@ -218,7 +217,7 @@ def _read_numbers(column: Any) -> Floats:
     if isinstance(column, CategoricalColumn | CodedColumn):
         return np.asarray(cells)
     scaled = cells * np.sqrt(column.weight)
-    # A gap is like a gap and like nothing else.
+    # Missing values are equal to each other only.
     return np.where(np.isnan(cells), MISSING * _FAR, scaled)
 
 
@@ -232,15 +231,15 @@ def _is_known(column: Any) -> Mask:
 def _check_copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
     sides = OwnerRowsCache(cells.of)
     kept = {name: mine.any(axis=0) for name, mine in held.items()}
-    whole: dict[tuple[str, bytes], Mask] = {}
+    complete: dict[tuple[str, bytes], Mask] = {}
     for one, other in combinations(held, 2):
         columns = np.flatnonzero(kept[one] & kept[other])
         if len(columns) == 0:
             continue
         for key in ((name, columns.tobytes()) for name in (one, other)):
-            if key not in whole:
-                whole[key] = _find_whole_rows(held[key[0]], columns)
-        rows = _separate_rows(*(whole[name, columns.tobytes()] for name in (one, other)))
+            if key not in complete:
+                complete[key] = _find_complete_rows(held[key[0]], columns)
+        rows = _separate_rows(*(complete[name, columns.tobytes()] for name in (one, other)))
         if min(map(len, rows)) < 2:
             continue
         finding = find_copied_rows(
@@ -258,17 +257,17 @@ def _check_copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Find
             )
 
 
-def _find_whole_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
+def _find_complete_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
     return np.asarray(held[:, columns].all(axis=1))
 
 
 def _separate_rows(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of each owner alone; a row that both hold is no copy."""
+    """Return the rows of each owner alone; a row that both hold is not a copy."""
     return _thin_out(np.flatnonzero(one & ~other)), _thin_out(np.flatnonzero(other & ~one))
 
 
 def _thin_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most some thousand of many rows, evenly."""
+    """Return at most 20,000 rows, evenly spaced."""
     return rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
 
 
@@ -282,7 +281,7 @@ def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[F
         cells.numbers[rows], cells.known[rows], cells.categorical, owned
     ):
         concerned = tuple(dict.fromkeys(holders[one] + holders[other]))
-        # Where everybody holds both, nobody gains by it.
+        # If every owner holds both columns, no owner gains.
         if set(holders[one]) != everyone or set(holders[other]) != everyone:
             found.setdefault(concerned, []).append((alike, one, other))
     for concerned, pairs in found.items():
@@ -305,33 +304,35 @@ def _list_holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
 
 
 def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
-    """Pairs of owners of the same columns whose rows cannot be told apart."""
+    """Find pairs of owners of the same columns whose rows cannot be distinguished."""
     alike: dict[bytes, list[str]] = {}
     for name, mine in held.items():
         alike.setdefault(mine.any(axis=0).tobytes(), []).append(name)
     for names in alike.values():
         columns = np.flatnonzero(held[names[0]].any(axis=0))
-        rows = [_thin_out(np.flatnonzero(_find_whole_rows(held[name], columns))) for name in names]
-        enough = [
-            position for position, some in enumerate(rows) if len(some) >= _LEAST_ROWS_TOLD_APART
+        rows = [
+            _thin_out(np.flatnonzero(_find_complete_rows(held[name], columns))) for name in names
         ]
-        told = _compute_separability(
+        enough = [
+            position for position, some in enumerate(rows) if len(some) >= _LEAST_ROWS_SEPARABLE
+        ]
+        separability = _compute_separability(
             cells.numbers[:, columns], [rows[position] for position in enough]
         )
         for (i, one), (j, other) in combinations(enumerate(enough), 2):
-            if told[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
+            if separability[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
                 yield Finding(
                     "one identity",
                     (names[one], names[other]),
-                    float(told[i, j]),
-                    f"rows of {names[one]} and {names[other]} cannot be told apart (area under the "
-                    f"curve {told[i, j]:.2f}); if they are one party, a game of blocks pays it "
-                    "for both names.",
+                    float(separability[i, j]),
+                    f"rows of {names[one]} and {names[other]} cannot be distinguished (area under "
+                    f"the curve {separability[i, j]:.2f}); if they are one party, a game of blocks "
+                    "pays it for both names.",
                 )
 
 
 def _compute_separability(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
-    """Area under the curve, for each two parts, of a forest that tells whose row it is."""
+    """Return, for each two parts, the area under the curve of a forest that predicts the owner."""
     from scipy.stats import rankdata
     from sklearn.ensemble import ExtraTreesClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -354,8 +355,8 @@ def _compute_separability(numbers: Floats, parts: list[NDArray[np.intp]]) -> Flo
 
 
 def _estimate_chance_area(n_one: int, n_other: int) -> float:
-    """Area under the curve up to which rows are not told apart; few rows bring more by chance."""
-    return 0.5 + max(_LEAST_TOLD_APART, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
+    """Return the area under the curve that chance reaches; it is larger for few rows."""
+    return 0.5 + max(_LEAST_SEPARABLE, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
 def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
@@ -375,15 +376,15 @@ def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator
 
 def _check_total(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
     total, error = valuation.total, valuation.total_error
-    # An error that is not known tells nothing.
+    # An unknown error (NaN) gives no finding.
     if abs(total) <= WIDTH_95 * error + estimate_rounding(valuation):
         low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
         yield Finding(
             "within noise",
             tuple(owners.names),
             total,
-            f"all cells together are worth {total:.4g} (95 % interval {low:.4g} to {high:.4g}), "
-            "which cannot be told from nothing; shares of it are noise.",
+            f"the total value of all cells, {total:.4g} (95% interval {low:.4g} to {high:.4g}), "
+            "cannot be distinguished from 0; shares of it are noise.",
         )
 
 
@@ -396,7 +397,7 @@ def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterato
                 (name,),
                 found.change,
                 f"the model is better without the cells of {name}: where they are shuffled, its "
-                f"score ({found.scoring}) changes by {found.change:+.4f} (95 % interval {low:+.4f} "
+                f"score ({found.scoring}) changes by {found.change:+.4f} (95% interval {low:+.4f} "
                 f"to {high:+.4f}).",
             )
 
@@ -404,7 +405,7 @@ def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterato
 def compare_without_each_owner(
     owners: Owners, model: Any, *, y: Any, X_val: Any, y_val: Any, scoring: Any = None
 ) -> Iterator[tuple[str, Comparison]]:
-    """Scores of a model before and after each owner's cells are shuffled within their columns."""
+    """Compare a model before and after each owner's cells are shuffled within their columns."""
     table = owners.table
     for name in owners.names:
         mine = owners.cells_of(name)
@@ -422,8 +423,8 @@ def compare_without_each_owner(
 
 
 def _shuffle_cells(table: Table, mine: Mask) -> list[Any]:
-    """Cells that are marked, row after row, each from another marked row of its column."""
-    # The same for the same cells, whoever else holds some.
+    """Return the marked cells, row by row, permuted within their columns."""
+    # The same draw for the same cells, for any other owners.
     rng = np.random.default_rng(0)
     values = np.empty(mine.shape, dtype=object)
     for position in np.flatnonzero(mine.any(axis=0)).tolist():
@@ -442,7 +443,7 @@ def _list_cells(table: Table, position: int) -> list[Any]:
 
 @dataclass(frozen=True, eq=False)
 class OwnerRows:
-    """Rows of one owner, those that are alike only once, and which of them have a twin at home."""
+    """Distinct rows of one owner, and which of them have a twin of the same owner."""
 
     points: Floats
     counts: Positions
@@ -451,7 +452,7 @@ class OwnerRows:
 
     @classmethod
     def of(cls, rows: Floats) -> OwnerRows:
-        """Look for twins among rows."""
+        """Find twins among rows."""
         from scipy.spatial import KDTree
 
         points, counts = np.unique(rows, axis=0, return_counts=True)
@@ -465,9 +466,9 @@ class OwnerRows:
 
 
 def find_copied_rows(sides: Mapping[str, OwnerRows]) -> tuple[str, str, float, float] | None:
-    """Who has more rows of the other than chance brings, and how many; None if neither has.
+    """Return copier, source, share of copies and share expected by chance; None if no copies.
 
-    Either may have copied, and who copies every row twice is told by the other's rows alone.
+    Either owner may be the copier; one who copies every row twice has the larger share.
     """
     found = []
     for copier, source in permutations(sides):
@@ -479,10 +480,9 @@ def find_copied_rows(sides: Mapping[str, OwnerRows]) -> tuple[str, str, float, f
 
 
 class OwnerRowsCache:
-    """Sides of pairs of owners, each made once."""
+    """OwnerRows by rows and columns, each computed once."""
 
     def __init__(self, cells: Callable[[Positions, Positions], Floats]) -> None:
-        """Remember how cells of some rows and columns are had, as numbers."""
         self._cells = cells
         self._made: dict[tuple[bytes, bytes], OwnerRows] = {}
 
@@ -495,10 +495,10 @@ class OwnerRowsCache:
 
 
 def _compute_share_of_twins(copier: OwnerRows, source: OwnerRows) -> tuple[float, float]:
-    """Share of rows that have a twin with the source, and how many would have one by chance.
+    """Return the share of rows with a twin in the source, and the share expected by chance.
 
-    Where the source's own rows are crowded, twins come by chance: as often as with these rows
-    themselves, or with those of them that are the copier's twins, if these are more crowded.
+    Dense rows have twins by chance: as often as the source's rows among themselves, or as those of
+    them that are twins of the copier's rows, whichever share is larger.
     """
     apart, nearest = source.tree.query(copier.points, p=np.inf, distance_upper_bound=_NEAR)
     found = np.isfinite(apart)
@@ -509,10 +509,10 @@ def _compute_share_of_twins(copier: OwnerRows, source: OwnerRows) -> tuple[float
 
 
 def _estimate_chance(usual: float, n_copier: int, n_source: int) -> float:
-    """How much more than usual is still nothing to speak of."""
-    # Of few rows even none may mean that some are usual.
+    """Return the excess over the expected share that chance may reach."""
+    # With few rows, a share of 0 does not mean that twins never occur.
     likely = (usual * n_source + 1.0) / (n_source + 2.0)
-    # Rows that are alike fare alike: of n rows only about half as many tell of chance.
+    # Similar rows are not independent: n rows count as about half as many.
     error = np.sqrt(likely * (1.0 - likely) * (2.0 / n_copier + 2.0 / n_source))
     return max(_MOST_TWINS, _WIDE * float(error))
 
@@ -520,7 +520,7 @@ def _estimate_chance(usual: float, n_copier: int, n_source: int) -> float:
 def find_copied_columns(
     numbers: Floats, known: Mask, categorical: Mask, columns: Positions
 ) -> Iterator[tuple[int, int, float]]:
-    """Pairs among some columns that tell the same, with how much they do."""
+    """Yield pairs of columns with the same information, with their association."""
     if len(numbers) < _LEAST_ROWS:
         return
     by_rank = _correlate_ranks(numbers, known)
@@ -539,7 +539,7 @@ def find_copied_columns(
 
 
 def _find_comparable(known: Mask) -> Mask:
-    """Pairs of columns of which enough rows know both: half of those that know the emptier one."""
+    """Return which columns share enough known rows: half of those of the sparser column."""
     counts = known.astype(np.float64)
     both = counts.T @ counts
     fewer = np.minimum.outer(np.diag(both), np.diag(both))
@@ -547,7 +547,7 @@ def _find_comparable(known: Mask) -> Mask:
 
 
 def _correlate_ranks(numbers: Floats, known: Mask) -> Floats:
-    """Of each two columns, over the rows in which neither has a gap."""
+    """Return absolute rank correlations of columns, over rows in which both are known."""
     from scipy.stats import rankdata
 
     ranks = rankdata(np.where(known, numbers, np.nan), axis=0, nan_policy="omit")
@@ -555,28 +555,28 @@ def _correlate_ranks(numbers: Floats, known: Mask) -> Floats:
     ranks = np.where(known, ranks - np.nansum(ranks, axis=0) / counts, 0.0)
     inside = known.astype(np.float64)
     both = np.maximum(inside.T @ inside, 1.0)
-    # Means and sizes of a column's ranks over the rows in which the other has no gap either.
+    # Means and sizes of a column's ranks over the rows in which the other is known too.
     sums = ranks.T @ inside
     squares = (ranks**2).T @ inside
     sizes = squares - sums**2 / both
     products = ranks.T @ ranks - sums * sums.T / both
-    # A constant tells nothing; what rounding leaves of it is not a size.
+    # A constant has no information; its remaining size is rounding.
     sizes = np.where(sizes > 1e-9 * squares, sizes, np.inf)
     found: Floats = np.abs(products) / np.sqrt(sizes * sizes.T)
     return found
 
 
 def _compute_shared_information(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
-    """How much two columns of codes tell about each other: 1 where one is the other renamed."""
+    """Return the normalized information that two columns share; 1 if one renames the other."""
     from sklearn.metrics import normalized_mutual_info_score
 
     one, other = (np.unique(codes, return_inverse=True)[1].ravel() for codes in (one, other))
     levels = [int(codes.max()) + 1 for codes in (one, other)]
-    # Two constants tell the same, and nothing; so do names that hardly any two rows share.
+    # Constants, and identifiers that are nearly unique, have no shared information.
     if min(levels) == 1 or max(levels) > len(one) // 2:
         return 0.0
     if max(levels) <= _FEW_LEVELS:
         return float(normalized_mutual_info_score(one, other, average_method="max"))
-    # Many levels share much information by chance; none are renamed one by one by chance.
+    # Many levels share information by chance, but no one-to-one renaming occurs by chance.
     pairs = len(np.unique(one * levels[1] + other))
     return 1.0 if levels[0] == levels[1] == pairs else 0.0

@@ -45,13 +45,10 @@ from cellworth.valuation.values import table_lines
 
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
-_IN_MEMORY = (
-    "Intervals are bounds, wider than need be: errors of sums are known only if fit gets the "
-    "owners."
-)
+_IN_MEMORY = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
 _IN_SHARDS = (
-    "Intervals are bounds, and wide: of a table in shards, errors of sums over its rows are not "
-    "known; those of whole columns are, in columns()."
+    "Intervals are wide upper bounds: for a table in shards, only errors of whole columns are "
+    "known, see columns()."
 )
 
 
@@ -59,7 +56,7 @@ _IN_SHARDS = (
 class Statement:
     """What one owner may see of a payout: totals, and its own cells only.
 
-    Nothing else is in it, so that it can be sent to its owner as it is.
+    It holds nothing else, so it can be sent to the owner as it is.
 
     Parameters
     ----------
@@ -67,7 +64,7 @@ class Statement:
     amount : Decimal
         What the owner gets.
     value : float
-        What its cells are worth together, with what was carried over.
+        Total value of its cells, with what was carried over.
     totals : mapping
         The other figures of :meth:`to_dict`.
     cells : mapping of str to list
@@ -97,51 +94,52 @@ class Statement:
     backend: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Totals, as plain values."""
+        """Return the totals as plain values."""
         mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
         return mine | dict(self.totals)
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return the values of the owner's own cells, one line each.
+        """Return the values of the owner's cells, one row each.
 
         ``share`` is the owner's part of a cell that several claim, else 1.
         """
         return frame(self.cells, backend or self.backend)
 
     def __repr__(self) -> str:
-        """Say what the owner gets, and for what."""
-        told = self.to_dict()
-        low, high = told["interval"]
-        held = f"{told['cells']:,} cells"
-        if told["labels"]:
-            held += f" and {told['labels']:,} labels"
+        """Return a sentence on the amount and its basis."""
+        figures = self.to_dict()
+        low, high = figures["interval"]
+        held = f"{figures['cells']:,} cells"
+        if figures["labels"]:
+            held += f" and {figures['labels']:,} labels"
         verb = "pays" if self.amount < 0 else "gets"
-        units = f", in units of {told['score']}" if told["score"] else ""
+        units = f", in units of {figures['score']}" if figures["score"] else ""
         return (
-            f"{self.owner} {verb} {abs(self.amount):,} {told['currency']}, {told['share']:.2%} of "
-            f"{Decimal(told['total_amount']):,}: its {held} are worth {self.value:.4g} of "
-            f"{told['total_value']:.4g} (95 % interval {low:.4g} to {high:.4g}){units}."
+            f"{self.owner} {verb} {abs(self.amount):,} {figures['currency']}, "
+            f"{figures['share']:.2%} of {Decimal(figures['total_amount']):,}: its {held} are worth "
+            f"{self.value:.4g} of "
+            f"{figures['total_value']:.4g} (95% interval {low:.4g} to {high:.4g}){units}."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Payout:
-    """Who gets how much, and how sure that is; made by :func:`split`.
+    """Amounts of all owners with intervals of their values, from :func:`split_revenue`.
 
     Parameters
     ----------
-    shared : Shared
+    shared : Allocation
         Amounts, values and errors of all owners.
     amount : Decimal
     policy : Policy
     findings : tuple of Finding
-        What the gate found.
+        Findings of the gate.
     valuation : Valuation
     ownership : Owners
     brought : mapping of str to float
-        What was carried over from an earlier payout.
+        Shortfalls carried over from an earlier payout.
     agreement : str or None
-        Text of the agreement file, where there is one.
+        Text of the agreement file, if there is one.
 
     Examples
     --------
@@ -175,12 +173,12 @@ class Payout:
 
     @property
     def amounts(self) -> tuple[Decimal, ...]:
-        """What each owner gets; they add up to ``amount``, to the cent."""
+        """What each owner gets; the sum is exactly ``amount``."""
         return self.shared.amounts
 
     @property
     def values(self) -> Floats:
-        """What each owner's cells are worth together, with what was carried over."""
+        """Total value of each owner's cells, with what was carried over."""
         return self.shared.values
 
     @property
@@ -190,40 +188,40 @@ class Payout:
 
     @property
     def carried(self) -> Mapping[str, float]:
-        """What is set against the next payout, under the policy "carry"."""
+        """Shortfalls that reduce the next payout, with ``negative="carry"``."""
         return self.shared.carried
 
     @property
     def unassigned(self) -> float:
-        """Value of cells and labels that no owner holds; it is in no amount."""
+        """Value of cells and labels without an owner; it is not paid out."""
         return self.shared.unassigned
 
     @property
     def currency(self) -> str:
-        """What amounts are in."""
+        """Currency of the amounts."""
         return self.policy.currency
 
     @property
     def shares(self) -> Floats:
-        """Part of the amount that each owner gets."""
-        whole = float(self.amount) or 1.0
-        return np.array([float(amount) / whole for amount in self.amounts])
+        """Share of the amount that each owner gets."""
+        total = float(self.amount) or 1.0
+        return np.array([float(amount) / total for amount in self.amounts])
 
     @property
     def intervals(self) -> Floats:
-        """95 % intervals of the values, shape (n_owners, 2); both kinds of errors together."""
+        """95% intervals of the values, shape (n_owners, 2); both errors combined."""
         half = WIDTH_95 * self.errors.together
         return np.column_stack([self.values - half, self.values + half])
 
     @property
     def undecided(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of owners whose intervals overlap: who is worth more cannot be told.
+        """Pairs of owners whose intervals overlap, so that their order is uncertain.
 
-        Who holds nothing but labels that did not play is in none: its share was agreed on.
+        Owners of labels that were not valued are in no pair: their share was agreed on.
         """
         intervals = self.intervals
         held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
-        # What differs by rounding alone is equal.
+        # Differences by rounding do not count.
         intervals = intervals + _ROUNDING * np.abs(self.values).max() * np.array([-1.0, 1.0])
         return tuple(
             (self.owners[i], self.owners[j])
@@ -234,7 +232,7 @@ class Payout:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know before money is paid, one sentence each; printed below the table.
+        """Notes on the payout, one sentence each; printed below the table.
 
         Examples
         --------
@@ -249,7 +247,7 @@ class Payout:
         return tuple(_iter_notes(self))
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame with one line per owner; amounts as text, exact to the cent.
+        """Return a data frame with one row per owner; amounts are exact, as strings.
 
         Examples
         --------
@@ -276,7 +274,7 @@ class Payout:
         return frame(columns, backend or self.valuation.backend)
 
     def statement(self, owner: str) -> Statement:
-        """What may be shown to one owner: totals, and its own cells only.
+        """Return what one owner may see: totals, and its own cells only.
 
         Examples
         --------
@@ -286,8 +284,8 @@ class Payout:
         >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
         >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
         >>> payout = split_revenue(valuation, owners, amount="100.00")
-        >>> told = payout.statement("bob").to_dict()
-        >>> told["amount"], told["share"], told["cells"], told["total_amount"]
+        >>> figures = payout.statement("bob").to_dict()
+        >>> figures["amount"], figures["share"], figures["cells"], figures["total_amount"]
         ('25.00', 0.25, 4, '100.00')
         """
         if owner not in self.owners:
@@ -310,20 +308,19 @@ class Payout:
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
     def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
-        """Write a bundle that :func:`verify` can replay, and return its digest.
+        """Write an audit that :func:`verify_audit` can replay, and return its digest.
 
         Parameters
         ----------
         folder : path
             Must be new or empty.
         utilities : FileCache, default=None
-            Utilities that a model valuation looked at, to be kept with it.
+            Utilities of a model valuation, saved with the audit.
 
         Returns
         -------
         str
-            Fingerprint of the whole bundle. Give it to all owners: who has it can tell whether
-            anything was changed since.
+            Hash of the whole audit. Give it to all owners: it reveals any later change.
         """
         return write_bundle(
             folder,
@@ -348,16 +345,16 @@ class Payout:
         }
 
     def __repr__(self) -> str:
-        """Show a table, and what to know about it."""
+        """Return a table with notes."""
         return "\n".join(_iter_summary(self))
 
 
 def _describe_unassigned(payout: Payout) -> str:
-    """What it is that nobody owns."""
+    """Name what has no owner: cells, labels or both."""
     free = payout.ownership.on(payout.valuation.blocks).find_unassigned_columns()
     is_label = payout.valuation.blocks.columns.labels == LABEL
-    kinds = [("cells", ~is_label), ("labels", is_label)]
-    return " and ".join(name for name, here in kinds if free[here].any()).capitalize()
+    parts = [("cells", ~is_label), ("labels", is_label)]
+    return " and ".join(name for name, here in parts if free[here].any()).capitalize()
 
 
 def _iter_summary(payout: Payout) -> Iterator[str]:
@@ -369,7 +366,7 @@ def _iter_summary(payout: Payout) -> Iterator[str]:
     columns = {
         "owner": list(payout.owners),
         "value": [f"{value:.4f}" for value in payout.values],
-        "95 % interval": intervals if known else ["not known"] * n_owners,
+        "95% interval": intervals if known else ["not known"] * n_owners,
         "share": [f"{share:.2%}" for share in payout.shares],
         "amount": [f"{amount:,}" for amount in payout.amounts],
     }
@@ -388,18 +385,18 @@ def _iter_score_notes(valuation: Valuation) -> Iterator[str]:
         if valuation.scores.sentence:
             yield valuation.scores.sentence
     yield (
-        f"The baseline of the score, {valuation.baseline:.4f} (empty={valuation.empty!r}), is not "
-        "allocated to any owner."
+        f"{valuation.baseline:.4f} of the score is the baseline (empty={valuation.empty!r}) and is "
+        "not allocated to any owner."
     )
 
 
 def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
-        yield "The valuation was broken off before its time; run it to its end before you pay."
+        yield "The valuation was interrupted; resume and finish it before you pay."
     if payout.errors.bounded:
         yield _IN_SHARDS if isinstance(payout.valuation, ShardedValuation) else _IN_MEMORY
     if payout.errors.validation is None:
-        yield "Intervals leave out the choice of validation rows, whose error is not known here."
+        yield "Intervals do not include the choice of validation rows, whose error is unknown."
     if payout.undecided:
         pairs = [" and ".join(pair) for pair in payout.undecided]
         more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
@@ -415,11 +412,11 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
     for name, value in payout.carried.items():
         yield f"Carried to the next payout: {name} {value:.4f}."
     for finding in payout.findings:
-        yield f"Look at this first: {finding.sentence}"
+        yield f"Check first: {finding.sentence}"
 
 
 def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> dict[str, list[Any]]:
-    """Values of the cells that one owner has a share in."""
+    """List the values of the cells in which one owner has a share."""
     n_claims, columns_called = holdings.claims.sum(axis=1), valuation.column_labels
     found: dict[str, list[Any]] = {
         name: [] for name in ("row", "column", "value", "sampling_se", "share")
@@ -477,13 +474,13 @@ def split_revenue(
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
     >>> split_revenue(valuation, owners, amount="100.00")
     Payout of 100.00 EUR to 2 owners; negative: floor
-    owner   value      95 % interval   share  amount
+    owner   value       95% interval   share  amount
       ann  0.3750   0.1453 to 0.6047  75.00%   75.00
       bob  0.1250  -0.1047 to 0.3547  25.00%   25.00
     Ranking undecided (intervals overlap): ann and bob.
     The whole table scores 1 neighbor agreement (K = 1) on 4 validation rows.
     Accuracy: 1 by majority vote, 0.5 by guessing the most frequent class.
-    The baseline of the score, 0.5000 (empty='prior'), is not allocated to any owner.
+    0.5000 of the score is the baseline (empty='prior') and is not allocated to any owner.
     """
     policy = Policy() if policy is None else policy
     if not isinstance(policy, Policy):
@@ -510,19 +507,19 @@ def split_revenue(
 def _run_checks(
     policy: Policy, owners: Owners, valuation: Valuation, holdings: Holdings
 ) -> tuple[Finding, ...]:
-    """What the gate finds; with "refuse" nobody is paid if it finds anything.
+    """Return the findings of the gate; raise ValueError for findings with gate="refuse".
 
-    What it could not look for is told as well, but is no reason to refuse.
+    A check that could not run is a finding too, but does not raise.
     """
     if policy.gate == "off":
         return ()
     findings = tuple(run_checks(owners, valuation, holdings))
     found = [finding for finding in findings if finding.kind != NOT_CHECKED]
     if found and policy.gate == "refuse":
-        told = " ".join(finding.sentence for finding in found)
+        problems = " ".join(finding.sentence for finding in found)
         raise ValueError(
-            f"nothing is split: {told} Settle this first, or pass gate='warn' to split all the "
-            "same."
+            f"nothing was split: {problems} Resolve this first, or pass gate='warn' to split "
+            "anyway."
         )
     for finding in findings:
         warnings.warn(finding.sentence, UserWarning, stacklevel=3)

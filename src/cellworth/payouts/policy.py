@@ -24,15 +24,15 @@ PER_HEAD = (
 )
 Negative = Literal["floor", "carry", "signed"]
 _MOST_DIGITS = 24
-# Products of whole numbers and units are exact in it, whatever precision the caller has set.
+# Products of integers and units are exact in it, for any precision that the caller has set.
 _EXACT = Context(prec=200)
-# A sum that is as small beside its parts is rounding, and nothing to divide by.
+# A sum below this share of its terms is rounding; it cannot be divided by.
 _NOTHING = Fraction(1, 10**12)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How an amount is shared: what was agreed, apart from the values.
+    """Rules of a split, agreed on apart from the values.
 
     Parameters
     ----------
@@ -40,18 +40,18 @@ class Policy:
     unit : str, default="0.01"
         Smallest amount that is paid.
     negative : {"floor", "carry", "signed"}, default="floor"
-        An owner whose cells are worth less than nothing gets nothing; or nothing now, and the
-        shortfall is set against later payouts; or pays.
+        An owner with a negative value gets nothing; gets nothing and the shortfall reduces later
+        payouts; or pays.
     minimum : str, default="0"
-        What every owner gets at least.
+        The least that every owner gets.
     label_owner : str or None, default=None
-        Who holds the labels.
+        The owner of the labels.
     label_share : str or None, default=None
-        Agreed share of the amount for labels, such as "0.10", where they are no players.
+        Agreed share of the amount for labels that were not valued, such as "0.10".
     game : {"cells", "blocks"}, default="cells"
-        Whether values of single cells are added up, or owners' blocks were the players.
+        Whether values of single cells are added up, or blocks of owners were valued.
     gate : {"warn", "refuse", "off"}, default="warn"
-        What happens if something is found that should be looked at before money is paid.
+        How findings of :func:`check_owners` are treated.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Policy:
     gate: CheckPolicy = "warn"
 
     def __post_init__(self) -> None:
-        """Refuse what is no policy."""
+        """Check all fields."""
         check_negative(self.negative)
         for name in ("currency", "label_owner"):
             text = getattr(self, name)
@@ -92,7 +92,7 @@ class Policy:
         share = self.label_share
         if share is not None and parse_money(share, "label_share", example="0.10") >= 1:
             raise ValueError(f"label_share is {share!r}; give a share below 1.")
-        # A file holds text: 5, Decimal(5) and "5" are one policy.
+        # Files hold strings: 5, Decimal(5) and "5" are one policy.
         for name in ("unit", "minimum", "label_share"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))
@@ -101,7 +101,7 @@ class Policy:
 def check_carried(
     carried: Mapping[str, float] | None, names: tuple[str, ...], negative: Negative
 ) -> dict[str, float]:
-    """What an earlier payout carried over, as it says itself."""
+    """Check and return the shortfalls of an earlier payout."""
     if carried is not None and not isinstance(carried, Mapping):
         raise TypeError(
             f"carried is of type {type(carried).__name__}; give payout.carried of the payout "
@@ -132,7 +132,7 @@ def check_carried(
 
 
 def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Owners:
-    """Owners, with the one who holds the labels as the policy says."""
+    """Return the owners, with the policy's owner of the labels."""
     if policy.label_share is not None and _has_labels(valuation):
         raise ValueError(
             "label_share came, but labels were players and have values of their own; leave it out."
@@ -160,14 +160,14 @@ def _has_labels(valuation: Valuation) -> bool:
 
 
 def has_joint_rows(valuation: Valuation) -> bool:
-    """Whether groups of rows were players as a whole."""
-    # Row groups of neighbours are worth the sum of their cells: they do not join as a whole.
+    """Return whether row groups were players."""
+    # For KNNValuer, the value of a row group is the sum of its cells: groups are not players.
     summed = valuation.provenance.method["name"] in ("KNNValuer", "ShardedKNNValuer")
     return valuation.blocks.rows.grouped and not summed
 
 
 def check_players(valuation: Valuation, policy: Policy) -> None:
-    """Refuse groups where cells were agreed on, and cells where groups were."""
+    """Check that the valuation is of cells or of blocks, as the policy says."""
     joins = valuation.blocks.columns.grouped or has_joint_rows(valuation)
     if joins and policy.game == "cells":
         raise ValueError(
@@ -184,10 +184,10 @@ def check_players(valuation: Valuation, policy: Policy) -> None:
 def parse_money(
     given: Any, called: str, unit: Decimal | None = None, *, example: str = "100000.00"
 ) -> Decimal:
-    """An amount of at least 0, given as text, whole number or Decimal, in whole units."""
+    """Return an amount of at least 0 as a Decimal; it must be a multiple of the unit."""
     if isinstance(given, np.integer):
         given = int(given)
-    # A float is not the amount that it prints: 0.1 is a little more.
+    # A float is not exactly what it prints: 0.1 is a little more.
     if isinstance(given, bool | float) or not isinstance(given, str | int | Decimal):
         raise TypeError(f"{called} is {given!r}; give text such as {example!r} or a Decimal.")
     try:
@@ -196,7 +196,7 @@ def parse_money(
         raise ValueError(f"{called} is {given!r}, which is no number; give {example!r}.") from error
     if not amount.is_finite() or amount < 0:
         raise ValueError(f"{called} is {given!r}; give an amount of at least 0.")
-    # Also what is of no use: a number of a million digits takes its time.
+    # Numbers of a million digits would take long.
     if amount and (_get_exponent(amount) < -_MOST_DIGITS or amount.adjusted() >= _MOST_DIGITS):
         raise ValueError(
             f"{called} is {_shorten(given)}; give a number of at most {_MOST_DIGITS} digits before "
@@ -220,7 +220,7 @@ def _shorten(given: Any) -> str:
 
 
 def check_negative(negative: Any) -> Negative:
-    """One of the three policies for owners whose value is below zero."""
+    """Check the policy for negative values."""
     if negative in get_args(Negative):
         policy: Negative = negative
         return policy
@@ -231,7 +231,7 @@ def check_negative(negative: Any) -> Negative:
 
 
 def compute_weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
-    """What the amount is shared by: values, those below zero as the policy says."""
+    """Return the weights of owners: their values, with negative ones as the policy says."""
     counted = [value if negative == "signed" else max(value, Fraction(0)) for value in values]
     if sum(counted) <= _NOTHING * sum(map(abs, counted)):
         what = "all owners together are" if negative == "signed" else "every owner is"
@@ -245,7 +245,7 @@ def compute_weights(values: Sequence[Fraction], negative: Negative) -> list[Frac
 def compute_quotas(
     amount: Fraction, counted: Sequence[Fraction], minimum: Fraction = Fraction(0)
 ) -> list[Fraction]:
-    """Shares of an amount in proportion to weights, none below the minimum."""
+    """Return shares of an amount in proportion to weights, none below the minimum."""
     n_owners = len(counted)
     if minimum * n_owners > amount:
         raise ValueError(
@@ -255,14 +255,14 @@ def compute_quotas(
     if minimum == 0:
         total = sum(counted)
         return [amount * weight / total for weight in counted]
-    # Whoever would get less than the minimum gets it, and the others share what is left; that may
-    # bring others below it, so once more.
+    # Owners below the minimum get the minimum and the others share the rest. This may bring more
+    # owners below it, so repeat.
     at_minimum: set[int] = set()
     while True:
         rest = [i for i in range(n_owners) if i not in at_minimum]
         left = amount - minimum * len(at_minimum)
         total = sum(counted[i] for i in rest)
-        # What is left is at least the minimum for each of the rest, so that one of them has it.
+        # The rest is at least the minimum for each remaining owner, so one of them reaches it.
         shares = {i: left * counted[i] / total for i in rest}
         below = {i for i in rest if shares[i] < minimum}
         if not below:
@@ -273,18 +273,18 @@ def compute_quotas(
 def round_to_units(
     shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]
 ) -> list[Decimal]:
-    """Round to whole units that add up to the whole: largest remainders first.
+    """Round to multiples of the unit with the same sum: largest remainders first.
 
-    Equal remainders go by ``order``, which must not depend on names or places.
+    Equal remainders go by ``order``, which must not depend on names or positions.
     """
     size = Fraction(unit)
     counts = [share / size for share in shares]
-    whole = [count.numerator // count.denominator for count in counts]
-    left = int(sum(counts)) - sum(whole)
-    by_remainder = sorted(range(len(counts)), key=lambda i: (whole[i] - counts[i], order[i]))
+    units = [count.numerator // count.denominator for count in counts]
+    left = int(sum(counts)) - sum(units)
+    by_remainder = sorted(range(len(counts)), key=lambda i: (units[i] - counts[i], order[i]))
     for i in by_remainder[:left]:
-        whole[i] += 1
-    return [_multiply(count, unit) for count in whole]
+        units[i] += 1
+    return [_multiply(count, unit) for count in units]
 
 
 def _multiply(count: int, unit: Decimal) -> Decimal:
@@ -292,10 +292,10 @@ def _multiply(count: int, unit: Decimal) -> Decimal:
 
 
 def _write_in_full(amount: Decimal) -> Decimal:
-    """Thousands are written in full, not as 5E+3."""
+    """Write thousands in full, not as 5E+3."""
     return amount.quantize(Decimal(1), context=_EXACT) if _get_exponent(amount) > 0 else amount
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in a sentence."""
+    """Join names for a sentence."""
     return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
