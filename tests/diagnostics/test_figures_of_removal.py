@@ -17,8 +17,8 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not
 @pytest.mark.slow
 @with_data
 def test_high_cells_are_needed_and_low_ones_are_not():
-    split = removal.valued(*removal.split_rows(load("adult", DATA), 0), 0)
-    gains = pd.DataFrame(removal.all_gains(split, 0))
+    split = removal.value_split(*removal.split_rows(load("adult", DATA), 0), 0)
+    gains = pd.DataFrame(removal.all_improvements(split, 0))
     points = gains.query("fill == 'draw' and score == 'balanced accuracy'")
     by = points.groupby(["order", "model"]).points.mean()
     assert (by["highest"] < -6).all()
@@ -27,7 +27,7 @@ def test_high_cells_are_needed_and_low_ones_are_not():
 
 @with_data
 def test_a_table_without_its_lowest_cells_looks_better_to_itself_than_to_test_rows():
-    split = removal.valued(*removal.split_rows(load("heart", DATA), 0), 0)
+    split = removal.value_split(*removal.split_rows(load("heart", DATA), 0), 0)
     leaks = pd.DataFrame(removal.all_leaks(split, 0)).set_index("fill")
     gained = leaks.loc["mean"] - leaks.loc["nothing removed"]
     assert gained["cross-validation"] > 0.05
@@ -50,7 +50,7 @@ def test_wrong_cells_are_those_that_differ_and_come_from_another_class():
 def test_means_are_those_of_the_cells_that_are_kept():
     table = pd.DataFrame({"n": [1.0, 2.0, 9.0], "c": ["a", "b", "b"]})
     mask = np.array([[False, True], [False, False], [True, False]])
-    assert removal.averaged(table, mask).to_dict("list") == {"n": [1, 2, 1.5], "c": ["b", "b", "b"]}
+    assert removal.fill_with_means(table, mask).to_dict("list") == {"n": [1, 2, 1.5], "c": ["b", "b", "b"]}
 
 
 def test_errors_are_those_of_the_means_of_sets():
