@@ -115,7 +115,7 @@ def left_unexplained(game, design, budget):
     """Median over seeds of the squared error, as a share of that of equal shares."""
     exact = value_game(game).values
     runs = [model_games.estimate(game, design, budget, seed).values for seed in range(5)]
-    return np.median([model_games.unexplained(values, exact) for values in runs])
+    return np.median([model_games.compute_unexplained(values, exact) for values in runs])
 
 
 @pytest.mark.slow

@@ -50,7 +50,10 @@ def test_wrong_cells_are_those_that_differ_and_come_from_another_class():
 def test_means_are_those_of_the_cells_that_are_kept():
     table = pd.DataFrame({"n": [1.0, 2.0, 9.0], "c": ["a", "b", "b"]})
     mask = np.array([[False, True], [False, False], [True, False]])
-    assert removal.fill_with_means(table, mask).to_dict("list") == {"n": [1, 2, 1.5], "c": ["b", "b", "b"]}
+    assert removal.fill_with_means(table, mask).to_dict("list") == {
+        "n": [1, 2, 1.5],
+        "c": ["b", "b", "b"],
+    }
 
 
 def test_errors_are_those_of_the_means_of_sets():

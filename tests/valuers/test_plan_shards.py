@@ -129,7 +129,7 @@ def test_core_seconds_are_right_within_a_factor_of_three(folder, judges):
 @pytest.mark.slow
 def test_bytes_between_workers_are_as_planned(folder):
     dask, distributed = (pytest.importorskip(name) for name in ("dask", "distributed"))
-    from shard_bytes import Counting, counted
+    from shard_bytes import Counting, count_bytes
 
     config = {"distributed.scheduler.work-stealing": False}
     with (
@@ -139,7 +139,7 @@ def test_bytes_between_workers_are_as_planned(folder):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        found, (between, to_driver, *_) = counted(
+        found, (between, to_driver, *_) = count_bytes(
             client, Counting(client), table(folder), N_QUERIES, sampler=PermutationSampler(1)
         )
     assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
