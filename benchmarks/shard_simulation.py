@@ -228,9 +228,9 @@ def make_plan(table, n_rows, n_queries=1000):
         )  # fmt: skip
 
     def ask(game):
-        judges = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
+        queries = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
         schedule = TaskSchedule(
-            judges, (most, n_columns), sampler=PermutationSampler(1), column_semivalue=Shapley(),
+            queries, (most, n_columns), sampler=PermutationSampler(1), column_semivalue=Shapley(),
             with_label=False, empty="prior", seed=0,
         )  # fmt: skip
         return schedule, 1

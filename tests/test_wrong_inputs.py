@@ -599,7 +599,7 @@ MISTAKES = {
     ),
     "too few coalitions": (
         lambda: KNNValuer(sampler=LeverageSampler(2)).fit(**GOOD | THREE_COLUMNS),
-        ["is too few for 3 columns", "PermutationSampler(1)"],
+        ["coalitions must be at least", "for 3 columns", "PermutationSampler(1)"],
     ),
     "coalitions in words": (
         lambda: KNNValuer(sampler=QuadratureSampler("many")).fit(**GOOD),
@@ -607,7 +607,7 @@ MISTAKES = {
     ),
     "no orders": (
         lambda: KNNValuer(sampler=PermutationSampler(0)).fit(**GOOD),
-        ["orders of Permutations must be an integer", "got 0"],
+        ["orders of PermutationSampler must be an integer", "got 0"],
     ),
     "a fit for Banzhaf columns": (
         lambda: LeverageSampler().draw(5, Banzhaf(), np.random.default_rng(0)),
