@@ -97,7 +97,7 @@ class StoredMoments(Moments):
 
     @property
     def sum_sq(self) -> Floats:
-        """Spreads of all cells and sums; read on every access."""
+        """Sums of squared deviations of all cells and sums; read on every access."""
         return self._read_with_sums("sum_sq")
 
     def add_up(self, name: str) -> float:
