@@ -115,7 +115,7 @@ class Binned:
         self.ranker, self.shard = tasks._ranker(ranking, 0)
         self.queries, self.coalitions = (
             tasks.schedule.queries,
-            tasks.schedule.drawn_coalitions(0),
+            tasks.schedule.draw_coalitions(0),
         )
         self.cells = np.zeros((game.shape[1], len(game.labels)), dtype=np.int64)
 

@@ -89,11 +89,11 @@ BY_VALUE, FROM_NEIGHBORS = "value", "neighbors"
 bins = cw.BinnedRanks
 max_tasks, max_utilities = cw.MaxTasks, cw.MaxUtilities
 memory_checkpoint = cw.MemoryCheckpoint
-suspicion = cw.anomaly_scores
+score_cells = cw.anomaly_scores
 
 
 def settings_for(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under the names that valuers have for them; serial unless told otherwise."""
+    """Return settings under the names that valuers have for them; serial unless set otherwise."""
     where = {"executor": cw.Serial(), "progress": False}
     given = {}
     for name, setting in settings.items():
@@ -105,7 +105,7 @@ def settings_for(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def new_valuer(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return a valuer that shows no progress and runs serially unless told otherwise."""
+    """Return a valuer that shows no progress and runs serially unless set otherwise."""
     given = settings_for(settings)
     if name == "RandomValuer":
         del given["runtime"]
@@ -159,17 +159,17 @@ def arrays_of_payout(payout: Any) -> dict[str, Any]:
     }
 
 
-def arrays_of_explanation(told: Any) -> dict[str, Any]:
+def arrays_of_explanation(entry: Any) -> dict[str, Any]:
     """Return the parts of an explanation."""
-    similar = [(other.label, other.value) for other in told.similar]
+    similar = [(other.label, other.value) for other in entry.similar]
     return {
-        "values": [told.value, told.sampling_se, told.parts.values, similar],
-        "labels": [told.label, told.positions, told.cells],
-        "text": [repr(told)],
+        "values": [entry.value, entry.sampling_se, entry.parts.values, similar],
+        "labels": [entry.label, entry.positions, entry.cells],
+        "text": [repr(entry)],
     }
 
 
-def sharded_table(folder: Path) -> Any:
+def write_table(folder: Path) -> Any:
     """Return the table of Parquet files in a folder."""
     return cw.ShardedTable.from_parquet(folder, target="y")
 
@@ -307,7 +307,7 @@ def of_frame(frame: pd.DataFrame) -> dict[str, Any]:
 # Tables.
 
 
-def _mixed(n_rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+def _make_mixed(n_rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     """Numbers, strings, categories, dates and missing values, with classes."""
     rng = np.random.default_rng(seed)
     age = np.round(rng.normal(40, 12, n_rows))
@@ -333,8 +333,8 @@ def _wide(n_rows: int, n_columns: int, seed: int) -> tuple[np.ndarray, np.ndarra
     return X, (X[:, 0] + X[:, 1] - X[:, 2] + rng.normal(0, 0.5, n_rows) > 0).astype(int)
 
 
-X_MIXED, Y_MIXED = _mixed(60, 0)
-X_MIXED_VAL, Y_MIXED_VAL = _mixed(25, 1)
+X_MIXED, Y_MIXED = _make_mixed(60, 0)
+X_MIXED_VAL, Y_MIXED_VAL = _make_mixed(25, 1)
 X_WIDE, Y_WIDE = _wide(80, 16, 2)
 X_WIDE_VAL, Y_WIDE_VAL = _wide(30, 16, 3)
 TARGET = X_WIDE[:, 0] * 2 - X_WIDE[:, 3]
@@ -582,7 +582,7 @@ case(
 # Shards.
 
 
-def written(folder: Path, n_files: int = 4) -> Path:
+def write_files(folder: Path, n_files: int = 4) -> Path:
     frame = X_MIXED.assign(y=Y_MIXED)
     target = folder / "table"
     target.mkdir()
@@ -592,8 +592,8 @@ def written(folder: Path, n_files: int = 4) -> Path:
     return target
 
 
-def sharded(folder: Path, **settings: Any) -> Any:
-    data = {"X": sharded_table(written(folder)), "X_val": X_MIXED_VAL, "y_val": Y_MIXED_VAL}
+def value_shards(folder: Path, **settings: Any) -> Any:
+    data = {"X": write_table(write_files(folder)), "X_val": X_MIXED_VAL, "y_val": Y_MIXED_VAL}
     with_bins = {"random_state": 0, "ranking": bins(8), "checkpoint": folder / "run"}
     return fit("ShardedKNNValuer", data, **with_bins | settings)
 
@@ -613,18 +613,18 @@ for shard_name, shard_settings in SHARDED.items():
 
     @in_folder(f"shards/{shard_name}")
     def _(folder: Path, given: Any = shard_settings) -> Any:
-        return arrays_of(sharded(folder, **given))
+        return arrays_of(value_shards(folder, **given))
 
 
 @in_folder("shards/loaded")
 def _(folder: Path) -> Any:
-    sharded(folder, **SHARDED["sampled"]).save(folder / "saved")
+    value_shards(folder, **SHARDED["sampled"]).save(folder / "saved")
     return arrays_of(load(folder / "saved"))
 
 
 @in_folder("shards/fitted again")
 def _(folder: Path) -> Any:
-    data = {"X": sharded_table(written(folder)), "X_val": X_MIXED_VAL, "y_val": Y_MIXED_VAL}
+    data = {"X": write_table(write_files(folder)), "X_val": X_MIXED_VAL, "y_val": Y_MIXED_VAL}
     run = {"random_state": 0, "checkpoint": folder / "run", **SHARDED["sampled"]}
     fit("ShardedKNNValuer", data, **run)
     return arrays_of(fit("ShardedKNNValuer", data, **run))
@@ -632,8 +632,8 @@ def _(folder: Path) -> Any:
 
 @in_folder("shards/lists and payout")
 def _(folder: Path) -> Any:
-    valuation = sharded(folder, **SHARDED["sampled"])
-    owners = cw.Owners(sharded_table(folder / "table")).assign("bank", columns=["age", "income"])
+    valuation = value_shards(folder, **SHARDED["sampled"])
+    owners = cw.Owners(write_table(folder / "table")).assign("bank", columns=["age", "income"])
     owners = owners.assign("shop", columns=["town", "since", "code"])
     payout = split(valuation, owners, amount="1000.00", gate="off")
     lists = [valuation.lowest(7), valuation.highest(7), valuation.rows().lowest(5)]
@@ -656,7 +656,7 @@ WORK = {
     "monte carlo": lambda run, _: monte_carlo(stop=max_tasks(6), **run),
     "exact": lambda run, _: fit("ExactValuer", BLOCKS, model=tree(), **run),
     "out of bag": lambda run, _: fit("OutOfBagValuer", MIXED_CV, n_trees=30, random_state=0, **run),
-    "shards": lambda run, folder: sharded(folder, **SHARDED["sampled"], **run),
+    "shards": lambda run, folder: value_shards(folder, **SHARDED["sampled"], **run),
 }
 _clusters: list[Any] = []
 
@@ -774,15 +774,15 @@ def _(folder: Path) -> Any:
 @in_folder("diagnostics/anomaly scores")
 def _(folder: Path) -> Any:
     return {
-        "classes": [suspicion(dirty()[0], Y_MIXED)],
-        "numbers": [suspicion(X_WIDE[:, :5], TARGET)],
+        "classes": [score_cells(dirty()[0], Y_MIXED)],
+        "numbers": [score_cells(X_WIDE[:, :5], TARGET)],
     }
 
 
 @in_folder("diagnostics/detection")
 def _(folder: Path) -> Any:
     X, wrong = dirty()
-    return detection(suspicion(X, Y_MIXED), wrong)
+    return detection(score_cells(X, Y_MIXED), wrong)
 
 
 @in_folder("diagnostics/detection by values")
@@ -1013,18 +1013,18 @@ def run_all(only: str) -> tuple[dict[str, str], list[str]]:
         found |= run_case(name)
         if (seconds := time.perf_counter() - began) > 3:
             print(f"{seconds:5.1f} s  {name}", file=sys.stderr)
-    wrong = [f"{name}: {told}" for name, told in found.items() if name.endswith(": failed")]
+    wrong = [f"{name}: {entry}" for name, entry in found.items() if name.endswith(": failed")]
     return found, wrong + list(unequal(found))
 
 
 def unequal(found: Mapping[str, str]) -> Iterator[str]:
     """Name the executors and partial runs that do not give the bits of the reference."""
-    for name, told in found.items():
+    for name, entry in found.items():
         group, _, rest = name.rpartition("/")
         variant, _, part = rest.partition(": ")
         reference = {"executors": "serial", "runs": "whole"}.get(name.partition("/")[0])
-        expected = found.get(f"{group}/{reference}: {part}", told)
-        if reference is not None and told != expected:
+        expected = found.get(f"{group}/{reference}: {part}", entry)
+        if reference is not None and entry != expected:
             yield f"{group}: {variant} differs from {reference} in {part}"
 
 

@@ -161,7 +161,7 @@ def exact_values(rows, X_val, y_val):
         column_semivalue=Shapley(), with_label=False, ranking=None, seed=0,
     )  # fmt: skip
     distances = replace(game.distances, scales=game.distances.fine)
-    training, ((coalitions, weights),) = tasks._training(0), tasks.schedule.drawn(0)
+    training, ((coalitions, weights),) = tasks._training(0), tasks.schedule.draw(0)
     without_columns = tasks._without_columns(training)
     cells, values = np.zeros((game.shape[1], len(labels))), np.empty((1, len(labels)))
     for task in map(tasks, range(len(tasks.schedule.parts))):

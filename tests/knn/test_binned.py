@@ -12,7 +12,7 @@ from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn import binned as rounds
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import Shard, Summary, sample_positions
-from cellworth.knn.knn_game import expected_matches
+from cellworth.knn.knn_game import compute_expected_matches
 from cellworth.sampling import (
     Banzhaf,
     ExhaustiveSampler,
@@ -119,7 +119,7 @@ def column_sums(game):
     ):
         measured, match = distances.measure(0, query), game.labels == label
         for members, weights in zip(coalitions.members, coalitions.weights, strict=True):
-            found = expected_matches(measured[members].sum(axis=0), match, game.n_neighbors)
+            found = compute_expected_matches(measured[members].sum(axis=0), match, game.n_neighbors)
             sums += weights * count * found / game.n_neighbors
         sums += coalitions.nothing * count * match.mean()
     return sums
@@ -155,7 +155,7 @@ def ranked(given, bins):
     ranker, whole = tasks._ranker(bins, 0)
     schedule, task = tasks.schedule, tasks(0)
     (piece,) = task.part.pieces
-    prepared = schedule.prepared(piece, task.pass_number, schedule.orders(task), ranker)
+    prepared = schedule.prepare(piece, task.pass_number, schedule.orders(task), ranker)
     return game, ranker, whole, prepared
 
 
@@ -172,7 +172,7 @@ def settled(ranker, some, prepared):
     """Values of all cells, in units, from a round over shards."""
     looks = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
     row_values = ranker.finalize(reduce(Summary.merge, looks[::-1]))
-    n_results = prepared.drawn_coalitions.weights.shape[1]
+    n_results = prepared.draw_coalitions.weights.shape[1]
     cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
     for number, shard in enumerate(some):
         into = np.zeros((n_results, shard.n_rows), dtype=np.int64)

@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from cellworth import value_game
 from cellworth.knn import KNNGame
-from cellworth.knn.knn_game import expected_error, expected_matches
+from cellworth.knn.knn_game import compute_expected_error, compute_expected_matches
 
 BALANCED = "balanced_neighbor_agreement"
 
@@ -25,7 +25,9 @@ def test_tied_rows_share_places_as_in_the_mean_over_all_tie_orders(rows, n_neigh
         sum(match[sorted(order, key=lambda r: distances[r])[:n_neighbors]])
         for order in permutations(range(len(rows)))
     ]
-    assert expected_matches(distances, match, n_neighbors) == pytest.approx(np.mean(nearest))
+    assert compute_expected_matches(distances, match, n_neighbors) == pytest.approx(
+        np.mean(nearest)
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -41,7 +43,9 @@ def test_tied_targets_err_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
         ** 2
         for order in permutations(range(len(rows)))
     ]
-    assert expected_error(distances, targets, 0.7, n_neighbors) == pytest.approx(np.mean(errors))
+    assert compute_expected_error(distances, targets, 0.7, n_neighbors) == pytest.approx(
+        np.mean(errors)
+    )
 
 
 def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regressor():
@@ -52,8 +56,8 @@ def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regr
     predicted = KNeighborsRegressor(4).fit(X, y).predict(X_val)
     everything = np.ones(40, dtype=bool), np.ones(3, dtype=bool)
     assert game.value(*everything) == pytest.approx(-np.mean((predicted - y_val) ** 2))
-    nobody = np.zeros(40, dtype=bool), np.ones(3, dtype=bool)
-    assert game.value(*nobody) == pytest.approx(-np.mean((y.mean() - y_val) ** 2))
+    chance_of_empty = np.zeros(40, dtype=bool), np.ones(3, dtype=bool)
+    assert game.value(*chance_of_empty) == pytest.approx(-np.mean((y.mean() - y_val) ** 2))
 
 
 def test_balanced_agreement_counts_every_class_of_queries_the_same():

@@ -174,12 +174,12 @@ def test_the_tip_says_what_python_says(open_page, census_file):
     page = open_page(census_file)
     power = page.evaluate("PAGE.power")
     for row, column in [(0, 0), (31_000, 13), (77, 2), (4_070, 9)]:
-        told = page.evaluate("([row, column]) => map.cells.told(row, column)", [row, column])
+        cell = page.evaluate("([row, column]) => map.cells.describe(row, column)", [row, column])
         expected = f"{valuation.values[row, column]:.2e}"
-        text = told["value"].split(" ")[0].replace("\N{MINUS SIGN}", "-").replace(",", "")
+        text = cell["value"].split(" ")[0].replace("\N{MINUS SIGN}", "-").replace(",", "")
         assert f"{float(text) * 10.0**power:.2e}" == expected
-        assert told["cell"] == str(X.iloc[row, column])
-        assert told["label"] == y.iloc[row]
+        assert cell["cell"] == str(X.iloc[row, column])
+        assert cell["label"] == y.iloc[row]
 
 
 def test_sorting_and_filters_give_what_python_gives(open_page, census_file):
@@ -280,7 +280,7 @@ def test_ids_and_targets_that_are_numbers_sort_by_their_size(open_page, files):
     page = open_page(files / "targets.html")
     assert page.inner_text("#lowest-rows thead th:nth-child(2)") == "Target"
     assert "and the lowest cell of each" in page.inner_text("#rows")
-    assert "its target may be the odd one" in page.inner_text("#rows")
+    assert "its target may be wrong" in page.inner_text("#rows")
     ids, shown = (texts_in(page, column, "#lowest-rows") for column in (0, 1))
     targets = dict(zip(ids, shown, strict=True))
     assert targets == {str(i - 12): str(i - 12.5) for i in range(24)}
@@ -342,7 +342,7 @@ def test_a_name_from_right_to_left_does_not_turn_its_sentence(open_page, files):
     assert begins < 20 < ends
 
 
-def test_gaps_are_told_from_empty_text_in_the_heat_map(open_page, files):
+def test_missing_values_differ_from_empty_text_in_the_heat_map(open_page, files):
     page = open_page(files / "quirks.html")
     page.evaluate(
         """() => {
@@ -425,7 +425,7 @@ def test_the_wheel_scrolls_the_page_and_with_ctrl_zooms(open_page, files):
     assert "Ctrl and the wheel" in page.inner_text("#map-help")
 
 
-def test_a_cell_that_is_filtered_away_is_no_longer_told(open_page, files):
+def test_a_cell_that_is_filtered_away_is_no_longer_described(open_page, files):
     page = open_page(files / "flowers.html")
     page.click("#worst tbody tr:nth-child(1) .find")
     row = page.inner_text("#chosen dd >> nth=0")
@@ -437,7 +437,7 @@ def test_a_cell_that_is_filtered_away_is_no_longer_told(open_page, files):
     assert page.inner_text("#status") == ""
 
 
-def test_a_cell_of_another_owner_is_no_longer_told(open_page, files):
+def test_a_cell_of_another_owner_is_no_longer_described(open_page, files):
     page = open_page(files / "halves.html")
     page.select_option("#row-order", "table")
     page.focus("#canvas")
@@ -469,7 +469,7 @@ def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):
 def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
     page = open_page(files / "twins.html")
     page.select_option("#row-order", "table")
-    positions = page.evaluate("PAGE.listed.worst.map((line) => [line.place, line.column])")
+    positions = page.evaluate("PAGE.listed.worst.map((line) => [line.position, line.column])")
     page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
     marked = page.eval_on_selector_all("#worst select.mark", "all => all.map((s) => s.value)")
     assert marked == ["wrong"] + [""] * (len(positions) - 1)
@@ -540,7 +540,7 @@ def test_the_lines_on_the_page_read_marks_of_ids_and_names_like_formulas(
         page.keyboard.press("ArrowDown")
     (tmp_path / "marks.csv").write_text(exported(page), encoding="utf-8")
     lines = page.locator("#marks .help code").all_inner_texts()
-    here = {"pandas": pd, "repair": repair_cells, "X": X}
+    here = {"pandas": pd, "repair_cells": repair_cells, "X": X}
     for line in lines[:-1]:
         exec(line.replace("marks.csv", str(tmp_path / "marks.csv")), here)  # noqa: S102 (the page's own)
     repaired = eval(lines[-1], here)  # noqa: S307 (the page's own)

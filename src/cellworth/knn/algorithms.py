@@ -115,7 +115,7 @@ class QueryTasks:
         if task.part.observed and task.pass_number == 0:
             n_strata = schedule.queries.n_strata
             recorder = QueryRecorder(schedule.n_results, self.game.shape[0], n_strata, n_owners)
-        # Bins count in units, which are whole numbers.
+        # Bins count in units, which are integers.
         dtype: type[Any] = float if self.ranking is None else np.int64
         sums = np.zeros((self.game.shape[0], schedule.n_results), dtype=dtype)
         owned_sums, added = np.zeros(n_owners), []
@@ -124,7 +124,7 @@ class QueryTasks:
             cells, of_piece = self._value_queries(piece, task.pass_number, orders, recorder)
             self._add_by_player(cells, piece.fold, sums)
             if self.holdings is not None:
-                owned_sums += self._owned_in(piece.fold).sums(as_floats(cells))
+                owned_sums += self._get_owner_codes(piece.fold).sums(as_floats(cells))
             added.append(of_piece)
         n_ranked = schedule.n_ranked(task)
         seen = PassSums(
@@ -166,7 +166,7 @@ class QueryTasks:
         """Values of the cells that may be learned from in a fold, for queries of that fold."""
         if recorder is not None:
             rows = np.flatnonzero(self.game.problem.folds[piece.fold].may_train)
-            owned = None if self.holdings is None else self._owned_in(piece.fold)
+            owned = None if self.holdings is None else self._get_owner_codes(piece.fold)
             recorder.start_fold(self.game.blocks.rows.codes[rows], owned)
         if self.ranking is None:
             return self._value_sorted(piece, pass_number, orders, recorder)
@@ -197,7 +197,7 @@ class QueryTasks:
                 weights = weights[:, np.argsort(order)]
             nothing, base = without_columns(query)
             into = cells if recorder is None else recorder.clear_values()
-            whole, vote = ranked.add(
+            units, vote = ranked.add(
                 query,
                 plan,
                 order=order,
@@ -211,7 +211,7 @@ class QueryTasks:
                 squared = (counts * queries.n_queries) ** 2
                 recorder.add_values(squared, int(queries.strata[piece.fold][position]))
             counted.append(counts)
-            utilities.append(whole)
+            utilities.append(units)
             bases.append(base)
             votes.append(vote)
         return cells, sum_queries(counted, utilities, bases, votes)
@@ -227,7 +227,7 @@ class QueryTasks:
         """Rank rows by bins: one shard, which holds them all."""
         schedule, queries = self.schedule, self.schedule.queries
         ranker, shard = get_or_make(self._rankers, piece.fold, partial(self._ranker, bins))
-        prepared = schedule.prepared(piece, pass_number, orders, ranker)
+        prepared = schedule.prepare(piece, pass_number, orders, ranker)
         batch = prepared.batch
         leave_if_cancelled()
         summary = ranker.count(0, shard, prepared)
@@ -257,11 +257,11 @@ class QueryTasks:
         )
 
     def _batch_coalitions(self, pass_number: int) -> list[tuple[CoalitionBatches, Floats]]:
-        """Designs of a sweep, ready to be ranked on, each with the weights of its coalitions."""
+        """Coalitions of a pass, ready to be ranked on, each with the weights of its coalitions."""
         at_once = coalitions_at_once(len(self.game.labels))
         return [
             (CoalitionBatches.of(coalitions, at_once), weights)
-            for coalitions, weights in self.schedule.drawn(pass_number)
+            for coalitions, weights in self.schedule.draw(pass_number)
         ]
 
     def _training(self, fold: int) -> TrainingRows:
@@ -297,10 +297,10 @@ class QueryTasks:
         )
         return ranker, shard
 
-    def _owned_in(self, fold: int) -> OwnerCodes:
-        return get_or_make(self._owned, fold, self._held)
+    def _get_owner_codes(self, fold: int) -> OwnerCodes:
+        return get_or_make(self._owned, fold, self._make_owner_codes)
 
-    def _held(self, fold: int) -> OwnerCodes:
+    def _make_owner_codes(self, fold: int) -> OwnerCodes:
         assert self.holdings is not None  # noqa: S101 (only asked for where there are owners)
         rows = np.flatnonzero(self.game.problem.folds[fold].may_train)
         return OwnerCodes.of(self.holdings, self.game.blocks.rows.codes[rows])
@@ -319,13 +319,13 @@ class QueryTasks:
                 return values, 0.0 if training.is_class else -(query.label**2)
 
             return prior
-        nobody = float(
+        chance_of_empty = float(
             inside_chances(self.row_semivalue, len(self.game.labels), training.n_rows - 1, 0)
         )
 
         def zero(query: Query) -> tuple[Floats, float]:
             # The closed form has a numeric target met by the mean where there are no rows.
-            level = 0.0 if training.is_class else -nobody * query.label**2
+            level = 0.0 if training.is_class else -chance_of_empty * query.label**2
             return np.full(training.n_rows, level), 0.0
 
         return zero
@@ -357,7 +357,7 @@ class NumberedRound(NamedTuple):
 class KNNShardAlgorithm:
     """What a run over shards does; see :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`.
 
-    A shard's state holds whole-number sums of the sweep that goes on; of finished sweeps means and
+    A shard's state holds integer sums of the unfinished pass; of finished passes the means and
     spreads of its cells and rows, and the sums of its columns.
 
     Parameters
@@ -387,7 +387,7 @@ class KNNShardAlgorithm:
         (piece,) = task.part.pieces
         orders = self.schedule.orders(task)
         return NumberedRound(
-            number, self.schedule.prepared(piece, task.pass_number, orders, self.ranker)
+            number, self.schedule.prepare(piece, task.pass_number, orders, self.ranker)
         )
 
     def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
@@ -402,8 +402,8 @@ class KNNShardAlgorithm:
         """What rows are worth, and what the round tells of sums."""
         row_values = self.ranker.finalize(summary)
         votes = count_votes_in_summary(self.ranker, prepared.prepared.batch, summary)
-        told = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
-        return RoundResult(row_values.far, row_values.near, told)
+        report = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
+        return RoundResult(row_values.far, row_values.near, report)
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
         """Nothing is added yet."""
@@ -417,7 +417,7 @@ class KNNShardAlgorithm:
         part: Near,
         state: ShardState,
     ) -> ShardState:
-        """Add a round to the sums of a shard; the last of a sweep makes an observation of them."""
+        """Add a round to the sums of a shard; the last of a pass makes an observation of them."""
         if "sums" not in state:
             shape = self.schedule.n_results, rows.shard.n_rows
             state["sums"] = np.zeros(shape, dtype=np.int64)
@@ -432,10 +432,10 @@ class KNNShardAlgorithm:
     ) -> dict[str, Any]:
         """Write means and spreads in the order of rows; tell the sums of columns, in units."""
         if "mean" not in state:
-            # Broken off in the first sweep: values are of the queries so far.
+            # Interrupted in the first pass: values are of the queries so far.
             self._close_pass(state)
         elif "sums" in state:
-            # What a later sweep has begun does not count.
+            # What a later pass has begun does not count.
             del state["sums"]
         entry = write_groups(
             folder,
@@ -447,7 +447,7 @@ class KNNShardAlgorithm:
         return {**entry, "column_sums": state["column_sums"].tolist()}
 
     def weight(self, n_rounds: int) -> float:
-        """What the queries of the last sweep count together, after so many rounds."""
+        """What the queries of the last pass count together, after so many rounds."""
         n_parts = len(self.schedule.parts)
         first = (n_rounds - 1) // n_parts * n_parts
         return reduce(add, (self._weight(self.schedule(n)) for n in range(first, n_rounds)))
@@ -464,8 +464,8 @@ class KNNShardAlgorithm:
         state["column_sums"] = np.vstack([before, of_columns])
         # In place, line by line: a shard's values are the largest thing there is.
         seen = sums.view(np.float64)
-        for line, whole in zip(seen, sums, strict=True):
-            line[:] = as_floats(whole) / weight
+        for line, units in zip(seen, sums, strict=True):
+            line[:] = as_floats(units) / weight
         if "mean" not in state:
             state |= {"mean": seen, "row_mean": of_rows}
             return
@@ -509,16 +509,16 @@ def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:
 
 def _column_sums(prepared: PreparedBatch, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
     """Sums of each column and of all of them, query by query; what the query counts left out."""
-    batch, drawn_coalitions = prepared.batch, prepared.drawn_coalitions
-    found = np.empty((len(batch.labels), drawn_coalitions.weights.shape[1] + 1))
+    batch, draw_coalitions = prepared.batch, prepared.draw_coalitions
+    found = np.empty((len(batch.labels), draw_coalitions.weights.shape[1] + 1))
     for query, (label, draw) in enumerate(zip(batch.labels, batch.draws, strict=True)):
         pairs = slice(*batch.pair_starts[query : query + 2])
-        coalitions = slice(*drawn_coalitions.steps.starts[draw : draw + 2])
+        coalitions = slice(*draw_coalitions.steps.starts[draw : draw + 2])
         matches = class_counts[label] if label < len(class_counts) else 0
         alone = prepared.nothing[query] @ [class_counts.sum() - matches, matches]
         by_name = (
-            sums[pairs] @ drawn_coalitions.weights[coalitions]
-            + alone * drawn_coalitions.nothing[draw]
+            sums[pairs] @ draw_coalitions.weights[coalitions]
+            + alone * draw_coalitions.nothing[draw]
         )
         found[query, batch.orders[query]] = by_name
         found[query, -1] = by_name.sum()

@@ -48,7 +48,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DrawnCoalitions:
-    """Coalitions of all designs of a sweep, one after the other, and what they count.
+    """Coalitions of all designs of a pass, one after the other, and what they count.
 
     Parameters
     ----------
@@ -111,10 +111,10 @@ class QueryBatch(NamedTuple):
         orders: Sequence[Integers],
         draws: Sequence[int],
         weights: Sequence[float],
-        drawn_coalitions: DrawnCoalitions,
+        draw_coalitions: DrawnCoalitions,
     ) -> QueryBatch:
         """Put queries together."""
-        lengths = np.diff(drawn_coalitions.steps.starts)[list(draws)]
+        lengths = np.diff(draw_coalitions.steps.starts)[list(draws)]
         return cls(
             np.array([query.numbers for query in queries]),
             np.array([query.categories for query in queries]),
@@ -231,7 +231,7 @@ class PreparedBatch:
     Parameters
     ----------
     batch : Asked
-    drawn_coalitions : Designs
+    draw_coalitions : Designs
     ends : array of shape (n_pairs, n_edges)
         Distances, as ordered by 32 bits, at which the nearest rows end and bins begin.
     origins : array of shape (n_pairs,)
@@ -243,7 +243,7 @@ class PreparedBatch:
     """
 
     batch: QueryBatch
-    drawn_coalitions: DrawnCoalitions
+    draw_coalitions: DrawnCoalitions
     ends: NDArray[np.int32]
     origins: Floats
     nothing: Floats
@@ -251,7 +251,7 @@ class PreparedBatch:
 
     def __sizeof__(self) -> int:
         """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
-        return self.ends.nbytes + self.drawn_coalitions.weights.nbytes
+        return self.ends.nbytes + self.draw_coalitions.weights.nbytes
 
 
 class Near(NamedTuple):
@@ -382,7 +382,7 @@ class Ranker:
         return int(self.class_counts.sum())
 
     def prepare(
-        self, batch: QueryBatch, drawn_coalitions: DrawnCoalitions, *, empty: str, with_label: bool
+        self, batch: QueryBatch, draw_coalitions: DrawnCoalitions, *, empty: str, with_label: bool
     ) -> PreparedBatch:
         """Find where bins begin: an edge per place of the sample, for every pair."""
         from cellworth.knn import binned_kernels as bin_kernels
@@ -394,7 +394,7 @@ class Ranker:
             pairs = slice(*batch.pair_starts[query : query + 2])
             ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
             bin_kernels.sample_distances(
-                self.sample, self.scales, self.players, batch, drawn_coalitions.steps, query,
+                self.sample, self.scales, self.players, batch, draw_coalitions.steps, query,
                 origins[pairs], ordinals,
             )  # fmt: skip
             ordered = np.sort(ordinals.view(np.int32), axis=1)
@@ -403,15 +403,15 @@ class Ranker:
         if empty == "zero":
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
-        # Kernels are compiled for arrays without gaps, however many queries there are.
+        # Kernels are compiled for contiguous arrays, however many queries there are.
         nothing = np.ascontiguousarray(alone[:, :2])
-        return PreparedBatch(batch, drawn_coalitions, ends, origins, nothing, bases)
+        return PreparedBatch(batch, draw_coalitions, ends, origins, nothing, bases)
 
     def count(self, number: int, shard: Shard, prepared: PreparedBatch) -> Summary:
         """Count the rows of a shard by bin, and list the nearest of them."""
         from cellworth.knn import binned_kernels as bin_kernels
 
-        batch, drawn_coalitions, ends = prepared.batch, prepared.drawn_coalitions, prepared.ends
+        batch, draw_coalitions, ends = prepared.batch, prepared.draw_coalitions, prepared.ends
         expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
         room = min(_ROOM * expected + _LEAST_ROOM, shard.n_rows)
         while True:
@@ -420,7 +420,7 @@ class Ranker:
             near = np.empty((len(ends), room), dtype=np.int64)
             n_near = np.zeros(len(ends), dtype=np.int64)
             bin_kernels.count(
-                shard.rows, shard.starts, self.scales, self.players, batch, drawn_coalitions.steps,
+                shard.rows, shard.starts, self.scales, self.players, batch, draw_coalitions.steps,
                 (ends, prepared.origins), counts, near, n_near,
             )  # fmt: skip
             if n_near.max() <= room:
@@ -498,18 +498,18 @@ class Ranker:
         """
         from cellworth.knn import binned_kernels as bin_kernels
 
-        batch, drawn_coalitions = prepared.batch, prepared.drawn_coalitions
+        batch, draw_coalitions = prepared.batch, prepared.draw_coalitions
         # No row is worth more than the vote of one neighbour.
-        largest = np.abs(drawn_coalitions.weights).max() * batch.weights.max() / self.n_neighbors
+        largest = np.abs(draw_coalitions.weights).max() * batch.weights.max() / self.n_neighbors
         if largest >= LARGEST / 2:
             raise ValueError(
                 f"coalitions count up to {largest:.3g} votes in this design, more than sums in "
-                "whole numbers hold; use another design, or rank exactly."
+                "integers hold; use another design, or rank exactly."
             )
         some = queries or (0, len(batch.labels))
-        counted = drawn_coalitions.weights, drawn_coalitions.nothing, batch.weights * UNITS
+        counted = draw_coalitions.weights, draw_coalitions.nothing, batch.weights * UNITS
         bin_kernels.accumulate(
-            shard.rows, shard.starts, self.scales, self.players, batch, drawn_coalitions.steps,
+            shard.rows, shard.starts, self.scales, self.players, batch, draw_coalitions.steps,
             (prepared.ends, prepared.origins), some, counted, (far, *near, prepared.nothing), into,
         )  # fmt: skip
 
@@ -570,7 +570,7 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
         lists = (each.rows[slice(*each.starts[pair : pair + 2])] for each in summary.near.values())
         near = np.sort(np.concatenate(list(lists)))
         surely, tied = np.zeros((2, 2), dtype=np.int64)
-        positions = vote_kernels.binned_votes(
+        positions = vote_kernels.count_binned_votes(
             summary.counts[pair].astype(np.int64), near, ranker.n_neighbors, surely, tied
         )
         chances[query] = chance_of_right_vote(surely, tied, positions, 1)

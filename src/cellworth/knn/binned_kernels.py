@@ -7,7 +7,7 @@ import numpy as np
 
 from cellworth.knn.kernels import EVERYTHING, NOTHING, kernel
 
-# Distances are told apart in this many steps beyond the nearest rows.
+# Distances are distinguished in this many steps beyond the nearest rows.
 N_STEPS = 4096
 # Rows that are measured together.
 _ROWS_AT_ONCE = 2048

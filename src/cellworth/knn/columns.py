@@ -20,7 +20,7 @@ from cellworth.data.blocks import is_missing, some
 from cellworth.data.statistics import NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table
 
-# No column counts more than this: a thousand spreads away is simply far, and whole numbers that
+# No column counts more than this: a thousand spreads away is simply far, and integers that
 # must hold larger distances would have no digits left for small ones.
 FARTHEST = 1e6
 # Mean distance of two rows in a column of unit variance; categories are scaled to it.
@@ -118,27 +118,27 @@ def infer_column_type(
     name: Any,
     beside: Kind | None = None,
 ) -> Kind:
-    """Kind of a column that all sides agree on; a side of gaps alone has no say.
+    """Return the type that all sides agree on; a side of missing values alone has no say.
 
     ``beside`` is the kind of another side, where that is known already.
     """
-    kinds: set[Kind] = set() if beside is None else {beside}
+    found_types: set[Kind] = set() if beside is None else {beside}
     objects: list[Any] = []
     for dtype, array in zip(dtypes, cells, strict=True):
         kind = _kind(dtype, array, name)
         if kind is None:
             objects += [cell for cell in array.tolist() if not is_missing(cell)]
-        elif kind not in kinds and not all(map(is_missing, array.tolist())):
-            kinds.add(kind)
+        elif kind not in found_types and not all(map(is_missing, array.tolist())):
+            found_types.add(kind)
     if objects:
         # Python objects tell by their content, all sides together: a part may be numbers by chance.
-        kinds.add("numeric" if all(map(_is_quantity, objects)) else "categorical")
-    if len(kinds) > 1:
+        found_types.add("numeric" if all(map(_is_quantity, objects)) else "categorical")
+    if len(found_types) > 1:
         raise ValueError(
             f"column {name!r} holds numbers in one of X and X_val and text or categories in the "
             f"other; give both the same type, or pass column_types={{{name!r}: 'categorical'}}."
         )
-    return "numeric" if "numeric" in kinds else "categorical"
+    return "numeric" if "numeric" in found_types else "categorical"
 
 
 def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind | None:
@@ -161,9 +161,9 @@ def _is_quantity(cell: Any) -> bool:
 
 
 def list_cells(cells: NDArray[Any], name: Any) -> list[Any]:
-    """Cells as Python objects that can be told apart, with None for gaps."""
+    """Cells as Python objects that can be compared, with None for missing values."""
     if cells.dtype.kind in "Mm":
-        # Nanoseconds would come as whole numbers, microseconds as dates.
+        # Nanoseconds would come as integers, microseconds as dates.
         cells = cells.astype(f"{cells.dtype.kind}8[us]")
     listed = cells.tolist()
     nested = next((cell for cell in listed if isinstance(cell, _NESTED)), None)
@@ -183,26 +183,26 @@ def to_comparable_floats(sides: list[NDArray[Any]], name: Any) -> tuple[list[Flo
     try:
         sides = [_unbox(side) if side.dtype.kind == "O" else side for side in sides]
         sides = _match_missing_times(sides)
-        kinds = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
-        if len(kinds) > 1:
+        found_types = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
+        if len(found_types) > 1:
             raise TypeError("dates or durations on one side only")
-        numbers = _times(sides) if kinds != {"f"} else _subtract_first(sides)
-        known = _microseconds(sides[0]) if kinds != {"f"} else numbers[0]
+        numbers = _times(sides) if found_types != {"f"} else _subtract_first(sides)
+        known = _microseconds(sides[0]) if found_types != {"f"} else numbers[0]
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
-            f"column {name!r} is to be numeric but holds other cells ({error}); mend them, or "
+            f"column {name!r} is to be numeric but holds other cells ({error}); fix them, or "
             f"pass column_types={{{name!r}: 'categorical'}}."
         ) from error
     if any(np.isinf(side).any() for side in numbers):
         raise ValueError(
             f"column {name!r} holds infinity, which is at no distance from anything; replace it by "
-            "a number or a gap."
+            "a number or missing."
         )
     return numbers, known
 
 
 def check_time_zones(zoned: set[bool], name: Any) -> None:
-    """Refuse moments with a time zone beside some without: nobody knows how far these are apart."""
+    """Check that either all timestamps have a time zone or none has."""
     if len(zoned) > 1:
         raise ValueError(
             f"column {name!r} holds moments with a time zone and moments without one, whose "
@@ -221,17 +221,20 @@ def find_time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[b
 
 
 def _match_missing_times(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Sides of gaps alone have no say: their gaps become dates where others hold dates."""
+    """Sides of missing values alone become dates where other sides hold dates."""
     bare = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
     times = [
         side.dtype
-        for side, gaps in zip(sides, bare, strict=True)
-        if not gaps and side.dtype.kind in "Mm"
+        for side, is_missing_side in zip(sides, bare, strict=True)
+        if not is_missing_side and side.dtype.kind in "Mm"
     ]
     if not times:
         return sides
     missing = np.array("NaT", dtype=times[0])
-    return [np.full(len(s), missing) if gaps else s for s, gaps in zip(sides, bare, strict=True)]
+    return [
+        np.full(len(s), missing) if is_missing_side else s
+        for s, is_missing_side in zip(sides, bare, strict=True)
+    ]
 
 
 def _unbox(cells: NDArray[Any]) -> NDArray[Any]:
@@ -259,21 +262,21 @@ def _microseconds(times: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _times(sides: list[NDArray[Any]]) -> list[Floats]:
-    gaps = [np.isnat(side) for side in sides]
+    missing_times = [np.isnat(side) for side in sides]
     since = [side.astype(f"{side.dtype.kind}8[us]").astype(np.int64) for side in sides]
     known = _microseconds(sides[0])
     first = known.min() if len(known) else np.int64(0)
     # Counted from the first one, microseconds of three centuries are exact as floats.
     return [
         np.where(missing, np.nan, (s - first).astype(np.float64))
-        for missing, s in zip(gaps, since, strict=True)
+        for missing, s in zip(missing_times, since, strict=True)
     ]
 
 
 def _subtract_first(sides: list[NDArray[Any]]) -> list[Floats]:
-    whole = all(side.dtype.kind in "iu" for side in sides)
+    integral = all(side.dtype.kind in "iu" for side in sides)
     if (
-        whole
+        integral
         and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > LARGEST_EXACT
     ):
         # Neighbouring large numbers would be the same float; their differences are not.
@@ -291,12 +294,13 @@ def numeric_column(
     """
     if numbers.count == 0:
         return NumericColumn(position, sides, 0.0, 0.0, 0.0)
-    spread = _spread(numbers, scale)
-    if not _NARROWEST < spread < 1 / _NARROWEST:
+    scale_length = _compute_scale(numbers, scale)
+    if not _NARROWEST < scale_length < 1 / _NARROWEST:
         raise ValueError(
-            f"column {name!r} has a spread of {spread:.1g}, whose square is no number; rescale it."
+            f"column {name!r} has a scale of {scale_length:.1g}, whose square is no number; "
+            "rescale it."
         )
-    weight = 1.0 / spread**2
+    weight = 1.0 / scale_length**2
     # Two random rows differ by twice the variance, in the mean of squares.
     missing = min(_MEAN_DISTANCE * numbers.variance() * weight, FARTHEST)
     # Plain floats, whose products may be endless without a word.
@@ -308,12 +312,12 @@ def numeric_column(
     return NumericColumn(position, sides, weight, missing, max(largest, missing))
 
 
-def _spread(numbers: NumberSummary, scale: Scale) -> float:
-    spread = _between_quantiles(numbers) if scale == "robust" else 0.0
-    if spread > 0:
-        return spread
-    spread = 1.0 if scale is None else math.sqrt(numbers.variance())
-    return spread if spread > 0 else 1.0
+def _compute_scale(numbers: NumberSummary, scale: Scale) -> float:
+    scale_length = _between_quantiles(numbers) if scale == "robust" else 0.0
+    if scale_length > 0:
+        return scale_length
+    scale_length = 1.0 if scale is None else math.sqrt(numbers.variance())
+    return scale_length if scale_length > 0 else 1.0
 
 
 def quantile_scale(known: Floats) -> float:

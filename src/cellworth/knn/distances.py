@@ -31,7 +31,7 @@ _FINE_BITS = 51
 
 
 class Columns(NamedTuple):
-    """Columns of some rows, as kernels read them; a gap is NaN in numbers and -1 in codes.
+    """Columns of some rows, as kernels read them; missing is NaN in numbers and -1 in codes.
 
     Parameters
     ----------
@@ -61,19 +61,19 @@ class Columns(NamedTuple):
 
 
 class ColumnScales(NamedTuple):
-    """What differences count in whole numbers, column by column.
+    """Integer weights of differences, column by column.
 
     Parameters
     ----------
     number_weights, number_gaps : arrays of shape (n_numeric,)
-        What a squared difference of 1 counts, and what a gap counts.
+        What a squared difference of 1 counts, and what a missing value counts.
     farthest : float
         What no numeric column exceeds.
     category_weights, category_gaps : arrays of shape (n_categorical,)
-        What a mismatch counts, and what a gap counts.
+        What a mismatch counts, and what a missing value counts.
     tables : array
         Distances of coded columns, one table after the other: a line per distinct value of a
-        query (the last one: a gap), an entry per distinct value of a row (the last one: a gap).
+        query (the last one: missing), an entry per distinct value of a row (the last one: missing).
     starts, widths : arrays of shape (n_coded,)
         Where a column's table begins, and how long its lines are.
     positions : array of shape (n_columns,)
@@ -233,7 +233,7 @@ def _rulers(columns: Sequence[AnyColumn], unit: float) -> ColumnScales:
     categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
     coded = [column for column in columns if isinstance(column, CodedColumn)]
 
-    def whole(amounts: list[float]) -> Integers:
+    def to_integers(amounts: list[float]) -> Integers:
         return np.rint(np.array(amounts, dtype=np.float64) * unit).astype(np.int64)
 
     tables = [np.rint(column.table * unit).astype(np.int64) for column in coded]
@@ -241,10 +241,10 @@ def _rulers(columns: Sequence[AnyColumn], unit: float) -> ColumnScales:
     positions = [column.position for group in (numeric, categorical, coded) for column in group]
     return ColumnScales(
         np.array([column.weight * unit for column in numeric], dtype=np.float64),
-        whole([column.missing for column in numeric]).astype(np.float64),
+        to_integers([column.missing for column in numeric]).astype(np.float64),
         float(np.rint(FARTHEST * unit)),
-        whole([column.weight for column in categorical]),
-        whole([column.missing for column in categorical]),
+        to_integers([column.weight for column in categorical]),
+        to_integers([column.missing for column in categorical]),
         np.concatenate([table.ravel() for table in tables] or [np.empty(0, dtype=np.int64)]),
         np.cumsum(lengths) - lengths,
         np.array([table.shape[1] for table in tables], dtype=np.int64),

@@ -53,7 +53,7 @@ class RankChances:
     def of(cls, semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> RankChances:
         """Chances for the n_rows that may train, among n_players in all."""
         ranks = np.arange(n_rows + 1)
-        # Exactly K of the rows in front are in: whoever joins in front then pushes this one out.
+        # Exactly K of the rows in front are in: a row that joins in front then pushes this one out.
         full = inside_chances(semivalue, n_players, np.maximum(ranks - 1, 0), n_neighbors)
         drop = np.zeros(n_rows + 1)
         drop[2:] = full[2:] / ranks[1:-1]
@@ -74,7 +74,7 @@ class RankChances:
 
 
 class Query(NamedTuple):
-    """One row to be judged on.
+    """One validation row.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def vote_sorted_rows(training: TrainingRows, keys: Integers, query: Query) -> fl
 
     right = int(query.label)
     surely, tied = np.zeros((2, max(int(training.labels.max()), right) + 1), dtype=np.int64)
-    positions = vote_kernels.sorted_votes(
+    positions = vote_kernels.count_sorted_votes(
         keys, training.shift, training.labels, training.n_neighbors, surely, tied
     )
     return chance_of_right_vote(surely, tied, positions, right)
@@ -305,7 +305,7 @@ class SortedRows:
         """
         from cellworth.knn import kernels
 
-        training, whole, vote = self._training, 0.0, math.nan
+        training, full_utility, vote = self._training, 0.0, math.nan
         payload = training.payload(query)
         for part, steps in plan.batches:
             n_lines = len(steps[0])
@@ -318,13 +318,13 @@ class SortedRows:
             training.row_values(keys, query, values[:-1])
             counts = weights[part]
             if part is plan.batches[-1][0]:
-                whole = training.utility(keys[-1], query)
+                full_utility = training.utility(keys[-1], query)
                 if training.is_class:
                     vote = vote_sorted_rows(training, keys[-1], query)
                 values[-1] = nothing
                 counts = weights[part.start :]
             dgemm(count, values[: len(counts)].T, counts, beta=1.0, c=into.T, overwrite_c=1)
-        return whole, vote
+        return full_utility, vote
 
 
 class Chances(Protocol):

@@ -341,8 +341,8 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
     positions = n_nearest - nearer
     mean = sure + positions * total / tied
     # A sum of some of the tied, drawn without replacement.
-    spread = positions * (tied - positions) * (squares - total * total / tied)
-    variance = spread / (tied * (tied - 1)) if tied > 1 else 0.0
+    sum_of_squares = positions * (tied - positions) * (squares - total * total / tied)
+    variance = sum_of_squares / (tied * (tied - 1)) if tied > 1 else 0.0
     missing = mean / n_neighbors - asked
     return missing * missing + variance / n_neighbors**2
 
@@ -383,7 +383,7 @@ def observe(values, players, squared_count, seen, first, second):
 
 
 @kernel
-def sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
+def count_sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
     """Count the labels of the nearest rows, from sorted keys; return the places left for ties.
 
     Parameters
@@ -415,7 +415,7 @@ def sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
 
 
 @kernel
-def binned_votes(counts, near, n_neighbors, surely, tied):
+def count_binned_votes(counts, near, n_neighbors, surely, tied):
     """Count other rows and matches among the nearest; return the places left for ties.
 
     Parameters
@@ -486,17 +486,17 @@ def right_chance(surely, tied, positions, right):
             if other == right or surely[other] + tied[other] == 0:
                 continue
             later[:] = 0.0
-            for open_places in range(positions - votes + 1):
-                if chances[open_places].sum() == 0.0:
+            for n_open in range(positions - votes + 1):
+                if chances[n_open].sum() == 0.0:
                     continue
-                _draw(tied[other], left, open_places, drawn)
-                for more in range(min(open_places, tied[other]) + 1):
+                _draw(tied[other], left, n_open, drawn)
+                for more in range(min(n_open, tied[other]) + 1):
                     if surely[other] + more > most:
                         break
                     equal = 1 if surely[other] + more == most else 0
                     for shared in range(n_classes):
-                        later[open_places - more, shared + equal] += (
-                            chances[open_places, shared] * drawn[more]
+                        later[n_open - more, shared + equal] += (
+                            chances[n_open, shared] * drawn[more]
                         )
             chances, later = later, chances
             left -= tied[other]

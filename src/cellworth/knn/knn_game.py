@@ -191,7 +191,7 @@ class KNNGame:
 
     @cached_property
     def _means(self) -> list[float]:
-        """Mean target of the rows that may be learned from: judged rows must not leak into it."""
+        """Return the mean target of the training rows, without validation rows."""
         return [float(np.mean(self.labels[fold.may_train])) for fold in self.problem.folds]
 
     @property
@@ -225,8 +225,11 @@ class KNNGame:
         if len(labels) == 0:
             return 0.0 if self.is_class or self.empty == "zero" else -(float(asked) ** 2)
         if self.is_class:
-            return expected_matches(distances, labels == asked, self.n_neighbors) / self.n_neighbors
-        return -expected_error(distances, labels, asked, self.n_neighbors)
+            return (
+                compute_expected_matches(distances, labels == asked, self.n_neighbors)
+                / self.n_neighbors
+            )
+        return -compute_expected_error(distances, labels, asked, self.n_neighbors)
 
     def _read_coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes
@@ -277,22 +280,22 @@ def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
     return np.split(strata, ends[:-1])
 
 
-def expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:
+def compute_expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:
     """Matches among the nearest rows, in the mean over all orders of tied rows."""
-    nearer, tied, places_left = _nearest(distances, n_neighbors)
-    return float(match[nearer].sum() + match[tied].mean() * places_left)
+    nearer, tied, n_left = _nearest(distances, n_neighbors)
+    return float(match[nearer].sum() + match[tied].mean() * n_left)
 
 
-def expected_error(
+def compute_expected_error(
     distances: NDArray[Any], targets: Floats, asked: float, n_neighbors: int
 ) -> float:
     """Squared error of the nearest rows' sum over K, in the mean over all orders of tied rows."""
-    nearer, tied, places_left = _nearest(distances, n_neighbors)
-    mean = targets[nearer].sum() + places_left * targets[tied].mean()
+    nearer, tied, n_left = _nearest(distances, n_neighbors)
+    mean = targets[nearer].sum() + n_left * targets[tied].mean()
     n_tied = int(tied.sum())
     # The variance of a sum of some of the tied, drawn without replacement.
-    shrink = (n_tied - places_left) / max(n_tied - 1, 1)
-    variance = places_left * float(np.var(targets[tied])) * shrink
+    shrink = (n_tied - n_left) / max(n_tied - 1, 1)
+    variance = n_left * float(np.var(targets[tied])) * shrink
     return float((mean / n_neighbors - asked) ** 2 + variance / n_neighbors**2)
 
 
@@ -326,7 +329,7 @@ def check_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
 
 @dataclass(frozen=True, eq=False)
 class ShardedKNNGame:
-    """What :class:`KNNGame` is for a table in memory; it holds no rows to learn from.
+    """What :class:`KNNGame` is for a table in memory; it holds no training rows.
 
     Parameters
     ----------
@@ -339,7 +342,7 @@ class ShardedKNNGame:
     scoring, scale, column_types, empty
         As in KNNGame.
     sha256 : str
-        Fingerprint of the table's cells.
+        Hash of the table's cells.
     column_info : ColumnTable
         What each column was taken for.
     """
@@ -468,17 +471,17 @@ def _info(
         distinct, at_least = len(own.counts), False
         named = types.is_dictionary(type_)
         notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
-        whole = not notes
+        integral = not notes
     else:
         # Of very many numbers the last bits are dropped, so that some are counted as one.
-        distinct, at_least, whole = len(own.keys), own.shift > 0, types.is_integer(type_)
+        distinct, at_least, integral = len(own.keys), own.shift > 0, types.is_integer(type_)
     read_as: ReadAs = "category" if part == "categories" else _quantity(type_)
     distance = (
         f"0 or {scales.mismatch(at):.3g}"
         if part == "categories"
         else distance_in_words(scales.scale(at), read_as)
     )
-    size = notes_on_size(distinct, own.count, own.n_missing, integral=whole, at_least=at_least)
+    size = notes_on_size(distinct, own.count, own.n_missing, integral=integral, at_least=at_least)
     return ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, (*size, *notes))
 
 

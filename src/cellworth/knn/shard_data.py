@@ -41,16 +41,16 @@ class StoredShard(Shard):
     def save(self, folder: Path, *, of: str = "", durable: bool = True) -> None:
         """Write arrays, then a manifest that describes them and says ``of`` what they are."""
         folder.mkdir(parents=True, exist_ok=True)
-        described, meant = {}, set()
+        files, meant = {}, set()
         for name, array in zip(_ARRAYS, self._arrays(), strict=True):
-            # Named by what it holds: whoever prepares the same shard meanwhile writes the same
+            # Named by what it holds: another process that prepares the same shard writes the same
             # files, and others stand beside them until the manifest says which are meant.
             own = f"{name}-{_sha256(array)[:12]}.npy"
             with write_atomically(folder / own, durable=durable) as file:
                 np.save(file, array)
-            described[name] = [own, array.dtype.str, list(array.shape)]
+            files[name] = [own, array.dtype.str, list(array.shape)]
             meant.add(folder / own)
-        plain = {"format": _FORMAT, "version": _VERSION, "of": of, "arrays": described}
+        plain = {"format": _FORMAT, "version": _VERSION, "of": of, "arrays": files}
         with write_atomically(folder / _MANIFEST, durable=durable) as file:
             file.write(json.dumps(plain).encode())
         for stale in {*folder.glob("*.npy")} - meant:
@@ -125,13 +125,13 @@ class _Filler:
 
     def __init__(self, column: ColumnLayout, line: NDArray[Any], missing: float) -> None:
         self.name = column.name
-        self._column, self._line, self._gap = column, line, missing
+        self._column, self._line, self._missing = column, line, missing
         self._coder = Coder({value: i for i, value in enumerate(column.values)})
 
     def fill(self, cells: Any, to: Integers) -> None:
         column = self._column
-        if column.sort == "gaps":
-            self._line[to] = self._gap
+        if column.sort == "missing":
+            self._line[to] = self._missing
         elif column.sort == "codes":
             self._line[to] = self._coder.read(cells, self.name)[0]
         else:
@@ -200,7 +200,7 @@ class PreparedShards:
     table : ShardedTable
     layout : Layout
     folder : path
-        Where shards are written when they are first opened; whoever opens one later maps it. Those
+        Where shards are written when they are first opened; later openings map it. Those
         of each layout and table have a folder of their own in it. It must be there.
     durable : bool
         Whether they shall outlive a machine that stops.
@@ -224,7 +224,7 @@ class PreparedShards:
 
     def sample(self, ids: Integers, executor: Executor, *, show_progress: bool) -> Columns:
         """Rows with these numbers, in this order; all shards are opened for it."""
-        work = partial(_sampled, self, ids)
+        work = partial(_take_sample, self, ids)
         each = _each_shard(self.table, work, executor, "rows", show_progress)
         found = [columns for _, columns in sorted(each, key=lambda pair: pair[0])]
         return Columns(*(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)))
@@ -235,7 +235,7 @@ class PreparedShards:
         return hashlib.sha256(both.encode()).hexdigest()
 
 
-def _sampled(prepared: PreparedShards, ids: Integers, number: int) -> Columns:
+def _take_sample(prepared: PreparedShards, ids: Integers, number: int) -> Columns:
     rows = prepared.table.rows(number)
     own = ids[np.searchsorted(ids, rows.start) : np.searchsorted(ids, rows.stop)]
     return take_rows(prepared.open(number), own)[0]

@@ -47,8 +47,8 @@ class ColumnLayout(NamedTuple):
     Parameters
     ----------
     name : str
-    sort : {"floats", "times", "parsed", "codes", "gaps"}
-        How its cells are read; "gaps" where no training row has a known one.
+    sort : {"floats", "times", "parsed", "codes", "missing"}
+        How its cells are read; "missing" where no training row has a known one.
     first : int
         Microseconds that moments are counted from.
     values : list
@@ -56,7 +56,7 @@ class ColumnLayout(NamedTuple):
     """
 
     name: str
-    sort: Encoding | Literal["gaps"]
+    sort: Encoding | Literal["missing"]
     first: int
     values: list[Any]
 
@@ -94,7 +94,7 @@ class TableSummary:
     unlabelled : int or None
         Number of the first row without a label.
     digests : dict
-        Fingerprint of the cells of each shard, by its number.
+        Hash of the cells of each shard, by its number.
     """
 
     columns: tuple[NumberSummary | CategorySummary, ...]
@@ -116,7 +116,7 @@ class TableSummary:
         )
 
     def sha256(self, table: ShardedTable) -> str:
-        """Fingerprint of names, types and cells of a table.
+        """Hash of names, types and cells of a table.
 
         It depends on how rows are cut into shards, and not on how files are compressed or cut into
         row groups. Numbers are what they are worth: 1 and 1.0 are the same.
@@ -188,7 +188,7 @@ class Layout:
             True for class labels, however many numbers they are; None to let them tell.
         """
         check_validation_rows(X_val, y_val)
-        told = check_sharded_types(column_types, table)
+        column_type = check_sharded_types(column_types, table)
         if scale not in (*get_args(get_args(Scale)[0]), None):
             raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
         missing = set(range(table.n_shards)) - summary.digests.keys()
@@ -199,7 +199,12 @@ class Layout:
         asked = problem.folds[0].table
         read = [
             _lay_out(
-                table, position, summary.columns[position], asked, told=told.get(name), scale=scale
+                table,
+                position,
+                summary.columns[position],
+                asked,
+                column_type=column_type.get(name),
+                scale=scale,
             )
             for position, name in enumerate(table.names.tolist())
         ]
@@ -208,7 +213,7 @@ class Layout:
         narrow = all(
             summary.columns[column.position].narrow  # type: ignore[union-attr]
             for column, layout in read
-            if isinstance(column, NumericColumn) and layout.sort != "gaps"
+            if isinstance(column, NumericColumn) and layout.sort != "missing"
         )
         layout = cls(
             fine_scales(columns),
@@ -225,7 +230,7 @@ class Layout:
         return layout, queries
 
     def sha256(self) -> str:
-        """Fingerprint of everything that decides what a shard's arrays hold."""
+        """Hash of everything that decides what a shard's arrays hold."""
         return self._sha256
 
     @cached_property
@@ -242,7 +247,7 @@ def check_validation_rows(X_val: Any, y_val: Any) -> None:
     """Refuse a table in shards without validation rows, before any shard is read."""
     if X_val is None or y_val is None:
         raise ValueError(
-            "a ShardedTable is judged by validation rows in memory; give X_val and y_val."
+            "a ShardedTable is scored on validation rows in memory; give X_val and y_val."
         )
 
 
@@ -258,7 +263,7 @@ def _read_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
     labels = summary.labels.values
     if len(labels) < 2:
         raise ValueError(
-            f"the target {table.target!r} holds one class only ({labels[0]!r}); rows can be judged "
+            f"the target {table.target!r} holds one class only ({labels[0]!r}); rows can be scored "
             "only where at least two classes occur."
         )
     for label in labels:
@@ -298,22 +303,22 @@ def _lay_out(
     summary: NumberSummary | CategorySummary,
     asked: Table,
     *,
-    told: Kind | None,
+    column_type: Kind | None,
     scale: Scale,
 ) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
     name = table.names.tolist()[position]
     type_ = table.schema.field(name).type
-    sort = choose_encoding(type_, told, name)
+    sort = choose_encoding(type_, column_type, name)
     own: Kind | None = "categorical" if sort == "codes" else "numeric"
     cells = asked.column(position)
-    kind = told or infer_column_type(
+    kind = column_type or infer_column_type(
         [asked.dtype(position)], [cells], name, beside=own if summary.count else None
     )
     if kind == "categorical":
         values = summary.values if isinstance(summary, CategorySummary) else []
         counts = [summary.counts[v] for v in values] if isinstance(summary, CategorySummary) else []
         codes = encode_cells({value: i for i, value in enumerate(values)}, list_cells(cells, name))
-        layout = ColumnLayout(name, "codes" if values else "gaps", 0, values)
+        layout = ColumnLayout(name, "codes" if values else "missing", 0, values)
         return categorical_column(position, [codes], counts), layout
     numbers = (
         summary if isinstance(summary, NumberSummary) else NumberSummary.from_cells(np.empty(0))
@@ -322,7 +327,7 @@ def _lay_out(
     check_time_zones(_time_zones(type_) | find_time_zones(asked.dtype(position), cells), name)
     floats, _ = to_comparable_floats([_training_ends(numbers, type_), cells], name)
     first = int(numbers.ends[0]) if numbers.integral else 0
-    layout = ColumnLayout(name, sort if numbers.count else "gaps", first, [])
+    layout = ColumnLayout(name, sort if numbers.count else "missing", first, [])
     return numeric_column(position, floats[1:], numbers, scale, name), layout
 
 
@@ -351,7 +356,7 @@ def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
         return
     if max(-int(cells.min()), int(cells.max())) > LARGEST_EXACT:
         raise ValueError(
-            f"column {name!r} of X_val holds whole numbers beyond 2**53, which are not exact as "
+            f"column {name!r} of X_val holds integers beyond 2**53, which are not exact as "
             "floats; leave the column out of both tables."
         )
 
@@ -360,11 +365,12 @@ def summarize_shard(
     table: ShardedTable, shard: int, column_types: Mapping[Any, Kind | Distance] | None = None
 ) -> TableSummary:
     """Read one shard once, batch by batch."""
-    told = check_sharded_types(column_types, table)
+    column_type = check_sharded_types(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
     columns = [
-        _make_summarizer(name, choose_encoding(types[name], told.get(name), name)) for name in names
+        _make_summarizer(name, choose_encoding(types[name], column_type.get(name), name))
+        for name in names
     ]
     labels = _CategorySummarizer(table.target, _MOST_LABELS, _NO_LABELS)
     unlabelled = None
@@ -388,26 +394,26 @@ def check_sharded_types(
     column_types: Mapping[Any, Any] | None, table: ShardedTable
 ) -> dict[Any, Kind]:
     """Kinds that the user gives; a distance of one's own is refused."""
-    told = check_column_types(column_types, table.names)
-    for name, kind in told.items():
+    column_type = check_column_types(column_types, table.names)
+    for name, kind in column_type.items():
         if callable(kind):
             raise ValueError(
                 f"column_types has a function for column {name!r}, which would need the distances "
                 "of all its cells at once; for a ShardedTable give 'numeric' or 'categorical'."
             )
-    return cast("dict[Any, Kind]", told)
+    return cast("dict[Any, Kind]", column_type)
 
 
 class _NumberSummarizer:
     def __init__(self, name: str, sort: Encoding) -> None:
         self._name, self._read = name, READERS[sort]
-        self._whole = sort == "times"
-        self._gathering = NumberSummarizer(integral=self._whole)
+        self._integral = sort == "times"
+        self._gathering = NumberSummarizer(integral=self._integral)
         self._digest = hashlib.sha256(sort.encode())
 
     def add(self, array: pa.Array, _first: int) -> None:
         cells = self._read(array, self._name)
-        if self._whole:
+        if self._integral:
             known = cells[cells != NO_TIME]
             self._gathering.add_missing(len(cells) - len(known))
         else:
@@ -433,10 +439,10 @@ class _CategorySummarizer:
         self._digest = hashlib.sha256(b"codes")
 
     def add(self, array: pa.Array, first: int) -> int | None:
-        """Count cells; tell the number of the first gap among them."""
+        """Count cells; return the position of the first missing one."""
         codes, new = self._coder.read(array, self._name)
         self._firsts += (first + new).tolist()
-        # The first place counts gaps, whose code is -1.
+        # The first entry counts missing values, whose code is -1.
         counts = np.bincount(codes + 1, minlength=len(self._coder.codes) + 1)
         counts[: len(self._counts)] += self._counts
         gapless = counts[0] == self._counts[0]
@@ -453,12 +459,12 @@ class _CategorySummarizer:
         return values.hexdigest()
 
     def summary(self) -> CategorySummary:
-        gaps, *counts = self._counts.tolist()
+        n_missing, *counts = self._counts.tolist()
         values = list(self._coder.codes)
         return CategorySummary(
             dict(zip(values, counts, strict=True)),
             dict(zip(values, self._firsts, strict=True)),
-            gaps,
+            n_missing,
         )
 
 

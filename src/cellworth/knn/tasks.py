@@ -73,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A part of one sweep."""
+    """A part of one pass."""
 
     number: int
     pass_number: int
@@ -88,7 +88,7 @@ class WeightedQueries:
     ----------
     cells : tuple of Columns
     labels : list of arrays
-        Codes of classes, or targets minus the mean target of the rows to learn from.
+        Codes of classes, or targets minus the mean target of the training rows.
     weights : list of arrays
         What each query counts; all of them together count 1.
     strata : list of arrays
@@ -125,7 +125,7 @@ class TaskSchedule:
 
     Parameters
     ----------
-    queries : Judges
+    queries : WeightedQueries
     shape : tuple of int
         Training rows, and players among the columns.
     sampler : ColumnSampler
@@ -157,7 +157,7 @@ class TaskSchedule:
         self.with_label = with_label
         self.empty = empty
         self.seed = seed
-        # All subsets are the same for every query and every sweep.
+        # All subsets are the same for every query and every pass.
         self.draws = not isinstance(sampler, ExhaustiveSampler)
         self.n_results = self.n_columns + with_label
         self.parts = self._cut()
@@ -169,19 +169,19 @@ class TaskSchedule:
         pass_number, position = divmod(number, len(self.parts))
         return Task(number, pass_number, self.parts[position])
 
-    def drawn(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
-        """Designs of a sweep, each with weights of its coalitions and of what no column is worth.
+    def draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
+        """Return the coalitions of a pass, with weights; the last weight is of no columns.
 
         Query number q is ranked on number q modulo their number.
         """
         return get_or_make(self._drawn, pass_number, self._draw)
 
-    def drawn_coalitions(self, pass_number: int) -> DrawnCoalitions:
+    def draw_coalitions(self, pass_number: int) -> DrawnCoalitions:
         """The same, one after the other, for ranking by bins."""
         return get_or_make(
             self._designs,
             pass_number,
-            lambda pass_number: DrawnCoalitions.of(self.drawn(pass_number)),
+            lambda pass_number: DrawnCoalitions.of(self.draw(pass_number)),
         )
 
     @property
@@ -198,7 +198,7 @@ class TaskSchedule:
                 order[: self.n_columns] = rng.permutation(self.n_columns)
             yield order
 
-    def prepared(
+    def prepare(
         self,
         piece: FoldQueries,
         pass_number: int,
@@ -206,19 +206,19 @@ class TaskSchedule:
         ranker: Ranker,
     ) -> PreparedBatch:
         """Queries of a piece, ready for ranking by bins."""
-        drawn_coalitions, positions = self.drawn_coalitions(pass_number), piece.queries.tolist()
+        draw_coalitions, positions = self.draw_coalitions(pass_number), piece.queries.tolist()
         batch = QueryBatch.of(
             [self.queries.query(ranker.scales, piece.fold, position) for position in positions],
             [order.copy() for order in islice(orders, len(positions))],
-            [position % len(drawn_coalitions.nothing) for position in positions],
+            [position % len(draw_coalitions.nothing) for position in positions],
             [float(self.queries.weights[piece.fold][position]) for position in positions],
-            drawn_coalitions,
+            draw_coalitions,
         )
-        return ranker.prepare(batch, drawn_coalitions, empty=self.empty, with_label=self.with_label)
+        return ranker.prepare(batch, draw_coalitions, empty=self.empty, with_label=self.with_label)
 
     def n_ranked(self, task: Task) -> int:
         """Coalitions that the queries of a task are ranked on, all together."""
-        drawn = self.drawn(task.pass_number)
+        drawn = self.draw(task.pass_number)
         return sum(
             len(drawn[position % len(drawn)][0].members)
             for piece in task.part.pieces
@@ -373,9 +373,9 @@ class QueryRecorder:
     """
 
     def __init__(self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0) -> None:
-        whole = n_results + 1, n_players + 1
-        self._seen = np.zeros(whole)
-        self._first, self._second = (np.zeros((n_strata, *whole)) for _ in range(2))
+        shape = n_results + 1, n_players + 1
+        self._seen = np.zeros(shape)
+        self._first, self._second = (np.zeros((n_strata, *shape)) for _ in range(2))
         self._owned_first, self._owned_second = (np.zeros((n_strata, n_owners)) for _ in range(2))
         self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
 

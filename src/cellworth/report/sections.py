@@ -52,7 +52,7 @@ _PROBLEM = (
     "column_share",
     "contrast",
 )
-_METHOD = ("name", "design", "sweeps", "stop")
+_METHOD = ("name", "design", "n_passes", "stop")
 _NAME = re.compile(r"'?(\w[\w. -]{0,79})")
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
 

@@ -85,7 +85,7 @@ class ExhaustiveSampler:
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """Return the number of non-empty coalitions with a non-zero weight."""
-        sizes = _weighted_sizes(semivalue, n_players)
+        sizes = _list_weighted_sizes(semivalue, n_players)
         if len(sizes) == n_players:
             return (1 << n_players) - 1
         return sum(math.comb(n_players, size) for size in sizes)
@@ -289,7 +289,7 @@ class PermutationSampler:
 
 
 def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
-    sizes = _weighted_sizes(semivalue, n_players)
+    sizes = _list_weighted_sizes(semivalue, n_players)
     if len(sizes) == n_players:
         members = _gray_code(n_players)
     else:
@@ -298,7 +298,7 @@ def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
     return Coalitions(members, membership_weights(semivalue, members), nothing)
 
 
-def _weighted_sizes(semivalue: Semivalue, n_players: int) -> list[int]:
+def _list_weighted_sizes(semivalue: Semivalue, n_players: int) -> list[int]:
     """Return the sizes with a non-zero weight; the full coalition is always included."""
     chances = size_probabilities(semivalue, n_players)
     joined_or_left = np.append(chances, 1.0) + np.append(0.0, chances)

@@ -282,8 +282,8 @@ def average_differences(
     tasks: Sequence[OrderPairs], utilities: Sequence[Floats], sums: Sums = append_margins
 ) -> Moments:
     """Moments of the second differences, one observation a task."""
-    looks = zip(tasks, utilities, strict=True)
-    return Moments.of_all([sums(_differences(*look)) for look in looks])
+    evaluated = zip(tasks, utilities, strict=True)
+    return Moments.of_all([sums(_differences(*look)) for look in evaluated])
 
 
 def average_centered_differences(
@@ -296,18 +296,18 @@ def average_centered_differences(
     all tasks but the one that it is taken from, which makes every observation unbiased. One task
     alone has no others, and stays as it is.
     """
-    looks = list(zip(tasks, utilities, strict=True))
-    if len(looks) == 1:
+    evaluated = list(zip(tasks, utilities, strict=True))
+    if len(evaluated) == 1:
         return average_differences(tasks, utilities)
-    steps = _second_differences(np.array([_tables(*look) for look in looks]), axis=2)
+    steps = _second_differences(np.array([_tables(*look) for look in evaluated]), axis=2)
     levels = steps.mean(axis=1)
     everyone = levels.mean(axis=0)
     equal = np.broadcast_to(everyone.mean(axis=(0, 1)), everyone.shape)
-    others = everyone - (levels - everyone) / (len(looks) - 1)
+    others = everyone - (levels - everyone) / (len(evaluated) - 1)
     seen = Moments.of_all(
         [
             append_margins(equal + _differences(*look, less=steps_of_others))
-            for look, steps_of_others in zip(looks, others, strict=True)
+            for look, steps_of_others in zip(evaluated, others, strict=True)
         ]
     )
     return replace(seen, sum_sq=seen.sum_sq + _level_sum_sq(steps - everyone))
@@ -377,14 +377,14 @@ def average_quads(
     complement: their memberships have opposite signs, so that the quad's signed sum times
     s_i s_j is an unbiased view of every block, free of what depends on one side alone.
     """
-    return Moments.of_all([sums(_observed(*look)) for look in zip(tasks, utilities, strict=True)])
+    return Moments.of_all([sums(_observe(*look)) for look in zip(tasks, utilities, strict=True)])
 
 
-def _observed(task: CoalitionPairs, utilities: Floats) -> Floats:
+def _observe(task: CoalitionPairs, utilities: Floats) -> Floats:
     quads = utilities.reshape(-1, len(_SIGNS), *utilities.shape[1:])
-    contrasts = np.tensordot(quads, _SIGNS, axes=(1, 0))
+    interactions = np.tensordot(quads, _SIGNS, axes=(1, 0))
     rows = np.where(task.rows[:: len(_SIGNS)], 1.0, -1.0)
     columns = np.where(task.columns[:: len(_SIGNS)], 1.0, -1.0)
     signs = rows[:, :, None] * columns[:, None, :]
-    observed: Floats = np.tensordot(signs, contrasts, axes=(0, 0)) / len(contrasts)
+    observed: Floats = np.tensordot(signs, interactions, axes=(0, 0)) / len(interactions)
     return observed

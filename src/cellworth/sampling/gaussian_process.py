@@ -40,7 +40,7 @@ class Shape:
     roughness : float
         How fast likeness falls with the angle between two coalitions.
     linear : float
-        Weight of effects that single players have, whoever else is there.
+        Weight of effects of single players, whatever the coalition.
     level : float
         Weight of what all coalitions have in common.
     size : float
@@ -126,27 +126,30 @@ class Interactions:
 
 
 def process_moments(
-    gains: Interactions, semivalues: tuple[Semivalue, Semivalue], total: Floats | None
+    interactions: Interactions, semivalues: tuple[Semivalue, Semivalue], total: Floats | None
 ) -> Moments:
     """Posterior means of the values, with standard errors once there are enough utilities.
 
     Parameters
     ----------
-    gains : Gains
+    interactions : Gains
         What was looked at. Where it has several columns, the first one tells the kernel.
     semivalues : tuple of Semivalue
         Of rows and of columns.
     total : array of shape (1,) or longer, or None
         What the values of each column of the gains add up to, where that is known.
     """
-    rows, columns = Side(gains.rows, semivalues[0]), Side(gains.columns, semivalues[1])
-    amounts = gains.amounts
-    process = fit_process(rows, columns, amounts.reshape(len(gains), -1)[:, 0])
+    rows, columns = (
+        Side(interactions.rows, semivalues[0]),
+        Side(interactions.columns, semivalues[1]),
+    )
+    amounts = interactions.amounts
+    process = fit_process(rows, columns, amounts.reshape(len(interactions), -1)[:, 0])
     known_total = None
     if total is not None:
         known_total = total[0] if amounts.ndim == 1 else _as_many(total, amounts.shape[1])
     values, errors = posterior(process, rows, columns, amounts, known_total)
-    n_seen = len(gains)
+    n_seen = len(interactions)
     n_blocks = rows.n_players * columns.n_players
     n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
     if n_seen < min(_UTILITIES_PER_BLOCK * n_blocks, n_pairs):
@@ -253,7 +256,7 @@ class Side:
         return membership_weights(self.semivalue, self.members)
 
     def rough_covariance(self) -> Floats:
-        """Covariance of the values of a game of independent utilities, 0 for nobody."""
+        """Covariance of the values of a game of independent utilities, 0 for the empty one."""
         n = self.n_players
         chances = size_probabilities(self.semivalue, n)
         sizes = np.arange(1, n + 1)
@@ -277,9 +280,9 @@ class Side:
         inside, outside = self._angle_values(shape.roughness)
         inside = inside + shape.linear * (1.0 - sizes / n) + common
         outside = outside - shape.linear * sizes / n + common
-        # Nothing is like nobody, whose utility is 0 always.
+        # The empty coalition is like no other; its utility is always 0.
         inside[0] = outside[0] = 0.0
-        # Nobody is outside of everybody; any finite number will do.
+        # No player is outside the full coalition; any finite number will do.
         outside[-1] = 0.0
         return inside, outside
 
@@ -420,7 +423,7 @@ def _side_sums(covariance: Floats) -> tuple[Floats, Floats]:
 def _likeness(
     sizes: NDArray[np.int64], size: int, shared: NDArray[np.int64], roughness: float
 ) -> Floats:
-    """Angle part of the kernel between coalitions of given sizes and overlap; 0 for nobody."""
+    """Angle part of the kernel of coalitions with given sizes and overlap; 0 for the empty one."""
     cosines = np.clip(shared / np.sqrt(np.maximum(sizes, 1) * size), 0.0, 1.0)
     return np.where(sizes > 0, np.exp(-roughness * np.arccos(cosines)), 0.0)
 

@@ -33,7 +33,7 @@ class Moments:
 
     Parameters
     ----------
-    count : array of whole numbers
+    count : array of integers
         How often each entry was seen; entries never seen have 0.
     mean, sum_sq : arrays of the same shape
         Mean, and sum of squared deviations from it.
@@ -86,10 +86,10 @@ class Moments:
             some = slice(start, start + at_once)
             count[some] = self.count[some] + other.count[some]
             share = other.count[some] / np.maximum(count[some], 1)
-            gap = other.mean[some] - self.mean[some]
-            mean[some] = self.mean[some] + gap * share
+            difference = other.mean[some] - self.mean[some]
+            mean[some] = self.mean[some] + difference * share
             both = self.sum_sq[some] + other.sum_sq[some]
-            sum_sq[some] = both + gap * gap * self.count[some] * share
+            sum_sq[some] = both + difference * difference * self.count[some] * share
         return Moments(count, mean, sum_sq)
 
     @property
@@ -173,9 +173,9 @@ class DetailedUtility(float):
 
     def __new__(cls, utility: float, deviations: Any) -> DetailedUtility:
         """Hold both."""
-        judged = super().__new__(cls, utility)
-        judged.deviations = np.asarray(deviations, dtype=np.float32)
-        return judged
+        detailed = super().__new__(cls, utility)
+        detailed.deviations = np.asarray(deviations, dtype=np.float32)
+        return detailed
 
     def __getnewargs__(self) -> tuple[float, Any]:  # type: ignore[override]
         """Travel between processes with the deviations."""
@@ -255,9 +255,9 @@ class Contribution:
 
 
 class Signs(NamedTuple):
-    """How many values are surely below zero, surely above, cannot be told, or are not known.
+    """How many values are surely below zero, surely above, undecided, or unknown.
 
-    A value counts as told if zero is outside its 95 % interval, value by value: of many values
+    A value is decided if zero is outside its 95 % interval, value by value: of many values
     that are truly zero, 2.5 % are on each side by chance. Where validation errors are not known,
     as of single cells of a table in shards, the interval is of sampling errors alone.
     """
@@ -286,7 +286,7 @@ class Signs(NamedTuple):
         words = (
             f"{self._share(self.negative)} of {self.total:,} blocks are clearly worth less than "
             f"nothing, {self._share(self.positive)} clearly more than nothing; "
-            f"{self._share(self.undecided)} cannot be told from zero"
+            f"{self._share(self.undecided)} cannot be distinguished from zero"
         )
         unknown = f"; of {self._share(self.unknown)} value or error is not known"
         return words + unknown if self.unknown else words
@@ -307,7 +307,7 @@ def student_width(freedom: Any) -> Floats:
 def widening(n_seen: Any) -> Floats:
     """How much errors from so few observations grow for 1.96 of them to make a 95 % interval.
 
-    Spreads of few observations are uncertain themselves, as Student found: two sweeps tell little.
+    Spreads of few observations are uncertain themselves, as Student found: two passes say little.
 
     Examples
     --------
@@ -337,7 +337,7 @@ class OwnerSums:
     names : tuple of str
         The owners.
     keys : tuple of str
-        Fingerprint of what each of them holds.
+        Hash of what each of them holds.
     moments : Moments of shape (n_owners,)
     validation : array of shape (n_owners,) or None
         Errors that come from the choice of validation rows.
@@ -438,7 +438,7 @@ class UtilityLog:
     @cached_property
     def moments(self) -> Moments:
         """What the utilities tell about every block."""
-        return self._estimated(self.utilities[: self.n_tasks])
+        return self._estimate(self.utilities[: self.n_tasks])
 
     def moments_of(self, sums: Sums) -> Moments:
         """What the utilities tell about sums of blocks, where each task observes all blocks."""
@@ -456,20 +456,20 @@ class UtilityLog:
         lengths = {0 if each is None else len(each) for task in looked_at for each in task}
         if 0 in lengths:
             return
-        n_looks = sum(map(len, looked_at))
+        n_evaluated = sum(map(len, looked_at))
         # Runs with other budgets may have kept fewer groups of rows in the cache that they share.
         n_parts = min(lengths)
-        at_once = max(_NUMBERS_AT_ONCE // n_looks, 8)
+        at_once = max(_NUMBERS_AT_ONCE // n_evaluated, 8)
         for start in range(0, n_parts, at_once):
             some = slice(start, start + at_once)
-            yield self._estimated(
+            yield self._estimate(
                 [
-                    np.column_stack([utilities, _stacked(task, n_parts, some)])
+                    np.column_stack([utilities, _stack(task, n_parts, some)])
                     for utilities, task in zip(self.utilities, looked_at, strict=False)
                 ]
             )
 
-    def _estimated(self, utilities: list[Floats]) -> Moments:
+    def _estimate(self, utilities: list[Floats]) -> Moments:
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with threadpool_limits(1):
             return self.estimate(self.tasks[: self.n_tasks], utilities)
@@ -490,6 +490,6 @@ def fewer(deviations: NDArray[Any], most: int) -> NDArray[Any]:
     return deviations
 
 
-def _stacked(task: Sequence[Deviations | None], n_parts: int, some: slice) -> Floats:
+def _stack(task: Sequence[Deviations | None], n_parts: int, some: slice) -> Floats:
     stacked = [fewer(each, n_parts)[some] for each in task if each is not None]
     return np.array(stacked, dtype=np.float64)

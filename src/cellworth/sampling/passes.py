@@ -82,23 +82,23 @@ class QueryVariance:
             return variance, np.asarray(n_all)
         degrees = np.full(values.shape, n_all - 1.0)
         np.divide(total**2, uncertain, out=degrees, where=uncertain > 0)
-        # Rounding must not take a whole number down to the one below.
+        # Rounding must not turn an integer into the one below.
         return variance, np.floor(degrees + 1e-9).astype(np.int64) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class PassSums:
-    """Weighted sums of values over queries, part by part; one observation per finished sweep.
+    """Weighted sums of values over queries, part by part; one observation per finished pass.
 
     Parameters
     ----------
     parts_per_pass : int
     parts : int
-        Parts that are in the sums: fewer than a sweep has.
+        Parts that are in the sums: fewer than a pass has.
     n_queries : int
         Queries that are in the sums.
     sums : array
-        Sums over the queries of the unfinished sweep, of weight times value; whole numbers are
+        Sums over the queries of the unfinished pass, of weight times value; integers are
         counted in units (see :mod:`cellworth.fixed`).
     weight : float
         Sum of their weights.
@@ -109,16 +109,16 @@ class PassSums:
     right : float
         Queries for which the majority vote of the whole table is right; NaN where not known.
     finished : Moments or None
-        One observation per finished sweep.
+        One observation per finished pass.
     finished_queries : int
-        Queries of a finished sweep.
+        Queries of a finished pass.
     finished_total, finished_utility, finished_right : float
-        What the values of a finished sweep should add up to, the utility of the whole table, and
+        What the values of a finished pass should add up to, the utility of the whole table, and
         how often its vote is right.
     query_variance : QueryVariance or None
-        How values differ between queries, from the first sweep.
+        How values differ between queries, from the first pass.
     tally : Tally
-    owned : Sweeps or None
+    owned : PassSums or None
         The same for sums over the cells of owners, where there are any.
     """
 
@@ -162,7 +162,7 @@ class PassSums:
         ).close_pass()
 
     def close_pass(self) -> PassSums:
-        """Turn a sweep whose last part has come into an observation."""
+        """Turn a pass whose last part has come into an observation."""
         if self.parts < self.parts_per_pass:
             return self
         seen = Moments.of(as_floats(self.sums) / self.weight)
@@ -184,7 +184,7 @@ class PassSums:
 
     @property
     def moments(self) -> Moments:
-        """Of the finished sweeps; before the first is finished, of the queries seen so far."""
+        """Of the finished passes; before the first is finished, of the queries seen so far."""
         ended = self.close_pass()
         return (
             Moments.of(as_floats(self.sums) / self.weight)
@@ -219,9 +219,9 @@ class PassSums:
 
     @property
     def n_estimated(self) -> int:
-        """Queries that the values are means over: those so far, until the first sweep is finished.
+        """Queries that the values are means over: those so far, until the first pass is finished.
 
-        Later sweeps ask the same queries again.
+        Later passes ask the same queries again.
         """
         ended = self.close_pass()
         return self.n_queries if ended.finished is None else ended.finished_queries
@@ -229,9 +229,9 @@ class PassSums:
     def validation_se(self) -> Floats | None:
         """Errors that come from the choice of queries, without those of sampled coalitions.
 
-        What sampling adds is only known from how sweeps differ, and of few sweeps that may come out
+        What sampling adds is only known from how passes differ, and of few passes that may come out
         as large as all there is. No more than three quarters of the variance are taken off, so that
-        an error is never told as 0 because of it: rather too wide than none. Errors from few
+        an error is never reported as 0 because of it: rather too wide than none. Errors from few
         queries are widened, so that 1.96 of them to either side make a 95 % interval.
         """
         if self.query_variance is None or self.query_variance.n_queries.sum() < 2:
@@ -239,7 +239,7 @@ class PassSums:
         moments = self.moments
         variance, n_seen = self.query_variance.variance(moments.values, self.n_estimated)
         if moments.count.max() > 1:
-            # A query's values from one sweep differ for both reasons; take off the second.
+            # A query's values from one pass differ for both reasons; take off the second.
             between_passes = moments.sum_sq / np.maximum(moments.count - 1, 1)
             variance = np.maximum(variance - between_passes, variance / 4)
         return np.sqrt(variance) * widening(n_seen)

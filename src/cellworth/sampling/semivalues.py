@@ -177,7 +177,7 @@ def inside_chances(
     ----------
     n_players : int
         All players, the one who joins included.
-    n_given, n_inside : whole numbers or arrays of them
+    n_given, n_inside : integers or arrays of them
         How many others are looked at, and how many of these are in.
 
     Examples

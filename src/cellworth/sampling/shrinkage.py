@@ -71,7 +71,7 @@ class Part:
 def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floats:
     """Errors of sums of blocks, each with a share, of values that :func:`shrunk` gives.
 
-    Row effects, column effects and the rest are judged apart, as those of the values are.
+    Row effects, column effects and the rest are shrunk apart, as those of the values are.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
 
     A short run shows differences between blocks that are mostly noise; giving every block the same
     share of the total is then nearer to the truth. Row effects, column effects and what remains are
-    judged apart. With more tasks noise shrinks, and the values become those of the Moments.
+    estimated apart. With more tasks noise shrinks, and the values become those of the Moments.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def _variances_of_parts(variances: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class MomentsWithErrors:
     """Moments of a run, with validation errors.
 
     Parameters
@@ -221,8 +221,13 @@ class Judged:
 
     @classmethod
     def of(
-        cls, looks: UtilityLog, *, samples: bool, shrink_to: float | None, shares: Floats | None
-    ) -> Judged:
+        cls,
+        utility_log: UtilityLog,
+        *,
+        samples: bool,
+        shrink_to: float | None,
+        shares: Floats | None,
+    ) -> MomentsWithErrors:
         """Estimate values and their deviations from the same utilities.
 
         Values are sums of utilities, each with a weight, and so are their deviations. Deviations
@@ -231,7 +236,7 @@ class Judged:
 
         Parameters
         ----------
-        looks : Looks
+        utility_log : Looks
         samples : bool
             Whether the standard errors in the Moments are those of sampled coalitions.
         shrink_to : float or None
@@ -241,7 +246,7 @@ class Judged:
         """
         moments, kept = None, None
         squares, noise, owned = np.zeros(()), np.zeros(()), np.zeros(())
-        for seen in looks.deviation_moments():
+        for seen in utility_log.deviation_moments():
             if moments is None:
                 moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.sum_sq[..., 0])
                 kept = None if shrink_to is None else Kept.of(moments, shrink_to)
@@ -253,7 +258,7 @@ class Judged:
                 owned = owned + (of_owners**2).sum(axis=-1)
             noise = noise + (seen.sampling_se[..., 1:] ** 2).sum(axis=-1)
         if moments is None:
-            return cls(looks.moments, None)
+            return cls(utility_log.moments, None)
         if samples:
             noise = np.nan_to_num(noise)
             noise = noise if kept is None else kept.of_variances(noise)

@@ -569,11 +569,11 @@ def _read_measured(distances: Distances, position: int) -> Cells | None:
 
 
 def _raw(sides: list[NDArray[Any]]) -> Cells:
-    dtype_kinds = {side.dtype.kind for side in sides}
-    if dtype_kinds <= set("iufb"):
+    codes_of_types = {side.dtype.kind for side in sides}
+    if codes_of_types <= set("iufb"):
         rows, *validation = (side.astype(np.float64) for side in sides)
         return Cells(True, rows, validation)
-    if dtype_kinds <= set("Mm") and len(dtype_kinds) == 1:
+    if codes_of_types <= set("Mm") and len(codes_of_types) == 1:
         rows, *validation = (_microseconds(side) for side in sides)
         return Cells(True, rows, validation)
     codes: dict[Any, int] = {}

@@ -300,7 +300,7 @@ class KNNValuer(TableValuer):
         method = {
             "name": "KNNValuer",
             "design": describe(tasks.schedule.sampler),
-            "sweeps": n_passes,
+            "n_passes": n_passes,
             "stop": describe(self.stop),
         }
         work = Work(tasks, tasks.contribution)

@@ -224,10 +224,10 @@ def _until_all(
 ) -> Method:
     """Go on to all coalitions after the first tasks of a method, which serve a run cut short."""
     first = method.design
-    looks = min(_UTILITIES_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
-    looks_per_task = max(first.utilities_per_task, len(list(first(0))))
-    design = SampledThenExhaustive(first, int(looks / looks_per_task), ends.shape)
-    weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.whole)
+    n_evaluations = min(_UTILITIES_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
+    per_task = max(first.utilities_per_task, len(list(first(0))))
+    design = SampledThenExhaustive(first, int(n_evaluations / per_task), ends.shape)
+    weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.full_utility)
     assert method.estimate is not None  # noqa: S101 (every estimator has one)
     return replace(
         method,
@@ -408,7 +408,7 @@ def exact_valuation(
     ends = corners(game, blocks.shape)
     _check_plausible(game, blocks.shape, max_utilities)
     estimate = WeightedUtilities(
-        settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.whole
+        settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.full_utility
     )
     method = replace(Method.of_all_tasks(_NAME, design, estimate), exact_after=design.n_tasks)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, holdings=holdings)

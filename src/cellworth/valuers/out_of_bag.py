@@ -660,11 +660,11 @@ def cross_moments(scores: Floats, used: Mask) -> Moments:
     count = known.T.astype(np.float64) @ trees
     sums = deviations.T @ trees
     shift = sums / np.maximum(count, 1)
-    spread = np.maximum((deviations**2).T @ trees - shift * sums, 0.0)
+    sum_sq = np.maximum((deviations**2).T @ trees - shift * sums, 0.0)
     mean = np.where(count > 0, level[:, None] + shift, 0.0)
     margin = ((0, 1), (0, 1))
     return Moments(
-        np.pad(count.astype(np.int64), margin), np.pad(mean, margin), np.pad(spread, margin)
+        np.pad(count.astype(np.int64), margin), np.pad(mean, margin), np.pad(sum_sq, margin)
     )
 
 

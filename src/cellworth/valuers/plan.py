@@ -286,18 +286,18 @@ def _short_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def plan_of_passes(tasks: QueryTasks, sweeps: int | None, stop: StoppingRule | None) -> Plan:
-    """Plan a run of some sweeps, or until a rule is met; some queries are valued for it."""
+def plan_of_passes(tasks: QueryTasks, n_passes: int | None, stop: StoppingRule | None) -> Plan:
+    """Plan a run of some passes, or until a rule is met; some queries are valued for it."""
     n_coalitions = tasks.schedule.n_coalitions
-    per_sweep = tasks.schedule.queries.n_queries * n_coalitions
+    per_pass = tasks.schedule.queries.n_queries * n_coalitions
     most = math.inf if stop is None else min(
-        stop.most_utilities, stop.most_tasks * per_sweep / len(tasks.schedule.parts)
+        stop.most_utilities, stop.most_tasks * per_pass / len(tasks.schedule.parts)
     )  # fmt: skip
     return Plan(
         type(tasks.schedule.sampler).__name__,
         tasks.game.shape,
-        min(most, math.inf if sweeps is None else sweeps * per_sweep),
-        per_sweep / len(tasks.schedule.parts),
+        min(most, math.inf if n_passes is None else n_passes * per_pass),
+        per_pass / len(tasks.schedule.parts),
         seconds_per_query(tasks) / n_coalitions,
         math.inf if stop is None else stop.most_seconds,
     )
@@ -347,31 +347,31 @@ def plan_of_shards(
         game, gathering = _time_call(time.perf_counter, make_game)
         shards = PreparedShards(game.table, game.layout, Path(folder), durable=False)
         shard, opening = _time_call(time.perf_counter, shards.open, 0)
-        schedule, sweeps = ask(game)
-        n_results, judges = schedule.n_results, schedule.queries
+        schedule, n_passes = ask(game)
+        n_results, queries = schedule.n_results, schedule.queries
         values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
         groups = [{"mean": values, "row_mean": values[:, 0]}]
         _, writing = _time_call(time.perf_counter, write_groups, folder, 0, 0, groups)
         ranker = _ranker(game, shard, schedule.n_rows, bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape
-    n_pairs, n_parts = judges.n_queries * schedule.n_coalitions, len(schedule.parts)
-    # Sums of a sweep; with several sweeps their means and variances as well.
-    n_figures = 1 if sweeps == 1 else 3
+    n_pairs, n_parts = queries.n_queries * schedule.n_coalitions, len(schedule.parts)
+    # Sums of a pass; with several passes their means and variances as well.
+    n_figures = 1 if n_passes == 1 else 3
     cells, figures = n_columns * game.layout.dtype.itemsize, n_results * 8 * n_figures
-    run_bytes = (ranker.sample.numbers.shape[1] + judges.n_queries) * n_columns * 8
+    run_bytes = (ranker.sample.numbers.shape[1] + queries.n_queries) * n_columns * 8
     return ShardPlan(
         table.shape,
         n_shards=table.n_shards,
         n_workers=_n_workers(executor),
-        n_queries=judges.n_queries,
+        n_queries=queries.n_queries,
         n_coalitions=schedule.n_coalitions,
-        n_passes=sweeps,
-        n_rounds=sweeps * n_parts,
+        n_passes=n_passes,
+        n_rounds=n_passes * n_parts,
         core_seconds={
             "reading": n_rows * (gathering + opening) / shard.n_rows,
-            "passes over the rows": sweeps * n_pairs * n_rows * passes,
-            SERIAL: sweeps * n_pairs * serial,
+            "passes over the rows": n_passes * n_pairs * n_rows * passes,
+            SERIAL: n_passes * n_pairs * serial,
             "writing": n_rows * writing / shard.n_rows,
         },
         pair_bytes=pair_bytes,
@@ -428,17 +428,17 @@ def _time_round(
     part = task.part.first(max(n_pairs // schedule.n_coalitions, 1))
     orders = schedule.orders(replace(task, part=part))
     prepared, preparing = _time_call(
-        clock, schedule.prepared, part.pieces[0], task.pass_number, orders, ranker
+        clock, schedule.prepare, part.pieces[0], task.pass_number, orders, ranker
     )
     summary, looking = _time_call(clock, ranker.count, 0, shard, prepared)
-    worths = ranker.finalize(summary)
+    values = ranker.finalize(summary)
     everyone = _of_all_rows(summary, ranker.n_nearest)
     resolved, resolving = _time_call(clock, ranker.finalize, everyone)
     into = np.zeros((schedule.n_results, shard.n_rows), dtype=np.int64)
     _, settling = _time_call(
-        clock, ranker.accumulate, shard, prepared, worths.far, worths.near[0], into=into
+        clock, ranker.accumulate, shard, prepared, values.far, values.near[0], into=into
     )
-    sent = prepared.batch, prepared.ends, prepared.origins, summary.counts, worths.far
+    sent = prepared.batch, prepared.ends, prepared.origins, summary.counts, values.far
     return (
         prepared.batch.n_pairs, looking + settling, preparing + resolving, _n_bytes(sent),
         _n_bytes((everyone.near, resolved.near)),

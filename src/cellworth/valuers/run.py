@@ -40,7 +40,7 @@ from cellworth.sampling.moments import (
 )
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.samplers import FiniteSampler, TaskSampler
-from cellworth.sampling.shrinkage import Judged, compute_share_errors
+from cellworth.sampling.shrinkage import MomentsWithErrors, compute_share_errors
 from cellworth.valuation.provenance import (
     ALGORITHM_VERSION,
     Provenance,
@@ -166,15 +166,15 @@ class Corners:
         return dict(zip(names, map(Known.of, self.utilities), strict=True))
 
     @property
-    def whole(self) -> float:
+    def full_utility(self) -> float:
         """h(N, M), the utility of the whole table."""
         return float(self.utilities[0])
 
     @property
     def total(self) -> float:
         """h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values."""
-        whole, no_columns, no_rows, nothing = map(float, self.utilities)
-        return whole - no_columns - no_rows + nothing
+        full_utility, no_columns, no_rows, nothing = map(float, self.utilities)
+        return full_utility - no_columns - no_rows + nothing
 
     @property
     def totals(self) -> Floats:
@@ -182,8 +182,8 @@ class Corners:
         known = [each.deviations for each in self.known.values() if each.deviations is not None]
         if len(known) < len(self.utilities):
             return np.array([self.total])
-        whole, no_columns, no_rows, nothing = known
-        return np.append(self.total, whole - no_columns - no_rows + nothing)
+        full_utility, no_columns, no_rows, nothing = known
+        return np.append(self.total, full_utility - no_columns - no_rows + nothing)
 
 
 def corners(game: Game, shape: tuple[int, int]) -> Corners:
@@ -192,7 +192,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with threadpool_limits(1):
         began = time.perf_counter()
-        whole, tally = compute_detailed_utilities(game, pairs[:1])
+        full_utility, tally = compute_detailed_utilities(game, pairs[:1])
         seconds = time.perf_counter() - began
         if tally.failed:
             raise ValueError(
@@ -201,7 +201,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
                 "Pipeline."
             )
         rest, more = compute_detailed_utilities(game, pairs[1:])
-    return Corners(shape, (*whole, *rest), tally.merge(more), seconds)
+    return Corners(shape, (*full_utility, *rest), tally.merge(more), seconds)
 
 
 def _corner_pairs(shape: tuple[int, int]) -> list[tuple[Mask, Mask]]:
@@ -256,7 +256,7 @@ def value_blocks(
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after
     shares = None if holdings is None else shares_of(holdings)
-    judged = _judged(added, method, ends, shares, exact=exact)
+    estimated = _estimate_errors(added, method, ends, shares, exact=exact)
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     provenance = Provenance.now(
@@ -273,20 +273,20 @@ def value_blocks(
     )
     valuation = Valuation(
         blocks,
-        _exact(judged.moments, blocks.shape) if exact else judged.moments,
+        _exact(estimated.moments, blocks.shape) if exact else estimated.moments,
         ends.total,
         _empty_policy(game),
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
         _backend(game),
-        judged.errors,
+        estimated.errors,
         shrink=method.shrink and not exact,
-        baseline=ends.whole - ends.total,
-        scores=scores_of_game(game, ends.whole),
+        baseline=ends.full_utility - ends.total,
+        scores=scores_of_game(game, ends.full_utility),
     )
     _warn_if_uninformative(valuation, outcome.tasks)
     scored = hasattr(game, "detailed_value") and isinstance(getattr(game, "problem", None), Problem)
-    if scored and outcome.tasks and judged.errors is None:
+    if scored and outcome.tasks and estimated.errors is None:
         warnings.warn(
             "validation errors are not known: the scoring gives no score for some draws of the "
             "validation rows; give more of them, or a scoring name of scikit-learn.",
@@ -295,16 +295,16 @@ def value_blocks(
     if holdings is None or shares is None:
         return valuation
     return replace(
-        valuation, owned=_sum_by_owner(valuation, added, method, judged, holdings, shares=shares)
+        valuation, owned=_sum_by_owner(valuation, added, method, estimated, holdings, shares=shares)
     )
 
 
-def _judged(
+def _estimate_errors(
     added: Addition, method: Method, ends: Corners, shares: Floats | None, *, exact: bool
-) -> Judged:
+) -> MomentsWithErrors:
     if not isinstance(added, UtilityLog):
-        return Judged(added.moments, None)
-    return Judged.of(
+        return MomentsWithErrors(added.moments, None)
+    return MomentsWithErrors.of(
         added,
         samples=method.has_errors and not exact,
         shrink_to=ends.total if method.shrink and not exact else None,
@@ -321,9 +321,9 @@ def shares_of(holdings: Holdings) -> Floats:
 
 def _sum_by_owner(
     valuation: Valuation,
-    looks: Any,
+    added: Any,
     method: Method,
-    judged: Judged,
+    estimated: MomentsWithErrors,
     holdings: Holdings,
     *,
     shares: Floats,
@@ -334,8 +334,8 @@ def _sum_by_owner(
     if valuation.shrink:
         errors_by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
         errors = errors_by_owner / widening(count)
-    elif method.observes_sums and valuation.status != "exact" and isinstance(looks, UtilityLog):
-        seen = looks.moments_of(Shares(shares))
+    elif method.observes_sums and valuation.status != "exact" and isinstance(added, UtilityLog):
+        seen = added.moments_of(Shares(shares))
         errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
     else:
         # The standard errors of blocks add up to those of their sum at most.
@@ -344,7 +344,7 @@ def _sum_by_owner(
         )
         errors = errors_by_owner / widening(count)
     moments = Moments.of_variances(count, values, errors**2)
-    return OwnerSums(holdings.names, holdings.keys, moments, judged.owners)
+    return OwnerSums(holdings.names, holdings.keys, moments, estimated.owners)
 
 
 def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
@@ -551,10 +551,10 @@ def scores_of_queries(
         Training rows of each class, by fold; None for a numeric target.
     n_tasks : int
         How many tasks were done.
-    seen : Sweeps
+    seen : PassSums
         What they added.
     """
-    judges = schedule.queries
+    schedule_queries = schedule.queries
     asked = [
         (piece.fold, piece.queries) for part in schedule.parts[:n_tasks] for piece in part.pieces
     ]
@@ -562,13 +562,13 @@ def scores_of_queries(
     common: dict[str, Any] = {
         "scoring": scoring,
         "n_validation_rows": sum(map(len, labels)),
-        "n_planned_rows": judges.n_queries,
-        "n_folds": len(judges.labels),
+        "n_planned_rows": schedule_queries.n_queries,
+        "n_folds": len(schedule_queries.labels),
     }
     if class_counts is None:
         figures = _of_squared_error(seen.score, float(np.var(np.concatenate(labels))))
         return Scores(n_classes=None, **common, **figures)
-    weights = [judges.weights[fold][queries] for fold, queries in asked]
+    weights = [schedule_queries.weights[fold][queries] for fold, queries in asked]
     counts = [class_counts[fold] for fold, _ in asked]
     return Scores(
         n_classes=len(class_counts[0]),

@@ -164,7 +164,7 @@ class ShardedKNNValuer(Valuer):
         method = {
             "name": type(self).__name__,
             "design": describe(run.schedule.sampler),
-            "sweeps": run.sweeps,
+            "n_passes": run.n_passes,
             "stop": describe(None),
             "valuer": self.describe(),
         }
@@ -251,12 +251,12 @@ class ShardedKNNValuer(Valuer):
         self, game: ShardedKNNGame, *, n_rows: int, settings: Settings
     ) -> tuple[TaskSchedule, int]:
         """Return the tasks for a table of ``n_rows`` rows, and the number of passes."""
-        judges = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
+        queries = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
         with_label = check_flag(self.value_labels, "value_labels")
-        size = n_rows, len(game.columns), judges.n_queries
+        size = n_rows, len(game.columns), queries.n_queries
         sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         schedule = TaskSchedule(
-            judges,
+            queries,
             size[:2],
             sampler=sampler,
             column_semivalue=settings.column_semivalue,
@@ -299,7 +299,7 @@ class ShardedRun:
     schedule : Questions
     row_semivalue : Semivalue
     bins : BinnedRanks
-    sweeps : int
+    n_passes : int
     executor : Executor
     folder : path or None
         Where the run is kept, and its result; None: the result lives as long as the Valuation.
@@ -309,7 +309,7 @@ class ShardedRun:
     schedule: TaskSchedule
     row_semivalue: Semivalue
     bins: BinnedRanks
-    sweeps: int
+    n_passes: int
     executor: Executor
     folder: Path | None
 
@@ -324,7 +324,7 @@ class ShardedRun:
         with _home(self.folder) as home:
             finished = run_rounds(
                 self._phases(home / "rows", show_progress=show_progress),
-                self.sweeps * len(self.schedule.parts),
+                self.n_passes * len(self.schedule.parts),
                 executor=self.executor,
                 into=home / "values",
                 identity=identity,
@@ -381,7 +381,7 @@ class ShardedRun:
         columns = self.game.columns
         if self.schedule.with_label:
             columns = add_label_column(columns)
-        seen = _sweeps(finished, len(self.schedule.parts))
+        seen = _fold_passes(finished, len(self.schedule.parts))
         n_done, n_parts = len(finished.reports), len(self.schedule.parts)
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.schedule.seed, n_done)
@@ -409,29 +409,31 @@ class ShardedRun:
         return valuation
 
 
-def _sweeps(finished: ShardRunResult, n_parts: int) -> PassSums:
-    """Sums of columns and the total, sweep by sweep, as if they had been seen round by round."""
+def _fold_passes(finished: ShardRunResult, n_parts: int) -> PassSums:
+    """Sums of columns and the total, pass by pass, as if they had been seen round by round."""
     of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
     sums = np.sum(of_shards, axis=0)
     with_total = np.column_stack([sums, sums.sum(axis=1)])
     n_rounds, rounds, nothing = len(finished.reports), [], np.zeros_like(with_total[0])
-    for number, told in enumerate(finished.reports):
-        sweep = number // n_parts
+    for number, report in enumerate(finished.reports):
+        pass_number = number // n_parts
         ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
-        variance = QueryVariance(told["n_queries"], told["counts"], told["first"], told["second"])
+        variance = QueryVariance(
+            report["n_queries"], report["counts"], report["first"], report["second"]
+        )
         rounds.append(
             PassSums(
                 parts_per_pass=n_parts,
                 parts=1,
-                n_queries=int(told["n_queries"].sum()),
-                # Whole numbers: it does not matter with which round of a sweep they come.
-                sums=with_total[sweep] if ends and sweep < len(with_total) else nothing,
-                weight=told["weight"],
-                total=told["total"],
-                utility=told["utility"],
-                right=told["right"],
-                query_variance=variance if sweep == 0 else None,
-                tally=Tally(utilities=told["n_ranked"], new=told["n_ranked"]),
+                n_queries=int(report["n_queries"].sum()),
+                # Integers: the round of a pass with which they come does not matter.
+                sums=with_total[pass_number] if ends and pass_number < len(with_total) else nothing,
+                weight=report["weight"],
+                total=report["total"],
+                utility=report["utility"],
+                right=report["right"],
+                query_variance=variance if pass_number == 0 else None,
+                tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
             )
         )
     return reduce(PassSums.merge, rounds).close_pass()

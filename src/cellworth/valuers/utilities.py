@@ -150,7 +150,7 @@ class UtilityPlanner:
         self._cache, self._game = cache, game
         self._known = dict(known)
         # A cache may hold utilities of this game that were kept without their deviations.
-        self._judged = all(each.deviations is not None for each in known.values())
+        self._detailed = all(each.deviations is not None for each in known.values())
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
         self._open: dict[int, _OpenTask] = {}
@@ -171,15 +171,15 @@ class UtilityPlanner:
                 self._kept |= dict(zip(names, self.unpack_answer(part), strict=True))
         if state is None:
             return None
-        looks = self._looks(state)
-        for position, task in enumerate(looks.tasks):
+        log = self._restore_log(state)
+        for position, task in enumerate(log.tasks):
             coalitions = _coalitions(task)
             self._met.update(coalitions)
-            found = zip(looks.utilities[position].tolist(), looks.deviations[position], strict=True)
+            found = zip(log.utilities[position].tolist(), log.deviations[position], strict=True)
             for coalition, (utility, deviations) in zip(coalitions, found, strict=True):
                 self._known[coalition] = Known(utility, None, deviations)
-        self._tally = Tally(new=1).merge(looks.tally)
-        return looks
+        self._tally = Tally(new=1).merge(log.tally)
+        return log
 
     def make_requests(self, number: int) -> Iterator[Request | Ready] | None:
         """Requests for the utilities of a task that are not known; None where no budget is left."""
@@ -225,16 +225,16 @@ class UtilityPlanner:
             [each.deviations for each in known],
         )
 
-    def pack_state(self, looks: UtilityLog) -> Plain:
+    def pack_state(self, log: UtilityLog) -> Plain:
         """Utilities of all tasks, one after the other: the design names their coalitions again."""
-        utilities = looks.utilities[: looks.n_tasks]
-        deviations, positions = _distinct(looks.deviations[: looks.n_tasks])
+        utilities = log.utilities[: log.n_tasks]
+        deviations, positions = _distinct(log.deviations[: log.n_tasks])
         return {
             "utilities": np.concatenate(utilities),
             "lengths": np.array([len(some) for some in utilities]),
             "deviations": deviations,
             "places": positions,
-            **add_prefix("tally", pack(looks.tally)),
+            **add_prefix("tally", pack(log.tally)),
         }
 
     def pack_answer(self, request: Request, answer: Answer) -> tuple[int, Plain]:
@@ -259,7 +259,7 @@ class UtilityPlanner:
             for position, each in enumerate(utilities)
         )
 
-    def _looks(self, state: Plain) -> UtilityLog:
+    def _restore_log(self, state: Plain) -> UtilityLog:
         lengths = state["lengths"]
         tasks = [self._design(number) for number in range(len(lengths))]
         utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
@@ -298,7 +298,7 @@ class UtilityPlanner:
         # What this run paid for before it was interrupted counts as paid, not as found.
         stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
         found = {coalition: Known.of(utility) for coalition, utility in stored.items()}
-        if self._judged:
+        if self._detailed:
             found = {c: known for c, known in found.items() if known.deviations is not None}
         self._known |= found
         return [coalition for coalition in fresh if coalition not in found]
