@@ -109,6 +109,19 @@ class ShardedKNNValuer(Valuer):
     valuation_ : ShardedValuation
     values_, standard_errors_ : arrays of shape (n_rows, n_column_groups)
         They are read from files at each access, as are ``row_values_`` and ``column_values_``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> from cellworth import ShardedKNNValuer, ShardedTable
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> rows = pa.table({"age": [20, 40, 21, 41], "old": [0, 1, 0, 1]})
+    >>> pq.write_table(rows, folder / "0.parquet")
+    >>> table = ShardedTable.from_parquet(folder, target="old")
+    >>> valuer = ShardedKNNValuer(n_neighbors=1, random_state=0)
+    >>> valuer.fit(table, X_val=pa.table({"age": [22, 39]}), y_val=[0, 1]).valuation_.shape
+    (4, 1)
     """
 
     def __init__(
