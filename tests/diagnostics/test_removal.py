@@ -108,7 +108,7 @@ def test_a_fill_that_can_be_seen_is_warned_of(fill):
         curve = removal_curve(
             Witness(), ranking=CELLS, **GIVEN, shares=(0.5,), fill=fill, scoring=what_is_left
         )
-    assert "hides them among" in repr(curve)
+    assert "hides removed cells among" in repr(curve)
     expected = np.where(CELLS >= 20, np.nan, CELLS)
     if fill == "mean":
         expected = np.where(CELLS >= 20, np.nanmean(expected, axis=0), CELLS)

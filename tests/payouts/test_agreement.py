@@ -172,7 +172,7 @@ def test_wrong_arguments_get_one_sentence():
         drafted(KNNValuer(3))
     with pytest.raises(TypeError, match="valuer is 'knn'; give one such as"):
         drafted("knn")
-    with pytest.raises(TypeError, match=r"owners is of type dict; give Owners\(X\)"):
+    with pytest.raises(TypeError, match=r"owners must be Owners, got dict; pass Owners\(X\)"):
         drafted(owners={"ann": [0]})
     with pytest.raises(ValueError, match="owners has no owner"):
         drafted(owners=Owners(X[:60]))

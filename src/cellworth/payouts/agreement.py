@@ -190,7 +190,9 @@ def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
     if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in asked):
         raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
     if not isinstance(owners, Owners):
-        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+        raise TypeError(
+            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
+        )
     if not owners.names:
         raise ValueError("owners has no owner; assign cells with assign(...).")
     if policy is not None and not isinstance(policy, Policy):

@@ -242,7 +242,7 @@ class KNNValuer(TableValuer):
         self._forget()
         if owners is not None and not isinstance(owners, Owners):
             raise TypeError(
-                f"owners is of type {type(owners).__name__}; give Owners(X).assign(...)."
+                f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
             )
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         self.columns_ = self._inspect_columns(game)

@@ -118,7 +118,9 @@ def _spell_out(parameter: Any) -> str:
 def check_holdings(owners: Any, problem: Problem) -> Holdings:
     """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
     if not isinstance(owners, Owners):
-        raise TypeError(f"owners is of type {type(owners).__name__}; give Owners(X).assign(...).")
+        raise TypeError(
+            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
+        )
     holdings = owners.on(problem.blocks)
     owners.check_cells(problem.table.sha256())
     return holdings
