@@ -225,7 +225,7 @@ def test_room_is_made_for_more_of_the_nearest_than_expected(monkeypatch):
 def test_weights_that_whole_numbers_do_not_hold_are_refused():
     _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
     counts = np.full(len(prepared.batch.weights), 100.0)
-    prepared = replace(prepared, batch=prepared.batch._replace(counts=counts))
+    prepared = replace(prepared, batch=prepared.batch._replace(weights=counts))
     with pytest.raises(ValueError, match="coalitions count up to 10 votes"):
         settled(ranker, [whole], prepared)
 

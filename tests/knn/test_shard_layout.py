@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth import KNNValuer, ShardedTable
+from cellworth import ShardedKNNValuer, ShardedTable
 from cellworth.data.arrow import read_parsed
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
@@ -279,9 +279,9 @@ def test_many_numbers_are_classes_only_where_that_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("column", "asked", "words"),
     [
-        ([1.0, np.inf, 2.0, 3.0], [1.0], "column 'c' holds infinity"),
-        ([2**53 + 1, 0, 1, 2], [1], r"column 'c' holds whole numbers beyond 2\*\*53"),
-        ([-(2**60), 0, 1, 2], [1], r"column 'c' holds whole numbers beyond 2\*\*53"),
+        ([1.0, np.inf, 2.0, 3.0], [1.0], "column 'c' must be finite, got infinity"),
+        ([2**53 + 1, 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
+        ([-(2**60), 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
         ([1, 0, 1, 2], [2**60], r"column 'c' of X_val holds whole numbers beyond 2\*\*53"),
         ([[1], [2], [3], [4]], [[1]], "cells of type list"),
         ([b"a", b"b", b"c", b"d"], [b"a"], "cells of type binary"),
@@ -309,8 +309,8 @@ def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
     with pytest.raises(
         ValueError, match="'when' holds moments with a time zone and moments without"
     ):
-        KNNValuer(1).fit(table, X_val=X_val, y_val=[0, 1, 0, 1])
-    KNNValuer(1).fit(table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1])
+        ShardedKNNValuer(1).fit(table, X_val=X_val, y_val=[0, 1, 0, 1])
+    ShardedKNNValuer(1).fit(table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1])
 
 
 def test_kinds_are_checked(tmp_path):
@@ -318,7 +318,7 @@ def test_kinds_are_checked(tmp_path):
     X_val = pa.table({"x": [1.0], "c": ["1"]})
     for column_types, words in [
         ({"c": lambda a, b: 1.0}, "column_types has a function for column 'c'"),
-        ({"c": "numeric"}, "column 'c' is to be numeric but holds other cells"),
+        ({"c": "numeric"}, "column 'c' must be numeric, got other cells"),
         ({"d": "numeric"}, "column_types names the column 'd'"),
     ]:
         with pytest.raises(ValueError, match=words):
