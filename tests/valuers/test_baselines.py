@@ -19,7 +19,7 @@ BY_DEFINITION = {"semivalue": LeaveOneOut()}
 
 
 def leave_one_out(game, checkpoint=None):
-    settings = Settings.of(LeaveOneOut(), LeaveOneOut(), runtime=Runtime(checkpoint=checkpoint))
+    settings = Settings.of(LeaveOneOut(), runtime=Runtime(checkpoint=checkpoint))
     return leave_one_out_valuation(game, Blocks.from_shape(game.shape), settings)
 
 
