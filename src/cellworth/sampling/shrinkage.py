@@ -13,7 +13,7 @@ _LEAST_LEFT = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Component:
     """A part of the values (row effects, column effects or the rest), with its sampling variances.
 
     Parameters
@@ -172,7 +172,7 @@ def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
     return values, np.sqrt(squares)
 
 
-def _parts(moments: Moments, equal: Floats) -> tuple[Part, Part, Part]:
+def _parts(moments: Moments, equal: Floats) -> tuple[Component, Component, Component]:
     n_rows, n_columns = equal.shape
     variances = moments.sampling_se**2
     of_blocks = variances[:-1, :-1]
@@ -183,9 +183,9 @@ def _parts(moments: Moments, equal: Floats) -> tuple[Part, Part, Part]:
     columns = deviations.mean(axis=0, keepdims=True)
     rest = deviations - rows - columns
     return (
-        Part(rows, of_rows, float(of_rows.mean()), n_rows - 1),
-        Part(columns, of_columns, float(of_columns.mean()), n_columns - 1),
-        Part(rest, of_rest, max(rest_noise, 0.0), (n_rows - 1) * (n_columns - 1)),
+        Component(rows, of_rows, float(of_rows.mean()), n_rows - 1),
+        Component(columns, of_columns, float(of_columns.mean()), n_columns - 1),
+        Component(rest, of_rest, max(rest_noise, 0.0), (n_rows - 1) * (n_columns - 1)),
     )
 
 

@@ -1,0 +1,91 @@
+"""The house: few packages, few files, imports that run downwards, one name for one thing."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import words
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "cellworth"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _repeated(names: list[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def test_the_package_is_at_most_twelve_packages_without_loose_modules() -> None:
+    packages = [path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
+    loose = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert len(packages) <= 12
+    assert loose == {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
+
+
+def test_a_package_has_at_most_twelve_files_and_all_have_at_most_110() -> None:
+    sizes = Counter(path.parent.name for path in FILES)
+    assert {name: count for name, count in sizes.items() if count > 12} == {}
+    assert len(FILES) <= 110
+
+
+def test_packages_do_not_nest() -> None:
+    assert {path.parent.parent for path in FILES} <= {PACKAGE, PACKAGE.parent}
+
+
+def test_no_two_files_have_one_name() -> None:
+    stems = [path.stem for path in FILES if path.stem not in {"__init__", "__main__"}]
+    folders = [path.parent.name for path in FILES if path.name == "__init__.py"]
+    assert _repeated(stems) == set()
+    # valuation/valuation.py is the one file that its package is named for.
+    assert _repeated(stems + folders) <= {"valuation"}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    classes = [
+        node.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert _repeated(classes) == set()
+
+
+def test_one_contract_without_exceptions_says_which_imports_are_allowed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    assert len(contracts) == 1
+    assert "ignore_imports" not in contracts[0]
+    named = {name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")}
+    packages = {path.parent.name for path in FILES if path.name == "__init__.py"}
+    assert named == packages - {"cellworth"}
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the modules of this package that a file imports, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cellworth."):
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_no_circle_of_imports_between_files() -> None:
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in FILES
+        if path.stem not in {"__init__", "__main__"}
+    }
+    graph = {name: _imports(path) & set(names) for name, path in names.items()}
+    # Raises CycleError, which names the circle.
+    assert len(list(TopologicalSorter(graph).static_order())) == len(names)
+
+
+@pytest.mark.parametrize("path", words.files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_and_text_use_the_words_of_the_glossary(path: Path) -> None:
+    assert list(words.offences(path)) == []
