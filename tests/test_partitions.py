@@ -397,7 +397,7 @@ MISTAKES = {
     ),
     "no seed": (
         lambda folder: fit("monte carlo, tasks", folder, (0, 2), random_state=None),
-        ["random_state", "whole number"],
+        ["random_state", "an integer"],
     ),
     "merging nothing": (
         lambda folder: merge([], into=folder),

@@ -78,7 +78,7 @@ def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):
     for number in range(N_SHARDS):
         mean, spread = shard(number)
         figures = {"mean": mean, "row_mean": mean.sum(axis=1)}
-        figures |= {"spread": spread, "row_spread": spread.sum(axis=1)}
+        figures |= {"sum_sq": spread, "row_sum_sq": spread.sum(axis=1)}
         groups = (
             {name: figure[start : start + GROUP_ROWS] for name, figure in figures.items()}
             for start in range(0, len(mean), GROUP_ROWS)

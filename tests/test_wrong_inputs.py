@@ -543,7 +543,7 @@ MISTAKES = {
         lambda: KNNValuer(column_types={"pay": "numeric"}).fit(
             **(GOOD | {"X": X.assign(pay="high")})
         ),
-        ["column 'pay' is to be numeric", "mend them"],
+        ["column 'pay' is to be numeric", "fix them"],
     ),
     "an infinite cell": (
         lambda: KNNValuer().fit(**(GOOD | {"X_val": X.assign(pay=np.inf)})),

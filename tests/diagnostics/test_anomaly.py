@@ -325,7 +325,7 @@ def test_numbers_whose_squares_are_endless_are_suspicious(huge):
     scores = anomaly_scores(X, np.arange(60) % 2)
     assert np.isfinite(scores).all()
     assert scores.argmax() == 7 * 3 + 1
-    with pytest.raises(ValueError, match=r"'x0' has a spread of .* rescale it"):
+    with pytest.raises(ValueError, match=r"'x0' has a scale of .* rescale it"):
         anomaly_scores([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
 
 

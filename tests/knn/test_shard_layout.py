@@ -282,7 +282,7 @@ def test_many_numbers_are_classes_only_where_that_is_said(tmp_path):
         ([1.0, np.inf, 2.0, 3.0], [1.0], "column 'c' must be finite, got infinity"),
         ([2**53 + 1, 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
         ([-(2**60), 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
-        ([1, 0, 1, 2], [2**60], r"column 'c' of X_val holds whole numbers beyond 2\*\*53"),
+        ([1, 0, 1, 2], [2**60], r"column 'c' of X_val holds integers beyond 2\*\*53"),
         ([[1], [2], [3], [4]], [[1]], "cells of type list"),
         ([b"a", b"b", b"c", b"d"], [b"a"], "cells of type binary"),
         ([1.0, 2.0, 3.0, 4.0], ["a"], "holds numbers in one of X and X_val and text"),

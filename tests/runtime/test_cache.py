@@ -280,7 +280,7 @@ from cellworth.runtime import FileCache
 
 cache = FileCache(sys.argv[1])
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 200):
-    cache.keep("game", {number.to_bytes(4, "big"): float(number)})
+    cache.add("game", {number.to_bytes(4, "big"): float(number)})
 """
 
 

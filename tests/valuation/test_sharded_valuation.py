@@ -90,7 +90,7 @@ def test_chunks_of_rows_are_the_same_wherever_files_end(both, n_rows):
 
 def test_moments_are_there_when_asked_for(both):
     one, other = both
-    for name in ("count", "mean", "spread"):
+    for name in ("count", "mean", "sum_sq"):
         same(getattr(one.moments, name), getattr(other.moments, name))
 
 
@@ -372,12 +372,12 @@ def test_what_is_not_finite_is_not_written(tmp_path):
     for bad in (np.nan, np.inf):
         for name, shape in {
             "mean": (3, 2),
-            "spread": (3, 2),
+            "sum_sq": (3, 2),
             "row_mean": 3,
-            "row_spread": 3,
+            "row_sum_sq": 3,
         }.items():
-            group = {"mean": np.ones((3, 2)), "spread": np.ones((3, 2))}
-            group |= {"row_mean": np.ones(3), "row_spread": np.ones(3), name: np.full(shape, bad)}
+            group = {"mean": np.ones((3, 2)), "sum_sq": np.ones((3, 2))}
+            group |= {"row_mean": np.ones(3), "row_sum_sq": np.ones(3), name: np.full(shape, bad)}
             with pytest.raises(ValueError, match="not finite"):
                 value_files.write_groups(tmp_path, 0, 0, [group])
     assert list(tmp_path.iterdir()) == []

@@ -220,7 +220,7 @@ def test_only_independent_answers_to_one_question_merge(estimate, other, message
 
 def assert_equal(one, other):
     assert one.blocks == other.blocks
-    for name in ("count", "mean", "spread"):
+    for name in ("count", "mean", "sum_sq"):
         assert getattr(one.moments, name).tobytes() == getattr(other.moments, name).tobytes()
     assert one.provenance == other.provenance
     for name in ("expected_total", "empty", "status", "backend"):
@@ -436,7 +436,7 @@ def test_the_error_of_the_total_joins_both_kinds():
     assert exact.total_error == pytest.approx(expected, rel=1e-9)
     bare = replace(exact, validation=None)
     assert bare.total_error == 0.0
-    moments = replace(exact.moments, count=exact.moments.count + 1, spread=np.ones((21, 4)))
+    moments = replace(exact.moments, count=exact.moments.count + 1, sum_sq=np.ones((21, 4)))
     drawn = replace(exact, moments=moments, status="estimated")
     sampling = np.sqrt(0.5) * float(widening(2))
     assert drawn.total_error == pytest.approx(np.hypot(sampling, exact.total_error))

@@ -56,7 +56,9 @@ def test_a_valuation_shows_totals_columns_lowest_blocks_and_a_next_step(valuatio
     )
     assert f"Accuracy: {valuation.scores.accuracy:.4g} by majority vote" in text
     signs = valuation.sign_counts()
-    assert f"{signs.undecided:,} ({signs.undecided / signs.total:.1%}) cannot be told" in text
+    assert (
+        f"{signs.undecided:,} ({signs.undecided / signs.total:.1%}) cannot be distinguished" in text
+    )
     assert all(name in page.texts for name in X.columns[:5])
     assert page.elements.count("tr") == (5 + 1) + (10 + 1)
     assert "suspect_cells" in page.texts[-1]

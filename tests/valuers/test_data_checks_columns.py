@@ -147,7 +147,7 @@ def test_distances_in_words_are_those_that_are_measured(scale):
     game = KNNValuer(3, scale=scale)._game(FitData(X, LABELS))
     taken = infos(X, scale=scale)
     unit = game.distances.scales.farthest / 1e6
-    numbers, categories = game.distances.measured(0, 0) / unit
+    numbers, categories = game.distances.measure(0, 0) / unit
     judged = game.problem.folds[0].table.native
     differences = (X["x"] - judged["x"].iloc[0]) ** 2
     spread = 1.0 if scale is None else float(taken["x"].distance.split("/ ")[1].split(")")[0])

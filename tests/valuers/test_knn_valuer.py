@@ -577,8 +577,8 @@ def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
     assert "nan" not in repr(part)
 
 
-@pytest.mark.parametrize(("rounds", "told"), [(1, "1 sweep;"), (2, "2 sweeps;")])
-def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told):
+@pytest.mark.parametrize(("rounds", "count"), [(1, "1 pass;"), (2, "2 passes;")])
+def test_passes_that_were_done_are_counted_when_a_run_is_interrupted(rounds, count):
     seen = []
 
     def stop(progress):
@@ -589,7 +589,7 @@ def test_sweeps_that_were_done_are_counted_when_a_run_is_broken_off(rounds, told
     valuer = KNNValuer(
         sampler=PermutationSampler(1), n_passes=9, random_state=0, runtime=Runtime(on_round=stop)
     )
-    with pytest.warns(UserWarning, match=f"interrupted after {told}"):
+    with pytest.warns(UserWarning, match=f"interrupted after {count}"):
         fit(valuer, larger_problem())
 
 
@@ -599,7 +599,9 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
     wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
     assert wide.provenance.method["design"] == "LeverageSampler(coalitions=None)"
     other = KNNValuer(n_passes=1, random_state=0, semivalue=(None, Beta(2, 1)))
-    assert "Permutations" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
+    assert (
+        "PermutationSampler" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
+    )
 
 
 def test_wrong_labels_show_in_the_column_of_labels():

@@ -77,7 +77,7 @@ def test_exact_values_have_validation_errors_and_no_standard_errors():
     assert (EXACT.validation_se > 0).all()
     assert not EXACT.sampling_se.any()
     assert "standard error" not in repr(EXACT.columns())
-    assert "validation error" in repr(EXACT.columns())
+    assert "validation_se" in repr(EXACT.columns())
     assert EXACT.sign_counts().undecided > 0
 
 
@@ -200,7 +200,7 @@ def test_a_scorer_that_fails_on_other_rows_leaves_errors_unknown():
             .valuation_
         )
     assert valuation.validation_se is None
-    assert "validation error" not in repr(valuation.columns())
+    assert "validation_se" not in repr(valuation.columns())
 
 
 def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
@@ -400,7 +400,7 @@ def test_payouts_of_model_games_have_intervals_of_validation_errors():
 def test_owners_of_another_table_are_refused():
     with pytest.raises(ValueError, match="other cells"):
         ExactValuer(GaussianNB()).fit(**DATA, owners=Owners(X[:N_TRAIN] + 1).assign("ann"))
-    with pytest.raises(TypeError, match="give Owners"):
+    with pytest.raises(TypeError, match="owners must be Owners"):
         ExactValuer(GaussianNB()).fit(**DATA, owners={"ann": [0]})
 
 
