@@ -434,7 +434,7 @@ from pathlib import Path
 
 with Processes(1).start(lambda task: task, "left") as pool:
     pool.submit(0, 0)
-    while not pool.completed(30):
+    while not pool.wait_for_answers(30):
         pass
     print(*Path(tempfile.gettempdir()).iterdir(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
