@@ -80,7 +80,7 @@ def anomaly_scores(
 
     See Also
     --------
-    suspect_cells : The most suspicious cells, with reasons.
+    cellworth.suspect_cells : The most suspicious cells, with reasons.
 
     References
     ----------

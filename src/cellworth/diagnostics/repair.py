@@ -65,7 +65,7 @@ def repair_cells(
 
     See Also
     --------
-    compare_models : Test on untouched rows whether it helped.
+    cellworth.diagnostics.compare_models : Test on untouched rows whether it helped.
 
     Examples
     --------

@@ -47,7 +47,8 @@ def suspect_cells(
 ) -> Any:
     """List the most unlikely cells, with what is typical of similar rows.
 
-    Cells are ranked by :func:`anomaly_scores`: how unlikely a cell is, given its label and its row.
+    Cells are ranked by :func:`~cellworth.diagnostics.anomaly_scores`: how unlikely a cell is,
+    given its label and its row.
     The value of a cell shows how much it matters to the model. An unlikely cell may still be
     correct: a person decides.
 
@@ -61,7 +62,7 @@ def suspect_cells(
         of X that only names the row groups is ignored.
     k : int, default=100
         How many cells to list. The typical content takes a search of all rows for each of them; for
-        the scores of all cells, call :func:`anomaly_scores`.
+        the scores of all cells, call :func:`~cellworth.diagnostics.anomaly_scores`.
     by : {"anomaly_score", "value"}, default="anomaly_score"
         What to rank by. ``"value"`` ranks by relative value: the distance below the median of the
         same column and label, in standard deviations.

@@ -115,14 +115,16 @@ class FlattenedGame:
     most frequent one present. If no cell of a column is present, all its cells determine the fill,
     and the column is constant. Missing values of the user's table are left to the model.
 
-    As a :class:`Game`, its row players are the blocks (row by row of the table). There is a single
+    As a :class:`~cellworth.games.Game`, its row players are the blocks (row by row of the table).
+    There is a single
     column player, without which the utility is 0.
 
     Parameters
     ----------
     model, X, y, X_val, y_val, scoring, row_groups, column_groups, cv, groups, error, n_repeats, \
     sample_weight
-        As in :class:`ModelGame`. Without a validation set, the fills of a fold come from its
+        As in :class:`~cellworth.games.ModelGame`. Without a validation set, the fills of a fold
+        come from its
         training rows.
 
     Examples

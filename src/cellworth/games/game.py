@@ -31,7 +31,8 @@ class Game(Protocol):
     of the game's content is used, which changes if the game caches things.
 
     A game whose utilities are scores on validation rows may have a method ``detailed_value(rows,
-    columns)`` that returns the same utilities as :class:`DetailedUtility`. Values then have
+    columns)`` that returns the same utilities as :class:`~cellworth.sampling.DetailedUtility`.
+    Values then have
     validation errors.
 
     Examples

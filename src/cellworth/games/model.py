@@ -82,7 +82,8 @@ class ModelGame:
         of a constant predictor fitted to the labels of its rows; without rows, the score of one
         that knows only the classes (for regression, only the mean target). "zero": 0.
     row_groups, column_groups
-        As in :meth:`cellworth.Blocks.cut`; ``row_groups`` may also name a column of X, which is
+        As in :meth:`~cellworth.data.Blocks.cut`; ``row_groups`` may also name a column of X, which
+        is
         then not valued.
     cv : int or splitter, default=5
         Used when there is no validation set: each fold serves once as the validation set for the
@@ -107,7 +108,8 @@ class ModelGame:
     coalition, and shared noise cancels in differences.
 
     The utility of rows of a single class is the score of the constant predictor. A fit or a score
-    that fails, or a score of NaN, gets the same fallback as a :class:`cellworth.FailedUtility`;
+    that fails, or a score of NaN, gets the same fallback as a
+    :class:`~cellworth.games.FailedUtility`;
     valuers count these and warn.
 
     Columns that the model names (in a ColumnTransformer, as categorical features, in settings per

@@ -83,7 +83,7 @@ class KNNGame:
         Kind of a column, "numeric" or "categorical", where the guess from its type is wrong; or a
         function of two cells that returns their squared distance.
     row_groups, column_groups
-        As in :meth:`cellworth.Blocks.cut`.
+        As in :meth:`~cellworth.data.Blocks.cut`.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, so that any K of them vote ("prior"), or the utility is 0
         ("zero"). With no rows nothing matches, and a numeric target is met by the mean ("prior") or
@@ -329,7 +329,7 @@ def check_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
 
 @dataclass(frozen=True, eq=False)
 class ShardedKNNGame:
-    """What :class:`KNNGame` is for a table in memory; it holds no training rows.
+    """What :class:`~cellworth.knn.KNNGame` is for a table in memory; it holds no training rows.
 
     Parameters
     ----------

@@ -100,7 +100,8 @@ def check_owners(
     information. With a valuation, the checks also report owners with negative values, a total
     whose 95% interval contains 0, and, if blocks were the players, pairs of owners whose rows
     cannot be distinguished: an owner under two names is paid for both. With a model, the checks
-    report owners without whose cells the model scores better: :func:`compare_models` compares the
+    report owners without whose cells the model scores better:
+    :func:`~cellworth.diagnostics.compare_models` compares the
     table with one in which the owner's cells are shuffled within their columns. This takes 22
     trainings for each owner, 20 of them on half of the rows.
 
@@ -114,7 +115,7 @@ def check_owners(
     X_val, y_val : table and labels, default=None
         Rows to score the model on; none of the table's own.
     scoring : str or callable, default=None
-        As :func:`compare_models` takes it; None means accuracy or R squared.
+        As :func:`~cellworth.diagnostics.compare_models` takes it; None means accuracy or R squared.
 
     Returns
     -------

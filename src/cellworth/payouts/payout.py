@@ -124,7 +124,7 @@ class Statement:
 
 @dataclass(frozen=True, eq=False)
 class Payout:
-    """Amounts of all owners with intervals of their values, from :func:`split_revenue`.
+    """Amounts of all owners with intervals of their values, from ``split_revenue``.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ class Payout:
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
     def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
-        """Write an audit that :func:`verify_audit` can replay, and return its digest.
+        """Write an audit that ``verify_audit`` can replay, and return its digest.
 
         Parameters
         ----------
@@ -459,7 +459,8 @@ def split_revenue(
     carried : mapping of str to float, default=None
         ``payout.carried`` of the previous payout; only with ``Policy(negative="carry")``.
     agreement : str, default=None
-        Text of the agreement file, which the payout keeps; :meth:`Agreement.split` passes it.
+        Text of the agreement file, which the payout keeps;
+        :meth:`~cellworth.payouts.Agreement.split` passes it.
 
     Returns
     -------

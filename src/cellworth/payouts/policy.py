@@ -51,7 +51,7 @@ class Policy:
     game : {"cells", "blocks"}, default="cells"
         Whether values of single cells are added up, or blocks of owners were valued.
     gate : {"warn", "refuse", "off"}, default="warn"
-        How findings of :func:`check_owners` are treated.
+        How findings of :func:`~cellworth.payouts.check_owners` are treated.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Reports: a valuation and its table in one HTML file that needs no network.
 
-:func:`save` writes a report. :func:`summarize` returns its contents as plain data, and
-:func:`render` makes a page of them. Jinja2 is loaded by the first page
+:func:`~cellworth.report.save` writes a report. :func:`~cellworth.report.summarize` returns its
+contents as plain data, and
+:func:`~cellworth.report.render` makes a page of them. Jinja2 is loaded by the first page
 (``pip install 'cellworth[report]'``).
 
 Examples

@@ -67,11 +67,11 @@ def save(
     payout : Payout, default=None
         Amounts to show; its owners are used if ``owners`` is None.
     rounds : list of dict, default=None
-        How the run converged: what :func:`round_line` returns for each Progress.
+        How the run converged: what :func:`~cellworth.report.round_line` returns for each Progress.
     k : int, default=100
         Number of cells to list.
     column_types : mapping, default=None
-        Column types for :func:`cellworth.suspect_cells`, such as ``{"postcode": "categorical"}``,
+        Column types for :func:`~cellworth.suspect_cells`, such as ``{"postcode": "categorical"}``,
         if the type of a column is misleading.
     title : str, default=None
     cells : bool, default=True
@@ -122,7 +122,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Return the contents of a report as plain data, ready for JSON.
 
-    Parameters are those of :func:`save`.
+    Parameters are those of :func:`~cellworth.report.save`.
 
     Returns
     -------

@@ -46,7 +46,7 @@ _ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
 
 
 def render(summary: Mapping[str, Any]) -> str:
-    """Return the HTML page of what :func:`cellworth.report.summarize` returns.
+    """Return the HTML page of what :func:`~cellworth.report.summarize` returns.
 
     Parameters
     ----------

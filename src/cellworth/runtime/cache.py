@@ -28,7 +28,7 @@ _AT_A_TIME = 500  # SQLite limits the parameters of a query
 class Cache(Protocol):
     """Stores utilities by the hash of their game and the bytes of their coalition.
 
-    A utility may be a :class:`~cellworth.sampling.moments.DetailedUtility`. A cache may store the
+    A utility may be a :class:`~cellworth.sampling.DetailedUtility`. A cache may store the
     float alone; the utility is then computed again if the run needs validation errors.
     """
 

@@ -1,6 +1,6 @@
 """Executors: where tasks run, the default choice, and Runtime, which bundles all of it.
 
-To add an executor, write a class with the one method of :class:`Executor`:
+To add an executor, write a class with the one method of :class:`~cellworth.runtime.Executor`:
 
 1. ``start(work, title)`` is a context manager. It starts workers and yields a
    :class:`~cellworth.runtime.workers.WorkerPool` (``capacity``, ``submit``, ``wait_for_answers``).
@@ -138,7 +138,8 @@ class Runtime:
         than some seconds.
     checkpoint : path or Checkpoint, default=None
         Folder in which the run is recorded. The next ``fit`` resumes a run that was killed or
-        stopped by its budget. For a :class:`ShardedTable` it is a folder that all workers share,
+        stopped by its budget. For a :class:`~cellworth.ShardedTable` it is a folder that all
+        workers share,
         and it also holds the prepared rows and the result.
     partition : tuple of int, default=None
         ``(i, n)``: do part i (0 to n - 1) of the run's tasks and leave it in the checkpoint.
@@ -148,7 +149,7 @@ class Runtime:
     progress : bool, default=True
         Whether runs longer than two seconds show a progress bar.
     on_round : callable, default=None
-        Called with a :class:`Progress` after every round, for trackers.
+        Called with a :class:`~cellworth.runtime.Progress` after every round, for trackers.
 
     Examples
     --------

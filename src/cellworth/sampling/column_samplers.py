@@ -71,7 +71,8 @@ class ExhaustiveSampler:
     """Evaluate every column coalition with a non-zero weight: no sampling error.
 
     For most semivalues these are all coalitions, and the work doubles with each column.
-    :class:`LeaveOneOut` needs one coalition more than there are columns. All coalitions follow
+    :class:`~cellworth.sampling.LeaveOneOut` needs one coalition more than there are columns. All
+    coalitions follow
     each other as in a Gray code, so that one column joins or leaves at a time.
 
     Examples
@@ -191,7 +192,8 @@ class LeverageSampler(FittedSampler):
 class QuadratureSampler(FittedSampler):
     """Draw coalitions of all sizes, and integrate a Gaussian process through their utilities.
 
-    If the utility is smooth, it needs fewer coalitions than :class:`LeverageSampler` for the same
+    If the utility is smooth, it needs fewer coalitions than
+    :class:`~cellworth.sampling.LeverageSampler` for the same
     error. Each draw solves a system of as many equations as coalitions. For Shapley values of
     columns.
 

@@ -112,7 +112,8 @@ class PlainPermutations(Estimator):
     """Random orders of rows and columns, as in the paper; for comparison.
 
     Unbiased, but ten to hundreds of times more utilities are needed than with
-    :class:`AntitheticPermutations` or :class:`GaussianProcess`. What a task tells is skewed,
+    :class:`~cellworth.sampling.AntitheticPermutations` or
+    :class:`~cellworth.sampling.GaussianProcess`. What a task tells is skewed,
     so that variances of few tasks promise too much: standard errors come
     with 200 tasks. Shapley values only.
 

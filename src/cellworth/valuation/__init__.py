@@ -31,7 +31,7 @@ def load(folder: str | os.PathLike[str]) -> Valuation:
     Parameters
     ----------
     folder : path
-        Folder that :meth:`Valuation.save` or ``cellworth value`` wrote.
+        Folder that :meth:`~cellworth.Valuation.save` or ``cellworth value`` wrote.
 
     Returns
     -------

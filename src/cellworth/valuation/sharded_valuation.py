@@ -293,7 +293,7 @@ class StoredMoments(Moments):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedValuation(Valuation):
-    """A Valuation whose values stay in files; :func:`cellworth.load` reads it.
+    """A Valuation whose values stay in files; :func:`~cellworth.load` reads it.
 
     It has all methods of a Valuation. Sums, sign counts, the lowest and highest values, single
     cells and :meth:`iter_rows` need little memory. ``values`` and other arrays of all cells raise

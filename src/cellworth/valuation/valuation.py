@@ -230,7 +230,7 @@ class Valuation:
     def owners(self) -> ValueList:
         """Value of each owner: the sum of its cells, with errors of its own.
 
-        Known where ``fit`` was given owners; :func:`cellworth.split_revenue` also serves
+        Known where ``fit`` was given owners; :func:`~cellworth.payouts.split_revenue` also serves
         other valuations.
 
         Examples

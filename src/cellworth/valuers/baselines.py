@@ -52,22 +52,23 @@ class LeaveOneOutValuer(ModelValuer):
     Parameters
     ----------
     model : classifier or regressor
-        Trained on every coalition; see :class:`ModelGame`.
+        Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
         How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What no rows or no columns are worth; see :class:`ModelGame`.
+        What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
     cv : int or splitter, default=5
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+        Number of workers of the default executor, -1 for all cores; None as in
+        :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
 
     Attributes
     ----------
@@ -292,7 +293,7 @@ class FlattenedValuer(ModelValuer):
     Parameters
     ----------
     model : classifier or regressor
-        Trained on every filled table; see :class:`ModelGame`.
+        Trained on every filled table; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
         How it is scored; None means accuracy or R squared.
     stop : StoppingRule, default=None
@@ -303,13 +304,14 @@ class FlattenedValuer(ModelValuer):
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+        Number of workers of the default executor, -1 for all cores; None as in
+        :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
 
     Attributes
     ----------

@@ -77,12 +77,12 @@ class KNNValuer(TableValuer):
     accuracy.
 
     Ctrl-C ends a run early: what is done is kept, with a warning. For a table in shards, use
-    :class:`ShardedKNNValuer`.
+    :class:`~cellworth.ShardedKNNValuer`.
 
     Parameters
     ----------
     n_neighbors : int, default=5
-        The K nearest rows that vote; see :class:`KNNGame` for the utility.
+        The K nearest rows that vote; see :class:`~cellworth.knn.KNNGame` for the utility.
     scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"}, \
             default=None
         Neighbor agreement is the mean share of the K nearest rows that have the right label; None
@@ -124,7 +124,8 @@ class KNNValuer(TableValuer):
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+        Number of workers of the default executor, -1 for all cores; None as in
+        :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
 

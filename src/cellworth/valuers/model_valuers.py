@@ -47,7 +47,8 @@ class MonteCarloValuer(ModelValuer):
     """Estimated two-dimensional values, with standard errors, for any number of blocks.
 
     The ``estimator`` says which coalitions are evaluated and how values are read from them.
-    Without one, :class:`AntitheticPermutations` estimates Shapley values; :class:`GaussianProcess`
+    Without one, :class:`~cellworth.sampling.AntitheticPermutations` estimates Shapley values;
+    :class:`~cellworth.sampling.GaussianProcess`
     needs several times fewer fits where a few thousand suffice. Banzhaf values on both sides are
     read from uniformly random coalitions, so that every fit serves every block. For other
     semivalues a task draws a coalition of rows and one of columns at a size that the
@@ -59,11 +60,11 @@ class MonteCarloValuer(ModelValuer):
     Parameters
     ----------
     model : classifier or regressor
-        Trained on every coalition; see :class:`ModelGame`.
+        Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
         How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What no rows or no columns are worth; see :class:`ModelGame`.
+        What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
         Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
         ``Shapley()``.
@@ -78,13 +79,14 @@ class MonteCarloValuer(ModelValuer):
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+        Number of workers of the default executor, -1 for all cores; None as in
+        :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
 
     Attributes
     ----------
@@ -299,16 +301,17 @@ class ExactValuer(ModelValuer):
     """Exact two-dimensional values: every coalition of rows with every coalition of columns.
 
     The work doubles with every further row or column player. It suits up to about 20 players in
-    all; group the rows and columns of a table, or estimate with :class:`MonteCarloValuer`.
+    all; group the rows and columns of a table, or estimate with
+    :class:`~cellworth.MonteCarloValuer`.
 
     Parameters
     ----------
     model : classifier or regressor
-        Trained on every coalition; see :class:`ModelGame`.
+        Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
         How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What no rows or no columns are worth; see :class:`ModelGame`.
+        What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
         Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
         ``Shapley()``.
@@ -316,13 +319,14 @@ class ExactValuer(ModelValuer):
         Used when ``fit`` gets no validation set: each fold serves once as the validation set for
         the remaining rows.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+        Number of workers of the default executor, -1 for all cores; None as in
+        :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
         What a failing fit does: count as a constant predictor, or end the run.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
     max_utilities : int, default=2**20
         Refuse to start beyond this.
 
@@ -477,11 +481,13 @@ def value_game(
         Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
         ``Shapley()``.
     estimator, stop : default=None
-        Neither: all coalitions, exactly. Otherwise estimates as of :class:`MonteCarloValuer`.
+        Neither: all coalitions, exactly. Otherwise estimates as of
+        :class:`~cellworth.MonteCarloValuer`.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the random coalitions.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in :class:`Runtime`.
+        Number of workers of the default executor, -1 for all cores; None as in
+        :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed, without a partition.
     max_utilities : int, default=2**20

@@ -67,7 +67,8 @@ class ShardedKNNValuer(Valuer):
     """Values of all cells of a table in shards to a K-nearest-neighbor model.
 
     The table is read shard by shard and is never held in memory as a whole. The values stay in
-    files; ``valuation_`` reads what is asked for. Values equal those of :class:`KNNValuer` with the
+    files; ``valuation_`` reads what is asked for. Values equal those of
+    :class:`~cellworth.KNNValuer` with the
     same ``ranking`` to the bit, however the table is cut and however many workers there are. The
     table needs class labels and a validation set; its rows are always ranked in bins.
 
@@ -78,9 +79,9 @@ class ShardedKNNValuer(Valuer):
     n_neighbors : int, default=5
         Number of nearest rows that vote.
     scoring : {"neighbor_agreement", "balanced_neighbor_agreement"}, default=None
-        See :class:`KNNValuer`; None means "neighbor_agreement".
+        See :class:`~cellworth.KNNValuer`; None means "neighbor_agreement".
     sampler : ColumnSampler, default=None
-        Coalitions of columns; see :class:`KNNValuer`.
+        Coalitions of columns; see :class:`~cellworth.KNNValuer`.
     ranking : BinnedRanks, default=None
         How finely rows are ranked by distance; None means ``BinnedRanks()``.
     scale : {"robust", "std"} or None, default="robust"
@@ -88,7 +89,7 @@ class ShardedKNNValuer(Valuer):
     column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from the type is wrong.
     value_labels : bool, default=False
-        Whether the label column plays too; see :class:`KNNValuer`.
+        Whether the label column plays too; see :class:`~cellworth.KNNValuer`.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
@@ -99,7 +100,7 @@ class ShardedKNNValuer(Valuer):
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
-        Number of threads, -1 for all cores; None as in :class:`Runtime`.
+        Number of threads, -1 for all cores; None as in :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Executor, checkpoint and progress. The executor is Serial, Threads or Dask; the checkpoint
         is the path of a folder. Partitions and ``on_round`` are for tables in memory.
