@@ -132,12 +132,12 @@ def process_moments(
 
     Parameters
     ----------
-    interactions : Gains
+    interactions : Interactions
         What was looked at. Where it has several columns, the first one tells the kernel.
     semivalues : tuple of Semivalue
         Of rows and of columns.
     total : array of shape (1,) or longer, or None
-        What the values of each column of the gains add up to, where that is known.
+        What the values of each column of the interactions add up to, where that is known.
     """
     rows, columns = (
         Side(interactions.rows, semivalues[0]),

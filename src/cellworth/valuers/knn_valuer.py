@@ -58,7 +58,7 @@ from cellworth.valuers.settings import (
     check_stop,
     draw_seed,
 )
-from cellworth.valuers.valuer import FitData, TableValuer
+from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
 # All subsets are looked at where that takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
@@ -241,13 +241,11 @@ class KNNValuer(TableValuer):
         self
         """
         self._forget()
-        if owners is not None and not isinstance(owners, Owners):
-            raise TypeError(
-                f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
-            )
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
+        blocks = self._blocks(game)
+        holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
         self.columns_ = self._inspect_columns(game)
-        return self._keep(game, self._value(game, game.blocks, owners))
+        return self._keep(game, self._value(game, blocks, holdings))
 
     def plan(
         self,
@@ -285,14 +283,17 @@ class KNNValuer(TableValuer):
             cv=self.cv, groups=data.groups,
         )  # fmt: skip
 
-    def _value(self, game: Game, blocks: Blocks, owners: Owners | None = None) -> Valuation | None:
+    def _blocks(self, game: KNNGame) -> Blocks:
+        """Return the blocks of the table, with the labels as a column if they are valued."""
+        if not check_flag(self.value_labels, "value_labels"):
+            return game.blocks
+        return Blocks(game.blocks.rows, add_label_column(game.blocks.columns))
+
+    def _value(
+        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+    ) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.semivalue)
-        if check_flag(self.value_labels, "value_labels"):
-            blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
-        holdings = None if owners is None else owners.on(blocks)
-        if owners is not None:
-            owners.check_cells(game.problem.table.sha256())
         tasks = self._tasks(game, settings, holdings)
         n_passes = check_n_passes(
             self.n_passes, once=not tasks.schedule.draws, limited=self.stop is not None

@@ -115,13 +115,13 @@ def _spell_out(parameter: Any) -> str:
     return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
-def check_holdings(owners: Any, problem: Problem) -> Holdings:
-    """Who holds the blocks of a table; refuse what are no owners, or those of another table."""
+def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
+    """Return who holds the blocks; check that these are owners, and of this table."""
     if not isinstance(owners, Owners):
         raise TypeError(
             f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
         )
-    holdings = owners.on(problem.blocks)
+    holdings = owners.on(blocks)
     owners.check_cells(problem.table.sha256())
     return holdings
 
@@ -276,7 +276,7 @@ class ModelValuer(TableValuer):
         game = self._game(
             FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
         )
-        holdings = None if owners is None else check_holdings(owners, game.problem)
+        holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
         self.columns_ = self._inspect_columns(game)
         return self._keep(game, self._value(game, game.blocks, holdings))
 
