@@ -198,7 +198,6 @@ class InterruptedRunError(click.ClickException):
     """A run that was interrupted."""
 
     def __init__(self, message: str, exit_code: int = INTERRUPTED) -> None:
-        """Say how to resume the run."""
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
 

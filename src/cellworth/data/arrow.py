@@ -138,7 +138,6 @@ class Coder:
     """
 
     def __init__(self, codes: dict[Any, int], most: int | None = None, advice: str = "") -> None:
-        """Start with these codes."""
         self.codes = codes
         self._most, self._advice = most, advice
         self._before: Any = None

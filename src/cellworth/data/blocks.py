@@ -56,11 +56,9 @@ class Axis:
         return _from_labels(array, groups, what)
 
     def __len__(self) -> int:
-        """Count the players."""
         return len(self.labels)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both sides have the same players with the same ids."""
         if not isinstance(other, Axis):
             return NotImplemented
         return (
@@ -111,7 +109,6 @@ class NumberedAxis(Axis):
     n_players: int
 
     def __init__(self, n_players: int) -> None:
-        """Number the players."""
         object.__setattr__(self, "n_players", n_players)
 
     @property
@@ -135,11 +132,9 @@ class NumberedAxis(Axis):
         return False
 
     def __len__(self) -> int:
-        """Count the players."""
         return self.n_players
 
     def __eq__(self, other: object) -> bool:
-        """Compare the numbers of players, and the arrays of another kind of axis."""
         if isinstance(other, NumberedAxis):
             return self.n_players == other.n_players
         return super().__eq__(other)
@@ -147,7 +142,6 @@ class NumberedAxis(Axis):
     __hash__ = None
 
     def __repr__(self) -> str:
-        """Return the constructor's call."""
         return f"NumberedAxis({self.n_players})"
 
     def position(self, label: Any, *, what: str) -> int:

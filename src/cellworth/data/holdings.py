@@ -118,7 +118,6 @@ class Runs:
     codes: Codes
 
     def __len__(self) -> int:
-        """Count the rows."""
         return int(self.ends[-1])
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Codes:

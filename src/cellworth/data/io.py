@@ -244,7 +244,6 @@ class PlainFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the JSON values."""
         self.path = path
         with _open_archive(path) as archive:
             head = json.loads(_array(archive, _REST).tobytes())

@@ -48,7 +48,6 @@ class Owners:
     """
 
     def __init__(self, X: Any, *, overlaps: Overlaps = "refuse") -> None:
-        """Start without owners."""
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps must be 'refuse', 'equal' or 'first', got {overlaps!r}.")
         self.table = AbsentTable(X) if is_absent(X) else Table.from_data(X, called="X")
@@ -205,7 +204,6 @@ class Owners:
         return [entry for claim in self._claims for entry in self._plain(claim)]
 
     def __repr__(self) -> str:
-        """Return the number of cells of each owner."""
         n_rows, n_columns = self.shape
         counts = [(name, self.n_cells_of(name)) for name in self.names]
         if self.n_unassigned:

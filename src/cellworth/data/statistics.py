@@ -180,7 +180,6 @@ class NumberSummarizer:
     """
 
     def __init__(self, *, integral: bool) -> None:
-        """Start with an empty summary."""
         self._waiting: list[NDArray[Any]] = []
         self._summary = NumberSummary.from_cells(
             np.empty(0, dtype=np.int64 if integral else np.float64)

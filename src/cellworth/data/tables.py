@@ -339,7 +339,6 @@ class AbsentTable(Table):
     _source: Any
 
     def __init__(self, source: Any) -> None:
-        """Read the names."""
         object.__setattr__(self, "_source", source)
         object.__setattr__(self, "names", label_array(source.names, what="column"))
 
@@ -362,7 +361,6 @@ class AbsentTable(Table):
         )
 
     def __repr__(self) -> str:
-        """Return the size."""
         return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
 
     def sha256(self) -> str:

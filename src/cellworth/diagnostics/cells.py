@@ -61,7 +61,6 @@ class NamedCells:
         return cls(rows, columns)
 
     def __len__(self) -> int:
-        """Count the cells, including repetitions."""
         return len(self.rows)
 
     def mask(self, shape: tuple[int, int]) -> Mask:

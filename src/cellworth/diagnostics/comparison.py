@@ -130,7 +130,6 @@ class Comparison:
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
-        """Return a table for the terminal, with its verdict."""
         pairs = [(self.before, self.after), self.on_all_rows]
         columns = {
             f"{self.scoring}, {self.n_test_rows:,} held-out rows": [

@@ -151,7 +151,6 @@ class RemovalCurve:
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
-        """Return a table for the terminal."""
         ranked, random = self.band, self.random_band
         columns = {
             "removed": [f"{share:.0%}" for share in self.shares],
@@ -457,7 +456,6 @@ class DetectionCurve:
         return frame(listed, backend or self.backend)
 
     def __repr__(self) -> str:
-        """Return a table for the terminal."""
         found = np.interp(_SHARES_PRINTED, self.inspected, self.found)
         columns = {
             "inspected": [f"{share:.0%}" for share in _SHARES_PRINTED],

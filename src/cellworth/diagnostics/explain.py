@@ -101,7 +101,6 @@ class Explanation:
         return _add_cells(self.parts, cells).to_frame(name)
 
     def __repr__(self) -> str:
-        """Return the largest parts, sums of the rest, and similar rows or columns."""
         parts = self.parts
         if self.cells is not None:
             parts = _add_cells(parts, tuple(map(format_cell, self.cells)))

@@ -117,7 +117,6 @@ class Features:
         return cls(parts, [slice(end - p.width, end) for end, p in zip(ends, parts, strict=True)])
 
     def __len__(self) -> int:
-        """Count the features, the constant among them."""
         return int(self.own[-1].stop) + 1
 
     @property

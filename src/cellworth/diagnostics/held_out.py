@@ -257,7 +257,6 @@ class JackknifeGroups(_ScoredRows):
     def __init__(
         self, scorer: Any, target: NDArray[Any], strata: list[Positions], rng: np.random.Generator
     ) -> None:
-        """Divide the rows of each stratum into groups."""
         super().__init__(scorer, target)
         most = max(N_GROUPS // len(strata), FEWEST_GROUPS)
         # The only row of a stratum is never left out.

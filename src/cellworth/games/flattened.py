@@ -155,7 +155,6 @@ class FlattenedGame:
         n_repeats: int = 1,
         sample_weight: Any = None,
     ) -> None:
-        """Check the model and the data."""
         self._model_game = ModelGame(
             model, X, y, X_val, y_val, scoring=scoring, row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, error=error, n_repeats=n_repeats,

@@ -175,7 +175,6 @@ class TableGame:
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        """Check the table."""
         self.table = _check_utilities(table)
 
     @classmethod

@@ -150,7 +150,6 @@ class ModelGame:
         n_repeats: int = 1,
         sample_weight: Any = None,
     ) -> None:
-        """Check the model and the data."""
         classification = check_model(model)
         self.problem = Problem.from_data(
             X, y, X_val, y_val, classification=classification,

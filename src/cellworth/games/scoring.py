@@ -135,7 +135,6 @@ class Recorded:
     """
 
     def __init__(self, fitted: Any, X: Any) -> None:
-        """Record predictions for the rows of X."""
         self._fit = fitted
         self._answers: dict[str, NDArray[Any]] = {}
         self._all_rows: tuple[Recorded, Positions] | None = None

@@ -188,7 +188,6 @@ class BinnedRanks:
     width: float = 0.02
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         check_count(self.nearest, "nearest of BinnedRanks")
         number = isinstance(self.width, int | float | np.number)
         if not number or not 1e-3 <= self.width <= 1:

@@ -128,7 +128,6 @@ class KNNGame:
         cv: Any = 5,
         groups: Any = None,
     ) -> None:
-        """Check the data and measure columns."""
         self.problem = Problem.from_data(
             X, y, X_val, y_val, classification=wants_classes(scoring), row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, allow_one_class=True,

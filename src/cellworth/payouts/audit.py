@@ -88,11 +88,9 @@ class Verdict:
     difference: str | None = None
 
     def __bool__(self) -> bool:
-        """Return whether nothing differs."""
         return self.difference is None
 
     def __repr__(self) -> str:
-        """Answer yes or no."""
         if self.difference is not None:
             return f"no: {self.difference}"
         left = "" if "values" in self.checked else "; values were not computed anew"

@@ -462,7 +462,6 @@ class OwnerRows:
         return cls(points, counts, tree, np.asarray((counts > 1) | np.isfinite(apart)))
 
     def __len__(self) -> int:
-        """Count the rows."""
         return int(self.counts.sum())
 
 

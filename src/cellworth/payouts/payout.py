@@ -106,7 +106,6 @@ class Statement:
         return frame(self.cells, backend or self.backend)
 
     def __repr__(self) -> str:
-        """Return a sentence on the amount and its basis."""
         figures = self.to_dict()
         low, high = figures["interval"]
         held = f"{figures['cells']:,} cells"
@@ -345,7 +344,6 @@ class Payout:
         }
 
     def __repr__(self) -> str:
-        """Return a table with notes."""
         return "\n".join(_iter_summary(self))
 
 

@@ -73,7 +73,6 @@ class Policy:
     gate: CheckPolicy = "warn"
 
     def __post_init__(self) -> None:
-        """Check all fields."""
         check_negative(self.negative)
         for name in ("currency", "label_owner"):
             text = getattr(self, name)

@@ -60,7 +60,6 @@ class MemoryCache:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._known: dict[tuple[str, bytes], float] = {}
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
@@ -82,7 +81,6 @@ class MemoryCache:
         return self
 
     def __len__(self) -> int:
-        """Count the utilities."""
         return len(self._known)
 
 
@@ -152,20 +150,16 @@ class FileCache:
                 self._connection = None
 
     def __len__(self) -> int:
-        """Count the utilities of all games in the file."""
         with self._use() as connection:
             return int(connection.execute("SELECT count(*) FROM utilities").fetchone()[0])
 
     def __repr__(self) -> str:
-        """Return the call that creates it."""
         return f"FileCache({str(self.path)!r})"
 
     def __getstate__(self) -> dict[str, Path]:
-        """Pickle the path alone."""
         return {"path": self.path}
 
     def __setstate__(self, state: dict[str, Path]) -> None:
-        """Begin without an open file."""
         self.__init__(state["path"])  # type: ignore[misc]
 
     @contextmanager

@@ -119,7 +119,6 @@ class MemoryCheckpoint:
     stores_answers: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        """Start empty."""
         self._identity: Mapping[str, Any] | None = None
         self._state: RunState | None = None
 
@@ -209,7 +208,6 @@ class DirectoryCheckpoint:
     stores_answers: ClassVar[bool] = True
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Store the folder; it is read when a run begins."""
         self.folder: Path = local_path(folder, "checkpoint")
         self._run = ""
         self._files: AnswerFiles | None = None
@@ -266,7 +264,6 @@ class DirectoryCheckpoint:
         return self._files
 
     def __repr__(self) -> str:
-        """Return the call that creates it."""
         return f"DirectoryCheckpoint({str(self.folder)!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryCheckpoint:

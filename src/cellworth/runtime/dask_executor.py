@@ -69,7 +69,6 @@ class Dask:
     """
 
     def __init__(self, client: Any) -> None:
-        """Check the client."""
         if not hasattr(client, "submit") or not hasattr(client, "nthreads"):
             raise TypeError(
                 f"client must be a distributed.Client, got {client!r}; on one machine use "
@@ -88,7 +87,6 @@ class Dask:
             cluster.close(pool.in_flight)
 
     def __repr__(self) -> str:
-        """Return the call that creates it."""
         return f"Dask({self.client!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dask:

@@ -289,7 +289,6 @@ class TaskSubmitter:
     """
 
     def __init__(self, client: Any, cache: ShardCache, interrupts: Interrupts) -> None:
-        """Send the cache."""
         self._client, self._interrupts = client, interrupts
         self._run = uuid4().hex
         self._done: queue.SimpleQueue[tuple[TaskId, Any]] = queue.SimpleQueue()

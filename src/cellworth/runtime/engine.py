@@ -135,7 +135,6 @@ class TaskPlanner:
         answer_type: type[Any] | None = None,
         to_contribution: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Begin without answers."""
         self._contribution_type = contribution_type
         self._answer_type = answer_type or contribution_type
         self._to_contribution = to_contribution
@@ -187,7 +186,6 @@ class CheckpointWriter:
     def __init__(
         self, checkpoint: Checkpoint | None, planner: Planner, identity: Mapping[str, Any]
     ) -> None:
-        """Read the results of earlier sessions."""
         self._checkpoint, self._planner = checkpoint, planner
         self.seconds_before: float = 0.0
         self.latest: Progress = Progress(0, 0.0, None)
@@ -227,7 +225,6 @@ class CheckpointWriter:
             self._write()
 
     def __enter__(self) -> Self:
-        """Stay open until the session ends."""
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -277,7 +274,6 @@ class TaskQueue:
         writer: CheckpointWriter,
         interrupts: Interrupts,
     ) -> None:
-        """Begin with nothing sent."""
         self._pool, self._writer, self._interrupts = pool, writer, interrupts
         self._pending = enumerate(requests)
         self._open: dict[int, Any] = {}

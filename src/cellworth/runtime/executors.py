@@ -99,7 +99,6 @@ class Threads:
     n_workers: int
 
     def __post_init__(self) -> None:
-        """Check the number of workers."""
         check_count(self.n_workers, "n_workers of Threads")
 
     @contextmanager
@@ -169,7 +168,6 @@ class Runtime:
     on_round: Callable[[Progress], object] | None = None
 
     def __post_init__(self) -> None:
-        """Check all fields."""
         _check_is_a(
             self.executor,
             Executor,

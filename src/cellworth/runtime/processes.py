@@ -69,7 +69,6 @@ class Processes:
     n_workers: int
 
     def __post_init__(self) -> None:
-        """Check the number of workers."""
         check_count(self.n_workers, "n_workers of Processes")
 
     @contextmanager

@@ -273,7 +273,6 @@ class ShardCache:
         n_cached: int,
         name: str | None = None,
     ) -> None:
-        """Begin with no shard open."""
         self.algorithm: ShardAlgorithm = algorithm
         self.states: ShardCheckpoint = states
         self.n_cached: int = n_cached
@@ -439,7 +438,6 @@ class DamagedStateError(RecoverableError):
     """A file does not contain the state that its name promises."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        """Remember where and why."""
         super().__init__(path, reason)
         self.path: Path = path
         self.reason: str = reason
@@ -492,7 +490,6 @@ class ShardProgress:
     """
 
     def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
-        """Begin with what was found."""
         self._accumulated: list[int] = [rounds[-1] for rounds in found]
         unknown = next(number for number in range(len(reports) + 1) if number not in reports)
         # Rounds that all shards have accumulated and that have a report.
@@ -534,7 +531,6 @@ class RoundsCheckpoint:
     def __init__(
         self, folder: Path, identity: Mapping[str, Any], n_shards: int, *, durable: bool
     ) -> None:
-        """Read what earlier sessions wrote."""
         self._directory = DirectoryCheckpoint(folder)
         self._directory.open(identity)
         self._began, self._seconds_before = time.perf_counter(), 0.0

@@ -123,7 +123,6 @@ class MaxTasks(StoppingRule):
     n_tasks: int
 
     def __post_init__(self) -> None:
-        """Check the number of tasks."""
         _check_count("MaxTasks", self.n_tasks, "tasks", "task")
 
     @property
@@ -156,7 +155,6 @@ class MaxUtilities(StoppingRule):
     n_utilities: int
 
     def __post_init__(self) -> None:
-        """Check the number of utilities."""
         _check_count("MaxUtilities", self.n_utilities, "utilities", "utility")
 
     @property
@@ -189,7 +187,6 @@ class MaxSeconds(StoppingRule):
     n_seconds: float
 
     def __post_init__(self) -> None:
-        """Check the number of seconds."""
         _check_positive("MaxSeconds", self.n_seconds, "seconds")
 
     @property
@@ -223,7 +220,6 @@ class TargetStandardError(StoppingRule):
     largest: float
 
     def __post_init__(self) -> None:
-        """Check the standard error."""
         _check_positive("TargetStandardError", self.largest, "error")
 
     def share_done(self, progress: Progress) -> float:
@@ -258,7 +254,6 @@ class StableRanking(StoppingRule):
     correlation: float = 0.95
 
     def __post_init__(self) -> None:
-        """Check the correlation."""
         if not isinstance(self.correlation, float) or not 0 < self.correlation < 1:
             raise ValueError(
                 f"correlation of StableRanking must be above 0 and below 1, got "
@@ -398,7 +393,6 @@ class Bar:
         describe: Callable[[Progress], str] = count_tasks,
         errors_from: int | None = None,
     ) -> None:
-        """Begin where earlier sessions ended."""
         self._share_done = share_done
         self._describe = describe
         self._errors_from = math.inf if errors_from is None else errors_from
@@ -447,7 +441,6 @@ class RateLimiter:
     """Limits an action to a share of the time."""
 
     def __init__(self, share_of_time: float) -> None:
-        """Begin with the action due."""
         self._share_of_time = share_of_time
         self._next = 0.0
 

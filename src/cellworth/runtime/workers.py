@@ -100,7 +100,6 @@ class SerialPool:
     capacity = 1
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
-        """Begin without requests."""
         self._work = work
         self._waiting: deque[tuple[int, Any]] = deque()
 
@@ -133,7 +132,6 @@ class FuturePool:
         read: Callable[[Any], Any],
         count: Callable[[], int],
     ) -> None:
-        """Begin with nothing in flight."""
         self._send, self._read, self._count = send, read, count
         self._in_flight: dict[int, tuple[Any, Any]] = {}
         self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -279,7 +277,6 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        """Begin without a signal."""
         self._signals: list[int] = []
         self._raised = False
         self._allowed = False

@@ -119,7 +119,6 @@ class FittedSampler(ABC):
     _least_per_player: ClassVar[int]
 
     def __post_init__(self) -> None:
-        """Check the number of coalitions."""
         if self.coalitions is not None:
             check_count(self.coalitions, f"coalitions of {type(self).__name__}")
 
@@ -262,7 +261,6 @@ class PermutationSampler:
     orders: int = 2
 
     def __post_init__(self) -> None:
-        """Check the number of orders."""
         check_count(self.orders, "orders of PermutationSampler")
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:

@@ -121,7 +121,6 @@ class Interactions:
         return cls(rows[both], columns[both], amounts)
 
     def __len__(self) -> int:
-        """Count the pairs."""
         return len(self.amounts)
 
 

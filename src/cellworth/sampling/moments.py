@@ -282,7 +282,6 @@ class Signs(NamedTuple):
         return cls(negative, values.size - negative - positive - unknown, positive, unknown)
 
     def __str__(self) -> str:
-        """Say it in words."""
         words = (
             f"{self._share(self.negative)} of {self.total:,} blocks are clearly worth less than "
             f"nothing, {self._share(self.positive)} clearly more than nothing; "

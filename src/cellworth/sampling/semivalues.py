@@ -89,7 +89,6 @@ class Beta:
     b: float
 
     def __post_init__(self) -> None:
-        """Refuse parameters outside the family."""
         if not (np.isfinite(self.a) and np.isfinite(self.b) and self.a > 0 and self.b > 0):
             raise ValueError(
                 f"Beta({self.a}, {self.b}) is not a semivalue; "

@@ -282,7 +282,6 @@ class ColumnTable:
     columns: tuple[ColumnInfo, ...]
 
     def __len__(self) -> int:
-        """Return the number of columns."""
         return len(self.columns)
 
     def __iter__(self) -> Iterator[ColumnInfo]:
@@ -347,7 +346,6 @@ class ColumnTable:
         return cls(tuple(read))
 
     def __repr__(self) -> str:
-        """Return a table for the terminal."""
         shown = self._columns_to_print()
         left = len(self) - _LINES_SHOWN
         more = [f"... and {left:,} more"] if left > 0 else []

@@ -62,7 +62,6 @@ class StoredMoments(Moments):
     sums: Moments
 
     def __init__(self, folder: Path, files: Sequence[ValueFile], sums: Moments) -> None:
-        """Check the manifest entries; the files are not opened."""
         self.folder = folder
         self.files = tuple(sorted(files, key=lambda file: file.first_row))
         self.sums = sums
@@ -76,7 +75,6 @@ class StoredMoments(Moments):
         self._starts, self.shape = np.append(0, ends[:-1]), (int(ends[-1]), len(sums.mean) - 1)
 
     def __repr__(self) -> str:
-        """Name the folder."""
         return f"StoredMoments in {len(self.files)} files in {self.folder}"
 
     @property
@@ -314,7 +312,6 @@ class ShardedValuation(Valuation):
     sums_validation: Floats | None = None
 
     def __post_init__(self) -> None:
-        """Check that the files hold the values of all blocks."""
         if self.moments.shape != self.shape:
             raise ValueError(
                 f"the shards hold values of {self.moments.shape[0]} x {self.moments.shape[1]} "
@@ -591,13 +588,11 @@ class StoredList(ValueList):
         errors: Callable[[Floats], Floats],
         backend: str | None,
     ) -> None:
-        """Keep references; nothing is read."""
         attributes = {"_moments": moments, "_column_labels": column_labels, "_errors": errors}
         for name, value in {**attributes, "backend": backend, "validation_se": None}.items():
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
-        """Count the entries."""
         return self._moments.shape[0] * self._width
 
     @property

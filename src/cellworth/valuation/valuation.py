@@ -466,7 +466,6 @@ class Valuation:
         }
 
     def __repr__(self) -> str:
-        """Return a summary for the terminal."""
         return "\n".join(_summary(self))
 
     def _repr_html_(self) -> str:

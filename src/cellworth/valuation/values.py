@@ -68,7 +68,6 @@ class ValueList:
     validation_se: Floats | None = None
 
     def __len__(self) -> int:
-        """Count the entries."""
         return len(self.values)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -126,7 +125,6 @@ class ValueList:
         return frame(self._columns(), backend or self.backend)
 
     def __repr__(self) -> str:
-        """A table for the terminal."""
         shown = self._columns_to_print()
         return "\n".join([*table_lines(shown), *self._left_out()])
 

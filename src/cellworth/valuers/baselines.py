@@ -99,7 +99,6 @@ class LeaveOneOutValuer(ModelValuer):
         error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.model = model
         self.scoring = scoring
         self.empty = empty
@@ -231,7 +230,6 @@ class RandomValuer(TableValuer):
     """
 
     def __init__(self, *, random_state: RandomState = None) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.random_state = random_state
 
     def _game(self, data: FitData) -> Unplayed:
@@ -350,7 +348,6 @@ class FlattenedValuer(ModelValuer):
         error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.model = model
         self.scoring = scoring
         self.stop = stop

@@ -186,7 +186,6 @@ class KNNValuer(TableValuer):
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.n_neighbors = n_neighbors
         self.scoring = scoring
         self.sampler = sampler

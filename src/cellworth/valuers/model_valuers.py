@@ -137,7 +137,6 @@ class MonteCarloValuer(ModelValuer):
         error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.model = model
         self.scoring = scoring
         self.empty = empty
@@ -375,7 +374,6 @@ class ExactValuer(ModelValuer):
         n_repeats: int = 1,
         max_utilities: int = MOST_UTILITIES,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.model = model
         self.scoring = scoring
         self.empty = empty

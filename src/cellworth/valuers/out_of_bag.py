@@ -363,7 +363,6 @@ class OutOfBagValuer(TableValuer):
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.model = model
         self.n_trees = n_trees
         self.column_share = column_share

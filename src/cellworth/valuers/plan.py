@@ -128,7 +128,6 @@ class Plan:
         return self.utilities <= self.limit
 
     def __repr__(self) -> str:
-        """Return one readable line."""
         verdict = "within" if self.allowed else "beyond"
         limit = "" if self.limit == math.inf else f"; {verdict} the limit of {self.limit:,}"
         if self.utilities < self.utilities_per_task:
@@ -253,7 +252,6 @@ class ShardPlan:
         return replace(self, n_workers=n_workers, n_shards=n_shards, on_cluster=True)
 
     def __repr__(self) -> str:
-        """Return the plan, line by line."""
         shares = (f"{name} {_short_time(spent)}" for name, spent in self.core_seconds.items())
         network = "none: all workers are threads of one process"
         if self.on_cluster:

@@ -142,7 +142,6 @@ class ShardedKNNValuer(Valuer):
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        """Keep the parameters; they are checked by ``fit``."""
         self.n_neighbors = n_neighbors
         self.scoring = scoring
         self.sampler = sampler

@@ -142,7 +142,6 @@ class UtilityPlanner:
         seconds: float = 0.0,
         known: Mapping[bytes, Known],
     ) -> None:
-        """Begin with what is known; time runs from here."""
         self._design = design
         self._estimate = estimate
         self._most_utilities = stop.most_utilities
