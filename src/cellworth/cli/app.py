@@ -167,10 +167,7 @@ executor_options: Decorator = join_options(
     click.option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler: tcp://host:8786."),
 )
 asked_options: Decorator = join_options(
-    click.argument("table", type=PATH),
-    table_options,
-    method_options,
-    length_options,
+    click.argument("table", type=PATH), table_options, method_options, length_options
 )
 # These defaults repeat Policy, which takes too long to import for --help.
 policy_options: Decorator = join_options(

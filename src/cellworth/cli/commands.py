@@ -185,11 +185,7 @@ def explain(**arguments: Any) -> None:
     help="How many suspicious cells to list.",
 )  # fmt: skip
 @click.option("--title", help="Title of the report.")
-@click.option(
-    "--no-cells",
-    is_flag=True,
-    help="Show nothing about single rows or cells.",
-)
+@click.option("--no-cells", is_flag=True, help="Show nothing about single rows or cells.")
 @app.files_moved
 @click.option(
     "-o", "--output", type=app.PATH, default=Path("report.html"), show_default=True,

@@ -4,8 +4,4 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 
-__all__ = [
-    "Blocks",
-    "Owners",
-    "ShardedTable",
-]
+__all__ = ["Blocks", "Owners", "ShardedTable"]

@@ -155,10 +155,7 @@ def _read_pairs(cells: Any) -> tuple[list[Any], list[Any]]:
 def _find_positions(
     rows: Sequence[Any], columns: Sequence[Any], table: Table
 ) -> tuple[Positions, Positions]:
-    return (
-        _look_up(rows, table.row_ids, "row"),
-        _look_up(columns, table.names, "column"),
-    )
+    return (_look_up(rows, table.row_ids, "row"), _look_up(columns, table.names, "column"))
 
 
 def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:

@@ -176,8 +176,7 @@ def estimate_training_variance(differences: Floats) -> VarianceComponent:
     of_splits = float(np.var(differences.mean(axis=1), ddof=1))
     shared = max(of_halves - of_splits, 0.0)
     return VarianceComponent(
-        shared + of_splits / n_splits + SAFETY * (of_halves + of_splits),
-        n_splits,
+        shared + of_splits / n_splits + SAFETY * (of_halves + of_splits), n_splits
     )
 
 

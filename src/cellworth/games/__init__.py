@@ -11,11 +11,4 @@ array([[3.]])
 from cellworth.games.game import EmptyPolicy, FailedUtility, Game, TableGame
 from cellworth.games.model import ErrorPolicy, ModelGame
 
-__all__ = [
-    "EmptyPolicy",
-    "ErrorPolicy",
-    "FailedUtility",
-    "Game",
-    "ModelGame",
-    "TableGame",
-]
+__all__ = ["EmptyPolicy", "ErrorPolicy", "FailedUtility", "Game", "ModelGame", "TableGame"]

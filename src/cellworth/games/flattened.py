@@ -29,10 +29,7 @@ class NumericFill:
     def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
         """Fill the column of a data frame; integers become floats, like their mean."""
         return nw.new_series(
-            column.name,
-            self._fill(present, may_tell),
-            nw.Float64(),
-            backend=column.implementation,
+            column.name, self._fill(present, may_tell), nw.Float64(), backend=column.implementation
         )
 
     def _fill(self, present: Mask, may_tell: Mask) -> Floats:

@@ -11,7 +11,4 @@ Examples
 from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame
 
-__all__ = [
-    "BinnedRanks",
-    "KNNGame",
-]
+__all__ = ["BinnedRanks", "KNNGame"]

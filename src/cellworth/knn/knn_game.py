@@ -44,10 +44,7 @@ from cellworth.valuation.column_info import (
 
 KNNScoring = Literal["neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"]
 # What scikit-learn calls the share of right predictions, which this game does not score by.
-_INSTEAD = {
-    "accuracy": "neighbor_agreement",
-    "balanced_accuracy": "balanced_neighbor_agreement",
-}
+_INSTEAD = {"accuracy": "neighbor_agreement", "balanced_accuracy": "balanced_neighbor_agreement"}
 # How values differ between validation rows is noted for all cells, once for each stratum.
 _MOST_STRATA = 8
 # Rows that are looked at before a run: the first of some shards.

@@ -191,11 +191,7 @@ def _check_data(data: Any) -> None:
 
 
 def _iter_steps(
-    path: Path,
-    data: Mapping[str, Any] | None,
-    valuer: Any,
-    digest: str | None,
-    own: bytes | None,
+    path: Path, data: Mapping[str, Any] | None, valuer: Any, digest: str | None, own: bytes | None
 ) -> Iterator[str]:
     """Check one part after the other; yield the names of those that agree."""
     with _ReportDamage("the files"):

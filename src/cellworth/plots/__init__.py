@@ -18,12 +18,4 @@ from cellworth.plots.curve_plots import convergence, detection, removal
 from cellworth.plots.heatmap_plot import heatmap
 from cellworth.plots.value_plots import beeswarm, owners, waterfall
 
-__all__ = [
-    "beeswarm",
-    "convergence",
-    "detection",
-    "heatmap",
-    "owners",
-    "removal",
-    "waterfall",
-]
+__all__ = ["beeswarm", "convergence", "detection", "heatmap", "owners", "removal", "waterfall"]

@@ -95,11 +95,7 @@ def heatmap(
     ax = axes_for(ax, _figure_size(grid))
     limit = _limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
-    ax.imshow(
-        _paint(grid, limit, pales=pales),
-        aspect="auto",
-        interpolation="nearest",
-    )
+    ax.imshow(_paint(grid, limit, pales=pales), aspect="auto", interpolation="nearest")
     ax.grid(False)
     _add_color_bar(ax, grid.values, limit, pales=pales)
     name_columns(ax, grid.column_names)

@@ -393,10 +393,7 @@ def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
         "run": identity,
     }
     # Several processes may begin at once; the first one writes the manifest.
-    with (
-        suppress(FileExistsError),
-        write_atomically(folder / _MANIFEST, replacing=False) as file,
-    ):
+    with suppress(FileExistsError), write_atomically(folder / _MANIFEST, replacing=False) as file:
         file.write(json.dumps(manifest, indent=1).encode())
 
 

@@ -27,11 +27,7 @@ from cellworth.data.io import (
     write_atomically,
     write_plain,
 )
-from cellworth.runtime.checkpoint import (
-    DirectoryCheckpoint,
-    explain_disk_errors,
-    set_aside,
-)
+from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors, set_aside
 from cellworth.runtime.workers import Interrupts
 
 # Arrays by name that belong to one shard; together about as large as its values.

@@ -127,10 +127,7 @@ class FuturePool:
     """
 
     def __init__(
-        self,
-        send: Callable[[int, Any], Any],
-        read: Callable[[Any], Any],
-        count: Callable[[], int],
+        self, send: Callable[[int, Any], Any], read: Callable[[Any], Any], count: Callable[[], int]
     ) -> None:
         self._send, self._read, self._count = send, read, count
         self._in_flight: dict[int, tuple[Any, Any]] = {}

@@ -381,11 +381,7 @@ class Valuation:
         except ImportError as error:
             raise ImportError("to_xarray needs xarray; pip install xarray.") from error
         dimensions = ("row", "column")
-        figures = {
-            "value": self.values,
-            "sampling_se": self.sampling_se,
-            "count": self.counts,
-        }
+        figures = {"value": self.values, "sampling_se": self.sampling_se, "count": self.counts}
         if self.validation_se is not None:
             figures["validation_se"] = self.validation_se
         return xarray.Dataset(

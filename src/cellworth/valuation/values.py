@@ -181,11 +181,7 @@ class ValueList:
         return bool(np.any(self.sampling_se))
 
     def _columns(self) -> dict[str, list[Any]]:
-        numbers = {
-            "value": self.values,
-            "sampling_se": self.sampling_se,
-            "count": self.counts,
-        }
+        numbers = {"value": self.values, "sampling_se": self.sampling_se, "count": self.counts}
         if self.validation_se is not None:
             numbers["validation_se"] = self.validation_se
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}

@@ -434,10 +434,7 @@ class Arrivals:
     shape: tuple[int, int]
 
     def __call__(
-        self,
-        tasks: Sequence[BlockOrder],
-        utilities: Sequence[Floats],
-        sums: Sums = append_margins,
+        self, tasks: Sequence[BlockOrder], utilities: Sequence[Floats], sums: Sums = append_margins
     ) -> Moments:
         """Differences along each order, one observation a task."""
         return Moments.of_all([sums(rises) for rises in map(self._rises, tasks, utilities)])

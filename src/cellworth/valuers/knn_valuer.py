@@ -30,10 +30,7 @@ from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
-from cellworth.runtime.executors import (
-    Runtime,
-    choose_thread_executor,
-)
+from cellworth.runtime.executors import Runtime, choose_thread_executor
 from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule
 from cellworth.sampling.column_samplers import (
     MOST_COALITIONS_OF_ALL_SUBSETS,
@@ -47,17 +44,10 @@ from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
-from cellworth.valuers.data_checks import (
-    Ways,
-)
+from cellworth.valuers.data_checks import Ways
 from cellworth.valuers.plan import Plan, plan_of_passes
 from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
-from cellworth.valuers.settings import (
-    Semivalues,
-    Settings,
-    check_stop,
-    draw_seed,
-)
+from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
 # All subsets are looked at where that takes about half a minute on one core.
@@ -413,10 +403,7 @@ def _sum_by_owner(seen: PassSums, tasks: QueryTasks) -> OwnerSums | None:
     if tasks.holdings is None or seen.owned is None:
         return None
     return OwnerSums(
-        tasks.holdings.names,
-        tasks.holdings.keys,
-        seen.owned.moments,
-        seen.owned.validation_se(),
+        tasks.holdings.names, tasks.holdings.keys, seen.owned.moments, seen.owned.validation_se()
     )
 
 

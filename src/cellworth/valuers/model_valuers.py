@@ -514,11 +514,7 @@ def value_game(
             f"game is {game!r}; give an object with a method value(rows, columns) -> float."
         )
     blocks = _blocks(game, shape)
-    settings = Settings.of(
-        semivalue,
-        n_jobs=n_jobs,
-        runtime=runtime,
-    )
+    settings = Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime)
     if settings.runtime.partition is not None:
         raise ValueError("partition is for valuers; value_game returns all values.")
     if stop is None and estimator is None:

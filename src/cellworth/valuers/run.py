@@ -351,9 +351,7 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
     """Moments without spread: tasks differ, but their sum is not a matter of chance."""
     marginals = 1 << (sum(shape) - 2)
     return replace(
-        moments,
-        count=np.full_like(moments.count, marginals),
-        sum_sq=np.zeros_like(moments.sum_sq),
+        moments, count=np.full_like(moments.count, marginals), sum_sq=np.zeros_like(moments.sum_sq)
     )
 
 

@@ -32,21 +32,10 @@ class Settings:
     checkpoint: Checkpoint | None
 
     @classmethod
-    def of(
-        cls,
-        semivalue: Any = None,
-        *,
-        n_jobs: Any = None,
-        runtime: Any = None,
-    ) -> Settings:
+    def of(cls, semivalue: Any = None, *, n_jobs: Any = None, runtime: Any = None) -> Settings:
         """Fill in defaults and check all parameters."""
         where = check_runtime(runtime, n_jobs)
-        return cls(
-            *_check_semivalues(semivalue),
-            n_jobs,
-            where,
-            where.open_checkpoint(),
-        )
+        return cls(*_check_semivalues(semivalue), n_jobs, where, where.open_checkpoint())
 
     @property
     def semivalues(self) -> tuple[Semivalue, Semivalue]:

@@ -355,9 +355,7 @@ def _unstack(rows: Deviations) -> list[Deviations]:
     return list(rows) if rows.shape[1] else []
 
 
-def _distinct(
-    looked_at: list[list[Deviations | None]],
-) -> tuple[Deviations, NDArray[np.int32]]:
+def _distinct(looked_at: list[list[Deviations | None]]) -> tuple[Deviations, NDArray[np.int32]]:
     """Deviations without repetition, and where among them each look has its own."""
     own = [each for task in looked_at for each in task]
     # Tasks that meet a utility again hold the same array.
