@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ class Axis:
             and np.array_equal(self.codes, other.codes)
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     @property
     def grouped(self) -> bool:
@@ -139,7 +139,7 @@ class NumberedAxis(Axis):
             return self.n_players == other.n_players
         return super().__eq__(other)
 
-    __hash__ = None
+    __hash__: ClassVar[None] = None
 
     def __repr__(self) -> str:
         return f"NumberedAxis({self.n_players})"

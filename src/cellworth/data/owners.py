@@ -50,7 +50,9 @@ class Owners:
     def __init__(self, X: Any, *, overlaps: Overlaps = "refuse") -> None:
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps must be 'refuse', 'equal' or 'first', got {overlaps!r}.")
-        self.table = AbsentTable(X) if is_absent(X) else Table.from_data(X, called="X")
+        self.table: AbsentTable | Table = (
+            AbsentTable(X) if is_absent(X) else Table.from_data(X, called="X")
+        )
         if LABEL in self.table.names.tolist():
             raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
         self.overlaps = overlaps

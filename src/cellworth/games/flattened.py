@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Positions
 from cellworth.data.blocks import Blocks, Groups, is_missing
+from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
 from cellworth.games.model import ErrorPolicy, FoldScore, ModelGame
 
@@ -157,8 +158,9 @@ class FlattenedGame:
             column_groups=column_groups, cv=cv, groups=groups, error=error, n_repeats=n_repeats,
             sample_weight=sample_weight,
         )  # fmt: skip
-        self.problem, self.scoring = self._model_game.problem, self._model_game.scoring
-        self.blocks = Blocks.from_shape((int(np.prod(self.problem.blocks.shape)), 1))
+        self.problem: Problem = self._model_game.problem
+        self.scoring: str = self._model_game.scoring
+        self.blocks: Blocks = Blocks.from_shape((int(np.prod(self.problem.blocks.shape)), 1))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellworth.data.arguments import Mask
+from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import some
 from cellworth.data.io import describe
 from cellworth.sampling.moments import DetailedUtility, Deviations, Tally
@@ -175,7 +175,7 @@ class TableGame:
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        self.table = _check_utilities(table)
+        self.table: Floats = _check_utilities(table)
 
     @classmethod
     def from_game(cls, game: Game, shape: tuple[int, int]) -> TableGame:

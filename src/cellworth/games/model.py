@@ -17,7 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
 from cellworth.data.arguments import Mask, Positions, check_count
-from cellworth.data.blocks import Groups, some
+from cellworth.data.blocks import Blocks, Groups, some
 from cellworth.data.io import describe
 from cellworth.data.problem import Fold, Problem, check_weights
 from cellworth.data.tables import Table, column_sha256
@@ -151,19 +151,19 @@ class ModelGame:
         sample_weight: Any = None,
     ) -> None:
         classification = check_model(model)
-        self.problem = Problem.from_data(
+        self.problem: Problem = Problem.from_data(
             X, y, X_val, y_val, classification=classification,
             row_groups=row_groups, column_groups=column_groups, cv=cv, groups=groups,
         )  # fmt: skip
-        self.blocks = self.problem.blocks
+        self.blocks: Blocks = self.problem.blocks
         self.empty = check_empty_policy(empty)
         self.error = _check_error_policy(error)
-        self.n_repeats = check_count(n_repeats, "n_repeats")
+        self.n_repeats: int = check_count(n_repeats, "n_repeats")
         self._models = tuple(set_seeds(model, repeat) for repeat in range(self.n_repeats))
         self._first_repeat = 0
         self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
-        self.scoring = scoring_name(scoring, classification)
+        self.scoring: str = scoring_name(scoring, classification)
         classes = self.problem.classes
         self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
         self._scorer = check_scorer(scoring, classification)

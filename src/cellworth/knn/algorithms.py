@@ -87,7 +87,7 @@ class QueryTasks:
         holdings: Holdings | None = None,
     ) -> None:
         self.game = game
-        self.schedule = TaskSchedule(
+        self.schedule: TaskSchedule = TaskSchedule(
             WeightedQueries.of(game.distances.queries, game.query_labels, game.scoring),
             (len(game.labels), game.shape[1]),
             sampler=sampler,

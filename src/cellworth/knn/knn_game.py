@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
@@ -125,23 +125,24 @@ class KNNGame:
         cv: Any = 5,
         groups: Any = None,
     ) -> None:
-        self.problem = Problem.from_data(
+        self.problem: Problem = Problem.from_data(
             X, y, X_val, y_val, classification=wants_classes(scoring), row_groups=row_groups,
             column_groups=column_groups, cv=cv, groups=groups, allow_one_class=True,
         )  # fmt: skip
-        self.n_neighbors = check_count(n_neighbors, "n_neighbors")
+        self.n_neighbors: int = check_count(n_neighbors, "n_neighbors")
         self.scoring = scoring or (
             "neighbor_agreement" if self.is_class else "neg_mean_squared_error"
         )
         self.empty = check_empty_policy(empty)
-        self.blocks = self.problem.blocks
-        self.distances = Distances.of(
+        self.blocks: Blocks = self.problem.blocks
+        self.distances: Distances = Distances.of(
             self.problem.table,
             [fold.table for fold in self.problem.folds],
             scale=scale,
             column_types=column_types,
         )
-        self.scale, self.column_types = scale, dict(column_types or {})
+        self.scale = scale
+        self.column_types: dict[Hashable, Kind | Distance] = dict(column_types or {})
         self._warn_of_too_many_neighbors()
 
     @property

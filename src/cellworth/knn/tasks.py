@@ -151,16 +151,17 @@ class TaskSchedule:
         seed: int | None,
     ) -> None:
         self.queries = queries
-        self.n_rows, self.n_columns = shape
+        self.n_rows: int = shape[0]
+        self.n_columns: int = shape[1]
         self.sampler = sampler
         self.column_semivalue = column_semivalue
         self.with_label = with_label
         self.empty = empty
         self.seed = seed
         # All subsets are the same for every query and every pass.
-        self.draws = not isinstance(sampler, ExhaustiveSampler)
-        self.n_results = self.n_columns + with_label
-        self.parts = self._cut()
+        self.draws: bool = not isinstance(sampler, ExhaustiveSampler)
+        self.n_results: int = self.n_columns + with_label
+        self.parts: list[Part] = self._cut()
         self._drawn: dict[int, list[tuple[Coalitions, Floats]]] = {}
         self._designs: dict[int, DrawnCoalitions] = {}
 

@@ -72,7 +72,8 @@ class StoredMoments(Moments):
             (file, number) for file in self.files for number in range(len(file.groups["n_rows"]))
         ]
         ends = np.cumsum(self._statistic("n_rows")).astype(np.intp)
-        self._starts, self.shape = np.append(0, ends[:-1]), (int(ends[-1]), len(sums.mean) - 1)
+        self._starts = np.append(0, ends[:-1])
+        self.shape: tuple[int, int] = (int(ends[-1]), len(sums.mean) - 1)
 
     def __repr__(self) -> str:
         return f"StoredMoments in {len(self.files)} files in {self.folder}"

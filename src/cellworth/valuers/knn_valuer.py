@@ -233,7 +233,7 @@ class KNNValuer(TableValuer):
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         blocks = self._blocks(game)
         holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
-        self.columns_ = self._inspect_columns(game)
+        self._keep_columns(game)
         return self._keep(game, self._value(game, blocks, holdings))
 
     def plan(

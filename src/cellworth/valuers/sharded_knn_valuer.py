@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Kind, RandomState, Scale
+from cellworth.data.arguments import Distance, Kind, Labels, RandomState, Scale
 from cellworth.data.blocks import Blocks, Groups, NumberedAxis
 from cellworth.data.io import describe, local_path
 from cellworth.data.sharded_table import ShardedTable
@@ -34,6 +34,7 @@ from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally
 from cellworth.sampling.passes import PassSums, QueryVariance
 from cellworth.sampling.semivalues import Semivalue
+from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
@@ -124,6 +125,11 @@ class ShardedKNNValuer(Valuer):
     >>> valuer.fit(table, X_val=pa.table({"age": [22, 39]}), y_val=[0, 1]).valuation_.shape
     (4, 1)
     """
+
+    valuation_: ShardedValuation
+    columns_: ColumnTable
+    n_features_in_: int
+    feature_names_in_: Labels
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from cellworth.data.arguments import Floats, Labels
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
@@ -61,6 +62,11 @@ class FitData:
 
 class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all valuers: scikit-learn estimators whose ``fit`` values the blocks of X."""
+
+    values_: Floats
+    standard_errors_: Floats
+    row_values_: Floats
+    column_values_: Floats
 
     def describe(self) -> dict[str, str]:
         """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
@@ -129,6 +135,11 @@ def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
 class TableValuer(Valuer):
     """Base of valuers of a table in memory."""
 
+    valuation_: Valuation
+    columns_: ColumnTable
+    n_features_in_: int
+    feature_names_in_: Labels
+
     def fit(
         self,
         X: Any,
@@ -164,7 +175,7 @@ class TableValuer(Valuer):
         """
         self._forget()
         game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
-        self.columns_ = self._inspect_columns(game)
+        self._keep_columns(game)
         return self._keep(game, self._value(game, game.blocks))
 
     def problem_spec(
@@ -186,6 +197,9 @@ class TableValuer(Valuer):
         return self._problem_spec(
             self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
         )
+
+    def _keep_columns(self, game: Any) -> None:
+        self.columns_ = self._inspect_columns(game)
 
     def _inspect_columns(self, game: Any) -> ColumnTable:
         """What columns were taken for; warn of what is likely to be a mistake."""
@@ -277,7 +291,7 @@ class ModelValuer(TableValuer):
             FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
         )
         holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
-        self.columns_ = self._inspect_columns(game)
+        self._keep_columns(game)
         return self._keep(game, self._value(game, game.blocks, holdings))
 
     def problem_spec(
