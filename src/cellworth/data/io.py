@@ -10,7 +10,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 from uuid import uuid4
@@ -73,6 +73,15 @@ def local_path(path: Any, called: str) -> Path:
     local = Path(path)
     # "./s3:/x" is a local path, but pathlib drops the "./" that says so.
     return local.absolute() if is_address(local) else local
+
+
+def make_folder(folder: Any, called: str) -> Path:
+    """Create a local folder if it is missing; raise NotADirectoryError if it is a file."""
+    path = local_path(folder, called)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{called} must be a folder, got the file {path}.")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def explain_address(path: str | os.PathLike[str]) -> str:
@@ -157,16 +166,12 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
 
 def _sync_folder(folder: Path) -> None:
     """Sync a folder to disk, if the file system supports it."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        return
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def pack(thing: Any) -> Plain:

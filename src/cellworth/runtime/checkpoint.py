@@ -20,6 +20,7 @@ from cellworth.data.io import (
     add_prefix,
     hash_json,
     local_path,
+    make_folder,
     n_bytes,
     read_manifest,
     write_atomically,
@@ -217,7 +218,7 @@ class DirectoryCheckpoint:
         # As JSON returns it, so that the two can be compared.
         asked = json.loads(json.dumps(identity))
         with explain_disk_errors(self.folder):
-            _make_folder(self.folder)
+            make_folder(self.folder, "checkpoint")
             kept = _read_identity(self.folder)
             if kept is None:
                 _begin(self.folder, asked)
@@ -386,21 +387,10 @@ def _read_identity(folder: Path) -> dict[str, Any] | None:
 
 
 def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "sha256": hash_json(identity),
-        "run": identity,
-    }
+    head = {"format": FORMAT, "version": VERSION, "sha256": hash_json(identity)}
     # Several processes may begin at once; the first one writes the manifest.
     with suppress(FileExistsError), write_atomically(folder / _MANIFEST, replacing=False) as file:
-        file.write(json.dumps(manifest, indent=1).encode())
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"checkpoint must be a folder, got the file {folder}.")
-    folder.mkdir(parents=True, exist_ok=True)
+        file.write(json.dumps(head | {"run": identity}, indent=1).encode())
 
 
 @contextmanager
@@ -422,15 +412,11 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
 class AnswerFiles:
     """Files with answers of one run, in a folder that several processes may share.
 
-    Parameters
-    ----------
-    folder : Path
-    run : str
-        Hash of the run's identity, stored in every file.
+    The headers of existing files are read at once, and damaged files renamed. ``run``, the hash of
+    the run's identity, is stored in every file.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        """Read the headers of existing files; damaged ones are renamed."""
         self._folder, self._run = folder, run
         self._tasks: dict[Path, list[int]] = {}
         self._small: list[Path] = []
@@ -438,8 +424,7 @@ class AnswerFiles:
         self._latest = _NOTHING
         self._limiter = RateLimiter(_SHARE_OF_TIME)
         for path in sorted(folder.glob(PATTERN)):
-            tasks = self._tasks_of(path)
-            if tasks:
+            if tasks := self._tasks_of(path):
                 self._tasks[path] = tasks
 
     def answers(self) -> Iterator[tuple[int, Loader]]:

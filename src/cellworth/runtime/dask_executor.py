@@ -148,16 +148,12 @@ class _DaskPool(FuturePool):
 class WorkerMemory:
     """Memory of workers: Dask pauses and restarts those that come near their limit.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    n_bytes : int
-        Size of the object that was sent to each worker.
+    ``n_bytes`` is the size of the object that was sent to each worker.
     """
 
     def __init__(self, client: Any, n_bytes: int) -> None:
-        """Begin with a run, so that earlier restarts do not count."""
         self._client, self._n_bytes = client, n_bytes
+        # Restarts before this run do not count.
         self._n_before = len(self._get_restarts())
         self._checked, self._n_checks_stuck, self._n_checks_without_workers = time.monotonic(), 0, 0
 

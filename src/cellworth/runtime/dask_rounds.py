@@ -59,16 +59,8 @@ class DaskRounds:
 
     Rows and state of a shard stay with one worker, outside Dask's own memory. If the worker dies,
     others open the rows from their file and read the state from the checkpoint. Workers exchange
-    the inputs, summaries and results of rounds; the driver gets only the reports.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    algorithm : ShardAlgorithm
-    states : ShardCheckpoint
-        In a folder that all workers see.
-    n_cached : int or None
-        Shards that a worker holds in memory at a time; None: one for each of its threads.
+    the inputs, summaries and results of rounds; the driver gets only the reports. The states are in
+    a folder that all workers see.
     """
 
     client: Any
@@ -279,13 +271,7 @@ class LostTasksError(RecoverableError):
 class TaskSubmitter:
     """Submits the Dask tasks of one attempt, and waits for those that finish.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    cache : ShardCache
-        Sent once to each worker.
-    interrupts : Interrupts
-        Signals are allowed while workers are busy.
+    The cache is sent once to each worker. Signals are allowed while workers are busy.
     """
 
     def __init__(self, client: Any, cache: ShardCache, interrupts: Interrupts) -> None:
@@ -410,15 +396,9 @@ class TaskSubmitter:
 def assign_shards(
     n_shards: int, n_threads: Mapping[str, int], before: Mapping[int, str]
 ) -> dict[int, str]:
-    """Assign every shard to a worker; it keeps its worker unless that is gone or has too many.
+    """Assign every shard to a worker, in proportion to their numbers of threads.
 
-    Parameters
-    ----------
-    n_shards : int
-    n_threads : mapping
-        From addresses of workers to their threads; shards are assigned in proportion.
-    before : mapping
-        The previous assignment, from shards to workers.
+    A shard keeps its worker of ``before``, unless that is gone or has too many.
     """
     room = _share_shards(n_shards, n_threads)
     stays: dict[int, str] = {}

@@ -117,13 +117,8 @@ class Work:
 class TaskPlanner:
     """The simplest planner: one request for each task.
 
-    Parameters
-    ----------
-    contribution_type : dataclass
-    answer_type : dataclass, default=None
-        None: answers are contributions.
-    to_contribution : callable, default=None
-        From an answer to its contribution, if the two differ.
+    Contributions are dataclasses. If answers are of another ``answer_type``, ``to_contribution``
+    converts them.
     """
 
     keeps_deadlines: ClassVar[bool] = False
@@ -172,16 +167,7 @@ class TaskPlanner:
 
 
 class CheckpointWriter:
-    """Read a checkpoint at the start of a session and write to it until the end.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint or None
-    planner : Planner
-        Loads and packs what the checkpoint stores.
-    identity : mapping
-        Identifies the run; the checkpoint of another run raises an error.
-    """
+    """Read a checkpoint at the start of a session and write to it until the end."""
 
     def __init__(
         self, checkpoint: Checkpoint | None, planner: Planner, identity: Mapping[str, Any]
@@ -228,7 +214,6 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Write the last state, also after an error."""
         if self._checkpoint is None:
             return
         try:
@@ -241,9 +226,8 @@ class CheckpointWriter:
 
     def _write(self) -> None:
         latest = self.latest
-        if self._checkpoint is None or latest.contribution is None:
-            return
-        if latest.tasks == self._tasks_written:
+        written = latest.contribution is None or latest.tasks == self._tasks_written
+        if self._checkpoint is None or written:
             return
         with self._limiter.measure():
             content = self._planner.pack_state(latest.contribution)
@@ -254,17 +238,9 @@ class CheckpointWriter:
 
 
 class TaskQueue:
-    """Sends requests to a worker pool, a bounded number ahead, and returns their answers.
+    """Sends requests, maybe infinitely many, to a worker pool, a bounded number ahead.
 
-    Parameters
-    ----------
-    pool : WorkerPool
-    requests : iterable
-        May be infinite; read as there is room.
-    writer : CheckpointWriter
-        Stores every answer as soon as it arrives.
-    interrupts : Interrupts
-        Signals are allowed while it waits for answers.
+    Every answer goes to the checkpoint as it arrives. Signals are allowed while it waits.
     """
 
     def __init__(
@@ -375,18 +351,10 @@ def _is_heavy(answer: Any) -> bool:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended: the finished tasks, their folded contributions, and the time spent.
 
-    Parameters
-    ----------
-    tasks : int
-        Tasks 0..tasks - 1 are done, those of earlier sessions included.
-    contribution : Addition or None
-        Their folded contributions; None if the budget ended before the first.
-    interrupted : bool
-        Whether the user interrupted the run before its stopping rule was met.
-    seconds : float
-        Time spent, earlier sessions included.
+    Tasks and seconds of earlier sessions are included. There is no contribution if the budget ended
+    before the first task. ``interrupted`` means that the user ended the run before its rule did.
     """
 
     tasks: int
@@ -411,39 +379,14 @@ def run(
     errors_from: int | None = 2,
     on_round: Callable[[Progress], Any] | None = None,
 ) -> Outcome:
-    """Run tasks 0, 1, 2, ... until the stopping rule is met.
+    """Run tasks 0, 1, 2, ... until the stopping rule is met, with the same result on any executor.
 
-    The result does not depend on the executor.
-
-    Parameters
-    ----------
-    work : callable
-        The task function, from a request to its answer. It is pure except for deadlines.
-    planner : Planner
-        Turns task numbers into requests and answers into contributions.
-    stop : StoppingRule
-        Checked after every round. Limits on tasks and seconds also hold within a round.
-    executor : Executor
-        Where tasks run.
-    tasks_per_round : int
-        Depends on the problem, never on the number of workers.
-    checkpoint : Checkpoint or None
-        Read at the start. Every answer is written as it arrives; a state is written after rounds,
-        every ten seconds and at the end, also after an error.
-    identity : mapping
-        Identifies the run; the checkpoint of another run raises an error.
-    title : str
-        Label of the progress bar, and name of tasks on a cluster.
-    show_progress : bool
-        Whether to show a progress bar once the run has taken two seconds.
-    seconds_per_task : float
-        An estimate; if the first task will take long, the bar is shown at once and says so.
-    describe : callable
-        Returns the text behind the bar.
-    errors_from : int or None
-        Number of tasks from which the bar shows the largest standard error.
-    on_round : callable or None
-        Called with the Progress after every round.
+    ``work``, from a request to its answer, must be pure except for deadlines. The rule is checked
+    after every round; its limits on tasks and seconds also hold within a round. ``tasks_per_round``
+    must not depend on the number of workers. ``identity`` identifies the run: the checkpoint of
+    another run raises an error. Every answer is written to the checkpoint as it arrives; a state is
+    written after rounds, every ten seconds and at the end, also after an error. :class:`Bar`
+    explains the parameters of the progress bar.
     """
     writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
     progress, interrupted = writer.latest, False
@@ -495,12 +438,8 @@ def run_partition(
     """Answer the requests of one partition and leave the answers in the checkpoint.
 
     Partition (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
-    folded: :func:`run` does that with the same checkpoint, once all partitions are done.
-
-    Returns
-    -------
-    int
-        Number of requests that were answered now.
+    folded: :func:`run` does that with the same checkpoint, once all partitions are done. Return the
+    number of requests that were answered now.
     """
     index, n_partitions = partition
     writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
@@ -508,7 +447,8 @@ def run_partition(
     by_task = (
         planner.make_partition_requests(task, task % n_partitions == index) for task in tasks
     )
-    requests = [request for some in takewhile(_is_there, by_task) for request in some or ()]
+    there = takewhile(lambda requests: requests is not None, by_task)
+    requests = [request for some in there for request in some or ()]
     _log.info("%s: partition %d of %d has %d requests", title, index, n_partitions, len(requests))
     bar = Bar(
         lambda progress: progress.tasks / max(len(requests), 1),
@@ -524,10 +464,6 @@ def run_partition(
             n_done += 1
             bar.show(Progress(n_done, time.perf_counter() - began, None))
     return n_done
-
-
-def _is_there(requests: Iterable[Any] | None) -> bool:
-    return requests is not None
 
 
 def _fold_tasks(

@@ -188,14 +188,8 @@ def _leave_with_parent(parent: int) -> None:
 class SharedPickle:
     """A pickled object in a file that processes of this machine map into memory.
 
-    Parameters
-    ----------
-    path : Path
-        A file in a folder that only this user can read; deleted after the run.
-    head : tuple of int
-        First and last byte of the pickled object.
-    buffers : tuple of pairs of int
-        First and last bytes of its arrays.
+    The file is in a folder that only this user can read, and is deleted after the run. ``head`` and
+    ``buffers`` are the first and last bytes of the object and of its arrays.
     """
 
     path: Path

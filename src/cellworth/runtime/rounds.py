@@ -11,10 +11,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.dask_rounds import DaskRounds
@@ -60,34 +60,11 @@ def run_rounds(
 ) -> ShardRunResult:
     """Run rounds 0, 1, 2, ... over all shards; the result does not depend on the executor.
 
-    Parameters
-    ----------
-    algorithm : ShardAlgorithm
-        What is done with shards.
-    n_rounds : int
-        Largest number of rounds, those of earlier sessions included.
-    executor : Executor
-        Serial, Threads or Dask.
-    into : path
-        Folder for the results of shards; created if missing.
-    identity : mapping
-        Everything that determines what rounds compute and report, as JSON. A checkpoint of
-        another run raises an error.
-    checkpoint : path or None
-        Folder that stores the run, so that the same call can resume it. All workers of a cluster
-        must see it.
-    enough : callable or None
-        Called after each round with all reports so far; True ends the run after that round.
-    title : str
-        Label of the progress bar and of threads.
-    show_progress : bool
-        Whether to show a progress bar once the run has taken two seconds.
-    n_cached : int or None
-        Shards that a process holds in memory at a time; None: one for each of its threads.
-
-    Returns
-    -------
-    ShardRunResult
+    The results of shards are written into the folder ``into``. The folder ``checkpoint`` stores the
+    run, so that the same call resumes it; all workers of a cluster must see both. The checkpoint of
+    another run than ``identity`` raises an error. ``enough`` is called after each round with all
+    reports so far and ends the run by returning True. A process holds ``n_cached`` shards in memory
+    at a time, by default one for each of its threads.
     """
     make_runner = get_shard_runner(executor)
     # Workers may have another working directory.
@@ -101,7 +78,10 @@ def run_rounds(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
         )
         runner = make_runner(algorithm, rounds.states, n_cached)
-        return _ShardRun(algorithm, n_rounds, enough, rounds, runner, bar, title).finish(into)
+        context = RunContext(
+            algorithm, n_rounds, enough, rounds, rounds.read_progress(), bar, Interrupts(), title
+        )
+        return _run_until_done(runner, context, into)
 
 
 class ShardRunner(Protocol):
@@ -116,76 +96,57 @@ class ShardRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class _ShardRun:
-    algorithm: ShardAlgorithm
-    n_rounds: int
-    enough: Enough | None
-    checkpoint: RoundsCheckpoint
-    runner: ShardRunner
-    bar: Any
-    title: str
-
-    def finish(self, into: Path) -> ShardRunResult:
-        """Attempt the run until it is done; resume after every recoverable error."""
-        n_failed, best = 0, -1
-        while True:
-            context = self._make_context()
-            try:
-                return self._attempt(context, into)
-            except RecoverableError as error:
-                _log.warning("%s: %s; resuming from round %d", self.title, error, best)
-                helped = isinstance(error, DamagedStateError) and set_state_aside(error)
-                helped = helped or context.progress.complete > best
-                n_failed = 0 if helped else n_failed + 1
-                best = max(best, context.progress.complete)
-                if n_failed > _MOST_FAILED_ATTEMPTS:
-                    raise RuntimeError(
-                        f"{self.title}: no round could be done in {n_failed} attempts; the last "
-                        f"one ended with: {error}"
-                    ) from error
-
-    def _attempt(self, context: RunContext, into: Path) -> ShardRunResult:
-        with context.interrupts.watch():
-            interrupted = self._run_until_interrupted(context)
-            # Without a checkpoint, an interrupt while results are written would lose the run.
-            context.interrupts.ignore_next()
-            rounds = context.progress.complete
-            entries = self.runner.write(context, rounds, into)
-        if context.interrupts.received and not interrupted:
-            warnings.warn(
-                f"{self.title}: a signal arrived after all rounds were done; the result is "
-                "complete and was kept.",
-                stacklevel=2,
-            )
-        reports = self.checkpoint.reports(rounds)
-        return ShardRunResult(reports, tuple(entries), interrupted, self.checkpoint.seconds)
-
-    def _run_until_interrupted(self, context: RunContext) -> bool:
-        """Do the rounds that are not done; return whether a signal ended them early."""
+def _run_until_done(runner: ShardRunner, context: RunContext, into: Path) -> ShardRunResult:
+    """Attempt the run until it is done; resume after every recoverable error."""
+    n_failed, best = 0, -1
+    while True:
         try:
-            self.runner.run(context)
-        except KeyboardInterrupt as signal:
-            rounds = context.progress.complete
-            _log.warning("%s: interrupted after %d rounds", self.title, rounds)
-            if rounds < max(context.progress.earliest, 1):
-                raise KeyboardInterrupt(
-                    "the run was interrupted before its first round was done"
-                ) from signal
-            return True
-        return False
+            return _attempt(runner, context, into)
+        except RecoverableError as error:
+            _log.warning("%s: %s; resuming from round %d", context.title, error, best)
+            helped = isinstance(error, DamagedStateError) and set_state_aside(error)
+            helped = helped or context.progress.complete > best
+            n_failed = 0 if helped else n_failed + 1
+            best = max(best, context.progress.complete)
+            if n_failed > _MOST_FAILED_ATTEMPTS:
+                raise RuntimeError(
+                    f"{context.title}: no round could be done in {n_failed} attempts; the last "
+                    f"one ended with: {error}"
+                ) from error
+        progress = context.checkpoint.read_progress()
+        context = replace(context, progress=progress, interrupts=Interrupts())
 
-    def _make_context(self) -> RunContext:
-        return RunContext(
-            self.algorithm,
-            self.n_rounds,
-            self.enough,
-            self.checkpoint,
-            self.checkpoint.read_progress(),
-            self.bar,
-            Interrupts(),
-            self.title,
+
+def _attempt(runner: ShardRunner, context: RunContext, into: Path) -> ShardRunResult:
+    with context.interrupts.watch():
+        interrupted = _run_until_interrupted(runner, context)
+        # Without a checkpoint, an interrupt while results are written would lose the run.
+        context.interrupts.ignore_next()
+        rounds = context.progress.complete
+        entries = runner.write(context, rounds, into)
+    if context.interrupts.received and not interrupted:
+        warnings.warn(
+            f"{context.title}: a signal arrived after all rounds were done; the result is "
+            "complete and was kept.",
+            stacklevel=2,
         )
+    reports = context.checkpoint.reports(rounds)
+    return ShardRunResult(reports, tuple(entries), interrupted, context.checkpoint.seconds)
+
+
+def _run_until_interrupted(runner: ShardRunner, context: RunContext) -> bool:
+    """Do the rounds that are not done; return whether a signal ended them early."""
+    try:
+        runner.run(context)
+    except KeyboardInterrupt as signal:
+        rounds = context.progress.complete
+        _log.warning("%s: interrupted after %d rounds", context.title, rounds)
+        if rounds < max(context.progress.earliest, 1):
+            raise KeyboardInterrupt(
+                "the run was interrupted before its first round was done"
+            ) from signal
+        return True
+    return False
 
 
 def get_shard_runner(
@@ -221,15 +182,7 @@ def _open_folder(checkpoint: Path | None) -> Iterator[Path]:
 
 @dataclass(frozen=True, eq=False)
 class ThreadRounds:
-    """Runs rounds in threads of this process.
-
-    Parameters
-    ----------
-    executor : Executor
-        Serial or Threads.
-    cache : ShardCache
-        Shared by all threads.
-    """
+    """Runs rounds in threads of this process, which share the cache."""
 
     executor: Executor
     cache: ShardCache
@@ -242,21 +195,18 @@ class ThreadRounds:
 
     def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
-        jobs = [
-            partial(self.cache.write, shard, rounds, into)
-            for shard in range(context.algorithm.n_shards)
-        ]
+        shards = range(context.algorithm.n_shards)
+        jobs = [partial(self.cache.write, shard, rounds, into) for shard in shards]
         with self.executor.start(_call, context.title) as pool:
             entries = dict(map_unordered(pool, jobs, context.interrupts))
-        return [entries[shard] for shard in range(len(jobs))]
+        return [entries[shard] for shard in shards]
 
 
 def _call(job: Job) -> Any:
     return job()
 
 
-@dataclass(frozen=True, eq=False)
-class _FinalizedRound:
+class _FinalizedRound(NamedTuple):
     number: int
     prepared: Any
     result: RoundResult
@@ -282,11 +232,8 @@ class _Passes:
             del summary
             release_memory()
             context.checkpoint.record(number, result.report)
-            before, prepared, number = (
-                _FinalizedRound(number, prepared, result),
-                following,
-                number + 1,
-            )
+            before, prepared = _FinalizedRound(number, prepared, result), following
+            number += 1
         if before is not None:
             self._accumulate(before)
 
@@ -336,16 +283,12 @@ class _Passes:
         """Return the update for every shard that has not accumulated a round."""
         if before is None:
             return {}
-        progress, result = self.context.progress, before.result
+        (number, prepared, result), progress = before, self.context.progress
         return {
             shard: RoundUpdate(
-                before.number,
-                before.prepared,
-                result.shared,
-                result.per_shard.get(shard),
-                progress.complete,
+                number, prepared, result.shared, result.per_shard.get(shard), progress.complete
             )
-            for shard in progress.find_pending(before.number)
+            for shard in progress.find_pending(number)
         }
 
 

@@ -41,20 +41,13 @@ _CONTENT = "state"
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """Result of a round over all shards.
+    """Result of a round over all shards."""
 
-    Parameters
-    ----------
-    shared : object
-        Sent to every shard; a few megabytes.
-    per_shard : mapping
-        From shards to data that only they need; a shard may have none.
-    report : dict
-        Small arrays and plain values for the driver process.
-    """
-
+    # Sent to every shard; a few megabytes.
     shared: Any
+    # What only one shard needs; a shard may need nothing.
     per_shard: Mapping[int, Any]
+    # Small arrays and plain values for the driver process.
     report: Plain
 
     def __sizeof__(self) -> int:
@@ -119,25 +112,18 @@ class ShardCheckpoint:
 
     The state after n rounds is written once, under its own name, and never changed. A process
     that finds it does not compute it again, so a round counts once even if workers are killed.
-
-    Parameters
-    ----------
-    folder : Path
-    run : str
-        Hash of the run's identity, stored in every file.
-    durable : bool
-        Whether states must survive a crash of the machine, and not only killed processes.
     """
 
     folder: Path
+    # Hash of the run's identity, stored in every file.
     run: str
+    # Whether states must survive a crash of the machine, and not only killed processes.
     durable: bool
 
     def holds(self, shard: int, rounds: int) -> bool:
         """Return whether the state of a shard after so many rounds is stored."""
-        path = self._path(shard, rounds)
         try:
-            return self._read_head(path) == (self.run, shard, rounds)
+            return self._read_head(self._path(shard, rounds)) == (self.run, shard, rounds)
         except (FileNotFoundError, DamagedStateError):
             return False
 
@@ -215,23 +201,14 @@ class ShardCheckpoint:
 
 @dataclass(frozen=True, eq=False)
 class RoundUpdate:
-    """Everything that a shard needs to accumulate a round.
-
-    Parameters
-    ----------
-    number : int
-        Number of the round.
-    prepared, shared : object
-    own : object
-        Data that only this shard needs.
-    complete : int
-        Rounds that all shards have accumulated; earlier states can be deleted.
-    """
+    """Everything that a shard needs to accumulate a round."""
 
     number: int
     prepared: Any
     shared: Any
+    # What only this shard needs.
     own: Any
+    # Rounds that all shards have accumulated; earlier states can be deleted.
     complete: int
 
 
@@ -251,15 +228,8 @@ class ShardCache:
     """Rows and states of the shards of one run in one process; safe for many threads.
 
     Everything in it can be loaded again: rows from their files, states from the checkpoint.
-    Pickled to another process, it arrives empty; pickled there again, it is the same object.
-
-    Parameters
-    ----------
-    algorithm : ShardAlgorithm
-    states : ShardCheckpoint
-    n_cached : int
-        Shards that are held at a time, those in use included. More are held only while more
-        threads than that are at work.
+    Pickled to another process, it arrives empty; pickled there again, it is the same object. It
+    holds ``n_cached`` shards at a time, and more only while more threads are at work.
     """
 
     def __init__(
@@ -269,11 +239,8 @@ class ShardCache:
         n_cached: int,
         name: str | None = None,
     ) -> None:
-        self.algorithm: ShardAlgorithm = algorithm
-        self.states: ShardCheckpoint = states
-        self.n_cached: int = n_cached
-        self.name: str = name or uuid4().hex
-        self.last_used: float = time.monotonic()
+        self.algorithm, self.states, self.n_cached = algorithm, states, n_cached
+        self.name, self.last_used = name or uuid4().hex, time.monotonic()
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _CachedShard] = OrderedDict()
         self._prepared: dict[int, Any] = {}
@@ -379,21 +346,13 @@ _SECONDS = "seconds"
 
 @dataclass(frozen=True, eq=False)
 class ShardRunResult:
-    """How a run over shards ended.
+    """How a run over shards ended; reports and seconds of earlier sessions are included.
 
-    Parameters
-    ----------
-    reports : tuple of dict
-        The report of each round in order, earlier sessions included.
-    entries : tuple of dict
-        What :meth:`ShardAlgorithm.write` returned for each shard.
-    interrupted : bool
-        Whether the user interrupted the run; the results then cover the reported rounds.
-    seconds : float
-        Time spent, earlier sessions included.
+    If the user interrupted the run, the results cover the reported rounds.
     """
 
     reports: tuple[Plain, ...]
+    # What ShardAlgorithm.write returned for each shard.
     entries: tuple[dict[str, Any], ...]
     interrupted: bool
     seconds: float
@@ -411,19 +370,16 @@ def _unpickle_cache(
 
 
 def _release_later(cache: ShardCache) -> None:
-    timer = threading.Timer(_SECONDS_TO_KEEP, _release_if_idle, (cache,))
+    def release_if_idle() -> None:
+        with _holding:
+            if cache.is_idle and _held.get(cache.name) is cache:
+                del _held[cache.name]
+            if _held.get(cache.name) is cache:
+                _release_later(cache)
+
+    timer = threading.Timer(_SECONDS_TO_KEEP, release_if_idle)
     timer.daemon = True
     timer.start()
-
-
-def _release_if_idle(cache: ShardCache) -> None:
-    with _holding:
-        if _held.get(cache.name) is not cache:
-            return
-        if cache.is_idle:
-            del _held[cache.name]
-            return
-    _release_later(cache)
 
 
 class RecoverableError(Exception):
@@ -477,12 +433,7 @@ def set_state_aside(damaged: DamagedStateError) -> bool:
 class ShardProgress:
     """How many rounds each shard has accumulated during a run.
 
-    Parameters
-    ----------
-    found : list of range
-        By shard, the numbers of rounds after which there is a state.
-    reports : mapping
-        Reports of rounds, by number.
+    It begins with ``found``: by shard, the numbers of rounds after which there is a state.
     """
 
     def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
@@ -513,15 +464,8 @@ class ShardProgress:
 class RoundsCheckpoint:
     """Checkpoint of a run over shards: reports of rounds, states of shards.
 
-    Parameters
-    ----------
-    folder : Path
-        Created if missing; the checkpoint of another run raises an error.
-    identity : mapping
-        Everything that determines what rounds compute and report, as JSON.
-    n_shards : int
-    durable : bool
-        Whether the folder must outlive the run.
+    ``identity`` holds everything that determines what rounds compute and report; the checkpoint of
+    another run raises an error. ``durable`` says whether the folder must outlive the run.
     """
 
     def __init__(
@@ -535,9 +479,6 @@ class RoundsCheckpoint:
         run = hash_json(json.loads(json.dumps(identity)))
         self.states: ShardCheckpoint = ShardCheckpoint(folder.absolute(), run, durable)
         self._n_shards = n_shards
-        self._read()
-
-    def _read(self) -> None:
         for number, load in self._directory.answers():
             record = load()
             if record is not None:
@@ -552,9 +493,8 @@ class RoundsCheckpoint:
     def record(self, number: int, report: Plain) -> None:
         """Write the report of a round, before any shard accumulates the round."""
         if number not in self._reports:
-            self._directory.write_answer(
-                number, add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
-            )
+            record = add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
+            self._directory.write_answer(number, record)
             self._directory.flush()
             self._reports[number] = report
 
@@ -569,28 +509,14 @@ class RoundsCheckpoint:
 
 @dataclass(frozen=True, eq=False)
 class RunContext:
-    """One attempt at a run, until it is done, is interrupted, or finds something lost.
-
-    Parameters
-    ----------
-    algorithm : ShardAlgorithm
-    n_rounds : int
-    enough : callable or None
-    checkpoint : RoundsCheckpoint
-    progress : ShardProgress
-        How many rounds the shards have accumulated.
-    bar : tqdm
-        Counts phases of shards.
-    interrupts : Interrupts
-        Signals are allowed while workers are busy.
-    title : str
-    """
+    """One attempt at a run, until it is done, is interrupted, or finds something lost."""
 
     algorithm: ShardAlgorithm
     n_rounds: int
     enough: Enough | None
     checkpoint: RoundsCheckpoint
     progress: ShardProgress
+    # A tqdm bar that counts phases of shards.
     bar: Any
     interrupts: Interrupts
     title: str

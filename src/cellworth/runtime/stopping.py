@@ -102,11 +102,18 @@ class StoppingRule(ABC):
 
     def __or__(self, other: StoppingRule) -> StoppingRule:
         """Stop as soon as either rule is met."""
-        return _AnyRule(self, other) if isinstance(other, StoppingRule) else NotImplemented
+        return (
+            _JoinedRules(self, other, True) if isinstance(other, StoppingRule) else NotImplemented
+        )
 
     def __and__(self, other: StoppingRule) -> StoppingRule:
         """Stop once both rules are met."""
-        return _AllRules(self, other) if isinstance(other, StoppingRule) else NotImplemented
+        return (
+            _JoinedRules(self, other, False) if isinstance(other, StoppingRule) else NotImplemented
+        )
+
+    def _set_limit(self, name: str, limit: float) -> None:
+        object.__setattr__(self, name, limit)
 
 
 @dataclass(frozen=True)
@@ -124,11 +131,7 @@ class MaxTasks(StoppingRule):
 
     def __post_init__(self) -> None:
         _check_count("MaxTasks", self.n_tasks, "tasks", "task")
-
-    @property
-    def most_tasks(self) -> float:  # type: ignore[override]
-        """Largest number of tasks."""
-        return self.n_tasks
+        self._set_limit("most_tasks", self.n_tasks)
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the tasks that are done."""
@@ -156,11 +159,7 @@ class MaxUtilities(StoppingRule):
 
     def __post_init__(self) -> None:
         _check_count("MaxUtilities", self.n_utilities, "utilities", "utility")
-
-    @property
-    def most_utilities(self) -> float:  # type: ignore[override]
-        """Largest number of utilities."""
-        return self.n_utilities
+        self._set_limit("most_utilities", self.n_utilities)
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the utilities that are used."""
@@ -188,11 +187,7 @@ class MaxSeconds(StoppingRule):
 
     def __post_init__(self) -> None:
         _check_positive("MaxSeconds", self.n_seconds, "seconds")
-
-    @property
-    def most_seconds(self) -> float:  # type: ignore[override]
-        """Seconds after which the run waits for no further task."""
-        return self.n_seconds
+        self._set_limit("most_seconds", self.n_seconds)
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the time that has passed."""
@@ -272,52 +267,25 @@ class StableRanking(StoppingRule):
         return _limit_by_observations(progress, (1.0 - self.correlation) * variance / noise)
 
 
-@dataclass(frozen=True)
-class _AnyRule(StoppingRule):
-    first: StoppingRule
-    second: StoppingRule
+@dataclass(frozen=True, repr=False)
+class _JoinedRules(StoppingRule):
+    one: StoppingRule
+    other: StoppingRule
+    stops_with_first: bool
 
-    @property
-    def most_tasks(self) -> float:  # type: ignore[override]
-        return min(self.first.most_tasks, self.second.most_tasks)
-
-    @property
-    def most_utilities(self) -> float:  # type: ignore[override]
-        return min(self.first.most_utilities, self.second.most_utilities)
-
-    @property
-    def most_seconds(self) -> float:  # type: ignore[override]
-        return min(self.first.most_seconds, self.second.most_seconds)
+    def __post_init__(self) -> None:
+        limit = min if self.stops_with_first else max
+        for name in ("most_tasks", "most_utilities", "most_seconds"):
+            self._set_limit(name, limit(getattr(self.one, name), getattr(self.other, name)))
 
     def share_done(self, progress: Progress) -> float:
-        return max(self.first.share_done(progress), self.second.share_done(progress))
+        shares = self.one.share_done(progress), self.other.share_done(progress)
+        return max(shares) if self.stops_with_first else min(shares)
 
     def __repr__(self) -> str:
-        return f"{self.first!r} | {self.second!r}"
-
-
-@dataclass(frozen=True)
-class _AllRules(StoppingRule):
-    first: StoppingRule
-    second: StoppingRule
-
-    @property
-    def most_tasks(self) -> float:  # type: ignore[override]
-        return max(self.first.most_tasks, self.second.most_tasks)
-
-    @property
-    def most_utilities(self) -> float:  # type: ignore[override]
-        return max(self.first.most_utilities, self.second.most_utilities)
-
-    @property
-    def most_seconds(self) -> float:  # type: ignore[override]
-        return max(self.first.most_seconds, self.second.most_seconds)
-
-    def share_done(self, progress: Progress) -> float:
-        return min(self.first.share_done(progress), self.second.share_done(progress))
-
-    def __repr__(self) -> str:
-        return f"({self.first!r}) & ({self.second!r})"
+        if self.stops_with_first:
+            return f"{self.one!r} | {self.other!r}"
+        return f"({self.one!r}) & ({self.other!r})"
 
 
 def _limit_by_observations(progress: Progress, share: float) -> float:
@@ -367,19 +335,9 @@ def count_tasks(progress: Progress) -> str:
 class Bar:
     """A progress bar (tqdm) with the time left; it appears after two seconds.
 
-    Parameters
-    ----------
-    share_done : callable
-        From a Progress to the share that is done.
-    start : Progress
-    title : str
-    shown : bool
-    seconds_per_task : float
-        An estimate; if the first task will take long, the bar is shown at once and says so.
-    describe : callable
-        Returns the text behind the bar.
-    errors_from : int or None
-        Number of tasks from which the bar shows the largest standard error.
+    If the first task will take longer (``seconds_per_task``), it appears at once and says so.
+    ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the bar also shows
+    the largest standard error.
     """
 
     def __init__(
@@ -393,8 +351,7 @@ class Bar:
         describe: Callable[[Progress], str] = count_tasks,
         errors_from: int | None = None,
     ) -> None:
-        self._share_done = share_done
-        self._describe = describe
+        self._share_done, self._describe = share_done, describe
         self._errors_from = math.inf if errors_from is None else errors_from
         self._errors, self._limiter = "", RateLimiter(_SHARE_OF_TIME)
         self._latest = start

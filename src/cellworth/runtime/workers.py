@@ -56,13 +56,7 @@ class LostAnswer:
 
 @dataclass(frozen=True)
 class LazyAnswer:
-    """An answer that is stored elsewhere until it is needed, to save memory.
-
-    Parameters
-    ----------
-    load : callable
-        Returns the answer, a Failure, or a LostAnswer.
-    """
+    """An answer stored elsewhere to save memory; ``load`` may return a Failure or a LostAnswer."""
 
     load: Callable[[], Any]
 
@@ -90,12 +84,7 @@ class WorkerPool(Protocol):
 
 
 class SerialPool:
-    """A pool without workers: this thread computes an answer when one is asked for.
-
-    Parameters
-    ----------
-    work : callable
-    """
+    """A pool without workers: this thread computes an answer when one is asked for."""
 
     capacity = 1
 
@@ -116,14 +105,8 @@ class SerialPool:
 class FuturePool:
     """A pool of workers that return futures; it sends requests of dead workers again.
 
-    Parameters
-    ----------
-    send : callable
-        From a number and a request to the future of its answer.
-    read : callable
-        From a finished future to an answer, a Failure, a LazyAnswer or a LostAnswer.
-    count : callable
-        Returns the number of workers.
+    ``send`` returns the future of a numbered request, ``count`` the number of workers. ``read``
+    converts a finished future to an answer, a Failure, a LazyAnswer or a LostAnswer.
     """
 
     def __init__(
@@ -275,8 +258,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._signals: list[int] = []
-        self._raised = False
-        self._allowed = False
+        self._raised = self._allowed = False
         self._n_ignored = 0
 
     @property
@@ -294,11 +276,8 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        ours = [
-            number
-            for number, default in _DEFAULT_HANDLERS.items()
-            if signal.getsignal(number) == default
-        ]
+        handlers = _DEFAULT_HANDLERS.items()
+        ours = [number for number, default in handlers if signal.getsignal(number) == default]
         for number in ours:
             signal.signal(number, self._handle)
         try:

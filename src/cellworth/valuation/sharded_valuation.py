@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, Positions, check_count
 from cellworth.data.blocks import Blocks, NumberedAxis
-from cellworth.data.io import local_path
+from cellworth.data.io import local_path, make_folder
 from cellworth.sampling.moments import Counts, Moments, Signs, widening
 from cellworth.valuation.storage import (
     GROUP_ROWS,
     ValueFile,
     column_tables,
     files_to_replace,
-    make_folder,
     read_column_tables,
     read_valuation_manifest,
     replace_manifest,
@@ -470,7 +469,7 @@ class ShardedValuation(Valuation):
 
         In the folder that holds the files already, write only the manifest.
         """
-        path = make_folder(folder)
+        path = make_folder(folder, "folder")
         before = files_to_replace(path)
         self.moments.check_sizes()
         if not _same_folder(path, self.moments.folder):

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import Axis, Blocks
-from cellworth.data.io import local_path, read_manifest, write_atomically
+from cellworth.data.io import local_path, make_folder, read_manifest, write_atomically
 from cellworth.sampling.moments import Moments
 
 if TYPE_CHECKING:
@@ -31,19 +32,10 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _MOMENTS = ("count", "mean", "sum_sq")
 _VALIDATION = "validation_se"
-_MISFITS = (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError)
 GROUP_ROWS = 65_536
 _NAME = re.compile(r"values-\d{5,}-[0-9a-f]{12}\.parquet")
-_STATISTICS = (
-    "lowest",
-    "highest",
-    "row_lowest",
-    "row_highest",
-    "squares",
-    "sum_sq",
-    "largest_sum_sq",
-    "largest_row_sum_sq",
-)
+_BOUNDS = ("lowest", "highest", "row_lowest", "row_highest")
+_STATISTICS = (*_BOUNDS, "squares", "sum_sq", "largest_sum_sq", "largest_row_sum_sq")
 
 
 def write_folder(
@@ -53,36 +45,16 @@ def write_folder(
     moments: Moments,
     validation: Floats | None = None,
 ) -> None:
-    """Write tables, then the manifest that names them; a reader sees the old or the new whole.
-
-    Parameters
-    ----------
-    folder : path
-        Made if it is not there. A result that it holds already is replaced.
-    manifest : mapping
-        Anything that can be written as JSON.
-    blocks, moments
-        What was valued, and the figures with their margins.
-    validation : array of the same shape, or None
-        Errors from the choice of validation rows, with their margins.
-    """
-    path = make_folder(folder)
+    """Write tables, then the manifest that names them; readers see the old or the new result."""
+    path = make_folder(folder, "folder")
     before = files_to_replace(path)
-    files = write_tables(path, _to_tables(blocks, _figures(moments, validation)))
-    replace_manifest(path, manifest, files, before)
-
-
-def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """Make a folder if it is not there; a file in its place is refused."""
-    path = local_path(folder, "folder")
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{path} is a file; give the name of a folder.")
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    figures: dict[str, NDArray[Any]] = {name: getattr(moments, name) for name in _MOMENTS}
+    figures |= {} if validation is None else {_VALIDATION: validation}
+    replace_manifest(path, manifest, write_tables(path, _to_tables(blocks, figures)), before)
 
 
 def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, Any]]:
-    """Write small tables; returns what a manifest says of their files."""
+    """Write small tables; return their entries in the manifest."""
     import pyarrow.parquet as pq
 
     files = {}
@@ -91,8 +63,8 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[s
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
         digest = hashlib.sha256(content).hexdigest()
-        # The hash in the name lets the new files stand beside the old ones until the manifest,
-        # replaced last and in one step, says which are meant.
+        # The hash in the name lets new files coexist with old ones. The manifest is replaced last,
+        # in one step, and names the valid ones.
         files[name] = {"file": f"{name}-{digest[:12]}.parquet", "sha256": digest}
         with write_atomically(path / files[name]["file"]) as file:
             file.write(content)
@@ -105,7 +77,7 @@ def replace_manifest(
     files: Mapping[str, Mapping[str, Any]],
     before: set[str],
 ) -> None:
-    """Write the manifest, then remove files of the result that stood here before."""
+    """Write the manifest, then delete the files of the earlier result."""
     plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
     with write_atomically(path / _MANIFEST) as file:
         file.write(json.dumps(plain, indent=1).encode())
@@ -116,7 +88,7 @@ def replace_manifest(
 def read_folder(
     folder: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
-    """Read what :func:`write_folder` wrote; anything torn or changed is refused."""
+    """Read the output of :func:`write_folder`; raise if any file is damaged or was changed."""
     path = local_path(folder, "folder")
     manifest = read_valuation_manifest(path)
     try:
@@ -127,25 +99,21 @@ def read_folder(
         if newer == manifest:
             raise
         manifest, contents = newer, _read_files(path, newer)
-    try:
+    with _explain_misfits(path):
         return manifest, *_from_tables(_parse_tables(contents))
-    except _MISFITS as error:
-        raise _misfit(path, error) from error
 
 
 def read_column_tables(
     path: Path, manifest: dict[str, Any], names: Iterable[str]
 ) -> tuple[Axis, Moments, Floats | None]:
-    """Read columns and the sums over each of them and over all, without any rows."""
+    """Read the columns, their sums and the total, without any rows."""
     files = {name: entry for name, entry in manifest["files"].items() if name in names}
     contents = _read_files(path, {"files": files})
-    try:
+    with _explain_misfits(path):
         tables = _parse_tables(contents)
         figures = _column_figures(tables)
         validation = figures.pop(_VALIDATION, None)
         return _axis(tables, "column"), Moments(**figures), validation
-    except _MISFITS as error:
-        raise _misfit(path, error) from error
 
 
 def _parse_tables(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
@@ -154,10 +122,14 @@ def _parse_tables(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
     return {name: read_parquet(pa.BufferReader(contents[name])) for name in contents}
 
 
-def _misfit(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
-    )
+@contextmanager
+def _explain_misfits(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
+        ) from error
 
 
 def read_parquet(source: Any) -> pa.Table:
@@ -173,13 +145,19 @@ def read_parquet(source: Any) -> pa.Table:
 def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
     contents = {}
     for name, entry in manifest["files"].items():
-        contents[name] = _read_file(path, entry["file"])
-        if hashlib.sha256(contents[name]).hexdigest() != entry["sha256"]:
-            raise ValueError(
-                f"{path / entry['file']} is not the file that was saved (its sha256 differs); "
-                "restore it from a copy."
-            )
+        file = entry["file"]
+        if not _is_inside(file) or not (path / file).is_file():
+            raise FileNotFoundError(f"{path} lacks the file {file!r} that its manifest names.")
+        contents[name] = (path / file).read_bytes()
+        _check_hash(hashlib.sha256(contents[name]).hexdigest(), entry["sha256"], path / file)
     return contents
+
+
+def _check_hash(found: str, saved: str, path: Path) -> None:
+    if found != saved:
+        raise ValueError(
+            f"{path} is not the file that was saved (its sha256 differs); restore it from a copy."
+        )
 
 
 def read_valuation_manifest(path: Path) -> dict[str, Any]:
@@ -190,45 +168,31 @@ def read_valuation_manifest(path: Path) -> dict[str, Any]:
         )
     manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
     files = manifest.get("files")
-    if not isinstance(files, dict) or not all(map(_names_a_file, files.values())):
+    if not isinstance(files, dict) or not all(
+        isinstance(entry, dict) and {"file", "sha256"} <= set(entry) for entry in files.values()
+    ):
         raise ValueError(
             f"{path / _MANIFEST} does not say which files belong to it; restore it from a copy."
         )
     return manifest
 
 
-def _names_a_file(entry: Any) -> bool:
-    return isinstance(entry, dict) and {"file", "sha256"} <= set(entry)
-
-
 def _is_inside(name: Any) -> bool:
-    # A manifest may come from anyone: it must not reach beyond its own folder.
+    # A manifest is untrusted: it must not name files outside its own folder.
     return isinstance(name, str) and Path(name).name == name and name.endswith(".parquet")
 
 
-def _read_file(path: Path, name: Any) -> bytes:
-    if not _is_inside(name) or not (path / name).is_file():
-        raise FileNotFoundError(f"{path} lacks the file {name!r} that its manifest names.")
-    content: bytes = (path / name).read_bytes()
-    return content
-
-
 def files_to_replace(path: Path) -> set[str]:
-    """Name the files of a result that stands here; anything else in the way is refused."""
+    """Return the files of an earlier result in this folder; raise if the manifest is not ours."""
     if not (path / _MANIFEST).exists():
         return set()
     try:
         files = read_valuation_manifest(path)["files"].values()
     except ValueError as error:
         raise FileExistsError(
-            f"{path} holds a {_MANIFEST} that is none of ours or damaged; give another folder."
+            f"{path} has a {_MANIFEST} that is damaged or not of a Valuation; give another folder."
         ) from error
     return {entry["file"] for entry in files if _is_inside(entry["file"])}
-
-
-def _figures(moments: Moments, validation: Floats | None) -> dict[str, NDArray[Any]]:
-    figures = {name: getattr(moments, name) for name in _MOMENTS}
-    return figures if validation is None else figures | {_VALIDATION: validation}
 
 
 def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa.Table]:
@@ -237,7 +201,7 @@ def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa
     width = len(blocks.columns)
     row_parts = {"row": pa.array(blocks.rows.labels)}
     for name, array in figures.items():
-        # The last line holds the sums of columns and, at its end, that of everything.
+        # The last row holds the sums of columns and, at its end, the total.
         cells = pa.array(np.ascontiguousarray(array[:-1, :-1]).ravel())
         row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, width)
         row_parts[f"row_{name}"] = pa.array(array[:-1, -1])
@@ -249,14 +213,7 @@ def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa
 
 
 def column_tables(columns: Axis, sums: Mapping[str, NDArray[Any]]) -> dict[str, pa.Table]:
-    """Tables of columns, of sums over each and over all, and of the columns' groups.
-
-    Parameters
-    ----------
-    columns : Axis
-    sums : mapping of str to array of shape (n_columns + 1,)
-        Figures of each column, and of everything at their end.
-    """
+    """Return tables of the columns with their sums, of the total (the last), and of groups."""
     import pyarrow as pa
 
     labels = {"column": pa.array(columns.labels)}
@@ -291,7 +248,7 @@ def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments, Floats |
 
 
 def _column_figures(tables: dict[str, pa.Table]) -> dict[str, NDArray[Any]]:
-    """Sums of columns, and of everything at their end."""
+    """Return the sums of columns, and the total at the end."""
     columns, total = tables["columns"], tables["total"]
     known = _MOMENTS + ((_VALIDATION,) if _VALIDATION in columns.column_names else ())
     return {name: np.append(columns[name].to_numpy(), total[name].to_numpy()[:1]) for name in known}
@@ -318,29 +275,12 @@ def write_groups(
 ) -> dict[str, Any]:
     """Write row groups to one Parquet file; readers see the complete file or none.
 
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    number : int
-        Number of the shard; part of the file name, with the first digits of the hash.
-    first_row : int
-        Position of the first of these rows in the whole table.
-    groups : iterable of mappings
-        One per row group, of about GROUP_ROWS rows. ``mean`` and ``sum_sq`` of cells are float64
-        of shape (n_rows, n_columns): the mean of the observations and the sum of squared
-        deviations from it. ``row_mean`` and ``row_sum_sq`` of shape (n_rows,) are those of the row
-        sums. After one observation there is no sum_sq.
-    durable : bool, default=True
-        Whether the file must survive a crash of the machine.
-
-    Returns
-    -------
-    dict
-        The manifest entry of the file, for :class:`cellworth.stored_values.ValueFile`.
+    A group of about GROUP_ROWS rows has ``mean`` and ``sum_sq`` of cells, float64 of shape (n_rows,
+    n_columns): the mean of the observations and the sum of squared deviations from it. ``row_mean``
+    and ``row_sum_sq`` of shape (n_rows,) are those of the row sums. After one observation there is
+    no sum_sq. ``durable`` files survive a crash of the machine. Return the fields of the ValueFile.
     """
-    path = local_path(folder, "folder")
-    path.mkdir(parents=True, exist_ok=True)
+    path = make_folder(folder, "folder")
     entry: dict[str, Any] = {}
     with write_atomically(
         path / f"values-{number:05d}", durable=durable, named=lambda: str(entry["file"])
@@ -399,7 +339,7 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
 
 
 def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
-    """Compute what a manifest says of a row group."""
+    """Compute the statistics of a row group for the manifest."""
     mean, row_mean, nothing = group["mean"], group["row_mean"], np.zeros(1)
     sum_sq, row_sum_sq = group.get("sum_sq", nothing), group.get("row_sum_sq", nothing)
     found = {
@@ -431,18 +371,10 @@ def _arrow_columns(group: Mapping[str, Floats]) -> Iterator[pa.Array]:
 class ValueFile:
     """The manifest entry of a file that holds the values of some consecutive rows.
 
-    Parameters
-    ----------
-    file, sha256, n_bytes : str, str, int
-        Name, hash and size.
-    first_row, n_columns : int
-        Position of the first row in the whole table, and the number of columns.
-    with_sum_sq : bool
-        Whether the file has sums of squared deviations; after one observation there are none.
-    groups : mapping of str to list, one entry per row group
-        ``n_rows``; ``lowest`` and ``highest`` value of a cell, ``row_lowest`` and ``row_highest``
-        row sum; the sums ``squares`` of squared values and ``sum_sq`` of squared deviations; and
-        ``largest_sum_sq`` of a cell, ``largest_row_sum_sq`` of a row sum.
+    ``groups`` has lists with one entry per row group: ``n_rows``; ``lowest`` and ``highest`` value
+    of a cell, ``row_lowest`` and ``row_highest`` row sum; the sums ``squares`` of squared values
+    and ``sum_sq`` of squared deviations; ``largest_sum_sq`` of a cell, ``largest_row_sum_sq`` of a
+    row.
     """
 
     file: str
@@ -464,9 +396,8 @@ class ValueFile:
         sizes = (entry.first_row, entry.n_columns - 1, len(group_rows) - 1)
         if not all(isinstance(n, int) and n >= 0 for n in (*sizes, *(n - 1 for n in group_rows))):
             raise ValueError(f"{entry.file!r} has an impossible number of rows or columns")
-        if any(
-            len([float(n) for n in entry.groups[name]]) != len(group_rows) for name in _STATISTICS
-        ):
+        lengths = {len([float(n) for n in entry.groups[name]]) for name in _STATISTICS}
+        if lengths != {len(group_rows)}:
             raise ValueError(
                 f"{entry.file!r} has {len(group_rows)} row groups, but not in all lists"
             )
@@ -480,18 +411,10 @@ class ValueFile:
     def read(
         self, folder: Path, group: int, parts: Sequence[str], columns: Sequence[int]
     ) -> pa.Table:
-        """Read one row group.
+        """Read some statistics of some columns of one row group.
 
         Check size and schema of the file and the checksums of the pages read; :meth:`check` checks
         the hash of the file.
-
-        Parameters
-        ----------
-        folder : path
-        group : int
-        parts : sequence of {"mean", "sum_sq", "row_mean", "row_sum_sq"}
-        columns : sequence of int
-            Positions of the table's columns.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -514,15 +437,15 @@ class ValueFile:
         with write_atomically(to / self.file) as copy, (folder / self.file).open("rb") as file:
             shutil.copyfileobj(file, copy)
             copy.flush()
-            self._check_hash(copy.name, folder)
+            _check_hash(hash_file(copy.name), self.sha256, folder / self.file)
 
     def check(self, folder: Path) -> None:
-        """Refuse a file that differs from the one that was written, by its hash."""
+        """Raise if the hash of the file is not the one that was saved."""
         self.check_size(folder)
-        self._check_hash(folder / self.file, folder)
+        _check_hash(hash_file(folder / self.file), self.sha256, folder / self.file)
 
     def check_size(self, folder: Path) -> None:
-        """Refuse a file that is missing or has another size, without reading it."""
+        """Raise if the file is missing or has another size, without reading it."""
         path = folder / self.file
         if not path.is_file():
             raise FileNotFoundError(
@@ -534,13 +457,6 @@ class ValueFile:
             raise ValueError(
                 f"{path} has {path.stat().st_size} bytes, but {self.n_bytes} were saved; restore "
                 "it from a copy."
-            )
-
-    def _check_hash(self, path: str | Path, folder: Path) -> None:
-        if hash_file(path) != self.sha256:
-            raise ValueError(
-                f"{folder / self.file} is not the file that was saved (its sha256 differs); "
-                "restore it from a copy."
             )
 
     def _check_content(self, file: Any) -> None:
