@@ -235,7 +235,9 @@ def test_the_provenance_tells_what_was_known():
     tally = seen.provenance.tally
     assert 0 < tally.hit_rate < 1
     computed = tally.utilities - tally.reused
-    assert f"{tally.new:,} met in {tally.utilities:,} looks ({computed:,} computed" in repr(seen)
+    assert f"{tally.new:,} different in {tally.utilities:,} lookups ({computed:,} computed" in repr(
+        seen
+    )
 
 
 def test_values_that_are_all_noise_come_with_a_warning():

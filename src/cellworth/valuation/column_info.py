@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -16,7 +16,7 @@ from cellworth.data.blocks import is_missing
 from cellworth.data.tables import frame
 from cellworth.valuation.values import table, table_lines, view
 
-# Fewer values than this are different by chance.
+# Fewer values may all differ by chance.
 _FEWEST_IDS = 20
 _SHARE_OF_IDS = 0.9
 _SHARE_OF_NUMBERS = 0.9
@@ -26,7 +26,7 @@ _SHORTEST_CODE = 5
 _MOST_UNITS = 4
 _FIRST_LOOK = 1000
 _DAY = 86_400e6
-# What people write where a value is missing; none of it tells anything of a cell.
+# What people write for a missing value.
 _MISSING_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
 _DIGITS = (
     r"\d{1,3}(?:[,'\u00a0\u202f ]\d{3})+(?:\.\d*)?"  # 1,234,567.8
@@ -69,7 +69,7 @@ def distance_in_words(scale: float, read_as: ReadAs) -> str:
 
 
 def quantity_of(cells: NDArray[Any]) -> ReadAs:
-    """Whether numbers are numbers, dates or durations."""
+    """Return whether cells of a numeric column are numbers, dates or durations."""
     if cells.dtype.kind in "Mm":
         return "date" if cells.dtype.kind == "M" else "duration"
     if cells.dtype.kind == "O":
@@ -96,111 +96,60 @@ def notes_on_size(
 def notes_on_values(
     values: Sequence[Any], counts: Sequence[int], *, named: bool = False
 ) -> tuple[str, ...]:
-    """What different cells of a column of text or objects have in common.
+    """Return notes on the distinct cells of a column of strings or objects, and their counts.
 
-    Where its type has ``named`` them categories, text that reads as numbers is meant so.
+    In a column whose type is categorical (``named``), strings that read as numbers are intended.
     """
-    look = StringStatistics.of(values, counts)
-    notes = []
-    if look.n_texts and not named and look.is_numbers:
-        notes.append(f"{NUMBERS_AS_TEXT} ({look.numbers:,} of {look.known:,})")
-    elif look.n_texts and not named and look.is_dates:
-        notes.append(f"{DATES_AS_TEXT} ({look.dates:,} of {look.known:,})")
-    if look.n_types > 1:
+    pairs, known, notes = list(zip(values, counts, strict=True)), sum(counts), []
+    strings = [(value, count) for value, count in pairs if isinstance(value, str)]
+    marks = [pair for pair in strings if is_missing_mark(pair[0])]
+    if strings and not named:
+        unmarked = [pair for pair in strings if not is_missing_mark(pair[0])]
+        dates = _find_matches(_DATE, unmarked)
+        found = [] if dates else _find_matches(_NUMBER, unmarked)
+        n_dates, n_read = (sum(count for _, count in matches) for matches in (dates, found))
+        n_numbers = sum(count for value, count in pairs if _type_of(value) == "number")
+        are_codes = n_numbers == 0 and _are_codes([match for match, _ in found], known)
+        least = _SHARE_OF_NUMBERS * (known - sum(count for _, count in marks))
+        if 0 < least <= n_numbers + n_read and not are_codes:
+            notes.append(f"{NUMBERS_AS_TEXT} ({n_numbers + n_read:,} of {known:,})")
+        elif 0 < least <= n_dates:
+            notes.append(f"{DATES_AS_TEXT} ({n_dates:,} of {known:,})")
+    if len({_type_of(value) for value in values}) > 1:
         notes.append(MIXED)
-    notes += [f"{mark!r} {count:,} times" for mark, count in look.marks]
-    return tuple(notes)
-
-
-@dataclass(frozen=True)
-class StringStatistics:
-    """What cells of text look like.
-
-    Parameters
-    ----------
-    known : int
-        Cells that are not missing.
-    numbers, dates : int
-        How many of them are numbers, or read as such; how many read as dates.
-    marks : tuple of (str, int)
-        Strings that mark missing values, and how often each occurs.
-    n_texts : int
-        Different cells that are text.
-    n_types : int
-        How many of text, numbers, truth values and other objects there are.
-    are_codes : bool
-        Whether the numbers are names: zeros in front, few of them, or all of one length.
-    """
-
-    known: int
-    numbers: int
-    dates: int
-    marks: tuple[tuple[str, int], ...]
-    n_texts: int
-    n_types: int
-    are_codes: bool
-
-    @property
-    def is_numbers(self) -> bool:
-        """Whether the column was meant to hold numbers."""
-        unmarked = self.known - sum(count for _, count in self.marks)
-        return 0 < _SHARE_OF_NUMBERS * unmarked <= self.numbers and not self.are_codes
-
-    @property
-    def is_dates(self) -> bool:
-        """Whether the column was meant to hold dates."""
-        unmarked = self.known - sum(count for _, count in self.marks)
-        return 0 < _SHARE_OF_NUMBERS * unmarked <= self.dates
-
-    @classmethod
-    def of(cls, values: Sequence[Any], counts: Sequence[int]) -> StringStatistics:
-        """Look at different cells; ``counts`` tells how often each came."""
-        pairs = list(zip(values, counts, strict=True))
-        types = {_type_of(value) for value in values}
-        texts = [(value, count) for value, count in pairs if isinstance(value, str)]
-        marks = tuple(pair for pair in texts if pair[0].strip().lower() in _MISSING_MARKS)
-        unmarked = [pair for pair in texts if pair[0].strip().lower() not in _MISSING_MARKS]
-        numeric = sum(count for value, count in pairs if _type_of(value) == "number")
-        known = sum(counts)
-        dates = _matching(_DATE.fullmatch, unmarked)
-        found = [] if dates else _matching(_NUMBER.fullmatch, unmarked)
-        read = [(match, count) for match, count in found if match is not None]
-        return cls(
-            known,
-            numeric + sum(count for _, count in read),
-            sum(count for match, count in dates if match is not None),
-            marks,
-            len(texts),
-            len(types),
-            _are_codes(read, known) and numeric == 0,
-        )
+    return (*notes, *(f"{mark!r} {count:,} times" for mark, count in marks))
 
 
 def reads_as_number(cell: Any) -> bool:
-    """Tell whether a cell is a number, or text that reads as one."""
+    """Return whether a cell is a number, or a string that reads as one."""
     return _type_of(cell) == "number" or (isinstance(cell, str) and bool(_NUMBER.fullmatch(cell)))
 
 
 def is_missing_mark(cell: Any) -> bool:
-    """Tell whether a cell is text that people write where a value is missing."""
+    """Return whether a cell is a string that people write for a missing value."""
     return isinstance(cell, str) and cell.strip().lower() in _MISSING_MARKS
 
 
-def _matching(
-    match: Callable[[str], re.Match[str] | None], texts: list[tuple[str, int]]
-) -> list[tuple[re.Match[str] | None, int]]:
-    """Matches of all texts; none at all where the first ones show that few would match."""
-    first = [(match(text), count) for text, count in texts[:_FIRST_LOOK]]
-    if 2 * sum(found is not None for found, _ in first) < len(first):
-        return []
-    return first + [(match(text), count) for text, count in texts[_FIRST_LOOK:]]
+def _find_matches(
+    pattern: re.Pattern[str], strings: list[tuple[str, int]]
+) -> list[tuple[re.Match[str], int]]:
+    """Return matches with their counts; none if fewer than half of the first strings match."""
+    found: list[tuple[re.Match[str], int]] = []
+    for index, (text, count) in enumerate(strings, 1):
+        if match := pattern.fullmatch(text):
+            found.append((match, count))
+        if index == min(_FIRST_LOOK, len(strings)) and 2 * len(found) < index:
+            return []
+    return found
 
 
-def _are_codes(read: list[tuple[re.Match[str], int]], known: int) -> bool:
-    """Tell whether numbers are names: zeros in front, few, of one length or all different."""
-    digits = [match["digits"] for match, _ in read]
-    units = {(match["unit"] or "").lower().rstrip(".") for match, _ in read} - {""}
-    if len(units) > _MOST_UNITS or any(_has_zero_in_front(text) for text in digits):
+def _are_codes(found: list[re.Match[str]], known: int) -> bool:
+    """Return whether numbers are codes: leading zeros, few, of one length or all different."""
+    digits = [match["digits"] for match in found]
+    units = {(match["unit"] or "").lower().rstrip(".") for match in found} - {""}
+    if len(units) > _MOST_UNITS or any(
+        text.isdigit() and text[0] == "0" != text for text in digits
+    ):
         return True
     if units or not all(text.isdigit() for text in digits):
         return False
@@ -208,10 +157,6 @@ def _are_codes(read: list[tuple[re.Match[str], int]], known: int) -> bool:
     of_one_length = len(lengths) == 1 and min(lengths) >= _SHORTEST_CODE
     all_differ = known >= _FEWEST_IDS and len(digits) >= _SHARE_OF_IDS * known
     return len(digits) <= _MOST_CODES or of_one_length or all_differ
-
-
-def _has_zero_in_front(digits: str) -> bool:
-    return len(digits) > 1 and digits[0] == "0" and digits.isdigit()
 
 
 def _type_of(cell: Any) -> str:

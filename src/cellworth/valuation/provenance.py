@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, Self
 
-from cellworth.data.io import content_hash
+from cellworth.data.io import content_hash, jsonable
 from cellworth.sampling.moments import Tally
 
 # Part of the identity of every run. Raise it by 1 whenever a change alters the bits of a task's
@@ -191,10 +191,10 @@ def _add_code(digest: Any, function: Any) -> None:
 
 @dataclass(frozen=True)
 class Scores:
-    """How the whole table was scored on the validation rows, and figures to compare that with.
+    """How the whole table was scored on the validation rows, and figures to compare with.
 
-    The score itself is ``Valuation.score``, the part of it that is there without any column
-    ``Valuation.baseline``. What is not known is NaN.
+    The score itself is ``Valuation.score``; its part without any column is ``Valuation.baseline``.
+    Unknown figures are NaN.
 
     Parameters
     ----------
@@ -203,17 +203,17 @@ class Scores:
     n_classes : int or None
         Classes of the training rows; None for a numeric target.
     n_validation_rows : int
-        Rows that the table was scored on.
+        Validation rows that were used.
     n_planned_rows : int
-        Rows that it should have been scored on: more where a run was interrupted.
+        Validation rows that were given; more than were used if a run was interrupted.
     n_folds : int
-        Folds of the cross-validation; 1 where validation rows were held out.
+        Folds of the cross-validation; 1 if validation rows were given.
     accuracy : float
-        How often the majority vote of the K nearest rows is right, with all rows and all columns.
-        Ties between distances are averaged over all orders, and classes with equally many votes
-        win equally often. Every class counts the same where it does in the score.
+        Accuracy of the majority vote of the K nearest rows, with all rows and all columns. Ties
+        between distances are averaged over all orders, and classes with equally many votes win
+        equally often. Classes have equal weights if they do in the score.
     majority : float
-        The same for always guessing the most frequent class of the training rows.
+        Accuracy of always guessing the most frequent class of the training rows.
     r2, rmse : float
         Coefficient of determination, and root mean squared error in units of the target.
 
@@ -240,19 +240,19 @@ class Scores:
 
     @property
     def name(self) -> str:
-        """The score by name, in words."""
+        """Name of the score in words."""
         return self.scoring.replace("neg_", "negative ").replace("_", " ")
 
     @property
     def task(self) -> str:
-        """What is predicted."""
+        """Regression, or classification with its number of classes."""
         if self.n_classes is None:
             return "regression"
         return f"classification with {self.n_classes} class{'es' * (self.n_classes != 1)}"
 
     @property
     def scored_on(self) -> str:
-        """Which rows the table is scored on."""
+        """Number of validation rows and folds in words."""
         n_rows = f"{self.n_validation_rows:,}"
         if self.n_validation_rows < self.n_planned_rows:
             n_rows += f" of {self.n_planned_rows:,}"
@@ -262,7 +262,7 @@ class Scores:
 
     @property
     def beside(self) -> tuple[str, str] | None:
-        """What to compare the score with, by name and in words; None where that adds nothing."""
+        """Name and text of the figures to compare the score with; None if there are none."""
         if self.n_classes is None and not math.isnan(self.rmse):
             error = f"root mean squared error {self.rmse:.4g} (in units of the target)"
             return "fit", f"R2 {self.r2:.4g}, {error}"
@@ -275,28 +275,24 @@ class Scores:
 
     @property
     def sentence(self) -> str:
-        """The same as a sentence; empty where there is nothing to say."""
+        """The same as a sentence; empty if there are none."""
         if self.beside is None:
             return ""
         name, text = self.beside
         return f"{name.capitalize()}: {text}."
 
     def to_plain(self) -> dict[str, Any]:
-        """Names and figures, with None for what is not known."""
-        entries = {field.name: getattr(self, field.name) for field in fields(self)}
-        # JSON knows no NaN.
-        return {
-            name: None if isinstance(figure, float) and math.isnan(figure) else figure
-            for name, figure in entries.items()
-        }
+        """Return all fields; those that are not known are None."""
+        return dict(jsonable(asdict(self)))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_plain` gave."""
+        """Create Scores from the output of :meth:`to_plain`."""
         figures = ("accuracy", "majority", "r2", "rmse")
         entries = {field.name: plain[field.name] for field in fields(cls)}
-        return cls(**entries | {name: _figure(entries[name]) for name in figures})
+        return cls(**entries | {name: read_number(entries[name]) for name in figures})
 
 
-def _figure(plain: Any) -> float:
+def read_number(plain: Any) -> float:
+    """Return a number from JSON, where null stands for NaN."""
     return math.nan if plain is None else float(plain)

@@ -33,8 +33,14 @@ from cellworth.valuation.storage import (
     write_groups,
     write_tables,
 )
-from cellworth.valuation.valuation import RowChunk, Valuation, check_mergeable, read_plain
-from cellworth.valuation.values import LabelIndexer, ValueList, check_number, narrow_key
+from cellworth.valuation.valuation import (
+    RowChunk,
+    Valuation,
+    check_mergeable,
+    merge_validation,
+    read_plain,
+)
+from cellworth.valuation.values import LabelIndexer, ValueList, check_number, index_pairs
 
 _TABLES = ("columns", "total", "column_groups")
 Statistics = dict[str, Floats]
@@ -46,14 +52,8 @@ _GROUPS_PER_FILE = 16
 class StoredMoments(Moments):
     """Moments of a table's cells and of their sums by row, column and in total, kept in files.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the files.
-    files : sequence of ValueFile
-        In any order; together they hold each row once.
-    sums : Moments of shape (n_columns + 1,)
-        Moments of the column sums and of the total.
+    The files, in any order, hold each row once. ``sums``, of shape (n_columns + 1,), are the
+    moments of the column sums and of the total.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ class StoredMoments(Moments):
         return float(max(-self._bounds(part, lowest=end).min() for end in (True, False)))
 
     def check_fits(self, what: str, n_numbers: int | None = None) -> None:
-        """Refuse to hold more numbers at once than fit into the memory of most machines."""
+        """Raise if there are more numbers than fit into the memory of most machines."""
         n_rows, n_columns = self.shape
         n_numbers = n_rows * n_columns if n_numbers is None else n_numbers
         if n_numbers > MOST_HELD:
@@ -223,7 +223,7 @@ class StoredMoments(Moments):
         self._temporary = _TemporaryFolder(folder)
 
     def check_sizes(self) -> None:
-        """Refuse files that are missing or have another size, without reading them."""
+        """Raise if a file is missing or has another size, without reading it."""
         for file in self.files:
             file.check_size(self.folder)
 
@@ -387,12 +387,12 @@ class ShardedValuation(Valuation):
         )
 
     def owners(self) -> ValueList:
-        """Refuse: errors of sums over rows of a sharded table are not known."""
+        """Raise an error: those of sums over rows of a sharded table are not known."""
         if self.owned is None:
             raise ValueError(
                 "this valuation is of a sharded table, where errors of sums over rows are not "
-                "known; use split, whose intervals are wide bounds, or columns(), where errors are "
-                "known."
+                "known; use split_revenue, whose intervals are wide bounds, or columns(), where "
+                "errors are known."
             )
         return super().owners()
 
@@ -424,10 +424,10 @@ class ShardedValuation(Valuation):
         return self.sums_validation is not None
 
     def sign_counts(self) -> Signs:
-        """Count the blocks that are surely negative, surely positive, or neither.
+        """Count the blocks with clearly negative, clearly positive and other values.
 
-        Only sampling errors count: validation errors of single cells are not known, so that fewer
-        blocks than this may differ from zero.
+        Only sampling errors are used, because validation errors of single cells are not known;
+        with them, fewer blocks would differ from zero.
         """
         if self.status != "exact" and not self._reads_sum_sq:
             return Signs(0, 0, 0, math.prod(self.shape))
@@ -459,7 +459,9 @@ class ShardedValuation(Valuation):
                 f"folder must not hold one of the two valuations, got {path}; give another folder."
             )
         merged = self._merge_parts(other, self.moments.merge(other.moments, path))
-        merged = replace(merged, sums_validation=_merge_validation(self, other))
+        counts = self.moments.n_observations, other.moments.n_observations
+        validation = merge_validation(self.sums_validation, other.sums_validation, counts)
+        merged = replace(merged, sums_validation=validation)
         if path is not None:
             merged.save(path)
         return merged
@@ -519,14 +521,10 @@ class _Indexer:
     moments: StoredMoments
 
     def __getitem__(self, key: tuple[Any, Any]) -> Any:
-        (rows, row_key), (columns, column_key) = (
-            narrow_key(one, length) for one, length in zip(key, self.moments.shape, strict=True)
-        )
-        shape = len(rows), len(columns)
-        self.moments.check_fits("the chosen values", math.prod(shape))
-        pairs = np.repeat(rows, shape[1]), np.tile(columns, shape[0])
-        (found,) = self.moments.read_at(*pairs, ("mean",))
-        return found.reshape(shape)[row_key, column_key]
+        rows, columns = index_pairs(key, self.moments.shape)
+        self.moments.check_fits("the chosen values", rows.size)
+        (found,) = self.moments.read_at(rows.ravel(), columns.ravel(), ("mean",))
+        return found.reshape(rows.shape)[()]
 
 
 def _list_files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
@@ -540,16 +538,6 @@ def _list_files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
         ) from error
 
 
-def _merge_validation(one: ShardedValuation, other: ShardedValuation) -> Floats | None:
-    """Average the variances, weighted by the numbers of observations: both estimate one error."""
-    if one.sums_validation is None or other.sums_validation is None:
-        return None
-    counts = one.moments.n_observations, other.moments.n_observations
-    squares = counts[0] * one.sums_validation**2 + counts[1] * other.sums_validation**2
-    merged: Floats = np.sqrt(squares / sum(counts))
-    return merged
-
-
 def _same_folder(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
@@ -561,20 +549,10 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class StoredList(ValueList):
-    """Values of all cells, or of all rows, of a sharded table.
+    """Values of all cells, or of all rows (without ``column_labels``), of a sharded table.
 
     Ranking and :meth:`part` read a few row groups; ``values`` and the other arrays are read on
-    access, up to a limit.
-
-    Parameters
-    ----------
-    moments : StoredMoments
-    column_labels : array or None
-        Labels of the columns, for a list of cells; None for a list of rows.
-    errors : function
-        From sums of squared deviations to standard errors.
-    backend : str or None
-        Data-frame library for ``to_frame``.
+    access, up to a limit. ``errors`` converts sums of squared deviations to standard errors.
     """
 
     _moments: StoredMoments

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
+from cellworth.data.io import jsonable
 from cellworth.data.tables import frame
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
@@ -26,7 +27,7 @@ from cellworth.sampling.moments import (
 )
 from cellworth.sampling.shrinkage import shrunk
 from cellworth.valuation.column_info import ColumnTable
-from cellworth.valuation.provenance import Provenance, Scores
+from cellworth.valuation.provenance import Provenance, Scores, read_number
 from cellworth.valuation.storage import write_folder
 from cellworth.valuation.values import LabelIndexer, ValueList, heading, paragraph, view
 
@@ -220,17 +221,17 @@ class Valuation:
         return LabelIndexer(self.blocks, self.values, by_label=False)
 
     def rows(self) -> ValueList:
-        """Value of each row: the sum of its blocks, with a standard error of its own."""
+        """Return the value of each row: the sum of its blocks, with its own errors."""
         return self._list({"row": self.row_labels}, np.s_[:-1, -1])
 
     def columns(self) -> ValueList:
-        """Value of each column: the sum of its blocks, with a standard error of its own."""
+        """Return the value of each column: the sum of its blocks, with its own errors."""
         return self._list({"column": self.column_labels}, np.s_[-1, :-1])
 
     def owners(self) -> ValueList:
-        """Value of each owner: the sum of its cells, with errors of its own.
+        """Return the value of each owner: the sum of its cells, with its own errors.
 
-        Known where ``fit`` was given owners; :func:`~cellworth.payouts.split_revenue` also serves
+        ``fit`` must have been given owners; :func:`~cellworth.payouts.split_revenue` also accepts
         other valuations.
 
         Examples
@@ -247,14 +248,14 @@ class Valuation:
         if self.owned is None:
             raise ValueError(
                 "this valuation has no owners; pass owners=Owners(X).assign(...) to the fit of a "
-                "valuer, or use split."
+                "valuer, or use split_revenue."
             )
         seen = self.owned.moments
-        exact = self.status == "exact"
+        errors = seen.sampling_se * widening(seen.count)
         return ValueList(
             {"owner": label_array(self.owned.names, what="owner")},
             seen.values,
-            np.zeros(seen.mean.shape) if exact else seen.sampling_se * widening(seen.count),
+            np.zeros(seen.mean.shape) if self.status == "exact" else errors,
             seen.count,
             self.backend,
             self.owned.validation,
@@ -295,13 +296,8 @@ class Valuation:
         """Yield the values in order, ``n_rows`` rows at a time."""
         for start in range(0, self.shape[0], check_count(n_rows, "n_rows")):
             rows = slice(start, min(start + n_rows, self.shape[0]))
-            scored = self.validation_se
-            yield RowChunk(
-                rows,
-                self.values[rows],
-                self.sampling_se[rows],
-                None if scored is None else scored[rows],
-            )
+            validation = None if self.validation_se is None else self.validation_se[rows]
+            yield RowChunk(rows, self.values[rows], self.sampling_se[rows], validation)
 
     @property
     def validation_se_only_for_sums(self) -> bool:
@@ -391,7 +387,7 @@ class Valuation:
         )
 
     def merge(self, other: Valuation) -> Valuation:
-        """Join two independent estimates of the same values into a better one.
+        """Merge two independent estimates of the same values into a better one.
 
         Both must have the same problem spec (data, model, semivalues) and different seeds.
 
@@ -414,45 +410,36 @@ class Valuation:
         return self._merge_parts(other, self.moments.merge(other.moments))
 
     def _merge_parts(self, other: Valuation, moments: Moments) -> Self:
-        status: Status = (
-            "interrupted" if "interrupted" in (self.status, other.status) else "estimated"
-        )
+        interrupted = "interrupted" in (self.status, other.status)
+        validation = None
+        if self.validation is not None:
+            counts = int(self.moments.count.max()), int(other.moments.count.max())
+            validation = merge_validation(self.validation, other.validation, counts)
         return replace(
             self,
             moments=moments,
             provenance=self.provenance.merge(other.provenance),
-            status=status,
-            validation=_merge_validation(self, other),
-            # What short runs show is drawn to equal shares; means of two such sums are not theirs.
+            status="interrupted" if interrupted else "estimated",
+            validation=validation,
+            # Sums of shrunk values are not means of the sums of two runs.
             owned=None if self.shrink else _merge_owners(self.owned, other.owned),
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write Parquet files and a manifest.json; a result that stands there is replaced.
+        """Write Parquet files and a manifest.json, for :func:`~cellworth.load`.
 
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from cellworth import KNNValuer, load
-        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
-        >>> folder = Path(tempfile.mkdtemp()) / "values"
-        >>> valuation.save(folder)
-        >>> bool((load(folder).values == valuation.values).all())
-        True
+        An earlier result in the folder is replaced.
         """
         write_folder(folder, self._plain(), self.blocks, self.moments, self.validation)
 
     def _plain(self) -> dict[str, Any]:
-        """What a manifest says besides the figures."""
+        """Return the entries of the manifest besides the tables."""
         return {
             "shape": list(self.shape),
             "status": self.status,
             "empty": self.empty,
-            # JSON knows no NaN.
-            "expected_total": None if math.isnan(self.expected_total) else self.expected_total,
-            "baseline": None if math.isnan(self.baseline) else self.baseline,
+            "expected_total": jsonable(self.expected_total),
+            "baseline": jsonable(self.baseline),
             "owned": None if self.owned is None else self.owned.to_plain(),
             "scores": None if self.scores is None else self.scores.to_plain(),
             "column_info": None if self.column_info is None else self.column_info.to_plain(),
@@ -488,13 +475,13 @@ class Valuation:
             return np.zeros(self.moments.mean.shape)
         if self.shrink:
             return self._shrunk[1]
-        # Some ways to estimate are so skewed that the spread of a short run lies.
+        # Some estimates are so skewed that the errors of a short run are too small.
         enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
         errors = self.moments.sampling_se * widening(self.moments.count)
         return np.where(enough, errors, np.nan)
 
     def _describe_errors(self) -> str:
-        """How large both kinds of errors are, in words."""
+        """Return the sizes of both kinds of errors in words."""
         found = "up to " + format(self.largest_error, ".2g")
         if self.status == "exact":
             found = "none"
@@ -511,9 +498,8 @@ class Valuation:
         return f"up to {known.max(initial=0.0):.2g} {_FROM_ROWS}"
 
     def _noise_and_signal(self) -> tuple[float, float]:
-        """Sums of squared errors and of squared values, of what is known."""
-        # A sum of nothing is no reason to ask for more.
-        # Of all blocks together, noise is well known, however few observations each has.
+        """Return the sums of squared errors and of squared values, as far as they are known."""
+        # Of all blocks together, the noise is well known, even from few observations of each.
         errors = self.sampling_se / widening(self.counts)
         noise, signal = (np.nansum(a**2) for a in (errors, self.values))
         return float(noise), float(signal)
@@ -539,35 +525,31 @@ class Valuation:
 
 
 def check_mergeable(one: Valuation, other: Valuation) -> None:
-    """Refuse, with a sentence, what is no second estimate of the same values."""
+    """Raise unless both are independent estimates of the same values."""
     if not isinstance(other, Valuation):
         raise TypeError(f"merge takes a Valuation, not {type(other).__name__}.")
     if type(one) is not type(other):
         raise ValueError(
-            "one of the valuations lies in shards and the other one is held as a whole; merge like "
-            "with like."
+            "one valuation is of a sharded table and the other is not; merge like with like."
         )
     if "exact" in (one.status, other.status):
         raise ValueError("exact values cannot be improved by merging; keep the exact ones.")
     if one.blocks != other.blocks:
         raise ValueError("the two valuations have different rows or columns; merge like with like.")
     specs = one.provenance.problem_spec, other.provenance.problem_spec
-    different = sorted(
-        name for name in set().union(*specs) if specs[0].get(name) != specs[1].get(name)
-    )
+    different = [name for name in set().union(*specs) if specs[0].get(name) != specs[1].get(name)]
     if different:
         raise ValueError(
             f"the two valuations must be of the same problem (they differ in "
-            f"{', '.join(different)}); merge like with like."
+            f"{', '.join(sorted(different))}); merge like with like."
         )
     _check_methods(one.provenance.method, other.provenance.method)
     totals = one.expected_total, other.expected_total
-    neither = all(map(math.isnan, totals))
-    if not neither and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
+    if not all(map(math.isnan, totals)) and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(
             f"the two valuations should add up to {one.expected_total:.6g} and "
             f"{other.expected_total:.6g}: they are of different problems, or one was stopped "
-            "before it had seen all validation rows; merge like with like."
+            "before it used all validation rows; merge like with like."
         )
     seeds = [{session.seed for session in v.provenance.sessions} for v in (one, other)]
     if shared := seeds[0] & seeds[1]:
@@ -581,32 +563,31 @@ def _check_methods(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     if one["name"] != other["name"]:
         raise ValueError(
             f"the two valuations were estimated in different ways ({one['name']} and "
-            f"{other['name']}), whose counts do not compare; merge like with like."
+            f"{other['name']}), whose counts are not comparable; merge like with like."
         )
     if not one.get("merges", True):
         raise ValueError(
             f"estimates by {one['name']} cannot be averaged; run one with a larger budget and a "
-            "cache, which pays only for what is new."
+            "cache, so that only new utilities are computed."
         )
 
 
 def read_plain(
     manifest: Mapping[str, Any], shape: tuple[int, int], folder: str | os.PathLike[str]
 ) -> dict[str, Any]:
-    """What a manifest says besides the figures, by the names of a Valuation's fields."""
+    """Return fields of a Valuation from a manifest; raise if they do not fit the tables."""
     try:
         if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
             raise ValueError("shape or status do not fit the tables")
-        owned, scores = manifest["owned"], manifest["scores"]
-        columns = manifest["column_info"]
+        owned, scores, columns = (manifest[name] for name in ("owned", "scores", "column_info"))
         return {
-            "expected_total": _read_total(manifest["expected_total"]),
+            "expected_total": read_number(manifest["expected_total"]),
             "empty": str(manifest["empty"]),
             "status": manifest["status"],
             "provenance": Provenance.from_dict(manifest["provenance"]),
             "backend": manifest["backend"],
             "shrink": bool(manifest["shrink"]),
-            "baseline": _read_total(manifest["baseline"]),
+            "baseline": read_number(manifest["baseline"]),
             "owned": None if owned is None else OwnerSums.from_plain(owned),
             "scores": None if scores is None else Scores.from_plain(scores),
             "column_info": None if columns is None else ColumnTable.from_plain(columns),
@@ -618,17 +599,13 @@ def read_plain(
         ) from error
 
 
-def _read_total(total: float | None) -> float:
-    return math.nan if total is None else float(total)
-
-
-def _merge_validation(one: Valuation, other: Valuation) -> Floats | None:
-    """Both tell the same error; take the mean of the variances, by how much stands behind each."""
-    if one.validation is None or other.validation is None:
+def merge_validation(
+    one: Floats | None, other: Floats | None, counts: tuple[int, int]
+) -> Floats | None:
+    """Average the variances, weighted by the numbers of observations: both estimate one error."""
+    if one is None or other is None:
         return None
-    counts = one.moments.count.max(), other.moments.count.max()
-    squares = counts[0] * one.validation**2 + counts[1] * other.validation**2
-    merged: Floats = np.sqrt(squares / sum(counts))
+    merged: Floats = np.sqrt((counts[0] * one**2 + counts[1] * other**2) / sum(counts))
     return merged
 
 
@@ -664,7 +641,7 @@ def _summary(valuation: Valuation) -> Iterator[str]:
 
 
 def _score_lines(valuation: Valuation) -> dict[str, str]:
-    """What the table was scored by, how well it did, and what to compare that with."""
+    """Return lines on the task and the score, and on a figure to compare the score with."""
     scores = valuation.scores
     if scores is None or math.isnan(valuation.score):
         return {} if valuation.empty == "none" else {"empty": valuation.empty}
@@ -677,7 +654,7 @@ def _score_lines(valuation: Valuation) -> dict[str, str]:
 
 
 def format_score(valuation: Valuation) -> str:
-    """Score of the whole table, with its name and of which model."""
+    """Return the score of the whole table, with its name and model."""
     return f"{valuation.score:.4g} {name_of_score(valuation)}".strip()
 
 
@@ -706,8 +683,8 @@ def _utilities_line(valuation: Valuation) -> str:
     utilities = f"{tally.utilities:,}"
     if tally.reused:
         computed = tally.utilities - tally.reused
-        met = f"{tally.new:,} met in {tally.utilities:,} looks"
-        utilities = f"{met} ({computed:,} computed, empty sides included)"
+        used = f"{tally.new:,} different in {tally.utilities:,} lookups"
+        utilities = f"{used} ({computed:,} computed, including empty coalitions)"
     return f"{utilities}, {failed}, {valuation.provenance.seconds:.1f} s"
 
 
@@ -732,27 +709,27 @@ def _title(what: str, shown: int, total: int, order: str) -> str:
 
 
 def _score_sentence(valuation: Valuation) -> str:
-    """What the table was scored by and how well it did, in sentences."""
+    """Return sentences on the task and the score."""
     total, scores = f"{valuation.total:.4g}", valuation.scores
     if math.isnan(valuation.score):
         return f"All blocks together are worth {total}."
     scored = "" if scores is None else f"{scores.task.capitalize()}, {scores.scored_on}. "
     beside = "" if scores is None else scores.sentence
     return (
-        f"{scored}The whole table scores {format_score(valuation)}. The baseline, which is there "
-        f"without any column, is {valuation.baseline:.4g}; all blocks together are worth {total}. "
+        f"{scored}The whole table scores {format_score(valuation)}. The baseline, without any "
+        f"column, is {valuation.baseline:.4g}; all blocks together are worth {total}. "
         f"{beside}"
     ).strip()
 
 
 def _next_step(valuation: Valuation) -> str:
     if valuation.status == "interrupted":
-        return "fit again with the same checkpoint, which goes on where this run was interrupted."
+        return "fit again with the same checkpoint to resume this run."
     noise, signal = valuation._noise_and_signal()
     if noise > signal / 4:
         return "sampling errors are large beside the values; fit with a larger budget."
     return (
-        "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, "
-        "explain_row(valuation, row) "
-        "says why a row is worth what it is, report.save(path, valuation, X, y) shows everything."
+        "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, explain_row("
+        "valuation, row) explains the value of a row, report.save(path, valuation, X, y) shows "
+        "everything."
     )

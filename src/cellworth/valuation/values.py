@@ -7,7 +7,7 @@ import math
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,14 @@ class ValueList:
     Parameters
     ----------
     labels : mapping of str to array
-        What each entry is called: ``row``, ``column`` or both; ``rank`` in a ranking.
+        Labels of the entries: ``row``, ``column`` or both; ``rank`` in a ranking.
     values, sampling_se : arrays of shape (n,)
     counts : array of shape (n,)
-        How many observations stand behind each value.
+        Number of observations of each value.
     backend : str or None
         Data-frame library for :meth:`to_frame`.
     validation_se : array of shape (n,) or None
-        Errors that come from the choice of validation rows, where known.
+        Errors due to the choice of validation rows, if known.
 
     Examples
     --------
@@ -71,25 +71,25 @@ class ValueList:
         return len(self.values)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """One dictionary per entry."""
+        """Yield one dictionary per entry."""
         columns = self._columns()
         for entry in zip(*columns.values(), strict=True):
             yield dict(zip(columns, entry, strict=True))
 
     def lowest(self, k: int = 10) -> ValueList:
-        """Return the k lowest values, lowest first; ties in the data's order, no unvisited ones."""
+        """Return the k lowest values, lowest first; ties in the order of the data, without NaN."""
         return self._best(self.lowest_positions(k))
 
     def highest(self, k: int = 10) -> ValueList:
-        """Return the k highest values, highest first; ties in the data's order, no unvisited."""
+        """Return the k highest values, highest first; ties in the order of the data, no NaN."""
         return self._best(self.highest_positions(k))
 
     def lowest_positions(self, k: int) -> NDArray[np.intp]:
-        """Positions of the k lowest values, in the order of :meth:`lowest`."""
+        """Return the positions of the k lowest values, in the order of :meth:`lowest`."""
         return self._find_positions(np.argsort(self.values, kind="stable"), k)
 
     def highest_positions(self, k: int) -> NDArray[np.intp]:
-        """Positions of the k highest values, in the order of :meth:`highest`."""
+        """Return the positions of the k highest values, in the order of :meth:`highest`."""
         return self._find_positions(np.argsort(-self.values, kind="stable"), k)
 
     def part(self, positions: NDArray[np.intp]) -> ValueList:
@@ -129,7 +129,7 @@ class ValueList:
         return "\n".join([*table_lines(shown), *self._left_out()])
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """Return a table for notebooks."""
         return view(self.to_html(bars=True), *map(paragraph, self._left_out()))
 
     def to_html(self, *, bars: bool = False) -> str:
@@ -138,7 +138,7 @@ class ValueList:
         Parameters
         ----------
         bars : bool, default=False
-            Whether values are drawn as well, as bars of block characters.
+            Whether to draw values as bars of block characters, too.
         """
         shown: dict[str, list[Any]] = self._columns_to_print()
         if not bars:
@@ -147,7 +147,7 @@ class ValueList:
         return table(shown | {"": drawn}, bars="")
 
     def _columns_to_print(self) -> dict[str, list[Any]]:
-        """Columns that are printed, of the first entries, with numbers rounded alike."""
+        """Return the printed columns of the first entries, rounded to the same decimals."""
         columns = self._first()._columns()
         del columns["count"]
         if not self._has_errors():
@@ -162,22 +162,20 @@ class ValueList:
         return [f"... and {left:,} more"] if left > 0 else []
 
     def _decimals(self) -> int:
-        """Decimals that show four digits of the largest value."""
+        """Return the decimals that show four digits of the largest value."""
         largest = self._largest()
         digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
         return max(digits, 0)
 
     def _first(self) -> ValueList:
-        """Entries that are printed."""
         return self.part(np.arange(min(len(self), _ROWS_PRINTED)))
 
     def _largest(self) -> float:
-        """Size of the largest value that is known."""
+        """Return the largest absolute value."""
         sizes = np.abs(self.values[np.isfinite(self.values)])
         return float(sizes.max()) if len(sizes) else 0.0
 
     def _has_errors(self) -> bool:
-        """Whether any standard error is not 0."""
         return bool(np.any(self.sampling_se))
 
     def _columns(self) -> dict[str, list[Any]]:
@@ -191,10 +189,9 @@ class ValueList:
         return order[~np.isnan(self.values[order])][:k]
 
     def _best(self, positions: NDArray[np.intp]) -> ValueList:
-        """Entries at these positions, with their ranks."""
         best = self.part(positions)
         ranks = {"rank": np.arange(1, len(best) + 1)}
-        # In front, and in place of the ranks of the list that this one was taken from.
+        # Put ranks first, and replace those of a list that was ranked before.
         return replace(best, labels=ranks | dict(best.labels) | ranks)
 
 
@@ -207,7 +204,7 @@ def check_number(k: Any) -> None:
 
 
 def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:
-    """Lines of a table for the terminal: names above, columns to the right but for some."""
+    """Return the lines of a table for the terminal; columns are right-aligned except ``left``."""
     texts = {name: [name, *map(str, cells)] for name, cells in columns.items()}
     aligned = [
         [(str.ljust if name in left else str.rjust)(cell, max(map(len, cells))) for cell in cells]
@@ -217,28 +214,21 @@ def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) ->
 
 
 def _round_number(number: float, decimals: int) -> str:
-    # Adding 0.0 keeps rounded-off values from reading -0.0000.
+    # Adding 0.0 turns -0.0 into 0.0.
     return f"{round(number, decimals) + 0.0:.{decimals}f}"
-
-
-class Sliceable(Protocol):
-    """An array of values, or what can be cut as one."""
-
-    def __getitem__(self, key: Any, /) -> Any:
-        """Cut as NumPy does."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class LabelIndexer:
-    """Square brackets that take a row and a column."""
+    """Index values by a row and a column: ``valuation.loc[...]`` and ``valuation.iloc[...]``."""
 
     blocks: Blocks
-    values: Sliceable
+    # An array, or an object that can be indexed like one.
+    values: Any
     by_label: bool
 
     def __getitem__(self, key: Any) -> Any:
-        """One value, or an array where a list or ``:`` is asked for."""
+        """Return one value, or an array for a list or ``:``."""
         if not isinstance(key, tuple) or len(key) != 2:
             raise KeyError(f"{key!r} is not a pair; give a row and a column, ':' for all of them.")
         if not self.by_label:
@@ -246,7 +236,7 @@ class LabelIndexer:
         rows = _find_positions(self.blocks.rows, key[0], "row")
         columns = _find_positions(self.blocks.columns, key[1], "column")
         if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
-            # Each of these rows with each of these columns, not pairs of them.
+            # All combinations of these rows and columns, not pairs.
             rows = rows[:, np.newaxis]
         found = self.values[rows, columns]
         return found if found.ndim else float(found)
@@ -262,21 +252,23 @@ def _find_positions(axis: Axis, key: Any, what: str) -> Any:
     return axis.position(key, what=what)
 
 
-def narrow_key(key: Any, length: int) -> tuple[NDArray[np.intp], Any]:
-    """Positions along one side that a key asks for, and the key to use on these alone.
+def index_pairs(
+    key: tuple[Any, Any], shape: tuple[int, int]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the positions of rows and columns that NumPy would select, in the result's shape."""
+    of_rows, of_columns = (slice(None) if side is Ellipsis else side for side in key)
+    rows, columns = _index_side(of_rows, shape[0]), _index_side(of_columns, shape[1])
+    if isinstance(of_rows, slice):
+        rows = rows.reshape(-1, *(1,) * columns.ndim)
+    elif isinstance(of_columns, slice):
+        rows = rows[..., np.newaxis]
+    rows, columns = np.broadcast_arrays(rows, columns)
+    return rows, columns
 
-    Positions are sorted and differ; cut to them, an array answers the new key as the whole one
-    would have answered the old.
-    """
-    if key is Ellipsis:
-        key = slice(None)
+
+def _index_side(key: Any, length: int) -> NDArray[np.intp]:
     if isinstance(key, slice):
-        positions = np.arange(*key.indices(length))
-        return (
-            (positions, slice(None))
-            if len(positions) < 2 or positions[0] < positions[1]
-            else (positions[::-1], slice(None, None, -1))
-        )
+        return np.arange(*key.indices(length))
     array = np.asarray(key)
     if array.dtype.kind == "b":
         if array.shape != (length,):
@@ -289,28 +281,26 @@ def narrow_key(key: Any, length: int) -> tuple[NDArray[np.intp], Any]:
     outside = array[(array < -length) | (array >= length)]
     if outside.size:
         raise IndexError(f"position {outside.flat[0]} is outside of 0 to {length - 1}.")
-    array = np.where(array < 0, array + length, array).astype(np.intp)
-    positions, back = np.unique(array, return_inverse=True)
-    return positions, int(back.item()) if array.ndim == 0 else back.reshape(array.shape)
+    return np.where(array < 0, array + length, array).astype(np.intp)
 
 
 def view(*parts: str) -> str:
-    """One element that holds all parts."""
+    """Return one HTML element with all parts."""
     return f"<div>{''.join(parts)}</div>"
 
 
 def heading(text: str) -> str:
-    """A line in bold."""
+    """Return an HTML line in bold."""
     return f"<p><strong>{_escape(text)}</strong></p>"
 
 
 def paragraph(text: str) -> str:
-    """A line of text."""
+    """Return an HTML line of text."""
     return f"<p>{_escape(text)}</p>"
 
 
 def table(columns: Mapping[str, Sequence[object]], *, bars: str | None = None) -> str:
-    """A table with names above; ``bars`` names a column that holds what :func:`bars` made."""
+    """Return an HTML table; ``bars`` names the column with the output of :func:`draw_bars`."""
     sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
     head = _line("th", [_escape(name) for name in columns], sides)
     entries = [map(_bar if key == bars else _short, column) for key, column in columns.items()]
@@ -319,7 +309,7 @@ def table(columns: Mapping[str, Sequence[object]], *, bars: str | None = None) -
 
 
 def draw_bars(numbers: Sequence[float]) -> list[str]:
-    """Bars of block characters, full ones for positive and pale ones for negative numbers."""
+    """Return bars of block characters: full for positive, pale for negative numbers."""
     sizes = np.nan_to_num(np.abs(np.asarray(numbers, dtype=np.float64)))
     largest = float(sizes.max(initial=0.0)) or 1.0
     lengths = np.ceil(sizes / largest * _LONGEST_BAR).astype(int)
@@ -334,7 +324,7 @@ def _are_numbers(entries: Sequence[object]) -> bool:
 
 
 def _line(element: str, entries: Sequence[str], sides: Sequence[str]) -> str:
-    # Jupyter's own style outweighs the attribute, and GitHub drops styles: say it twice.
+    # Jupyter's own style overrides the attribute, and GitHub drops styles: use both.
     cells = (
         f'<{element} align="{side}" style="text-align: {side}">{entry}</{element}>'
         for entry, side in zip(entries, sides, strict=True)
@@ -344,7 +334,7 @@ def _line(element: str, entries: Sequence[str], sides: Sequence[str]) -> str:
 
 def _bar(entry: object) -> str:
     colour = _COLOURS.get(str(entry)[:1], "inherit")
-    # Read out, a bar is noise: its number stands beside it.
+    # Screen readers skip the bar, because its number is beside it.
     return f'<span aria-hidden="true" style="color: {colour}">{entry}</span>'
 
 
@@ -358,14 +348,7 @@ def _escape(text: str) -> str:
 
 
 def visible_text(text: str, keep: str = "") -> str:
-    """Replace characters that a terminal obeys or a reader cannot see by pictures of them.
-
-    Parameters
-    ----------
-    text : str
-    keep : str
-        Control characters that stay, such as line ends.
-    """
+    """Replace control and invisible characters by visible ones, except those of ``keep``."""
     if text.isprintable():
         return text
     return "".join(one if one in keep else _picture(one) for one in text)
@@ -374,5 +357,5 @@ def visible_text(text: str, keep: str = "") -> str:
 def _picture(character: str) -> str:
     if ord(character) < 0x20:
         return chr(_CONTROL_PICTURES + ord(character))
-    # Surrogates cannot be encoded; direction marks would reorder the text around them.
+    # Surrogates cannot be encoded; direction marks would reorder the surrounding text.
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character
