@@ -79,10 +79,8 @@ SEMIVALUES = {
     "beta": cw.Beta(4, 1),
     "leave one out": cw.LeaveOneOut(),
 }
-# How the settings of our cases are called in signatures.
-KEYWORDS = {
-    "column_types": "column_types",
-}
+# Settings of our cases that are arguments of fit.
+OF_FIT = ("cv", "column_types", "value_labels")
 RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")
 # Choices that are words.
 BY_VALUE, FROM_NEIGHBORS = "value", "neighbors"
@@ -93,14 +91,14 @@ score_cells = cw.anomaly_scores
 
 
 def settings_for(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under the names that valuers have for them; serial unless set otherwise."""
+    """Return the parameters of a valuer; it runs serially unless set otherwise."""
     where = {"executor": cw.Serial(), "progress": False}
     given = {}
     for name, setting in settings.items():
         if name in RUNTIME:
             where[name] = setting
         else:
-            given[KEYWORDS.get(name, name)] = setting
+            given[name] = setting
     return given | {"runtime": cw.Runtime(**where)}
 
 
@@ -114,7 +112,8 @@ def new_valuer(name: str, settings: Mapping[str, Any]) -> Any:
 
 def fit(name: str, data: Mapping[str, Any], **settings: Any) -> Any:
     """Return the valuation of a fit."""
-    return new_valuer(name, settings).fit(**data).valuation_
+    of_fit = {name: settings.pop(name) for name in OF_FIT if name in settings}
+    return new_valuer(name, settings).fit(**data, **of_fit).valuation_
 
 
 def play(game: Any, **settings: Any) -> Any:

@@ -20,10 +20,11 @@ from cellworth.sampling import LeverageSampler
 K = 10
 
 
-def fit(given, **settings):
+def fit(given, *, value_labels=False, **settings):
     settings = {"random_state": 0, "runtime": Runtime(progress=False)} | settings
     valuer = KNNValuer(K, **settings)
-    return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).valuation_
+    validation = {"X_val": given.X_val, "y_val": given.y_val}
+    return valuer.fit(given.X, given.y, **validation, value_labels=value_labels).valuation_
 
 
 def ties(name, given, n_orders):

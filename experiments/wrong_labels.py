@@ -77,10 +77,8 @@ def make_score(*, of_labels: bool, folds: bool) -> Callable[..., np.ndarray]:
         X: np.ndarray, y: np.ndarray, X_val: np.ndarray, y_val: np.ndarray
     ) -> np.ndarray:
         validation = {} if folds else {"X_val": X_val, "y_val": y_val}
-        valuer = KNNValuer(
-            N_NEIGHBORS, value_labels=of_labels, random_state=0, runtime=Runtime(progress=False)
-        )
-        valuation = valuer.fit(X, y, **validation).valuation_
+        valuer = KNNValuer(N_NEIGHBORS, random_state=0, runtime=Runtime(progress=False))
+        valuation = valuer.fit(X, y, **validation, value_labels=of_labels).valuation_
         return valuation.values[:, -1] if of_labels else valuation.rows().values
 
     return compute_values

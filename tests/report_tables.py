@@ -43,7 +43,7 @@ def flowers():
         },
         index=[f"{i:03d}" for i in range(24)],
     )
-    valuation = KNNValuer(n_neighbors=3, cv=3).fit(X, y).valuation_
+    valuation = KNNValuer(n_neighbors=3).fit(X, y, cv=3).valuation_
     return valuation, X, y
 
 
@@ -64,7 +64,7 @@ def hostile():
         .assign(HOSTILE[0], columns=names[:3])
         .assign(HOSTILE[1], columns=[*names[3:], "number"])
     )
-    valuation = KNNValuer(n_neighbors=2, cv=2).fit(X, y, owners=owners).valuation_
+    valuation = KNNValuer(n_neighbors=2).fit(X, y, owners=owners, cv=2).valuation_
     return valuation, X, y, owners
 
 
@@ -84,7 +84,7 @@ def quirks():
         index=["=1+1", "'=2", "'three", "+four", "NA", *(f"r{i}" for i in range(5, 30))],
     )
     X.iloc[5, 4] = "wide " * 1000
-    valuation = KNNValuer(n_neighbors=3, cv=3).fit(X, y).valuation_
+    valuation = KNNValuer(n_neighbors=3).fit(X, y, cv=3).valuation_
     return valuation, X, y
 
 

@@ -86,9 +86,9 @@ def table(n_rows=60, n_columns=4):
 
 def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
     """Value the cells of a table; a task is a fold in a sweep."""
-    valuer = LoggedKNN(3, sampler=PermutationSampler(2), stop=stop, cv=cv, random_state=5, **given)
+    valuer = LoggedKNN(3, sampler=PermutationSampler(2), stop=stop, random_state=5, **given)
     valuer.log, valuer.seconds = str(log), seconds
-    return valuer.fit(*table()).valuation_
+    return valuer.fit(*table(), cv=cv).valuation_
 
 
 def monte_carlo(log, *, stop, seconds=SECONDS_PER_FIT, **given):

@@ -45,6 +45,7 @@ from cellworth.valuation.provenance import ALGORITHM_VERSION
 from cellworth.valuers import RandomValuer
 from cellworth.valuers.baselines import BlockOrders
 from cellworth.valuers.out_of_bag import Bags
+from fit_settings import split_settings
 
 RECORD = Path(__file__).parent / "algorithm_digests.json"
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn")
@@ -162,8 +163,9 @@ def neighbors(folder):
     runtime = Runtime(Serial(), progress=False)
     quiet = {"n_neighbors": 3, "random_state": 0, "runtime": runtime}
     for name, settings in KNN.items():
-        data = {} if "cv" in settings else given
-        yield f"knn, {name}", KNNValuer(**quiet | settings).fit(X, y, **data).valuation_
+        of_valuer, of_fit = split_settings(settings)
+        data = of_fit if "cv" in settings else given | of_fit
+        yield f"knn, {name}", KNNValuer(**quiet | of_valuer).fit(X, y, **data).valuation_
     target = {"y": np.linspace(0, 2, 12) ** 2, "X_val": X_val, "y_val": np.linspace(0, 3, 7)}
     yield "knn, numeric target", KNNValuer(**quiet).fit(X, **target).valuation_
     for number in range(3):
@@ -171,8 +173,9 @@ def neighbors(folder):
         pq.write_table(rows, folder / f"{number}.parquet")
     shards = ShardedTable.from_parquet(folder, target="y")
     for name, settings in SHARDED.items():
-        valuer = ShardedKNNValuer(**quiet | {"ranking": BinnedRanks(4)} | settings)
-        yield f"knn over shards, {name}", valuer.fit(shards, **given).valuation_
+        of_valuer, of_fit = split_settings(settings)
+        valuer = ShardedKNNValuer(**quiet | {"ranking": BinnedRanks(4)} | of_valuer)
+        yield f"knn over shards, {name}", valuer.fit(shards, **given, **of_fit).valuation_
     yield "random", RandomValuer(random_state=4).fit(X, y).valuation_
 
 

@@ -56,7 +56,7 @@ def leave_one_out(X, y, scoring):
 
 def value_flattened(X, y, scoring):
     """All coalitions of cells, so that nothing is a matter of chance."""
-    game = FlattenedGame(Summary(), X=X, y=y, X_val=X, y_val=y, scoring=scoring)
+    game = FlattenedGame(ModelGame(Summary(), X, y, X, y, scoring=scoring))
     blocks = Blocks.from_shape(game.shape)
     return value_game(game, blocks).values.reshape(np.shape(X))
 
@@ -230,6 +230,6 @@ def test_the_contrast_of_a_useless_column_is_below_zero():
 def test_a_flattened_row_without_cells_still_teaches_its_label():
     X_val, y_val = [[0.0], [0.0], [0.0]], [0, 1, 1]
     game = FlattenedGame(
-        DecisionTreeClassifier(), X=[[0.0], [0.0], [0.0]], y=[0, 1, 1], X_val=X_val, y_val=y_val
+        ModelGame(DecisionTreeClassifier(), [[0.0], [0.0], [0.0]], [0, 1, 1], X_val, y_val)
     )
     assert game.value(np.zeros(3, dtype=bool), np.array([True])) == pytest.approx(2 / 3)

@@ -136,20 +136,13 @@ def test_the_reference_lists_every_public_name_once():
 
 
 MOST_PARAMETERS = 12
-# These take more, and may not grow. Games take table, labels and validation rows besides settings.
-MORE_PARAMETERS = {
-    "KNNValuer": 15,
-    "ShardedKNNValuer": 13,
-    "games.ModelGame": 14,
-    "knn.KNNGame": 13,
-}
 # Results have as many fields as they report; valuers make them, users read them.
 RESULTS = {"Valuation", "valuation.ShardedValuation", "valuers.ShardPlan"}
 
 
 @pytest.mark.parametrize("path", [path for path in CALLABLES if path not in RESULTS])
 def test_a_public_name_takes_at_most_twelve_parameters(path):
-    assert len(words.parameters_of(PUBLIC[path])) <= MORE_PARAMETERS.get(path, MOST_PARAMETERS)
+    assert len(words.parameters_of(PUBLIC[path])) <= MOST_PARAMETERS
 
 
 def public_methods(cls):
@@ -330,7 +323,7 @@ def complaints(results):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learn_accepts_the_monte_carlo_valuer():
-    valuer = MonteCarloValuer(DummyRegressor(), stop=MaxTasks(1), cv=2)
+    valuer = MonteCarloValuer(DummyRegressor(), stop=MaxTasks(1))
     results = outcomes(valuer)
     assert len(results) > 30
     assert complaints(results) == []
@@ -338,16 +331,14 @@ def test_scikit_learn_accepts_the_monte_carlo_valuer():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_accepts_the_neighbour_valuer():
-    results = outcomes(
-        KNNValuer(n_neighbors=2, n_passes=2, cv=2, runtime=Runtime(executor=Serial()))
-    )
+    results = outcomes(KNNValuer(n_neighbors=2, n_passes=2, runtime=Runtime(executor=Serial())))
     assert len(results) > 30
     assert complaints(results) == []
 
 
 BASELINES = [
-    pytest.param(LeaveOneOutValuer(DummyRegressor(), cv=2), marks=pytest.mark.long),
-    pytest.param(FlattenedValuer(DummyRegressor(), stop=MaxTasks(1), cv=2), marks=pytest.mark.long),
+    pytest.param(LeaveOneOutValuer(DummyRegressor()), marks=pytest.mark.long),
+    pytest.param(FlattenedValuer(DummyRegressor(), stop=MaxTasks(1)), marks=pytest.mark.long),
     OutOfBagValuer(n_trees=3),
     pytest.param(OutOfBagValuer(DummyRegressor(), n_trees=3), marks=pytest.mark.long),
     RandomValuer(),
@@ -378,7 +369,7 @@ class GroupedExactValuer(ExactValuer):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learn_accepts_the_exact_valuer_on_tables_that_are_cut_into_groups():
-    assert complaints(outcomes(GroupedExactValuer(DummyRegressor(), cv=2))) == []
+    assert complaints(outcomes(GroupedExactValuer(DummyRegressor()))) == []
 
 
 TOO_LARGE = "single cells of this table have more coalitions than can be looked at"
@@ -415,7 +406,7 @@ TOO_LARGE_CHECKS = (
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learns_checks_of_the_exact_valuer_fail_only_where_the_table_is_too_large():
-    valuer = ExactValuer(DummyRegressor(), cv=2, max_utilities=2**10)
+    valuer = ExactValuer(DummyRegressor(), max_utilities=2**10)
     expected = dict.fromkeys(TOO_LARGE_CHECKS, TOO_LARGE)
     results = outcomes(valuer, expected_failed_checks=expected)
     assert complaints(results) == []

@@ -332,7 +332,7 @@ def test_repeats_draw_other_random_numbers_and_repeat(name):
     given = X[TRAIN], WINE_Y[TRAIN], X[VAL], WINE_Y[VAL]
     everything = np.ones(100, dtype=bool), np.ones(13, dtype=bool)
     once, thrice = (
-        ModelGame(NOISY[name](), *given, scoring="neg_log_loss", n_repeats=n) for n in (1, 3)
+        ModelGame(NOISY[name](), *given, scoring="neg_log_loss").with_repeats(n) for n in (1, 3)
     )
     assert once.value(*everything) != thrice.value(*everything)
     assert len({thrice.value(*everything) for _ in range(2)}) == 1

@@ -246,19 +246,19 @@ MISTAKES = {
         ["1 columns", "X has 2", "same columns"],
     ),
     "cv beyond the rows": (
-        lambda: ExactValuer(DecisionTreeClassifier(), cv=9).fit(X, Y),
+        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=9),
         ["cv=9", "n_samples=4", "give X_val and y_val"],
     ),
     "cv without folds": (
-        lambda: ExactValuer(DecisionTreeClassifier(), cv=[]).fit(X, Y),
+        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[]),
         ["gives 0 folds", "a splitter"],
     ),
     "cv beyond the table": (
-        lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1], [2, 9])]).fit(X, Y),
+        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[([0, 1], [2, 9])]),
         ["cv names row 9", "rows 0 to 3", "positions in X"],
     ),
     "cv that scores a row on itself": (
-        lambda: ExactValuer(DecisionTreeClassifier(), cv=[([0, 1, 2], [2, 3])]).fit(X, Y),
+        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[([0, 1, 2], [2, 3])]),
         ["share rows", "separate positions"],
     ),
     # groups
@@ -528,20 +528,20 @@ MISTAKES = {
     ),
     "an unknown scale": (lambda: KNNValuer(scale="range").fit(**GOOD), ["scale is 'range'"]),
     "column_types in a list": (
-        lambda: KNNValuer(column_types=["age"]).fit(**GOOD),
+        lambda: KNNValuer().fit(**GOOD, column_types=["age"]),
         ["column_types is of type list"],
     ),
     "a kind for no column": (
-        lambda: KNNValuer(column_types={"agee": "numeric"}).fit(**GOOD),
+        lambda: KNNValuer().fit(**GOOD, column_types={"agee": "numeric"}),
         ["column_types names the column 'agee'", "does not have"],
     ),
     "an unknown kind": (
-        lambda: KNNValuer(column_types={"age": "ordinal"}).fit(**GOOD),
+        lambda: KNNValuer().fit(**GOOD, column_types={"age": "ordinal"}),
         ["'ordinal' for column 'age'", "function of two cells"],
     ),
     "text that is to be numeric": (
-        lambda: KNNValuer(column_types={"pay": "numeric"}).fit(
-            **(GOOD | {"X": X.assign(pay="high")})
+        lambda: KNNValuer().fit(
+            **(GOOD | {"X": X.assign(pay="high")}), column_types={"pay": "numeric"}
         ),
         ["column 'pay' is to be numeric", "fix them"],
     ),
@@ -550,11 +550,11 @@ MISTAKES = {
         ["column 'pay' holds infinity"],
     ),
     "a distance below zero": (
-        lambda: KNNValuer(column_types={"age": lambda a, b: -1.0}).fit(**GOOD),
+        lambda: KNNValuer().fit(**GOOD, column_types={"age": lambda a, b: -1.0}),
         ["distance given for column 'age'", "squared distance"],
     ),
     "a distance in words": (
-        lambda: KNNValuer(column_types={"age": lambda a, b: "far"}).fit(**GOOD),
+        lambda: KNNValuer().fit(**GOOD, column_types={"age": lambda a, b: "far"}),
         ["distance given for column 'age'", "no number"],
     ),
     "numbers here and text there": (
@@ -582,15 +582,15 @@ MISTAKES = {
         ["y must have one entry per row", "'pay'"],
     ),
     "a splitter by name": (
-        lambda: KNNValuer(1, cv="kfold").fit(X, Y),
+        lambda: KNNValuer(1).fit(X, Y, cv="kfold"),
         ["cv='kfold' cannot split", "another cv"],
     ),
     "labels that may play": (
-        lambda: KNNValuer(value_labels="no").fit(**GOOD),
+        lambda: KNNValuer().fit(**GOOD, value_labels="no"),
         ["value_labels is 'no'", "True or False"],
     ),
     "a fold with nothing to train on": (
-        lambda: KNNValuer(cv=[([], [0, 1, 2, 3])]).fit(X, Y),
+        lambda: KNNValuer().fit(X, Y, cv=[([], [0, 1, 2, 3])]),
         ["gives 1 folds", "empty ones"],
     ),
     "a design by its class": (
@@ -622,17 +622,18 @@ MISTAKES = {
         ["stop is 'soon'", "MaxTasks(200)"],
     ),
     "a column called like the labels": (
-        lambda: KNNValuer(value_labels=True).fit(
-            **(GOOD | {"X": X.assign(**{"(label)": 1}), "X_val": X.assign(**{"(label)": 1})})
+        lambda: KNNValuer().fit(
+            **(GOOD | {"X": X.assign(**{"(label)": 1}), "X_val": X.assign(**{"(label)": 1})}),
+            value_labels=True,
         ),
         ["'(label)'", "rename it"],
     ),
     "groups for other rows": (
-        lambda: KNNValuer(cv=GroupKFold(2)).fit(X, Y, groups=[1, 2]),
+        lambda: KNNValuer().fit(X, Y, groups=[1, 2], cv=GroupKFold(2)),
         ["groups has 2 entries", "one per row"],
     ),
     "a splitter without its groups": (
-        lambda: KNNValuer(cv=GroupKFold(2)).fit(X, Y),
+        lambda: KNNValuer().fit(X, Y, cv=GroupKFold(2)),
         ["cannot split X", "groups"],
     ),
     # baselines

@@ -91,7 +91,7 @@ def test_a_cluster_gives_the_same_bits(asked, tmp_path):
     distributed = pytest.importorskip("distributed")
     fine("value", *asked, "-o", tmp_path / "whole")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster:
         fine("value", *asked, "--dask", cluster.scheduler_address, "-o", tmp_path / "v")
     found, whole = load(tmp_path / "v"), load(tmp_path / "whole")

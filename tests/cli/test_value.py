@@ -141,7 +141,7 @@ def test_numbers_that_are_names_are_categories(home, tmp_path):
     valuation = load(tmp_path / "v")
     assert valuation.provenance.problem_spec["column_types"] == {"age": "'categorical'"}
     read = read_input(home.table, target="label", row_id="name")
-    again = KNNValuer(3, column_types={"age": "categorical"}).fit(read.X, read.y).valuation_
+    again = KNNValuer(3).fit(read.X, read.y, column_types={"age": "categorical"}).valuation_
     np.testing.assert_array_equal(valuation.values, again.values)
 
 

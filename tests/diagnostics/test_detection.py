@@ -194,8 +194,9 @@ def test_the_mask_of_a_valued_table_leaves_labels_out(value_labels):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(20, 2)), columns=["a", "b"])
     y = rng.integers(2, size=20)
-    valuer = KNNValuer(3, value_labels=value_labels, random_state=0)
-    valuation = valuer.fit(X, y, X_val=X + 0.1, y_val=y).valuation_
+    valuer = KNNValuer(3, random_state=0)
+    given = {"X_val": X + 0.1, "y_val": y, "value_labels": value_labels}
+    valuation = valuer.fit(X, y, **given).valuation_
     wrong = pd.DataFrame(rng.random((20, 2)) < 0.3, columns=["a", "b"])
     curve = detection_curve(valuation, wrong)
     expected = detection_curve(valuation.values[:, :2], wrong, order="lowest")

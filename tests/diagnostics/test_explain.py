@@ -170,7 +170,7 @@ def test_with_the_table_what_stands_in_the_cells_is_shown(library):
     rng = np.random.default_rng(0)
     X = {"age": rng.integers(20, 60, 30), "sex": rng.choice(["f", "m"], 30).tolist()}
     X["pay"] = [None, *rng.normal(size=29).tolist()]
-    valuer = KNNValuer(value_labels=True).fit(library(X), np.arange(30) % 2)
+    valuer = KNNValuer().fit(library(X), np.arange(30) % 2, value_labels=True)
     row = explain_row(valuer.valuation_, 0, X=library(X))
     expected = {"age": X["age"][0], "sex": X["sex"][0], "pay": None, "(label)": None}
     assert dict(zip(row.parts.labels["column"].tolist(), row.cells, strict=True)) == expected

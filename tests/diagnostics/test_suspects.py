@@ -166,7 +166,7 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
 def test_the_worth_of_labels_is_passed_over():
     X, y, _ = people(20)
     X.columns = [1, 2, 3]
-    valuation = KNNValuer(value_labels=True, random_state=0).fit(X, y).valuation_
+    valuation = KNNValuer(random_state=0).fit(X, y, value_labels=True).valuation_
     cells = suspect_cells(X, y, valuation=valuation, k=X.size)
     assert set(cells["column"]) == {1, 2, 3}
     at = cells.iloc[0]

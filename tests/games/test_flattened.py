@@ -9,6 +9,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from cellworth.games import FailedUtility
 from cellworth.games.flattened import FlattenedGame
+from cellworth.games.model import ModelGame
 
 HERE = np.array([True])
 
@@ -30,7 +31,9 @@ def learned_from(X, present, y=None, **settings):
     """The tables that a model sees where these blocks are present."""
     y = np.arange(float(len(X))) if y is None else y
     given = {"X_val": X, "y_val": y} if "cv" not in settings else {}
-    game = FlattenedGame(Keeps(), X=X, y=y, scoring=lambda model, X, y: 0.0, **given, **settings)
+    game = FlattenedGame(
+        ModelGame(Keeps(), X, y, scoring=lambda model, X, y: 0.0, **given, **settings)
+    )
     Keeps.tables = ()
     game.value(np.asarray(present, dtype=bool).ravel(), HERE)
     return Keeps.tables
@@ -120,7 +123,7 @@ def test_the_rows_of_a_fold_do_not_tell_what_fills_its_training_rows():
 def test_everything_present_is_the_models_own_score():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(20, 3)), rng.normal(size=20)
-    game = FlattenedGame(LinearRegression(), X=X[:12], y=y[:12], X_val=X[12:], y_val=y[12:])
+    game = FlattenedGame(ModelGame(LinearRegression(), X[:12], y[:12], X[12:], y[12:]))
     score = LinearRegression().fit(X[:12], y[:12]).score(X[12:], y[12:])
     assert game.value(np.ones(36, dtype=bool), HERE) == pytest.approx(score, abs=1e-12)
     assert game.value(np.ones(36, dtype=bool), ~HERE) == 0.0
@@ -129,7 +132,7 @@ def test_everything_present_is_the_models_own_score():
 def test_a_fit_that_fails_has_a_defined_utility_and_says_so():
     # Text that cannot be a number: trees refuse it wherever it is present.
     table, y = pd.DataFrame({"x": ["a", "b"]}), [0, 1]
-    game = FlattenedGame(DecisionTreeClassifier(), X=table, y=y, X_val=table, y_val=y)
+    game = FlattenedGame(ModelGame(DecisionTreeClassifier(), table, y, table, y))
     utility = game.value(np.ones(2, dtype=bool), HERE)
     assert isinstance(utility, FailedUtility)
     assert utility == 0.5
@@ -138,6 +141,6 @@ def test_a_fit_that_fails_has_a_defined_utility_and_says_so():
 
 def test_the_question_tells_it_from_the_game_of_rows_and_columns():
     y = [0.0, 1.0, 2.0]
-    game = FlattenedGame(DecisionTreeRegressor(), X=NUMBERS, y=y, X_val=NUMBERS, y_val=y)
+    game = FlattenedGame(ModelGame(DecisionTreeRegressor(), NUMBERS, y, NUMBERS, y))
     assert game.problem_spec()["game"] == "FlattenedGame"
     assert game.shape == (6, 1)

@@ -295,7 +295,7 @@ def noisy(**settings):
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_repeated_utility_is_the_mean_over_seeds_that_follow_each_other(seed):
-    game = wine_game(noisy(random_state=seed), n_repeats=3)
+    game = wine_game(noisy(random_state=seed)).with_repeats(3)
     coalition = some(game, 1)
     single = [
         wine_game(noisy(random_state=(seed or 0) + repeat)).value(*coalition) for repeat in range(3)
@@ -344,7 +344,7 @@ def test_a_seed_that_a_model_does_not_tell_of_is_set_once():
 
 def test_repeats_and_weights_are_part_of_the_question():
     plain = wine_game(GaussianNB()).problem_spec()
-    assert wine_game(GaussianNB(), n_repeats=2).problem_spec() == plain | {"n_repeats": 2}
+    assert wine_game(GaussianNB()).with_repeats(2).problem_spec() == plain | {"n_repeats": 2}
     weighted = wine_game(GaussianNB(), sample_weight=np.arange(80) + 1.0).problem_spec()
     other = wine_game(GaussianNB(), sample_weight=np.arange(80) + 2.0).problem_spec()
     assert weighted != plain

@@ -21,6 +21,7 @@ from cellworth.sampling import (
     Shapley,
 )
 from cellworth.sampling.passes import UNITS
+from fit_settings import split_settings
 
 
 def problem(n_rows=4000, n_queries=30, seed=0):
@@ -34,8 +35,9 @@ def problem(n_rows=4000, n_queries=30, seed=0):
 
 def fit(given, **settings):
     X, y, X_val, y_val = given
-    valuer = KNNValuer(10, n_passes=1, random_state=0, **settings)
-    return valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
+    of_valuer, of_fit = split_settings(settings)
+    valuer = KNNValuer(10, n_passes=1, random_state=0, **of_valuer)
+    return valuer.fit(X, y, X_val=X_val, y_val=y_val, **of_fit).valuation_
 
 
 @pytest.mark.parametrize("design", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
@@ -71,7 +73,7 @@ def test_labels_are_valued_with_bins_too():
 def test_where_most_rows_are_among_the_nearest_all_are_ranked(n_rows, nearest):
     X = problem(n_rows)[0]
     exact, binned = (
-        KNNValuer(1, ranking=ranking, cv=2).fit(X, np.arange(n_rows) % 2)
+        KNNValuer(1, ranking=ranking).fit(X, np.arange(n_rows) % 2, cv=2)
         for ranking in (None, BinnedRanks(nearest))
     )
     # Bins count in fixed units, which are finer than this.

@@ -22,6 +22,7 @@ from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import PermutationSampler
 from cellworth.valuers import FlattenedValuer, RandomValuer
+from fit_settings import split_settings
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 ORDER = np.random.default_rng(0).permutation(len(X))[:90]
@@ -38,8 +39,9 @@ def drafted(valuer=None, owners=OWNERS, policy=POLICY, data=DATA):
 
 
 def valued(data=DATA, **changed):
-    settings = {"n_neighbors": 3} | SETTINGS | changed
-    return KNNValuer(**settings).fit(**data, owners=Owners(data["X"]).assign("all")).valuation_
+    settings, of_fit = split_settings({"n_neighbors": 3} | SETTINGS | changed)
+    owners = Owners(data["X"]).assign("all")
+    return KNNValuer(**settings).fit(**data, **of_fit, owners=owners).valuation_
 
 
 def test_a_draft_is_saved_read_and_kept(tmp_path):
@@ -192,8 +194,8 @@ def test_holdings_of_every_shape_survive_the_file(tmp_path):
     cells = np.random.default_rng(0).random(table.shape) < 0.3
     owners = Owners(table, overlaps="equal").assign("ann", cells=cells)
     owners = owners.assign("bob", columns=[1, "(label)"])
-    data = {"X": table, "y": y[:60].set_axis(ids)}
-    valuer = KNNValuer(3, value_labels=True, random_state=0)
+    data = {"X": table, "y": y[:60].set_axis(ids), "value_labels": True}
+    valuer = KNNValuer(3, random_state=0)
     agreement = Agreement.draft(valuer, owners, **data)
     agreement.save(tmp_path / "a.toml")
     again = Agreement.from_toml(tmp_path / "a.toml").owners_of(table)
@@ -208,8 +210,8 @@ NO_VALIDATION = {"X": SMALL["X"], "y": SMALL["y"]}
 TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
 VALUERS = [
     (KNNValuer(3, random_state=0), DATA),
-    (KNNValuer(3, value_labels=True, cv=3), {"X": X, "y": y}),
-    (KNNValuer(3, column_types={NAMES[0]: "categorical"}), DATA | {"row_groups": [0, 1] * 30}),
+    (KNNValuer(3), {"X": X, "y": y, "cv": 3, "value_labels": True}),
+    (KNNValuer(3), DATA | {"row_groups": [0, 1] * 30, "column_types": {NAMES[0]: "categorical"}}),
     (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4}),
     (MonteCarloValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
     (MonteCarloValuer(LogisticRegression(), scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),

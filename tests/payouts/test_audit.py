@@ -400,8 +400,8 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
     table = pd.DataFrame({"a": np.arange(20.0) % 7, "b": np.arange(20.0) % 3, "c": [0, 1] * 10})
     target = (2 * table["a"] + table["b"]).astype(int)
     owners = Owners(table[["a", "b"]]).assign("ann", columns="a").assign("bob", columns="b")
-    data = {"X": table, "y": target, "row_groups": "c"}
-    valuer = ExactValuer(LinearRegression(), cv=4)
+    data = {"X": table, "y": target, "row_groups": "c", "cv": 4}
+    valuer = ExactValuer(LinearRegression())
     valuation = valuer.fit(**data).valuation_
     split_revenue(
         valuation, owners, amount="10", policy=Policy(game="blocks", gate="off", negative="signed")

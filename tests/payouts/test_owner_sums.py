@@ -9,6 +9,7 @@ from cellworth.payouts import Policy, split_revenue
 from cellworth.runtime import MemoryCheckpoint, Processes, Serial
 from cellworth.sampling import PermutationSampler
 from cellworth.sampling.moments import widening
+from fit_settings import split_settings
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 X = X.iloc[::2, :6].reset_index(drop=True)
@@ -23,7 +24,8 @@ OWNERS = (
 
 
 def fitted(owners=OWNERS, **settings):
-    return KNNValuer(3, **settings).fit(X, y, owners=owners).valuation_
+    of_valuer, of_fit = split_settings(settings)
+    return KNNValuer(3, **of_valuer).fit(X, y, owners=owners, **of_fit).valuation_
 
 
 def test_an_owner_is_worth_the_sum_of_its_cells():

@@ -336,7 +336,7 @@ def test_text_ids_ids_that_occur_twice_and_numbers_as_names_work():
     labels = LABELS.set_axis(ids)
     owners = Owners(table).assign("ann", rows=[f"patient {i}" for i in range(10)])
     owners = owners.assign("bob", rows=[f"patient {i}" for i in range(10, 30)], columns=[1, 2])
-    valuation = KNNValuer(3, value_labels=True).fit(table, labels, owners=owners).valuation_
+    valuation = KNNValuer(3).fit(table, labels, owners=owners, value_labels=True).valuation_
     payout = split_revenue(valuation, owners, amount="1000", policy=Policy(label_owner="lab"))
     assert payout.owners == ("ann", "bob", "lab")
     assert payout.values[2] == pytest.approx(valuation.columns().values[-1], rel=1e-12)
@@ -492,7 +492,7 @@ def test_a_payout_is_saved_in_a_folder_alone():
 
 
 def test_labels_that_play_need_no_agreed_share():
-    valuation = KNNValuer(3, value_labels=True).fit(WINE, LABELS).valuation_
+    valuation = KNNValuer(3).fit(WINE, LABELS, value_labels=True).valuation_
     owners = Owners(WINE).assign("ann")
     with pytest.raises(ValueError, match="label_share came, but labels were players"):
         split_revenue(

@@ -145,9 +145,8 @@ def test_a_table_of_categories_alone_is_grey_without_a_color_bar():
 
 def test_columns_are_found_by_name_and_the_label_column_is_grey():
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [5.0, 5.0, 1.0, 0.0]})
-    valuer = KNNValuer(n_neighbors=1, value_labels=True)
     y = [0, 0, 1, 1]
-    valuation = valuer.fit(X, y, X_val=X, y_val=y).valuation_
+    valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, value_labels=True).valuation_
     one, other = plots.beeswarm(valuation, X=X), plots.beeswarm(valuation, X=X[["b", "a"]])
     for first, second in zip(one.collections, other.collections, strict=True):
         np.testing.assert_array_equal(first.get_facecolors(), second.get_facecolors())

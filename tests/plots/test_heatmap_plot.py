@@ -398,7 +398,7 @@ def test_owners_who_share_cells_are_named_together():
 def test_owners_of_labels_and_of_groups_are_drawn():
     X, y = np.arange(16.0).reshape(8, 2), np.arange(8) % 2
     owners = Owners(X).assign("ann", columns="x0").assign("bob", columns=["x1", "(label)"])
-    labelled = KNNValuer(1, value_labels=True).fit(X, y, X_val=X, y_val=y).valuation_
+    labelled = KNNValuer(1).fit(X, y, X_val=X, y_val=y, value_labels=True).valuation_
     assert {text.get_text() for text in plots.heatmap(labelled, owners=owners).texts} >= {"bob"}
     groups = [f"g{i // 4}" for i in range(8)]
     grouped = KNNValuer(1).fit(X, y, X_val=X, y_val=y, row_groups=groups).valuation_

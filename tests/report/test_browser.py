@@ -66,14 +66,14 @@ def files(tmp_path_factory):
     report.save(folder / "quirks.html", *quirks(), k=150)
     _, X, y = flowers()
     numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
-    fitted = KNNValuer(n_neighbors=3, cv=3).fit(numbered, target)
+    fitted = KNNValuer(n_neighbors=3).fit(numbered, target, cv=3)
     report.save(folder / "targets.html", fitted.valuation_, numbered, target)
     left = np.zeros(X.shape, dtype=bool)
     left[:12, 0] = True
     halves = Owners(X).assign("upper left", cells=left).assign("the rest", cells=~left)
     report.save(folder / "halves.html", *flowers(), owners=halves)
     twins = X.set_axis(["twin"] * 24)
-    fitted = KNNValuer(n_neighbors=3, cv=3).fit(twins, y)
+    fitted = KNNValuer(n_neighbors=3).fit(twins, y, cv=3)
     report.save(folder / "twins.html", fitted.valuation_, twins, y)
     valuation, X, y, owners = hostile()
     report.save(folder / "owners.html", valuation, X, y, owners=owners, cells=False)

@@ -88,7 +88,7 @@ def test_other_libraries_give_the_same_report(library):
     tables = [X.reset_index(drop=True), library(X.reset_index(drop=True))]
     summaries = []
     for table in tables:
-        valuer = KNNValuer(n_neighbors=3, cv=3).fit(table, y)
+        valuer = KNNValuer(n_neighbors=3).fit(table, y, cv=3)
         summaries.append(report.summarize(valuer.valuation_, table, y))
     assert summaries[0]["heatmap"] == summaries[1]["heatmap"]
     assert summaries[0]["cells"] == summaries[1]["cells"]
@@ -97,7 +97,7 @@ def test_other_libraries_give_the_same_report(library):
 def test_blocks_have_no_contents_but_cells_in_the_list():
     _, X, y = flowers()
     groups = np.repeat(["a", "b", "c", "d"], 6)
-    valuation = KNNValuer(cv=3).fit(X, y, row_groups=groups).valuation_
+    valuation = KNNValuer().fit(X, y, row_groups=groups, cv=3).valuation_
     summary = report.summarize(valuation, X, y, k=5)
     assert not summary["of_cells"]
     assert summary["heatmap"]["contents"] is None
@@ -116,7 +116,7 @@ def test_a_game_without_a_table_has_a_report():
 
 def test_labels_that_played_are_a_column_with_contents():
     _, X, y = flowers()
-    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True).fit(X, y)
+    valuer = KNNValuer(n_neighbors=3).fit(X, y, cv=3, value_labels=True)
     heatmap = report.summarize(valuer.valuation_, X, y)["heatmap"]
     assert heatmap["columns"][-1] == "(label)"
     assert json.loads(unpack(heatmap["contents"]["texts"]))[-1] == ["red", "blue"]
@@ -125,14 +125,14 @@ def test_labels_that_played_are_a_column_with_contents():
 def test_a_numeric_target_has_no_classes_to_filter_by():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
-    valuation = KNNValuer(cv=3).fit(X, target).valuation_
+    valuation = KNNValuer().fit(X, target, cv=3).valuation_
     assert report.summarize(valuation, X, target)["heatmap"]["classes"] == []
 
 
 def test_rows_show_a_numeric_target():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
-    valuation = KNNValuer(cv=3).fit(X, target).valuation_
+    valuation = KNNValuer().fit(X, target, cv=3).valuation_
     summary = report.summarize(valuation, X, target)
     assert [line["label"] for line in summary["rows"]] == [
         str(line["position"] + 0.5) for line in summary["rows"]
@@ -151,7 +151,7 @@ def test_empty_text_is_not_a_missing_value():
 
 def test_labels_that_are_not_at_hand_are_no_gaps():
     _, X, y = flowers()
-    valuer = KNNValuer(n_neighbors=3, cv=3, value_labels=True).fit(X, y)
+    valuer = KNNValuer(n_neighbors=3).fit(X, y, cv=3, value_labels=True)
     heatmap = report.summarize(valuer.valuation_, X)["heatmap"]
     assert json.loads(unpack(heatmap["contents"]["texts"]))[-1] == [None]
 
@@ -159,7 +159,7 @@ def test_labels_that_are_not_at_hand_are_no_gaps():
 def test_dates_have_one_form():
     _, X, y = quirks()
     later = X.assign(seen=X["seen"] + pd.to_timedelta([0, 6] * 15, unit="h"))
-    valuation = KNNValuer(cv=3).fit(later, y).valuation_
+    valuation = KNNValuer().fit(later, y, cv=3).valuation_
     lines = report.summarize(valuation, later, y, k=150)["cells"]["cells"]
     dates = [line for line in lines if line["column"] == "seen"]
     assert {line["cell"] for line in dates} >= {"2024-03-01", "2024-03-02 06:00:00"}
@@ -171,7 +171,7 @@ def test_dates_have_one_form():
 def test_rows_with_one_id_are_not_mixed_up():
     _, X, y = flowers()
     twins = X.set_axis(["twin"] * 24)
-    valuation = KNNValuer(n_neighbors=3, cv=3).fit(twins, y).valuation_
+    valuation = KNNValuer(n_neighbors=3).fit(twins, y, cv=3).valuation_
     lines = report.summarize(valuation, twins, y, k=72)["cells"]["cells"]
     known = report.summarize(*flowers(), k=72)["cells"]["cells"]
     assert {line["row"] for line in lines} == {"twin"}
@@ -185,7 +185,7 @@ def test_cells_are_ranked_by_the_kinds_that_were_given():
     _, X, y = flowers()
     codes = X.assign(size=np.arange(24) % 5)
     column_types = {"size": "categorical"}
-    valuation = KNNValuer(cv=3, column_types=column_types).fit(codes, y).valuation_
+    valuation = KNNValuer().fit(codes, y, cv=3, column_types=column_types).valuation_
     lines = report.summarize(valuation, codes, y, k=72, column_types=column_types)["cells"]["cells"]
     suspects = suspect_cells(codes, y, valuation=valuation, k=72, column_types=column_types)
     assert [line["anomaly_score"] for line in lines] == suspects["anomaly_score"].tolist()
@@ -198,7 +198,7 @@ def test_cells_of_one_column_that_python_takes_for_equal_keep_their_contents():
     _, X, y = flowers()
     mixed = X.assign(leaf=[1, True] * 12, size=[0.0, -0.0] * 12)
     mixed["leaf"] = mixed["leaf"].astype(object)
-    valuation = KNNValuer(cv=3).fit(mixed, y).valuation_
+    valuation = KNNValuer().fit(mixed, y, cv=3).valuation_
     contents = report.summarize(valuation, mixed, y)["heatmap"]["contents"]
     texts = json.loads(unpack(contents["texts"]))
     assert texts[:2] == [["0", "-0"], ["1", "True"]]
@@ -213,19 +213,19 @@ def test_a_table_with_other_cells_is_refused_whatever_else_is_alike():
 
 
 @pytest.mark.parametrize(
-    ("settings", "given"),
+    "given",
     [
-        ({}, {}),
-        ({"value_labels": True}, {}),
-        ({}, {"row_groups": "herd"}),
-        ({}, {"column_groups": {"plant": ["size", "leaf"], "when": ["seen"]}}),
+        {},
+        {"value_labels": True},
+        {"row_groups": "herd"},
+        {"column_groups": {"plant": ["size", "leaf"], "when": ["seen"]}},
     ],
 )
-def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(settings, given):
+def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(given):
     _, X, y = flowers()
     if "row_groups" in given:
         X = X.assign(herd=np.repeat(["a", "b", "c", "d"], 6))
-    valuation = KNNValuer(cv=3, **settings).fit(X, y, **given).valuation_
+    valuation = KNNValuer().fit(X, y, **given, cv=3).valuation_
     turned = X[X.columns[::-1]]
     summary = report.summarize(valuation, turned, y, k=5)
     assert summary["cells"] == report.summarize(valuation, X, y, k=5)["cells"]
@@ -326,8 +326,8 @@ def test_without_cells_no_row_label_content_or_single_value_is_left():
     X = pd.DataFrame({"town": ["Ulm", "Bonn", "Jena"] * 4, "pay": pay}, index=ids)
     y = ["ill"] * 6 + ["healthy"] * 6
     owners = Owners(X).assign("east", rows=ids[:5]).assign("west", rows=ids[5:])
-    valuer = KNNValuer(n_neighbors=1, cv=3, column_types={"town": "categorical"})
-    valuation = valuer.fit(X, y, owners=owners).valuation_
+    types = {"town": "categorical"}
+    valuation = KNNValuer(1).fit(X, y, cv=3, column_types=types, owners=owners).valuation_
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     texts = without_cells(valuation, X, y, payout=payout)
     hidden = [*ids, *map(str, X["pay"]), *X["town"], "healthy", '"ill"', ">ill<"]
@@ -354,7 +354,7 @@ def test_notes_of_many_owners_are_notes_alone():
     owners = Owners(X)
     for row in range(25):
         owners = owners.assign(f"owner {row}", rows=[row])
-    valuation = KNNValuer(cv=2).fit(X, y, owners=owners).valuation_
+    valuation = KNNValuer().fit(X, y, owners=owners, cv=2).valuation_
     payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     notes = report.summarize(valuation, X, y, payout=payout)["owners"]["notes"]
     assert "... and 5 more, in to_frame()" in repr(payout)
@@ -401,7 +401,7 @@ def test_wrong_input_gets_a_sentence(given, sentence):
 def test_a_numeric_score_below_zero_is_told_in_words():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
-    valuation = KNNValuer(cv=3).fit(X, target).valuation_
+    valuation = KNNValuer().fit(X, target, cv=3).valuation_
     page = report.render(report.summarize(valuation, X, target))
     assert valuation.baseline < 0
     assert "negative mean squared error (K = 5)" in page

@@ -21,6 +21,7 @@ from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler, PlainPermutations
 from cellworth.valuation import provenance
+from fit_settings import split_settings
 
 CACHE = "utilities.sqlite"
 
@@ -37,14 +38,17 @@ def neighbours(folder, fit=GOOD, partition=None, **settings):
     asked = {
         "n_neighbors": 3, "sampler": PermutationSampler(2), "n_passes": 15, "random_state": 5,
     }  # fmt: skip
-    return KNNValuer(**(asked | settings), runtime=Runtime(Serial(), folder, partition)).fit(**fit)
+    of_valuer, of_fit = split_settings(asked | settings)
+    runtime = Runtime(Serial(), folder, partition)
+    return KNNValuer(**of_valuer, runtime=runtime).fit(**fit, **of_fit)
 
 
 def monte_carlo(folder, fit=GOOD, partition=None, **settings):
     asked = {"stop": MaxTasks(6), "random_state": 5, "cv": 2}
     model = settings.pop("model", None) or GaussianNB()
     runtime = Runtime(Serial(), folder, partition)
-    return MonteCarloValuer(model, **(asked | settings), runtime=runtime).fit(**(fit | GROUPS))
+    of_valuer, of_fit = split_settings(asked | settings)
+    return MonteCarloValuer(model, **of_valuer, runtime=runtime).fit(**(fit | GROUPS), **of_fit)
 
 
 # How to fit, and what stops it half-way.

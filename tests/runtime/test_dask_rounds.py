@@ -56,7 +56,7 @@ def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster
 
 def test_workers_may_be_threads_of_this_process(truth, tmp_path):
     with distributed.Client(
-        processes=False, n_workers=2, threads_per_worker=2, dashboard_address=None
+        processes=False, n_workers=2, threads_per_worker=2, dashboard_address=":0"
     ) as client:
         _, got = toy_shards.run(Toy(9), N_ROUNDS, Dask(client), tmp_path, n_cached=3)
     assert np.array_equal(got, truth(N_ROUNDS))
@@ -216,7 +216,7 @@ def test_workers_of_shards_that_may_not_begin_end_the_run(monkeypatch, tmp_path)
     monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
     with (
         distributed.Client(
-            processes=False, n_workers=1, dashboard_address=None, memory_limit="20 MiB"
+            processes=False, n_workers=1, dashboard_address=":0", memory_limit="20 MiB"
         ) as client,
         pytest.raises(MemoryError, match="near their memory limit"),
     ):

@@ -232,7 +232,7 @@ def full():
     """A cluster whose worker is over its limit from the start, so that it may not begin."""
     distributed = pytest.importorskip("distributed")
     with distributed.Client(
-        processes=False, n_workers=1, dashboard_address=None, memory_limit="20 MiB"
+        processes=False, n_workers=1, dashboard_address=":0", memory_limit="20 MiB"
     ) as client:
         deadline = time.monotonic() + 30
         while {each["status"] for each in client.scheduler_info()["workers"].values()} != {
@@ -253,7 +253,7 @@ def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
     monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.1)
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.Client(processes=False, n_workers=0, dashboard_address=None) as client,
+        distributed.Client(processes=False, n_workers=0, dashboard_address=":0") as client,
         Dask(client).start(str, "nobody") as pool,
     ):
         pool.submit(0, 5)

@@ -12,6 +12,7 @@ from cellworth import Runtime, load, value_game
 from cellworth.data import Blocks
 from cellworth.games.flattened import FlattenedGame
 from cellworth.games.game import utilities
+from cellworth.games.model import ModelGame
 from cellworth.runtime import MaxTasks, MemoryCheckpoint, TargetStandardError
 from cellworth.valuers import FlattenedValuer
 from cellworth.valuers.baselines import Arrivals, BlockOrder
@@ -29,7 +30,7 @@ def valuer(stop=None, **settings):
 @pytest.fixture(scope="module")
 def exact():
     """One-dimensional Shapley values from all coalitions of the eight blocks."""
-    game = FlattenedGame(GaussianNB(), **DATA)
+    game = FlattenedGame(ModelGame(GaussianNB(), **DATA))
     return value_game(game, Blocks.from_shape(game.shape)).values.reshape(4, 2)
 
 
@@ -42,10 +43,8 @@ def test_estimates_agree_with_all_coalitions_within_their_errors(exact):
 
 def test_the_mean_over_all_orders_is_the_shapley_value():
     table, y = np.array([[0.0, 1.0], [2.0, 5.0]]), np.array([0.0, 1.0])
-    game = FlattenedGame(
-        LinearRegression(), X=table, y=y, X_val=table + 0.1, y_val=y,
-        scoring="neg_mean_squared_error",
-    )  # fmt: skip
+    scoring = "neg_mean_squared_error"
+    game = FlattenedGame(ModelGame(LinearRegression(), table, y, table + 0.1, y, scoring=scoring))
     orders = [BlockOrder(np.array(order)) for order in permutations(range(4))]
     seen = Arrivals((2, 2))(orders, [utilities(game, order)[0] for order in orders])
     shapley = value_game(game, Blocks.from_shape((4, 1))).values.reshape(2, 2)
@@ -54,7 +53,7 @@ def test_the_mean_over_all_orders_is_the_shapley_value():
 
 def test_values_add_up_to_everything_minus_everything_filled():
     valuation = valuer(MaxTasks(1)).fit(**DATA).valuation_
-    game = FlattenedGame(GaussianNB(), **DATA)
+    game = FlattenedGame(ModelGame(GaussianNB(), **DATA))
     ends = [game.value(np.full(8, full), np.array([True])) for full in (True, False)]
     assert valuation.expected_total == pytest.approx(ends[0] - ends[1], abs=1e-12)
     assert abs(valuation.efficiency_residual) < 1e-12

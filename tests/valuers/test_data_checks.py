@@ -162,7 +162,7 @@ def test_copies_in_other_folds_are_told_of_and_groups_mend_it():
     twice, labels = pd.concat([X, X], ignore_index=True), pd.concat([Y, Y], ignore_index=True)
     (said,) = knn(twice, labels)
     assert said.startswith("400 of 400 rows have a copy in another fold (200 of 400 rows are diff")
-    apart = told(KNNValuer(3, cv=GroupKFold(5)), twice, labels, groups=np.arange(2 * N) % N)
+    apart = told(KNNValuer(3), twice, labels, cv=GroupKFold(5), groups=np.arange(2 * N) % N)
     assert apart == []
     (said,) = told(VALUERS["out of bag"], twice, labels)
     assert said.startswith("400 of 400 rows have a copy in X (200 are different)")

@@ -15,6 +15,7 @@ from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer, load
 from cellworth.valuation.column_info import ColumnTable, notes_on_values
 from cellworth.valuers import RandomValuer
 from cellworth.valuers.valuer import FitData
+from fit_settings import split_settings
 
 # What is clean gets no warning here, whatever other tests make of their tables.
 pytestmark = pytest.mark.filterwarnings("error::cellworth.DataWarning")
@@ -29,8 +30,9 @@ def shuffled(n=N, seed=0):
 
 def infos(X, *, ignore=True, **settings):
     """Columns as KNNValuer takes them, without a fit."""
-    valuer = KNNValuer(3, **settings)
-    return valuer._inspect_columns(valuer._game(FitData(X, LABELS)))
+    of_valuer, of_fit = split_settings(settings)
+    valuer = KNNValuer(3, **of_valuer)
+    return valuer._inspect_columns(valuer._game(FitData(X, LABELS, **of_fit)))
 
 
 def info(cells, **settings):

@@ -42,6 +42,7 @@ from cellworth.sampling import (
     Shapley,
 )
 from enumeration import block_values
+from fit_settings import split_settings
 
 # Small tables have fewer rows than K, on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors is")
@@ -133,7 +134,7 @@ def test_cross_validation_is_valued_as_by_brute_force(n_classes):
     X, y, _, _ = small_problem(5, n_classes=n_classes)
     game = KNNGame(X, y, n_neighbors=2, cv=3)
     truth = block_values(utilities(game), game.shape, Banzhaf(), Shapley())
-    valuer = KNNValuer(2, cv=3, semivalue=(Banzhaf(), None)).fit(X, y)
+    valuer = KNNValuer(2, semivalue=(Banzhaf(), None)).fit(X, y, cv=3)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
 
 
@@ -159,7 +160,7 @@ def test_numeric_targets_are_filled_up_without_the_rows_that_are_judged():
         expected = utility(members(rows, 6), members(columns, 2))
         assert table[rows, columns] == pytest.approx(expected)
     truth = block_values(table, game.shape, Shapley(), Shapley())
-    values = KNNValuer(2, cv=3, scale=None).fit(X, y).values_
+    values = KNNValuer(2, scale=None).fit(X, y, cv=3).values_
     np.testing.assert_allclose(values, truth, atol=1e-12)
 
 
@@ -176,7 +177,7 @@ def test_a_semivalue_of_the_users_own_is_valued_as_by_brute_force():
     game = KNNGame(X, y, n_neighbors=2, cv=3)
     table = utilities(game)
     truth = value_game(game, semivalue=(Loners(), None)).values
-    valuer = KNNValuer(2, cv=3, semivalue=(Loners(), None)).fit(X, y)
+    valuer = KNNValuer(2, semivalue=(Loners(), None)).fit(X, y, cv=3)
     assert table.shape == (64, 8)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
 
@@ -215,8 +216,8 @@ def test_labels_are_valued_as_one_more_column(n_classes, empty, design):
     problem = small_problem(4, n_classes=n_classes)
     game = LabelGame(KNNGame(*problem, n_neighbors=2, empty=empty))
     truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
-    valuer = KNNValuer(2, value_labels=True, empty=empty, sampler=design, n_passes=1)
-    valuation = fit(valuer, problem)
+    valuer = KNNValuer(2, empty=empty, sampler=design, n_passes=1)
+    valuation = fit(valuer, problem, value_labels=True)
     assert valuation.column_labels.tolist() == ["c0", "c1", "c2", "(label)"]
     np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
     assert abs(valuation.efficiency_residual) < 1e-12
@@ -263,8 +264,8 @@ def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
     whole = row_values_on(problem, sorted(every), **rows)
     without = [row_values_on(problem, sorted(every - {j}), **rows) for j in every]
     settings = {"semivalue": (None, LeaveOneOut()), **settings}
-    valuer = KNNValuer(3, sampler=design, **settings)
-    valuation = fit(valuer, problem)
+    of_valuer, of_fit = split_settings(settings)
+    valuation = fit(KNNValuer(3, sampler=design, **of_valuer), problem, **of_fit)
     truth = whole[:, None] - np.column_stack(without)
     np.testing.assert_allclose(valuation.values[:, :n_columns], truth, rtol=0, atol=1e-13)
     assert valuation.status == "exact"
@@ -430,7 +431,7 @@ def test_a_rule_on_errors_ends_a_run_between_sweeps():
 
 def test_every_row_is_valued_by_queries_that_it_did_not_train_with():
     X, y, _, _ = larger_problem()
-    times = KNNValuer(sampler=ExhaustiveSampler(), cv=TimeSeriesSplit(3)).fit(X, y).valuation_
+    times = KNNValuer(sampler=ExhaustiveSampler()).fit(X, y, cv=TimeSeriesSplit(3)).valuation_
     # The last fifteen rows never train: nothing was learned from them.
     assert np.all(times.values[45:] == 0.0)
     assert np.all(times.rows().values[:15] != 0.0)
@@ -440,12 +441,12 @@ def test_groups_stay_together_in_cross_validation():
     X, y, _, _ = larger_problem()
     X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
     groups = np.arange(120) % 60
-    apart = KNNValuer(1, cv=GroupKFold(5)).fit(X, y, groups=groups).valuation_
+    apart = KNNValuer(1).fit(X, y, groups=groups, cv=GroupKFold(5)).valuation_
     with pytest.warns(DataWarning, match="120 of 120 rows have a copy in another fold"):
-        copied = KNNValuer(1, cv=5).fit(X, y).valuation_
+        copied = KNNValuer(1).fit(X, y, cv=5).valuation_
     assert copied.expected_total > apart.expected_total + 0.1
     with pytest.raises(ValueError, match="groups"):
-        KNNValuer(cv=LeaveOneGroupOut()).fit(X, y)
+        KNNValuer().fit(X, y, cv=LeaveOneGroupOut())
 
 
 def test_polars_and_arrow_tables_give_the_values_of_pandas():
@@ -552,7 +553,7 @@ def test_the_first_task_of_a_cross_validation_has_touched_every_row(monkeypatch)
     cut_small(monkeypatch)
     X, y, _, _ = larger_problem()
     with pytest.warns(UserWarning, match="interrupted"):
-        part = KNNValuer(stop=MaxTasks(1), cv=5).fit(X, y).valuation_
+        part = KNNValuer(stop=MaxTasks(1)).fit(X, y, cv=5).valuation_
     assert np.all(part.counts == 1)
     assert np.all(part.rows().values != 0.0)
 
@@ -561,9 +562,9 @@ def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
     cut_small(monkeypatch)
     X, y, _, _ = larger_problem()
     few = ShuffleSplit(30, train_size=6, test_size=2, random_state=0)
-    whole = KNNValuer(1, cv=few).fit(X, y).valuation_
+    whole = KNNValuer(1).fit(X, y, cv=few).valuation_
     with pytest.warns(UserWarning, match="interrupted"):
-        part = KNNValuer(1, cv=few, stop=MaxTasks(1)).fit(X, y).valuation_
+        part = KNNValuer(1, stop=MaxTasks(1)).fit(X, y, cv=few).valuation_
     unknown = np.isnan(part.values)
     # Rows that train in none of the folds are worth nothing, whatever is still to come.
     never = np.all([~np.isin(np.arange(60), train) for train, _ in few.split(X)], axis=0)
@@ -610,7 +611,7 @@ def test_wrong_labels_show_in_the_column_of_labels():
     y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
     flipped = rng.choice(150, 10, replace=False)
     y[flipped] = 1 - y[flipped]
-    valuation = fit(KNNValuer(value_labels=True), (X, y, X_val, y_val))
+    valuation = fit(KNNValuer(), (X, y, X_val, y_val), value_labels=True)
     wrong = np.isin(np.arange(150), flipped)
     assert roc_auc_score(wrong, -valuation.values[:, -1]) > 0.9
     assert roc_auc_score(wrong, -valuation.values[:, 1]) < 0.8
@@ -629,8 +630,8 @@ def test_a_saved_valuation_keeps_the_errors_of_the_choice_of_queries(tmp_path):
 def test_labels_join_columns_that_have_numbers_for_names(columns, tmp_path):
     X, y, X_val, y_val = larger_problem()
     X.columns = X_val.columns = range(7)
-    valuer = KNNValuer(value_labels=True, sampler=ExhaustiveSampler())
-    valuation = fit(valuer, (X, y, X_val, y_val), column_groups=columns)
+    valuer, given = KNNValuer(sampler=ExhaustiveSampler()), (X, y, X_val, y_val)
+    valuation = fit(valuer, given, column_groups=columns, value_labels=True)
     assert valuation.column_labels[-1] == "(label)"
     assert valuation.blocks.columns.grouped == (columns is not None)
     valuation.save(tmp_path)
@@ -651,7 +652,13 @@ def squares(a, b):
 def test_a_journal_tells_apart_how_columns_are_understood():
     rng = np.random.default_rng(0)
     X, y = pd.DataFrame({"a": rng.integers(0, 2, 40), "b": rng.normal(size=40)}), np.arange(40) % 2
-    base = KNNValuer(sampler=PermutationSampler(1), n_passes=1, random_state=0, cv=2)
+    base = KNNValuer(sampler=PermutationSampler(1), n_passes=1, random_state=0)
+
+    def run(checkpoint, X=X, **settings):
+        of_valuer, of_fit = split_settings(settings)
+        valuer = clone(base).set_params(runtime=Runtime(checkpoint=checkpoint), **of_valuer)
+        valuer.fit(X, y, cv=2, **of_fit)
+
     for one, other in (
         ({"column_types": {"b": lambda p, q: abs(p - q)}}, {"column_types": {"b": squares}}),
         (
@@ -663,13 +670,13 @@ def test_a_journal_tells_apart_how_columns_are_understood():
         ({"value_labels": True}, {"value_labels": False}),
     ):
         journal = MemoryCheckpoint()
-        clone(base).set_params(runtime=Runtime(checkpoint=journal), **one).fit(X, y)
+        run(journal, **one)
         with pytest.raises(ValueError, match="the checkpoint holds another run"):
-            clone(base).set_params(runtime=Runtime(checkpoint=journal), **other).fit(X, y)
+            run(journal, **other)
     journal = MemoryCheckpoint()
-    clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X, y)
+    run(journal)
     with pytest.raises(ValueError, match="the checkpoint holds another run"):
-        clone(base).set_params(runtime=Runtime(checkpoint=journal)).fit(X.astype({"a": bool}), y)
+        run(journal, X.astype({"a": bool}))
 
 
 def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():
@@ -699,7 +706,7 @@ def test_a_column_of_mixed_objects_is_of_one_kind_in_all_folds():
     X = pd.DataFrame({"a": [1, 2, 3, "x", 5, 6, 7, 8], "b": np.arange(8.0)}, dtype=object)
     for cv in (2, 4, 8):
         folds = [(np.delete(np.arange(8), part), part) for part in np.array_split(np.arange(8), cv)]
-        assert np.isfinite(KNNValuer(2, cv=folds).fit(X, np.arange(8) % 2).values_).all()
+        assert np.isfinite(KNNValuer(2).fit(X, np.arange(8) % 2, cv=folds).values_).all()
 
 
 def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():

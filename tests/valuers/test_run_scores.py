@@ -182,8 +182,8 @@ def test_models_are_told_of_with_their_own_score():
     assert valuation.scores.majority == pytest.approx(valuation.baseline)
     assert valuation.scores.scored_on == "40 validation rows"
     X, y = given["X"], given["y"]
-    flat = FlattenedValuer(tree, scoring="balanced_accuracy", cv=3, stop=MaxTasks(1))
-    folds = flat.fit(X, y, **groups).valuation_.scores
+    flat = FlattenedValuer(tree, scoring="balanced_accuracy", stop=MaxTasks(1))
+    folds = flat.fit(X, y, cv=3, **groups).valuation_.scores
     scores = cross_val_score(DummyClassifier(), X, y, cv=3, scoring="balanced_accuracy")
     assert folds.majority == pytest.approx(scores.mean())
     assert folds.scored_on == "3-fold cross-validation over 120 rows"

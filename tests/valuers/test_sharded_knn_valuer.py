@@ -25,6 +25,7 @@ from cellworth.sampling import (
     PermutationSampler,
     QuadratureSampler,
 )
+from fit_settings import split_settings
 from killing import Killer, Log
 from logged_phases import LoggedAlgorithm
 from sharded_tables import travelled
@@ -105,8 +106,9 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_shards_are_worth_what_they_are_in_memory(folder, settings):
-    whole = in_memory(**settings).fit(X, Y, **JUDGES).valuation_
-    same(valuer(**settings).fit(table(folder), **JUDGES).valuation_, whole)
+    settings, given = split_settings(settings)
+    whole = in_memory(**settings).fit(X, Y, **JUDGES, **given).valuation_
+    same(valuer(**settings).fit(table(folder), **JUDGES, **given).valuation_, whole)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,9 @@ def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
 
 def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
     settings = {"sampler": None, "n_passes": None, "semivalue": (None, LeaveOneOut())}
-    settings |= {"value_labels": True, "random_state": None}
-    whole = in_memory(**settings).fit(X, Y, **JUDGES).valuation_
-    sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
+    settings |= {"random_state": None}
+    whole = in_memory(**settings).fit(X, Y, **JUDGES, value_labels=True).valuation_
+    sharded = valuer(**settings).fit(table(folder), **JUDGES, value_labels=True).valuation_
     same(sharded, whole)
     assert sharded.provenance.tally.new == N_QUERIES * (X.shape[1] + 1)
     assert sharded.provenance.method["design"] == "ExhaustiveSampler()"
@@ -376,7 +378,7 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
             "'neighbor_agreement' or 'balanced_neighbor_agr",
         ),
         ({}, {"runtime": Runtime(executor=Processes(2))}, r"use Threads\(2\)"),
-        ({}, {"column_types": {"count": lambda a, b: 0.0}}, "has a function for column 'count'"),
+        ({"column_types": {"count": lambda a, b: 0.0}}, {}, "has a function for column 'count'"),
     ],
 )
 def test_what_shards_do_without_is_refused(folder, given, settings, message):

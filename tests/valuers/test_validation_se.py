@@ -214,7 +214,7 @@ def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
 def test_cross_validation_has_validation_errors_of_all_rows(cv):
     data = {"X": X[:48, :2], "y": Y[:48], "row_groups": np.arange(48) % 2}
     valuation = (
-        ExactValuer(GaussianNB(), cv=cv, runtime=Runtime(executor=Serial())).fit(**data).valuation_
+        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**data, cv=cv).valuation_
     )
     held_out = {"X_val": X[24:, :2], "y_val": Y[24:]}
     apart = (

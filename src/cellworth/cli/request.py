@@ -199,11 +199,16 @@ class LoadedRequest:
         given: dict[str, Any] = {"X": as_given(self.train.X), "y": self.train.y}
         if self.val is not None:
             given |= {"X_val": as_given(self.val.X), "y_val": self.val.y}
-        groups = {
+        else:
+            given["cv"] = self.request.cv
+        if self.request.model == KNN:
+            given["value_labels"] = self.request.labels
+        more = {
             "row_groups": self.request.row_groups,
             "column_groups": self.request.column_groups,
+            "column_types": self.column_types,
         }
-        return given | {name: group for name, group in groups.items() if group is not None}
+        return given | {name: item for name, item in more.items() if item is not None}
 
     def owners(self) -> Owners | None:
         """Return the owners, if they were given."""
@@ -217,7 +222,7 @@ class LoadedRequest:
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
         """Return the unfitted valuer of the request."""
         if self.request.model == KNN:
-            valuer = _knn_valuer(self.request, self.column_types)
+            valuer = _knn_valuer(self.request)
         else:
             valuer = _model_valuer(self.request, self._n_players())
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
@@ -315,19 +320,16 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     return None
 
 
-def _knn_valuer(request: RunRequest, column_types: Any) -> KNNValuer:
+def _knn_valuer(request: RunRequest) -> KNNValuer:
     if request.budget is not None:
         raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
     scoring = request.scoring
     return KNNValuer(
         request.neighbors,
         scoring=None if scoring is None else check_scoring(scoring, "--scoring"),
-        column_types=column_types,
-        value_labels=request.labels,
         n_passes=request.passes,
         stop=_stop(request),
         random_state=request.seed,
-        cv=request.cv,
     )
 
 
@@ -339,10 +341,8 @@ def _model_valuer(request: RunRequest, n_players: int) -> Any:
     _check_scoring(request.scoring)
     model, stop = load_model(request.model), _stop(request)
     if stop is None and n_players <= _MOST_EXACT_PLAYERS:
-        return ExactValuer(model, scoring=request.scoring, cv=request.cv)
-    return MonteCarloValuer(
-        model, scoring=request.scoring, stop=stop, cv=request.cv, random_state=request.seed
-    )
+        return ExactValuer(model, scoring=request.scoring)
+    return MonteCarloValuer(model, scoring=request.scoring, stop=stop, random_state=request.seed)
 
 
 def _check_scoring(scoring: str | None) -> None:

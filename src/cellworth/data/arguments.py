@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ MISSING = -1
 # Column type, user-defined squared distance of two cells, and the unit of numeric columns.
 Kind = Literal["numeric", "categorical"]
 Distance = Callable[[Any, Any], float]
+ColumnTypes = Mapping[Any, Kind | Distance]
 Scale = Literal["robust", "std"] | None
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 

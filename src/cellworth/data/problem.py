@@ -51,6 +51,14 @@ class Fold:
 
 
 @dataclass(frozen=True, eq=False)
+class GroupedFolds:
+    """A splitter with the groups of rows that it keeps together."""
+
+    cv: Any
+    groups: Any
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """A checked supervised learning problem, cut into blocks.
 
@@ -87,7 +95,6 @@ class Problem:
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         cv: Any = 5,
-        groups: Any = None,
         allow_one_class: bool = False,
         with_validation: bool = True,
     ) -> Problem:
@@ -122,15 +129,15 @@ class Problem:
             raise ValueError(
                 f"{given} was given without {missing}; give both, or neither for cross-validation."
             )
-        if X_val is not None and groups is not None:
+        if X_val is not None and isinstance(cv, GroupedFolds):
             raise ValueError(
                 "groups and X_val were both given; groups are for cross-validation, without X_val."
             )
         folds: tuple[Fold, ...] = ()
         if not with_validation:
-            _check_validation(X_val, groups)
+            _check_validation(X_val, cv)
         elif X_val is None:
-            folds = _cross_validation(table, target, classes, cv, groups)
+            folds = _cross_validation(table, target, classes, cv)
         else:
             least = 1 if allow_one_class else 2
             folds = (_hold_out(table, classes, X_val, y_val, least),)
@@ -211,13 +218,13 @@ def _describe_validation(n_folds: int) -> str:
     return f"{n_folds} folds" if n_folds > 1 else "held out"
 
 
-def _check_validation(X_val: Any, groups: Any) -> None:
+def _check_validation(X_val: Any, cv: Any) -> None:
     if X_val is not None:
         raise ValueError(
             "X_val and y_val are not used here: every row is scored by models that were not "
             "trained on it; leave them out."
         )
-    if groups is not None:
+    if isinstance(cv, GroupedFolds):
         raise ValueError(
             "groups are used only for cross-validation, which is not done here; leave them out."
         )
@@ -296,9 +303,10 @@ def _check_row_groups(name: str, column_groups: Groups) -> None:
 
 
 def _cross_validation(
-    table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any, groups: Any
+    table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any
 ) -> tuple[Fold, ...]:
     n_rows, n_columns = table.shape
+    cv, groups = (cv.cv, cv.groups) if isinstance(cv, GroupedFolds) else (cv, None)
     if isinstance(cv, int | np.integer) and not 2 <= cv <= n_rows:
         raise ValueError(
             f"cv={cv} cannot split X with n_samples={n_rows} rows; "

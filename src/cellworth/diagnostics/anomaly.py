@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
 
-from cellworth.data.arguments import Distance, Floats, Kind, Mask
+from cellworth.data.arguments import ColumnTypes, Floats, Mask
 from cellworth.data.problem import read_target, target_groups
 from cellworth.data.tables import Table
 from cellworth.diagnostics.features import (
@@ -50,9 +50,7 @@ FARTHEST = 1e12
 _DIGITS = 9
 
 
-def anomaly_scores(
-    X: Any, y: Any, *, column_types: Mapping[Any, Kind | Distance] | None = None
-) -> Floats:
+def anomaly_scores(X: Any, y: Any, *, column_types: ColumnTypes | None = None) -> Floats:
     """Score how unlikely every cell is, given its row's label and the other cells of its row.
 
     Each cell is left out of its own score, which combines two ranks. How common is its content in
@@ -128,9 +126,7 @@ class Evidence:
     isolation: Floats
 
     @classmethod
-    def of(
-        cls, table: Table, y: Any, column_types: Mapping[Any, Kind | Distance] | None
-    ) -> Evidence:
+    def of(cls, table: Table, y: Any, column_types: ColumnTypes | None) -> Evidence:
         """Compute the evidence for all cells of a table."""
         target, classes = read_target(y, table)
         columns = read_columns(table, column_types)

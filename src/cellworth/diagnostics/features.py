@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.data.arguments import Distance, Floats, Kind, Mask, Positions
+from cellworth.data.arguments import ColumnTypes, Distance, Floats, Kind, Mask, Positions
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table
 from cellworth.knn.columns import NumericColumn, check_column_types, read_column
@@ -62,9 +62,7 @@ class FeatureColumn:
         return np.bincount(self.levels)
 
 
-def read_columns(
-    table: Table, column_types: Mapping[Any, Kind | Distance] | None
-) -> list[FeatureColumn]:
+def read_columns(table: Table, column_types: ColumnTypes | None) -> list[FeatureColumn]:
     """Read all columns of a table."""
     named = check_column_types(column_types, table.names)
     return [

@@ -49,12 +49,11 @@ def make_held_out_game(
             "changed, and their labels. There is no cross-validation here."
         )
     try:
-        return ModelGame(
-            model, X, y, X_test, y_test, scoring=scoring, n_repeats=n_repeats, error="raise"
-        )
+        game = ModelGame(model, X, y, X_test, y_test, scoring=scoring, error="raise")
     except (TypeError, ValueError) as error:
         message = str(error).replace("X_val", "X_test").replace("y_val", "y_test")
         raise type(error)(message) from error
+    return game.with_repeats(n_repeats)
 
 
 def describe_cause(error: RuntimeError) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Floats, Kind, Positions, check_count
+from cellworth.data.arguments import ColumnTypes, Floats, Positions, check_count
 from cellworth.data.tables import Table, default_backend, frame
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
@@ -42,7 +42,7 @@ def suspect_cells(
     valuation: Valuation | None = None,
     k: int = 100,
     by: By = "anomaly_score",
-    column_types: Mapping[Any, Kind | Distance] | None = None,
+    column_types: ColumnTypes | None = None,
     backend: str | None = None,
 ) -> Any:
     """List the most unlikely cells, with what is typical of similar rows.

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Positions
-from cellworth.data.blocks import Blocks, Groups, is_missing
+from cellworth.data.blocks import Blocks, is_missing
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
-from cellworth.games.model import ErrorPolicy, FoldScore, ModelGame
+from cellworth.games.model import FoldScore, ModelGame
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,52 +114,29 @@ class FlattenedGame:
     and the column is constant. Missing values of the user's table are left to the model.
 
     As a :class:`~cellworth.games.Game`, its row players are the blocks (row by row of the table).
-    There is a single
-    column player, without which the utility is 0.
+    There is a single column player, without which the utility is 0.
 
     Parameters
     ----------
-    model, X, y, X_val, y_val, scoring, row_groups, column_groups, cv, groups, error, n_repeats, \
-    sample_weight
-        As in :class:`~cellworth.games.ModelGame`. Without a validation set, the fills of a fold
-        come from its
-        training rows.
+    game : ModelGame
+        Model, table and validation rows. Without a validation set, the fills of a fold come from
+        its training rows. A filled table is never empty, so ``empty`` does not matter.
 
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0], [1.0]], [0, 1]
-    >>> game = FlattenedGame(DecisionTreeClassifier(), X=X, y=y, X_val=X, y_val=y)
+    >>> game = FlattenedGame(ModelGame(DecisionTreeClassifier(), X, y, X_val=X, y_val=y))
     >>> game.value(np.array([True, True]), np.array([True]))
     1.0
     >>> game.value(np.array([True, False]), np.array([True]))
     0.5
     """
 
-    def __init__(
-        self,
-        model: Any,
-        X: Any,
-        y: Any,
-        X_val: Any = None,
-        y_val: Any = None,
-        *,
-        scoring: Any = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        cv: Any = 5,
-        groups: Any = None,
-        error: ErrorPolicy = "fallback",
-        n_repeats: int = 1,
-        sample_weight: Any = None,
-    ) -> None:
-        self._model_game = ModelGame(
-            model, X, y, X_val, y_val, scoring=scoring, row_groups=row_groups,
-            column_groups=column_groups, cv=cv, groups=groups, error=error, n_repeats=n_repeats,
-            sample_weight=sample_weight,
-        )  # fmt: skip
-        self.problem: Problem = self._model_game.problem
-        self.scoring: str = self._model_game.scoring
+    def __init__(self, game: ModelGame) -> None:
+        self._model_game = game
+        self.problem: Problem = game.problem
+        self.scoring: str = game.scoring
         self.blocks: Blocks = Blocks.from_shape((int(np.prod(self.problem.blocks.shape)), 1))
 
     @property

@@ -77,31 +77,26 @@ class ModelGame:
         fold is scored by a model trained on the coalition's rows outside it.
     scoring : str or callable, default=None
         A scikit-learn scoring name or scorer; None means accuracy or R squared.
+    cv : int, splitter or iterable of (train, validation) positions, default=5
+        Used without validation rows: each fold serves once as the validation set for the remaining
+        rows.
+    row_groups, column_groups
+        As in :meth:`~cellworth.data.Blocks.cut`; ``row_groups`` may also name a column of X, which
+        is then not valued.
     empty : {"prior", "zero"}, default="prior"
         Utility of a coalition without columns or without rows. "prior": without columns, the score
         of a constant predictor fitted to the labels of its rows; without rows, the score of one
         that knows only the classes (for regression, only the mean target). "zero": 0.
-    row_groups, column_groups
-        As in :meth:`~cellworth.data.Blocks.cut`; ``row_groups`` may also name a column of X, which
-        is
-        then not valued.
-    cv : int or splitter, default=5
-        Used when there is no validation set: each fold serves once as the validation set for the
-        remaining rows.
-    groups : array-like, default=None
-        Rows that a splitter keeps together.
     error : {"fallback", "raise"}, default="fallback"
         What to do if the model fails on a coalition: use the constant predictor and count the
         failure, or raise an error that names the rows and columns.
-    n_repeats : int, default=1
-        Fits per utility, which is the mean of their scores. More fits reduce the noise of models
-        that draw random numbers.
     sample_weight : array-like of shape (n_rows,), default=None
         Weight of each training row, passed to the model's ``fit`` (in a Pipeline, to that of the
         last step). Rows of weight 0 are left out.
 
     Notes
     -----
+    Every utility is the score of one fit, or the mean over those of :meth:`with_repeats`.
     Repeat r = 0, 1, ... sets every seed (``random_state``, ``random_seed``, ``seed``) that is None
     to r, and every integer seed s to s + r. PyTorch's generator is seeded with r for models with
     PyTorch parts. All coalitions share these seeds, so that a utility is a function of its
@@ -141,25 +136,22 @@ class ModelGame:
         y_val: Any = None,
         *,
         scoring: Any = None,
-        empty: EmptyPolicy = "prior",
+        cv: Any = 5,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        cv: Any = 5,
-        groups: Any = None,
+        empty: EmptyPolicy = "prior",
         error: ErrorPolicy = "fallback",
-        n_repeats: int = 1,
         sample_weight: Any = None,
     ) -> None:
         classification = check_model(model)
         self.problem: Problem = Problem.from_data(
-            X, y, X_val, y_val, classification=classification,
-            row_groups=row_groups, column_groups=column_groups, cv=cv, groups=groups,
+            X, y, X_val, y_val, classification=classification, cv=cv,
+            row_groups=row_groups, column_groups=column_groups,
         )  # fmt: skip
         self.blocks: Blocks = self.problem.blocks
         self.empty = check_empty_policy(empty)
         self.error = _check_error_policy(error)
-        self.n_repeats: int = check_count(n_repeats, "n_repeats")
-        self._models = tuple(set_seeds(model, repeat) for repeat in range(self.n_repeats))
+        self._models = (set_seeds(model, 0),)
         self._first_repeat = 0
         self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
@@ -189,8 +181,8 @@ class ModelGame:
             **self.problem.problem_spec(),
         }
         # Left out at their defaults, so that the specs of such runs stay the same.
-        if self.n_repeats > 1:
-            problem_spec["n_repeats"] = self.n_repeats
+        if len(self._models) > 1:
+            problem_spec["n_repeats"] = len(self._models)
         if self._weights is not None:
             problem_spec["sample_weight_sha256"] = column_sha256(self._weights).hex()
         return problem_spec
@@ -245,11 +237,23 @@ class ModelGame:
         game.problem = replace(self.problem, table=table)
         return game
 
+    def with_repeats(self, n_repeats: int) -> ModelGame:
+        """Return the same game whose utility is the mean score of fits with different seeds.
+
+        More fits reduce the noise of models that draw random numbers.
+        """
+        repeats = range(check_count(n_repeats, "n_repeats"))
+        return self._with_models(tuple(set_seeds(self._models[0], repeat) for repeat in repeats))
+
     def with_seeds(self, repeat: int) -> ModelGame:
         """Return the same game with seeds that start at this repeat."""
-        game = copy(self)
-        game._models = tuple(set_seeds(model, repeat) for model in self._models)
+        game = self._with_models(tuple(set_seeds(model, repeat) for model in self._models))
         game._first_repeat = self._first_repeat + repeat
+        return game
+
+    def _with_models(self, models: tuple[Any, ...]) -> ModelGame:
+        game = copy(self)
+        game._models = models
         game._views = _Views(_n_views(self.problem))
         return game
 

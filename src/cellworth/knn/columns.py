@@ -15,7 +15,16 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Codes, Distance, Floats, Kind, Labels, Scale
+from cellworth.data.arguments import (
+    MISSING,
+    Codes,
+    ColumnTypes,
+    Distance,
+    Floats,
+    Kind,
+    Labels,
+    Scale,
+)
 from cellworth.data.blocks import is_missing, some
 from cellworth.data.statistics import NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table
@@ -71,7 +80,7 @@ class CodedColumn:
 
 
 def check_column_types(
-    column_types: Mapping[Any, Kind | Distance] | None, names: Labels
+    column_types: ColumnTypes | None, names: Labels
 ) -> dict[Any, Kind | Distance]:
     """Refuse what is no mapping from columns to column_types or distances."""
     if column_types is None:

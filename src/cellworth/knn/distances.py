@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Codes, Distance, Floats, Integers, Kind, Scale
+from cellworth.data.arguments import MISSING, Codes, ColumnTypes, Floats, Integers, Scale
 from cellworth.data.tables import Table
 from cellworth.knn.columns import (
     FARTHEST,
@@ -142,7 +142,7 @@ class Distances:
         queries: Sequence[Table],
         *,
         scale: Scale = "robust",
-        column_types: Mapping[Any, Kind | Distance] | None = None,
+        column_types: ColumnTypes | None = None,
     ) -> Distances:
         """Read the columns of all tables and scale them by the training rows.
 

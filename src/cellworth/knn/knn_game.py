@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
+    ColumnTypes,
     Distance,
     Floats,
     Integers,
@@ -79,17 +80,15 @@ class KNNGame:
     column_types : mapping, default=None
         Kind of a column, "numeric" or "categorical", where the guess from its type is wrong; or a
         function of two cells that returns their squared distance.
+    cv : int, splitter or iterable of (train, validation) positions, default=5
+        Used without validation rows: each fold serves once as the validation set for the remaining
+        rows.
     row_groups, column_groups
         As in :meth:`~cellworth.data.Blocks.cut`.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, so that any K of them vote ("prior"), or the utility is 0
         ("zero"). With no rows nothing matches, and a numeric target is met by the mean ("prior") or
         the utility is 0 ("zero").
-    cv : int or splitter, default=5
-        Used when there is no validation set: each fold serves once as the validation set for the
-        remaining rows.
-    groups : array-like, default=None
-        Rows that a splitter keeps together.
 
     References
     ----------
@@ -118,16 +117,15 @@ class KNNGame:
         n_neighbors: int = 5,
         scoring: KNNScoring | None = None,
         scale: Scale = "robust",
-        column_types: Mapping[Any, Kind | Distance] | None = None,
+        column_types: ColumnTypes | None = None,
+        cv: Any = 5,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",
-        cv: Any = 5,
-        groups: Any = None,
     ) -> None:
         self.problem: Problem = Problem.from_data(
             X, y, X_val, y_val, classification=wants_classes(scoring), row_groups=row_groups,
-            column_groups=column_groups, cv=cv, groups=groups, allow_one_class=True,
+            column_groups=column_groups, cv=cv, allow_one_class=True,
         )  # fmt: skip
         self.n_neighbors: int = check_count(n_neighbors, "n_neighbors")
         self.scoring = scoring or (
@@ -366,7 +364,7 @@ class ShardedKNNGame:
         n_neighbors: int,
         scoring: KNNScoring | None,
         scale: Scale,
-        column_types: Mapping[Any, Kind | Distance] | None,
+        column_types: ColumnTypes | None,
         empty: EmptyPolicy,
         column_groups: Groups,
         executor: Executor,

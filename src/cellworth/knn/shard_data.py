@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Distance, Integers, Kind
+from cellworth.data.arguments import MISSING, ColumnTypes, Integers
 from cellworth.data.arrow import NO_TIME, READERS, Coder
 from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
@@ -179,7 +179,7 @@ def _map_array(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray
 
 def summarize_table(
     table: ShardedTable,
-    column_types: Mapping[Any, Kind | Distance] | None,
+    column_types: ColumnTypes | None,
     executor: Executor,
     *,
     show_progress: bool,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Distance, Integers, Kind, Scale
+from cellworth.data.arguments import ColumnTypes, Integers, Kind, Scale
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -169,7 +169,7 @@ class Layout:
         X_val: Any,
         y_val: Any,
         *,
-        column_types: Mapping[Any, Kind | Distance] | None = None,
+        column_types: ColumnTypes | None = None,
         scale: Scale = "robust",
         classification: bool | None = None,
     ) -> tuple[Layout, Queries]:
@@ -362,7 +362,7 @@ def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
 
 
 def summarize_shard(
-    table: ShardedTable, shard: int, column_types: Mapping[Any, Kind | Distance] | None = None
+    table: ShardedTable, shard: int, column_types: ColumnTypes | None = None
 ) -> TableSummary:
     """Read one shard once, batch by batch."""
     column_type = check_sharded_types(column_types, table)

@@ -144,7 +144,7 @@ def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Own
             verb = "holds" if len(held) == 1 else "hold"
             raise ValueError(
                 f"{join_names(list(held))} {verb} labels, but labels were no players; value them "
-                "with KNNValuer(value_labels=True), or agree on a label_share."
+                "with fit(..., value_labels=True), or agree on a label_share."
             )
         if policy.label_share is not None and not held:
             raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Distance, Kind, check_count
+from cellworth.data.arguments import ColumnTypes, check_count
 from cellworth.data.io import hash_json, local_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.payouts.payout import Payout
@@ -44,7 +44,7 @@ def save(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
-    column_types: Mapping[Any, Kind | Distance] | None = None,
+    column_types: ColumnTypes | None = None,
     title: str | None = None,
     cells: bool = True,
 ) -> None:
@@ -84,7 +84,7 @@ def save(
     >>> from tempfile import TemporaryDirectory
     >>> from cellworth import KNNValuer, report
     >>> X, y = [[1, 5], [2, 5], [8, 6], [9, 4]], ["small", "small", "large", "large"]
-    >>> valuation = KNNValuer(n_neighbors=1, cv=2).fit(X, y).valuation_
+    >>> valuation = KNNValuer(n_neighbors=1).fit(X, y, cv=2).valuation_
     >>> with TemporaryDirectory() as folder:
     ...     report.save(Path(folder) / "report.html", valuation, X, y)
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
@@ -116,7 +116,7 @@ def summarize(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
-    column_types: Mapping[Any, Kind | Distance] | None = None,
+    column_types: ColumnTypes | None = None,
     title: str | None = None,
     cells: bool = True,
 ) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Distance, Floats, Kind, Positions
+from cellworth.data.arguments import ColumnTypes, Floats, Positions
 from cellworth.data.blocks import LABEL, NumberedAxis
 from cellworth.data.io import jsonable
 from cellworth.data.owners import Owners
@@ -141,9 +141,7 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
     ]
 
 
-def list_cells(
-    subject: Subject, k: int, column_types: Mapping[Any, Kind | Distance] | None = None
-) -> dict[str, Any]:
+def list_cells(subject: Subject, k: int, column_types: ColumnTypes | None = None) -> dict[str, Any]:
     """List the cells of highest anomaly score, or without labels those of lowest value."""
     if subject.target is not None and subject.table is not None:
         found = _suspects(subject, subject.table, k, column_types)
@@ -152,7 +150,7 @@ def list_cells(
 
 
 def _suspects(
-    subject: Subject, table: Table, k: int, column_types: Mapping[Any, Kind | Distance] | None
+    subject: Subject, table: Table, k: int, column_types: ColumnTypes | None
 ) -> list[dict[str, Any]]:
     valuation, table = _number_rows(subject.valuation, table)
     found = suspect_cells(

@@ -60,7 +60,7 @@ class Dask:
     >>> from cellworth import KNNValuer, Runtime
     >>> from cellworth.runtime import Dask
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
     ...     valuer = KNNValuer(1, runtime=Runtime(Dask(client))).fit(X, y, X_val=X, y_val=y)
     >>> valuer.valuation_.columns()
     column   value  validation_se

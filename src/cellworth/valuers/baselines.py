@@ -57,9 +57,6 @@ class LeaveOneOutValuer(ModelValuer):
         How it is scored; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
         What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
-    cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
-        the remaining rows.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
         :class:`~cellworth.Runtime`.
@@ -93,7 +90,6 @@ class LeaveOneOutValuer(ModelValuer):
         *,
         scoring: Any = None,
         empty: EmptyPolicy = "prior",
-        cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         error: ErrorPolicy = "fallback",
@@ -102,7 +98,6 @@ class LeaveOneOutValuer(ModelValuer):
         self.model = model
         self.scoring = scoring
         self.empty = empty
-        self.cv = cv
         self.n_jobs = n_jobs
         self.runtime = runtime
         self.error = error
@@ -298,9 +293,6 @@ class FlattenedValuer(ModelValuer):
         When the run is long enough; None means ``MaxTasks(100)``. Join rules with ``|``, ``&``.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the orders; None draws one, which the provenance records.
-    cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
-        the remaining rows.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
         :class:`~cellworth.Runtime`.
@@ -342,7 +334,6 @@ class FlattenedValuer(ModelValuer):
         scoring: Any = None,
         stop: StoppingRule | None = None,
         random_state: RandomState = None,
-        cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         error: ErrorPolicy = "fallback",
@@ -352,19 +343,13 @@ class FlattenedValuer(ModelValuer):
         self.scoring = scoring
         self.stop = stop
         self.random_state = random_state
-        self.cv = cv
         self.n_jobs = n_jobs
         self.runtime = runtime
         self.error = error
         self.n_repeats = n_repeats
 
     def _game(self, data: FitData) -> FlattenedGame:
-        return FlattenedGame(
-            self.model, data.X, data.y, data.X_val, data.y_val, scoring=self.scoring,
-            row_groups=data.row_groups, column_groups=data.column_groups, cv=self.cv,
-            groups=data.groups, error=self.error, n_repeats=self.n_repeats,
-            sample_weight=data.sample_weight,
-        )  # fmt: skip
+        return FlattenedGame(super()._game(data))
 
     def _rule(self) -> StoppingRule:
         return MaxTasks(_TASKS_BY_DEFAULT) if self.stop is None else check_stop(self.stop)

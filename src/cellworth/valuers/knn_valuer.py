@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
 
 from cellworth.data.arguments import (
-    Distance,
+    ColumnTypes,
     Floats,
-    Kind,
     Mask,
     RandomState,
     Scale,
@@ -90,12 +88,6 @@ class KNNValuer(TableValuer):
         with ``BinnedRanks()`` where labels are classes.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
-    column_types : mapping, default=None
-        ``{"postcode": "categorical"}`` where the guess from the type is wrong, or a function of two
-        cells that returns their squared distance.
-    value_labels : bool, default=False
-        Whether the label column plays too. The result then has one more column, ``(label)``, and
-        rows whose label is wrong show it there; all column names are text then.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
@@ -110,9 +102,6 @@ class KNNValuer(TableValuer):
         whichever comes first ends the run.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
-    cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
-        the remaining rows.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
         :class:`~cellworth.Runtime`.
@@ -165,14 +154,11 @@ class KNNValuer(TableValuer):
         sampler: ColumnSampler | None = None,
         ranking: BinnedRanks | None = None,
         scale: Scale = "robust",
-        column_types: Mapping[Any, Kind | Distance] | None = None,
-        value_labels: bool = False,
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
         n_passes: int | None = None,
         stop: StoppingRule | None = None,
         random_state: RandomState = None,
-        cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -181,14 +167,11 @@ class KNNValuer(TableValuer):
         self.sampler = sampler
         self.ranking = ranking
         self.scale = scale
-        self.column_types = column_types
-        self.value_labels = value_labels
         self.empty = empty
         self.semivalue = semivalue
         self.n_passes = n_passes
         self.stop = stop
         self.random_state = random_state
-        self.cv = cv
         self.n_jobs = n_jobs
         self.runtime = runtime
 
@@ -199,9 +182,12 @@ class KNNValuer(TableValuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        cv: Any = 5,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
+        column_types: ColumnTypes | None = None,
+        value_labels: bool = False,
         owners: Owners | None = None,
     ) -> Self:
         """Value the cells of a training table.
@@ -214,13 +200,22 @@ class KNNValuer(TableValuer):
             Labels.
         X_val, y_val : table and labels, default=None
             Validation rows. Without them, each utility is a mean over the folds of ``cv``.
+        cv : int, splitter or iterable of (train, validation) positions, default=5
+            Used without validation rows: each fold serves once as the validation set for the
+            remaining rows.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
-        groups : array-like of shape (n_rows,), default=None
-            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
+        column_types : mapping, default=None
+            ``{"postcode": "categorical"}`` where the guess from the type is wrong, or a function of
+            two cells that returns their squared distance.
+        value_labels : bool, default=False
+            Whether the label column plays too. The result then has one more column, ``(label)``,
+            where rows with a wrong label stand out; all column names are strings then.
         owners : Owners, default=None
             Who holds which cells. What each owner's cells are worth together then gets errors of
             its own (``valuation_.owners()``), which those of single cells cannot tell.
@@ -230,11 +225,37 @@ class KNNValuer(TableValuer):
         self
         """
         self._forget()
-        game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
-        blocks = self._blocks(game)
+        game = self._game(
+            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
+        )
+        blocks = _blocks(game, value_labels)
         holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
         self._keep_columns(game)
         return self._keep(game, self._value(game, blocks, holdings))
+
+    def problem_spec(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        cv: Any = 5,
+        groups: Any = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        column_types: ColumnTypes | None = None,
+        value_labels: bool = False,
+    ) -> dict[str, Any]:
+        """Describe the problem that ``fit`` with these arguments solves, without solving it.
+
+        The description holds the parameters of the utility and hashes of the data, as
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
+        """
+        game = self._game(
+            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
+        )
+        return self._problem_spec(game, check_flag(value_labels, "value_labels"))
 
     def plan(
         self,
@@ -243,17 +264,22 @@ class KNNValuer(TableValuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        cv: Any = 5,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
+        column_types: ColumnTypes | None = None,
+        value_labels: bool = False,
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after valuing a few queries.
 
         A utility is here one query that is ranked on one coalition of columns.
         """
-        game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
+        game = self._game(
+            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
+        )
         settings = self._settings(self.semivalue)
-        tasks = self._tasks(game, settings)
+        tasks = self._tasks(game, settings, check_flag(value_labels, "value_labels"))
         rule = None if self.stop is None else check_stop(self.stop)
         once, limited = not tasks.schedule.draws, rule is not None
         n_passes = check_n_passes(self.n_passes, once=once, limited=limited)
@@ -261,33 +287,28 @@ class KNNValuer(TableValuer):
         scores = scores_of_game(game, math.nan)
         return replace(plan, scores=scores, columns=self._inspect_columns(game))
 
-    def _ways(self) -> Ways:
-        return knn_ways(self.scoring, self.column_types)
+    def _ways(self, game: Any) -> Ways:
+        return knn_ways(self.scoring, game.column_types)
 
     def _game(self, data: FitData) -> KNNGame:
         return KNNGame(
             data.X, data.y, data.X_val, data.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, column_types=self.column_types, scale=self.scale,
-            row_groups=data.row_groups, column_groups=data.column_groups, empty=self.empty,
-            cv=self.cv, groups=data.groups,
+            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
+            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
+            empty=self.empty,
         )  # fmt: skip
-
-    def _blocks(self, game: KNNGame) -> Blocks:
-        """Return the blocks of the table, with the labels as a column if they are valued."""
-        if not check_flag(self.value_labels, "value_labels"):
-            return game.blocks
-        return Blocks(game.blocks.rows, add_label_column(game.blocks.columns))
 
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
     ) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.semivalue)
-        tasks = self._tasks(game, settings, holdings)
+        with_label = blocks.shape != game.shape
+        tasks = self._tasks(game, settings, with_label, holdings)
         n_passes = check_n_passes(
             self.n_passes, once=not tasks.schedule.draws, limited=self.stop is not None
         )
-        problem_spec = self._problem_spec(game)
+        problem_spec = self._problem_spec(game, with_label)
         method = {
             "name": "KNNValuer",
             "design": describe(tasks.schedule.sampler),
@@ -317,9 +338,9 @@ class KNNValuer(TableValuer):
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, problem_spec, method)
 
-    def _problem_spec(self, game: Any) -> dict[str, Any]:
+    def _problem_spec(self, game: Any, with_label: bool = False) -> dict[str, Any]:
         return super()._problem_spec(game) | {
-            "value_labels": check_flag(self.value_labels, "value_labels"),
+            "value_labels": with_label,
             "ranking": describe(self._ranking(game)),
         }
 
@@ -327,9 +348,12 @@ class KNNValuer(TableValuer):
         return check_ranking(self.ranking, is_class=game.is_class, n_rows=len(game.labels))
 
     def _tasks(
-        self, game: KNNGame, settings: Settings, holdings: Holdings | None = None
+        self,
+        game: KNNGame,
+        settings: Settings,
+        with_label: bool,
+        holdings: Holdings | None = None,
     ) -> QueryTasks:
-        with_label = bool(self.value_labels)
         size = len(game.labels), game.shape[1], game.n_queries
         design = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         return QueryTasks(
@@ -342,6 +366,13 @@ class KNNValuer(TableValuer):
             seed=choose_seed(self.random_state, self.runtime, design),
             holdings=holdings,
         )
+
+
+def _blocks(game: KNNGame, value_labels: bool) -> Blocks:
+    """Return the blocks of the table, with the labels as a column if they are valued."""
+    if not check_flag(value_labels, "value_labels"):
+        return game.blocks
+    return Blocks(game.blocks.rows, add_label_column(game.blocks.columns))
 
 
 def _valuation(
@@ -433,7 +464,7 @@ def _stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
     return limit if rule is None else limit | check_stop(rule)
 
 
-def knn_ways(scoring: Any, column_types: Mapping[Any, Any] | None) -> Ways:
+def knn_ways(scoring: Any, column_types: ColumnTypes | None) -> Ways:
     """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
     guessed = scoring is None
     return Ways(

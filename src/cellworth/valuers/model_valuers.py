@@ -75,9 +75,6 @@ class MonteCarloValuer(ModelValuer):
         with ``|``, ``&``. A budget of utilities that covers all coalitions gives exact values.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
-    cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
-        the remaining rows.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
         :class:`~cellworth.Runtime`.
@@ -131,7 +128,6 @@ class MonteCarloValuer(ModelValuer):
         estimator: Estimator | None = None,
         stop: StoppingRule | None = None,
         random_state: RandomState = None,
-        cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         error: ErrorPolicy = "fallback",
@@ -144,7 +140,6 @@ class MonteCarloValuer(ModelValuer):
         self.estimator = estimator
         self.stop = stop
         self.random_state = random_state
-        self.cv = cv
         self.n_jobs = n_jobs
         self.runtime = runtime
         self.error = error
@@ -314,9 +309,6 @@ class ExactValuer(ModelValuer):
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
         Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
         ``Shapley()``.
-    cv : int or splitter, default=5
-        Used when ``fit`` gets no validation set: each fold serves once as the validation set for
-        the remaining rows.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
         :class:`~cellworth.Runtime`.
@@ -367,7 +359,6 @@ class ExactValuer(ModelValuer):
         scoring: Any = None,
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
-        cv: Any = 5,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         error: ErrorPolicy = "fallback",
@@ -378,7 +369,6 @@ class ExactValuer(ModelValuer):
         self.scoring = scoring
         self.empty = empty
         self.semivalue = semivalue
-        self.cv = cv
         self.n_jobs = n_jobs
         self.runtime = runtime
         self.error = error

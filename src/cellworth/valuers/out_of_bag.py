@@ -377,7 +377,7 @@ class OutOfBagValuer(TableValuer):
         wants_classes = None if self.model is None else check_model(self.model)
         problem = Problem.from_data(
             data.X, data.y, data.X_val, data.y_val, classification=wants_classes,
-            row_groups=data.row_groups, column_groups=data.column_groups, groups=data.groups,
+            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
             with_validation=False,
         )  # fmt: skip
         _check_single_row(problem)
@@ -388,7 +388,7 @@ class OutOfBagValuer(TableValuer):
         tree = kind(max_features=self.max_features)
         return Lessons(problem, tree, numbers_of(problem.table), distances)
 
-    def _ways(self) -> Ways:
+    def _ways(self, game: Any) -> Ways:
         guessed = self.model is None
         return Ways(
             to_classes="model=DecisionTreeClassifier()" if guessed else None,

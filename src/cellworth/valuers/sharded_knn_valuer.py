@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cellworth.data.arguments import Distance, Kind, Labels, RandomState, Scale
+from cellworth.data.arguments import ColumnTypes, Labels, RandomState, Scale
 from cellworth.data.blocks import Blocks, Groups, NumberedAxis
 from cellworth.data.io import describe, local_path
 from cellworth.data.sharded_table import ShardedTable
@@ -64,6 +64,18 @@ from cellworth.valuers.valuer import Valuer
 _NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
 
 
+@dataclass(frozen=True, eq=False)
+class ShardedData:
+    """The arguments of ``fit`` that describe the data."""
+
+    X: ShardedTable
+    X_val: Any
+    y_val: Any
+    column_groups: Groups
+    column_types: ColumnTypes | None
+    value_labels: bool
+
+
 class ShardedKNNValuer(Valuer):
     """Values of all cells of a table in shards to a K-nearest-neighbor model.
 
@@ -87,10 +99,6 @@ class ShardedKNNValuer(Valuer):
         How finely rows are ranked by distance; None means ``BinnedRanks()``.
     scale : {"robust", "std"} or None, default="robust"
         What numeric columns are divided by: interquartile range, standard deviation, nothing.
-    column_types : mapping, default=None
-        ``{"postcode": "categorical"}`` where the guess from the type is wrong.
-    value_labels : bool, default=False
-        Whether the label column plays too; see :class:`~cellworth.KNNValuer`.
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
@@ -139,8 +147,6 @@ class ShardedKNNValuer(Valuer):
         sampler: ColumnSampler | None = None,
         ranking: BinnedRanks | None = None,
         scale: Scale = "robust",
-        column_types: Mapping[Any, Kind | Distance] | None = None,
-        value_labels: bool = False,
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
         n_passes: int | None = None,
@@ -153,8 +159,6 @@ class ShardedKNNValuer(Valuer):
         self.sampler = sampler
         self.ranking = ranking
         self.scale = scale
-        self.column_types = column_types
-        self.value_labels = value_labels
         self.empty = empty
         self.semivalue = semivalue
         self.n_passes = n_passes
@@ -162,7 +166,16 @@ class ShardedKNNValuer(Valuer):
         self.n_jobs = n_jobs
         self.runtime = runtime
 
-    def fit(self, X: ShardedTable, *, X_val: Any, y_val: Any, column_groups: Groups = None) -> Self:
+    def fit(
+        self,
+        X: ShardedTable,
+        *,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups = None,
+        column_types: ColumnTypes | None = None,
+        value_labels: bool = False,
+    ) -> Self:
         """Value the cells of a training table in shards.
 
         Parameters
@@ -173,13 +186,18 @@ class ShardedKNNValuer(Valuer):
             Validation rows, in memory.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
+        column_types : mapping, default=None
+            ``{"postcode": "categorical"}`` where the guess from the type is wrong.
+        value_labels : bool, default=False
+            Whether the label column plays too, as the column ``(label)`` of the result.
 
         Returns
         -------
         self
         """
         self._forget()
-        run = self._run(X, X_val, y_val, column_groups)
+        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
+        run = self._run(data)
         method = {
             "name": type(self).__name__,
             "design": describe(run.schedule.sampler),
@@ -190,53 +208,71 @@ class ShardedKNNValuer(Valuer):
         self.columns_ = run.game.column_info
         self._warn_of_data(run.game)
         self.valuation_ = run.value(
-            self._problem_spec(run.game), method, show_progress=self._settings().runtime.progress
+            self._problem_spec(run.game, data.value_labels),
+            method,
+            show_progress=self._settings().runtime.progress,
         )
         self.n_features_in_ = len(X.names)
         self.feature_names_in_ = X.names
         return self
 
     def problem_spec(
-        self, X: ShardedTable, *, X_val: Any, y_val: Any, column_groups: Groups = None
+        self,
+        X: ShardedTable,
+        *,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups = None,
+        column_types: ColumnTypes | None = None,
+        value_labels: bool = False,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves; read all shards once."""
-        return self._problem_spec(self._run(X, X_val, y_val, column_groups).game)
+        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
+        return self._problem_spec(self._run(data).game, data.value_labels)
 
     def plan(
-        self, X: ShardedTable, *, X_val: Any, y_val: Any, column_groups: Groups = None
+        self,
+        X: ShardedTable,
+        *,
+        X_val: Any,
+        y_val: Any,
+        column_groups: Groups = None,
+        column_types: ColumnTypes | None = None,
+        value_labels: bool = False,
     ) -> ShardPlan:
         """Estimate core-hours, bytes between workers, memory and disk from the first rows."""
-        settings, executor = self._check(X, X_val, y_val)
+        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
+        settings, executor = self._check(data)
 
         def make_game() -> ShardedKNNGame:
-            return self._game(first_rows(X), X_val, y_val, column_groups, Serial(), progress=False)
+            return self._game(replace(data, X=first_rows(X)), Serial(), progress=False)
 
         return plan_of_shards(
             X,
             make_game,
-            partial(self._schedule, n_rows=X.shape[0], settings=settings),
+            partial(self._schedule, data, n_rows=X.shape[0], settings=settings),
             bins=self._bins(),
             semivalue=settings.row_semivalue,
             executor=executor,
         )
 
-    def _run(self, X: ShardedTable, X_val: Any, y_val: Any, column_groups: Groups) -> ShardedRun:
-        settings, executor = self._check(X, X_val, y_val)
+    def _run(self, data: ShardedData) -> ShardedRun:
+        settings, executor = self._check(data)
         folder = _check_folder(settings.runtime.checkpoint)
-        progress = settings.runtime.progress
-        game = self._game(X, X_val, y_val, column_groups, executor, progress=progress)
-        schedule, n_passes = self._schedule(game, n_rows=game.shape[0], settings=settings)
+        game = self._game(data, executor, progress=settings.runtime.progress)
+        schedule, n_passes = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
         return ShardedRun(
             game, schedule, settings.row_semivalue, self._bins(), n_passes, executor, folder
         )
 
-    def _check(self, X: Any, X_val: Any, y_val: Any) -> tuple[Settings, Executor]:
+    def _check(self, data: ShardedData) -> tuple[Settings, Executor]:
         """Check what can be checked before the table is read."""
-        if not isinstance(X, ShardedTable):
+        if not isinstance(data.X, ShardedTable):
             raise TypeError(
-                f"X must be a ShardedTable, got {type(X).__name__}; use KNNValuer for a table in "
-                "memory."
+                f"X must be a ShardedTable, got {type(data.X).__name__}; use KNNValuer for a table "
+                "in memory."
             )
+        check_flag(data.value_labels, "value_labels")
         settings = self._settings(self.semivalue)
         for name in ("partition", "on_round"):
             if getattr(settings.runtime, name) is not None:
@@ -244,34 +280,25 @@ class ShardedKNNValuer(Valuer):
                     f"runtime.{name} must be None for a sharded table; all workers of the executor "
                     "share its shards."
                 )
-        check_validation_rows(X_val, y_val)
+        check_validation_rows(data.X_val, data.y_val)
         executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
         get_shard_runner(executor)
-        X.check_files_unchanged()
+        data.X.check_files_unchanged()
         return settings, executor
 
-    def _game(
-        self,
-        X: ShardedTable,
-        X_val: Any,
-        y_val: Any,
-        column_groups: Groups,
-        executor: Executor,
-        *,
-        progress: bool,
-    ) -> ShardedKNNGame:
+    def _game(self, data: ShardedData, executor: Executor, *, progress: bool) -> ShardedKNNGame:
         return ShardedKNNGame.of(
-            X, X_val, y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
-            column_types=self.column_types, scale=self.scale, empty=self.empty,
-            column_groups=column_groups, executor=executor, show_progress=progress,
+            data.X, data.X_val, data.y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
+            scale=self.scale, column_types=data.column_types, column_groups=data.column_groups,
+            empty=self.empty, executor=executor, show_progress=progress,
         )  # fmt: skip
 
     def _schedule(
-        self, game: ShardedKNNGame, *, n_rows: int, settings: Settings
+        self, data: ShardedData, game: ShardedKNNGame, *, n_rows: int, settings: Settings
     ) -> tuple[TaskSchedule, int]:
         """Return the tasks for a table of ``n_rows`` rows, and the number of passes."""
         queries = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
-        with_label = check_flag(self.value_labels, "value_labels")
+        with_label = data.value_labels
         size = n_rows, len(game.columns), queries.n_queries
         sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         schedule = TaskSchedule(
@@ -289,15 +316,15 @@ class ShardedKNNValuer(Valuer):
     def _bins(self) -> BinnedRanks:
         return check_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
 
-    def _problem_spec(self, game: Any) -> dict[str, Any]:
+    def _problem_spec(self, game: Any, with_label: bool = False) -> dict[str, Any]:
         return super()._problem_spec(game) | {
-            "value_labels": check_flag(self.value_labels, "value_labels"),
+            "value_labels": bool(with_label),
             "ranking": describe(self._bins()),
         }
 
     def _warn_of_data(self, game: ShardedKNNGame) -> None:
         """Warn as for a table in memory, except where all rows would be needed."""
-        ways = replace(knn_ways(self.scoring, self.column_types), to_numbers=_NUMERIC_TARGET_HINT)
+        ways = replace(knn_ways(self.scoring, game.column_types), to_numbers=_NUMERIC_TARGET_HINT)
         if self.scoring is None:
             labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
             warn(target_warning(labels, counts, are_classes=True, ways=ways))

@@ -11,13 +11,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from cellworth.data.arguments import Floats, Labels
+from cellworth.data.arguments import ColumnTypes, Floats, Labels
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
-from cellworth.data.problem import Problem
-from cellworth.games.game import Game
+from cellworth.data.problem import GroupedFolds, Problem
+from cellworth.games.game import EmptyPolicy, Game
 from cellworth.games.model import ModelGame
 from cellworth.knn.knn_game import KNNGame
 from cellworth.valuation.column_info import ColumnTable
@@ -54,10 +54,16 @@ class FitData:
     y: Any
     X_val: Any = None
     y_val: Any = None
+    cv: Any = 5
+    groups: Any = None
     row_groups: Groups | str = None
     column_groups: Groups = None
-    groups: Any = None
     sample_weight: Any = None
+    column_types: ColumnTypes | None = None
+
+    def folds(self) -> Any:
+        """Return ``cv`` with the groups that it keeps together."""
+        return self.cv if self.groups is None else GroupedFolds(self.cv, self.groups)
 
 
 class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
@@ -78,7 +84,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         names = sorted(set(given) - {*_SETTINGS, "random_state"})
         return {"name": type(self).__name__} | {name: _spell_out(given[name]) for name in names}
 
-    def _ways(self) -> Ways:
+    def _ways(self, game: Any) -> Ways:
         """Return how a user of this valuer fixes the data that it warns of."""
         return Ways()
 
@@ -147,9 +153,9 @@ class TableValuer(Valuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
     ) -> Self:
         """Value the blocks of a training table.
 
@@ -159,22 +165,20 @@ class TableValuer(Valuer):
             Table to learn from; its blocks are valued. Names and row ids are kept.
         y : array-like of shape (n_rows,)
             Labels.
-        X_val, y_val : table and labels, default=None
-            Validation rows. Without them, each utility is a mean over the folds of ``cv``.
+        X_val, y_val, groups : default=None
+            For the common signature: OutOfBagValuer rejects them, RandomValuer ignores them.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
-        groups : array-like of shape (n_rows,), default=None
-            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
 
         Returns
         -------
         self
         """
         self._forget()
-        game = self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
+        game = self._game(FitData(X, y, X_val, y_val, 5, groups, row_groups, column_groups))
         self._keep_columns(game)
         return self._keep(game, self._value(game, game.blocks))
 
@@ -185,9 +189,9 @@ class TableValuer(Valuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without solving it.
 
@@ -195,7 +199,7 @@ class TableValuer(Valuer):
         ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
         """
         return self._problem_spec(
-            self._game(FitData(X, y, X_val, y_val, row_groups, column_groups, groups))
+            self._game(FitData(X, y, X_val, y_val, 5, groups, row_groups, column_groups))
         )
 
     def _keep_columns(self, game: Any) -> None:
@@ -211,7 +215,7 @@ class TableValuer(Valuer):
             else describe_distances(distances, problem.table)
         )
         columns = column_table(problem.table, cells, plays)
-        warn_of_data(problem, cells, columns, self._ways())
+        warn_of_data(problem, cells, columns, self._ways(game))
         return columns
 
     def _keep(self, game: Any, valuation: Valuation | None) -> Self:
@@ -246,6 +250,8 @@ class TableValuer(Valuer):
 class ModelValuer(TableValuer):
     """Base of valuers that train a model on every coalition."""
 
+    empty: EmptyPolicy = "prior"
+
     def fit(
         self,
         X: Any,
@@ -253,9 +259,10 @@ class ModelValuer(TableValuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        cv: Any = 5,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
         sample_weight: Any = None,
         owners: Owners | None = None,
     ) -> Self:
@@ -269,13 +276,16 @@ class ModelValuer(TableValuer):
             Labels.
         X_val, y_val : table and labels, default=None
             Validation rows. Without them, each utility is a mean over the folds of ``cv``.
+        cv : int, splitter or iterable of (train, validation) positions, default=5
+            Used without validation rows: each fold serves once as the validation set for the
+            remaining rows.
+        groups : array-like of shape (n_rows,), default=None
+            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
-        groups : array-like of shape (n_rows,), default=None
-            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
         sample_weight : array-like of shape (n_rows,), default=None
             Weight of each training row, for models whose ``fit`` takes it.
         owners : Owners, default=None
@@ -288,7 +298,7 @@ class ModelValuer(TableValuer):
         """
         self._forget()
         game = self._game(
-            FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
+            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
         )
         holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
         self._keep_columns(game)
@@ -301,9 +311,10 @@ class ModelValuer(TableValuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        cv: Any = 5,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
         sample_weight: Any = None,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without solving it.
@@ -313,7 +324,7 @@ class ModelValuer(TableValuer):
         """
         return self._problem_spec(
             self._game(
-                FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
+                FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
             )
         )
 
@@ -324,14 +335,15 @@ class ModelValuer(TableValuer):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        cv: Any = 5,
+        groups: Any = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        groups: Any = None,
         sample_weight: Any = None,
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
         game = self._game(
-            FitData(X, y, X_val, y_val, row_groups, column_groups, groups, sample_weight)
+            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
         )
         # A model that fails on the whole table would be timed failing.
         corners(game, game.shape)
@@ -353,7 +365,6 @@ class ModelValuer(TableValuer):
     def _game(self, data: FitData) -> Any:
         return ModelGame(
             self.model, data.X, data.y, data.X_val, data.y_val, scoring=self.scoring,
-            empty=self.empty, row_groups=data.row_groups, column_groups=data.column_groups,
-            cv=self.cv, groups=data.groups, error=self.error, n_repeats=self.n_repeats,
-            sample_weight=data.sample_weight,
-        )  # fmt: skip
+            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
+            empty=self.empty, error=self.error, sample_weight=data.sample_weight,
+        ).with_repeats(self.n_repeats)  # fmt: skip
