@@ -58,9 +58,10 @@ from cellworth.valuation.valuation import Valuation
 # Another processor may sum in another order.
 _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6
-_GIVEN = {
-    "X", "y", "X_val", "y_val", "row_groups", "column_groups", "groups", "sample_weight",
-}  # fmt: skip
+# Arguments of fit, except owners.
+_SHARDED = {"X", "X_val", "y_val", "column_groups", "column_types", "value_labels"}
+_GIVEN = _SHARDED | {"y", "cv", "groups", "row_groups", "sample_weight"}
+_HASHED = {"X", "y", "X_val", "y_val", "row_groups", "column_groups"}
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def _check_data(data: Any) -> None:
         raise TypeError(f"data is of type {type(data).__name__}; give {{'X': X, 'y': y, ...}}.")
     came = ", ".join(map(str, data)) or "nothing"
     if is_absent(data.get("X")):
-        if set(data) - {"X", "X_val", "y_val", "column_groups"}:
+        if set(data) - _SHARDED:
             raise ValueError(
                 f"data has {came}, and X is in shards; give what fit was given: X, X_val, y_val."
             )
@@ -329,7 +330,7 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
         raise DifferenceError("X is a table in memory, but one in shards was valued.")
     held_out = data.get("X_val") is not None
     # Without validation rows, the folds depend on the valuer, which checks them itself.
-    given = {name: data[name] for name in data if name not in ("groups", "sample_weight")}
+    given = {name: data[name] for name in data if name in _HASHED}
     # Numeric labels have one hash, whether they are classes or not.
     numeric = np.asarray(data["y"]).dtype.kind in "iufb"
     came = Problem.from_data(
