@@ -35,19 +35,12 @@ _TAIL = 8
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One Parquet file, as described by its footer.
-
-    Parameters
-    ----------
-    address : str
-    group_rows : tuple of int
-        Rows of each row group.
-    footer : str
-        Hash of the footer, which describes the content of the file, and of its size.
-    """
+    """One Parquet file, as described by its footer."""
 
     address: str
+    # Rows of each row group.
     group_rows: tuple[int, ...]
+    # Hash of the footer, which describes the content of the file, and of its size.
     footer: str
 
     @property
@@ -87,11 +80,12 @@ class ShardedTable:
     >>> table = ShardedTable.from_parquet(folder, target="rich")
     >>> table
     <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
-    >>> table.names.tolist()
-    ['age', 'town']
+    >>> table.names.tolist(), table.take([4, 1])["age"].to_pylist()
+    (['age', 'town'], [22, 30])
     >>> validation = {"X_val": pa.table({"age": [21], "town": ["Ulm"]}), "y_val": [True]}
-    >>> ShardedKNNValuer(n_neighbors=1).fit(table, **validation).valuation_.shape
-    (6, 2)
+    >>> valuation = ShardedKNNValuer(n_neighbors=1).fit(table, **validation).valuation_
+    >>> table.take(valuation.lowest(2).labels["row"]).num_rows
+    2
     """
 
     files: tuple[ParquetFile, ...]
@@ -141,12 +135,9 @@ class ShardedTable:
             raise ValueError(
                 f"{files[0].address} and all other files hold no rows; give other files."
             )
-        dealt = (
-            _by_file(files)
-            if shards is None
-            else _deal_groups(files, check_count(shards, "shards"))
-        )
-        return cls(files, schema, dealt, options)
+        if shards is None:
+            return cls(files, schema, _by_file(files), options)
+        return cls(files, schema, _deal_groups(files, check_count(shards, "shards")), options)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -210,38 +201,14 @@ class ShardedTable:
         Returns
         -------
         pyarrow.Table
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> import pyarrow as pa, pyarrow.parquet as pq
-        >>> from cellworth import ShardedKNNValuer, ShardedTable
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> for part in range(3):
-        ...     rows = pa.table({"age": [20 + part, 30], "rich": [True, False]})
-        ...     pq.write_table(rows, folder / f"{part}.parquet")
-        >>> table = ShardedTable.from_parquet(folder, target="rich")
-        >>> table.take([4, 1]).to_pydict()
-        {'age': [22, 30], 'rich': [True, False]}
-
-        Rows of the lowest cells of a valuation:
-
-        >>> validation = {"X_val": pa.table({"age": [21]}), "y_val": [True]}
-        >>> valuation = ShardedKNNValuer(n_neighbors=1).fit(table, **validation).valuation_
-        >>> table.take(valuation.lowest(2).labels["row"]).num_rows
-        2
         """
         import pyarrow as pa
 
         positions = _check_row_positions(rows, self.shape[0])
         order = np.argsort(positions, kind="stable")
-        parts = [
-            _decode_dictionaries(self.schema).empty_table(),
-            *self._read_positions(positions[order]),
-        ]
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_tables(parts).take(back)
+        nothing = _decode_dictionaries(self.schema).empty_table()
+        found = pa.concat_tables([nothing, *self._read_positions(positions[order])])
+        return found.take(np.argsort(order, kind="stable"))
 
     def _read_positions(self, positions: Labels) -> Iterator[pa.Table]:
         """Yield the rows at sorted positions, row group by row group."""
@@ -278,7 +245,8 @@ class ShardedTable:
     def check_files_unchanged(self) -> None:
         """Read all footers again, and raise ValueError if a file was changed."""
         for file in self.files:
-            check_unchanged(file, self.storage_options)
+            with _bytes_of(file.address, self.storage_options) as seen:
+                _check_footer(file, seen)
 
     @cached_property
     def _starts(self) -> Labels:
@@ -314,12 +282,8 @@ def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
     import pyarrow as pa
     from pyarrow import types
 
-    return pa.schema(
-        [
-            (name, type_.value_type if types.is_dictionary(type_) else type_)
-            for name, type_ in zip(schema.names, schema.types, strict=True)
-        ]
-    )
+    plain = (type_.value_type if types.is_dictionary(type_) else type_ for type_ in schema.types)
+    return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
 def _common_schema(
@@ -435,19 +399,16 @@ def _deal_groups(
 
 def _ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
     """Return the row groups of one shard, file by file."""
-    positions = dict.fromkeys(position for position, _ in groups)
-    return tuple(
-        (position, range(own[0], own[-1] + 1))
-        for position in positions
-        for own in [[group for other, group in groups if other == position]]
-    )
+    ranges: dict[int, range] = {}
+    for position, group in groups:
+        ranges[position] = range(ranges.get(position, range(group, 0)).start, group + 1)
+    return tuple(ranges.items())
 
 
 def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
     """Return the addresses of all Parquet files, in order."""
-    found = [
-        file for each in _list_addresses(address) for file in _find_at(os.fspath(each), options)
-    ]
+    listed = [os.fspath(each) for each in _list_addresses(address)]
+    found = [file for each in listed for file in _find_at(each, options)]
     if not found:
         raise ValueError("address is an empty list; give at least one Parquet file or folder.")
     if len(set(found)) < len(found):
@@ -504,12 +465,6 @@ def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
         yield part
 
 
-def check_unchanged(file: ParquetFile, options: Options) -> None:
-    """Check that a file still has the same footer."""
-    with _bytes_of(file.address, options) as seen:
-        _check_footer(file, seen)
-
-
 def _check_footer(file: ParquetFile, seen: BinaryIO) -> None:
     if _footer_sha256(seen) != file.footer:
         raise ValueError(
@@ -531,13 +486,9 @@ def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
 
 @contextmanager
 def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
-    if is_address(address):
-        system, path = _remote(address, options)
-        with system.open(path, "rb") as file:
-            yield file
-    else:
-        with Path(address).open("rb") as file:
-            yield file
+    system, path = _remote(address, options) if is_address(address) else (None, address)
+    with Path(path).open("rb") if system is None else system.open(path, "rb") as file:
+        yield file
 
 
 def _footer_sha256(file: BinaryIO) -> str:
@@ -610,12 +561,7 @@ def _find_local(path: Path) -> list[str]:
 
 def _chosen(below: list[str], folder: str) -> list[str]:
     """Return the Parquet files of a folder, sorted by path, without hidden ones."""
-    files = [
-        name
-        for name in below
-        if name.endswith(_SUFFIX)
-        and not any(part.startswith(".") for part in PurePosixPath(name).parts)
-    ]
+    files = [name for name in below if name.endswith(_SUFFIX) and "/." not in f"/{name}"]
     if not files:
         raise FileNotFoundError(f"{folder} holds no *{_SUFFIX} file; give another folder.")
     for name in files:

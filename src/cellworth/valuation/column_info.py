@@ -147,9 +147,7 @@ def _are_codes(found: list[re.Match[str]], known: int) -> bool:
     """Return whether numbers are codes: leading zeros, few, of one length or all different."""
     digits = [match["digits"] for match in found]
     units = {(match["unit"] or "").lower().rstrip(".") for match in found} - {""}
-    if len(units) > _MOST_UNITS or any(
-        text.isdigit() and text[0] == "0" != text for text in digits
-    ):
+    if len(units) > _MOST_UNITS or any(re.fullmatch(r"0\d+", text) for text in digits):
         return True
     if units or not all(text.isdigit() for text in digits):
         return False
