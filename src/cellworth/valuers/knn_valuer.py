@@ -315,21 +315,20 @@ class KNNValuer(TableValuer):
             "n_passes": n_passes,
             "stop": describe(self.stop),
         }
+        settings_of_tasks = {
+            "method": method["name"],
+            "design": method["design"],
+            "seed": tasks.schedule.seed,
+            "parts_per_pass": len(tasks.schedule.parts),
+            "owners": list(tasks.holdings.keys) if tasks.holdings else None,
+        }
         work = Work(tasks, tasks.contribution)
         outcome = settings.run(
             work,
             planner=TaskPlanner(PassSums),
             stop=_stop(n_passes, len(tasks.schedule.parts), self.stop),
             executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
-            identity=run_identity(
-                problem_spec,
-                game,
-                method=method["name"],
-                design=method["design"],
-                seed=tasks.schedule.seed,
-                parts_per_pass=len(tasks.schedule.parts),
-                owners=list(tasks.holdings.keys) if tasks.holdings else None,
-            ),
+            identity=run_identity(problem_spec, game, settings_of_tasks),
             title=type(tasks.schedule.sampler).__name__,
             tasks_per_round=len(tasks.schedule.parts),
             describe=_Describe(len(tasks.schedule.parts)),

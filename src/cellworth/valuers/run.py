@@ -6,7 +6,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -220,17 +220,16 @@ def value_blocks(
 ) -> Valuation | None:
     """Run a method on a game and write down what came out; None for a partition of the run."""
     problem_spec = settings.problem_spec(game)
-    identity = run_identity(
-        problem_spec,
-        game,
-        method=method.name,
-        design=describe(method.design),
-        shape=list(blocks.shape),
-        seed=method.seed,
+    settings_of_tasks = {
+        "method": method.name,
+        "design": describe(method.design),
+        "shape": list(blocks.shape),
+        "seed": method.seed,
         # It tells games apart whose settings cannot be spelled out, such as a lambda; its last
         # digits may differ between machines.
-        total=f"{ends.total:.9g}",
-    )
+        "total": f"{ends.total:.9g}",
+    }
+    identity = run_identity(problem_spec, game, settings_of_tasks)
     if settings.checkpoint is not None:
         # Before anything is put beside it.
         settings.checkpoint.open(identity)
@@ -355,7 +354,9 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
     )
 
 
-def run_identity(problem_spec: dict[str, Any], game: Any, **method: Any) -> dict[str, Any]:
+def run_identity(
+    problem_spec: dict[str, Any], game: Any, method: Mapping[str, Any]
+) -> dict[str, Any]:
     """All that decides the tasks of a run and what each adds, to the bit."""
     return {
         "problem_spec": problem_spec,

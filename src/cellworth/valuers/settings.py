@@ -14,7 +14,7 @@ from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import Checkpoint
 from cellworth.runtime.engine import Outcome, Planner, run, run_partition
 from cellworth.runtime.executors import Executor, Runtime, check_runtime
-from cellworth.runtime.stopping import StoppingRule
+from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
 
 # One semivalue for rows and columns, or a pair for each; None means Shapley().
@@ -59,7 +59,10 @@ class Settings:
         executor: Executor,
         identity: Mapping[str, Any],
         title: str,
-        **given: Any,
+        tasks_per_round: int,
+        describe: Callable[[Progress], str],
+        seconds_per_task: float = 0.0,
+        errors_from: int | None = 2,
     ) -> Outcome | None:
         """Run a piece of work as the settings say; a partition has no outcome of its own."""
         where = self.runtime
@@ -67,7 +70,9 @@ class Settings:
             return run(
                 work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
                 identity=identity, title=title, show_progress=where.progress,
-                on_round=where.on_round, **given,
+                tasks_per_round=tasks_per_round, describe=describe,
+                seconds_per_task=seconds_per_task, errors_from=errors_from,
+                on_round=where.on_round,
             )  # fmt: skip
         _check_partition_ends(stop, planner)
         assert self.checkpoint is not None  # noqa: S101 (Runtime checks that there is one)
