@@ -106,7 +106,7 @@ def test_an_audit_is_replayed_from_the_table(home, tmp_path):
         fine("split", home.values, "--amount", "100.00", "-o", audit, "--json")
     )["digest"]  # fmt: skip
     files = fine("verify", audit, "--digest", digest, "--agreement", home.deal)
-    assert files == "yes: files, split, agreement agree; values were not computed anew\n"
+    assert files == "yes: files, split, agreement agree; values were not recomputed\n"
     assert fine("verify", audit, "--values", home.values) == (
         "yes: files, split, agreement, data, values agree\n"
     )

@@ -96,7 +96,7 @@ def test_rows_may_be_delivered_after_the_agreement():
     ],
 )
 def test_a_valuation_that_answers_another_question_is_refused(changed, where):
-    with pytest.raises(ValueError, match=f"this valuation is not what was agreed: {where}"):
+    with pytest.raises(ValueError, match=f"this valuation differs from the agreement: {where}"):
         drafted().split(valued(**changed), X[:60], amount="100.00")
 
 
@@ -146,18 +146,21 @@ HEAD = 'format = "cellworth agreement"\nversion = 1\n'
 TERMS = '[valuation]\nvalidation_sha256 = "0"\n'
 SOMEBODY = "[[owners]]\nname = 'ann'\n"
 WRONG = {
-    "": "is no agreement of format 'cellworth agreement', version 1; write it with",
-    HEAD.replace("1", "2"): "is no agreement of format",
-    HEAD: r"does not say what is valued; give \[valuation\] with validation_sha256",
+    "": "must be an agreement of format 'cellworth agreement', version 1; write one",
+    HEAD.replace("1", "2"): "must be an agreement of format",
+    HEAD: r"does not say what is valued; add \[valuation\] with validation_sha256",
     HEAD + "valuation = 5": "does not say what is valued",
-    HEAD + TERMS + SOMEBODY + "[policy]\ncolour = 'red'": r"\[policy\] of .* has colour; it knows",
-    HEAD + "policy = 5\n" + TERMS + SOMEBODY: r"\[policy\] of .* has 5; it knows",
-    HEAD + TERMS + SOMEBODY + "[policy]\nnegative = 'no'": "negative is 'no'; give 'floor'",
-    HEAD + TERMS + SOMEBODY + "[policy]\nunit = 0.01": "unit is 0.01; give text such as '0.01'",
+    HEAD
+    + TERMS
+    + SOMEBODY
+    + "[policy]\ncolour = 'red'": r"\[policy\] of .* must have only .*, got colour",
+    HEAD + "policy = 5\n" + TERMS + SOMEBODY: r"\[policy\] of .* must have only .*, got 5",
+    HEAD + TERMS + SOMEBODY + "[policy]\nnegative = 'no'": "negative must be 'floor' .*, got 'no'",
+    HEAD + TERMS + SOMEBODY + "[policy]\nunit = 0.01": "unit must be a string, .*, got 0.01; pass",
     HEAD + TERMS: "names no owners; give at least one",
     HEAD + "owners = 5\n" + TERMS: "names no owners; give at least one",
     HEAD + "owners = [5]\n" + TERMS: "has 5 among its owners; write",
-    HEAD + TERMS + "valuer = 'knn'\n" + SOMEBODY: "has 'knn' as the valuer; give",
+    HEAD + TERMS + "valuer = 'knn'\n" + SOMEBODY: "must be a table, got 'knn'; add",
     "[": "is not valid TOML",
 }
 
@@ -176,11 +179,11 @@ def test_wrong_arguments_get_one_sentence():
         drafted("knn")
     with pytest.raises(TypeError, match=r"owners must be Owners, got dict; pass Owners\(X\)"):
         drafted(owners={"ann": [0]})
-    with pytest.raises(ValueError, match="owners has no owner"):
+    with pytest.raises(ValueError, match="owners must have an owner"):
         drafted(owners=Owners(X[:60]))
-    with pytest.raises(TypeError, match="policy is of type str; give Policy"):
+    with pytest.raises(TypeError, match="policy must be a Policy or None, got str"):
         drafted(policy="floor")
-    with pytest.raises(ValueError, match="the draft came without X and y; give what fit will be"):
+    with pytest.raises(ValueError, match="X and y must not be None; pass the arguments of fit"):
         drafted(data={})
     with pytest.raises(FileNotFoundError, match=r"there is no file nope\.toml; give the path of"):
         Agreement.from_toml("nope.toml")

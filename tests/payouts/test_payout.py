@@ -393,7 +393,7 @@ def test_games_of_blocks_must_be_asked_for_and_explain_themselves():
     valuation = replace(valuation, moments=moments)
     payout = split_revenue(valuation, owners, amount="4", policy=Policy(game="blocks", gate="off"))
     assert list(map(int, payout.amounts)) == [3, 1]
-    assert "pays more per head" in repr(payout)
+    assert "the players are whole blocks" in repr(payout)
 
 
 def test_a_statement_holds_totals_and_own_cells_and_nothing_else():
@@ -420,7 +420,7 @@ def test_statements_come_in_any_library():
     statement = payout_of_shared().statement("bob")
     assert isinstance(statement.to_frame("polars"), pl.DataFrame)
     assert isinstance(statement.to_frame("pyarrow"), pa.Table)
-    with pytest.raises(KeyError, match="no owner is called 'zoe'; owners are ann and bob"):
+    with pytest.raises(KeyError, match="owner must be one of ann and bob, got 'zoe'"):
         payout_of_shared().statement("zoe")
 
 
@@ -442,36 +442,57 @@ WRONG = [
         "valuation must be a Valuation, got ndarray; pass the valuation_",
     ),
     ({"owners": {"ann": ["x0"]}}, r"owners must be Owners, got dict; pass Owners\(X\)"),
-    ({"owners": Owners(np.zeros((1, 2)))}, "owners has no owner; assign cells"),
+    ({"owners": Owners(np.zeros((1, 2)))}, "owners must have an owner; assign cells"),
     ({"owners": owned([[0, 1, 1]], (1, 3))}, "columns 'x0', 'x1', 'x2', but the valuation has"),
-    ({"amount": 1.0}, "amount is 1.0; give text such as '100000.00' or a Decimal"),
-    ({"amount": "-1"}, "amount is '-1'; give an amount of at least 0"),
-    ({"amount": "0.001"}, "amount is '0.001', which is no multiple of the unit 0.01"),
-    ({"currency": ""}, "currency is ''; give some text on one line"),
-    ({"currency": None}, "currency is None; give some text on one line"),
-    ({"unit": 0.01}, "unit is 0.01; give text such as"),
-    ({"unit": "0"}, "unit is 0; give the smallest amount that is paid, such as '0.01'"),
-    ({"negative": "ignore"}, r"negative is 'ignore'; give 'floor' .* 'carry' .* or 'signed'"),
-    ({"minimum": "0.005"}, "minimum is '0.005', which is no multiple of the unit"),
-    ({"minimum": "5"}, "a minimum of 5.00 for each of 2 owners is more than the amount of 1.00"),
-    ({"minimum": 5.0}, "minimum is 5.0; give text such as"),
-    ({"label_owner": 5}, "label_owner is 5; give some text on one line"),
-    ({"label_owner": "lab"}, r"lab holds labels, but labels were no players; value them with"),
-    ({"label_share": "0.1"}, "label_share is 0.1, but no owner holds the labels; give label_owner"),
-    ({"label_share": 0.1, "label_owner": "lab"}, "label_share is 0.1; give text such as '0.10'"),
-    ({"label_share": "1", "label_owner": "lab"}, "label_share is '1'; give a share below 1"),
-    ({"game": "rows"}, "game is 'rows'; give 'cells' or 'blocks'"),
-    ({"gate": "open"}, "gate is 'open'; give 'warn' or 'refuse' or 'off'"),
-    ({"carried": [1]}, "carried is of type list; give payout.carried of the payout before"),
-    ({"carried": {"zoe": -1.0}}, "carried names 'zoe', who owns nothing here; owners are owner 0"),
-    ({"carried": {"owner 0": 1.0}}, "carried has 1.0 for 'owner 0'; give payout.carried"),
-    ({"carried": {"owner 0": "much"}}, "carried holds what is no number; give payout.carried"),
+    ({"amount": 1.0}, "amount must be a string, an integer or a Decimal, got 1.0; pass"),
+    ({"amount": "-1"}, "amount must be an amount of at least 0, got '-1'"),
+    ({"amount": "0.001"}, "amount must be a multiple of the unit 0.01, got '0.001'"),
+    ({"currency": ""}, "currency must be text on one line, got ''"),
+    ({"currency": None}, "currency must be text on one line, got None"),
+    ({"unit": 0.01}, "unit must be a string, an integer or a Decimal, got 0.01"),
+    ({"unit": "0"}, "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'"),
+    (
+        {"negative": "ignore"},
+        r"negative must be 'floor' .* 'carry' .* or 'signed' .*, got 'ignore'",
+    ),
+    ({"minimum": "0.005"}, "minimum must be a multiple of the unit 0.01, got '0.005'"),
+    ({"minimum": "5"}, "minimum must be at most 0.50 for 2 owners and an amount of 1.00, got 5.00"),
+    ({"minimum": 5.0}, "minimum must be a string, an integer or a Decimal, got 5.0"),
+    ({"label_owner": 5}, "label_owner must be text on one line, got 5"),
+    ({"label_owner": "lab"}, r"lab holds labels, but labels were not valued; value them with"),
+    ({"label_share": "0.1"}, "label_share is 0.1, but no owner holds the labels; pass label_owner"),
+    (
+        {"label_share": 0.1, "label_owner": "lab"},
+        "label_share must be a string, .*, got 0.1; pass one such as '0.10'",
+    ),
+    ({"label_share": "1", "label_owner": "lab"}, "label_share must be below 1, got '1'"),
+    ({"game": "rows"}, "game must be 'cells' or 'blocks', got 'rows'"),
+    ({"gate": "open"}, "gate must be 'warn' or 'refuse' or 'off', got 'open'"),
+    (
+        {"carried": [1]},
+        "carried must be a mapping, got list; pass payout.carried of the previous payout",
+    ),
+    (
+        {"carried": {"zoe": -1.0}},
+        "carried must name owners of this table, got 'zoe'; owners are owner 0",
+    ),
+    (
+        {"carried": {"owner 0": 1.0}},
+        "carried must be at most 0, got 1.0 for 'owner 0'; pass payout.carried",
+    ),
+    (
+        {"carried": {"owner 0": "much"}},
+        "carried must hold numbers, got 'much' for 'owner 0'; pass payout.carried",
+    ),
     ({"carried": {"owner 0": float("nan")}}, "carried has nan for 'owner 0'; give"),
     ({"carried": {"owner 0": float("-inf")}}, "carried has -inf for 'owner 0'; give"),
-    ({"carried": {"owner 0": -1.0}}, "carried came with negative='floor', which would forget"),
+    (
+        {"carried": {"owner 0": -1.0}},
+        "negative must be 'carry' if shortfalls are carried over, got 'floor'",
+    ),
     ({"valuation": valued([[np.nan, 1.0]])}, "1 blocks or more were never visited"),
-    ({"valuation": valued([[np.inf, 1.0]])}, "some blocks have an infinite value"),
-    ({"valuation": valued([[-1.0, 0.0]])}, "every owner is worth nothing or less"),
+    ({"valuation": valued([[np.inf, 1.0]])}, "values must be finite to split an amount"),
+    ({"valuation": valued([[-1.0, 0.0]])}, "at least one of the owners' values must be above 0"),
 ]
 
 
@@ -494,7 +515,7 @@ def test_a_payout_is_saved_in_a_folder_alone():
 def test_labels_that_play_need_no_agreed_share():
     valuation = KNNValuer(3).fit(WINE, LABELS, value_labels=True).valuation_
     owners = Owners(WINE).assign("ann")
-    with pytest.raises(ValueError, match="label_share came, but labels were players"):
+    with pytest.raises(ValueError, match="label_share must be None if labels were valued, got"):
         split_revenue(
             valuation,
             owners,

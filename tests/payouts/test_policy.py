@@ -143,29 +143,35 @@ def test_huge_amounts_are_exact():
 @pytest.mark.parametrize("negative", ["floor", "carry", "signed"])
 def test_nothing_cannot_be_shared_by(negative):
     for worth in ([Fraction(0)], [Fraction(-1), Fraction(-2)], [Fraction(0), Fraction(0)]):
-        with pytest.raises(ValueError, match=r"worth nothing or less, so that .*look at the model"):
+        with pytest.raises(
+            ValueError, match=r"must be above 0 to split an amount; check the model"
+        ):
             compute_weights(worth, negative)
 
 
 def test_a_sum_that_is_rounding_is_nothing():
     worth = [Fraction(1), Fraction(-1) + Fraction(1, 2**52)]
-    with pytest.raises(ValueError, match="all owners together are worth nothing"):
+    with pytest.raises(ValueError, match="the total of the owners' values must be above 0"):
         compute_weights(worth, "signed")
 
 
 @pytest.mark.parametrize(
     ("given", "error", "sentence"),
     [
-        (0.1, TypeError, "amount is 0.1; give text such as '100000.00' or a Decimal"),
+        (0.1, TypeError, "amount must be a string, .*, got 0.1; pass one such as '100000.00'"),
         (True, TypeError, "amount is True; give text"),
         (None, TypeError, "amount is None; give text"),
-        ("much", ValueError, "amount is 'much', which is no number; give '100000.00'"),
+        ("much", ValueError, "amount must be a number such as '100000.00', got 'much'"),
         ("", ValueError, "amount is '', which is no number"),
-        ("NaN", ValueError, "amount is 'NaN'; give an amount of at least 0"),
-        ("sNaN", ValueError, "amount is 'sNaN'; give an amount of at least 0"),
-        ("Infinity", ValueError, "amount is 'Infinity'; give an amount of at least 0"),
-        ("-1", ValueError, "amount is '-1'; give an amount of at least 0"),
-        ("0.005", ValueError, "which is no multiple of the unit 0.01; round it, or give another"),
+        ("NaN", ValueError, "amount must be an amount of at least 0, got 'NaN'"),
+        ("sNaN", ValueError, "amount must be an amount of at least 0, got 'sNaN'"),
+        ("Infinity", ValueError, "amount must be an amount of at least 0, got 'Infinity'"),
+        ("-1", ValueError, "amount must be an amount of at least 0, got '-1'"),
+        (
+            "0.005",
+            ValueError,
+            "must be a multiple of the unit 0.01, got .*; round it, or pass another",
+        ),
         ("1E+99999999", ValueError, "at most 24 digits before and after the point"),
         ("1E-99999999", ValueError, "at most 24 digits before and after the point"),
         (10**30, ValueError, "at most 24 digits before and after the point"),
@@ -178,6 +184,6 @@ def test_what_is_no_amount_gets_one_sentence(given, error, sentence):
 
 def test_a_minimum_for_all_must_be_there():
     with pytest.raises(
-        ValueError, match=r"minimum of 60.00 for each of 2 owners is more than .*100"
+        ValueError, match=r"minimum must be at most 50.00 for 2 owners .*, got 60.00"
     ):
         compute_quotas(Fraction(100), [Fraction(1), Fraction(1)], Fraction(60))

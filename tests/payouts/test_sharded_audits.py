@@ -59,9 +59,7 @@ def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
     folder, digest, data = audit
     verdict = verify_audit(folder, data=data, valuer=VALUER, digest=digest)
     assert repr(verdict) == "yes: files, split, agreement, data, values agree"
-    assert repr(verify_audit(folder, data=data)).endswith(
-        "data agree; values were not computed anew"
-    )
+    assert repr(verify_audit(folder, data=data)).endswith("data agree; values were not recomputed")
 
 
 def test_a_replay_never_holds_all_values(audit, monkeypatch):
@@ -106,14 +104,14 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tm
     )
     assert verify_audit(tmp_path / "audit", data=data)
     verdict = verify_audit(tmp_path / "audit", data=data, valuer=VALUER)
-    assert "values differ when they are computed anew, the first at (0, a)" in verdict.difference
+    assert "values differ when they are recomputed, the first at (0, a)" in verdict.difference
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"y": [0]}, "data has X, X_val, y_val, y, and X is in shards"),
-        ({"row_groups": [0]}, "X is in shards; give what fit was given: X, X_val, y_val"),
+        ({"y": [0]}, "data of a sharded table must be .*, got X, X_val, y_val, y"),
+        ({"row_groups": [0]}, r"the arguments of fit \(X, X_val, y_val\)"),
     ],
 )
 def test_what_shards_do_without_is_refused(audit, change, words):
@@ -126,7 +124,7 @@ def test_a_table_in_memory_is_not_the_one_in_shards(audit):
     folder, _, data = audit
     table = cells()
     memory = data | {"X": table.drop_columns("y"), "y": table["y"].to_pylist()}
-    assert "one in shards was valued" in verify_audit(folder, data=memory).difference
+    assert "a sharded table was valued" in verify_audit(folder, data=memory).difference
 
 
 def test_owners_come_back_from_what_they_hold(audit):

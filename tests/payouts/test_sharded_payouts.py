@@ -80,7 +80,7 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
     told, wanted = (repr(payout).splitlines() for payout in (stored, plain))
     assert "Pass owners to fit" in wanted.pop(5)
-    assert "only errors of whole columns are known" in told.pop(5)
+    assert "only the errors of whole columns are known" in told.pop(5)
     assert told == wanted
     mine, wanted = (payout.statement("bob") for payout in (stored, plain))
     assert mine.to_dict() == wanted.to_dict()
@@ -93,16 +93,16 @@ def test_the_gate_says_what_it_did_not_look_for(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
     assert [finding.kind for finding in check_owners(owners, stored)] == ["not checked"]
     assert "below zero" in [finding.kind for finding in check_owners(held(TABLE), stored)]
-    with pytest.warns(UserWarning, match="copies among the 50 rows were not checked"):
+    with pytest.warns(UserWarning, match="the 50 rows were not checked for copies"):
         split_revenue(stored, owners, amount="10.00")
 
 
 def test_what_was_not_looked_for_is_no_reason_to_refuse_but_what_was_found_is(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
-    with pytest.warns(UserWarning, match="copies among the 50 rows were not checked"):
+    with pytest.warns(UserWarning, match="the 50 rows were not checked for copies"):
         payout = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="refuse"))
-    assert "copies among the 50 rows were not checked" in payout.notes[-1]
-    with pytest.raises(ValueError, match="nothing was split: the cells of eve are worth -"):
+    assert "the 50 rows were not checked for copies" in payout.notes[-1]
+    with pytest.raises(ValueError, match="nothing was split: the cells of eve have a negative"):
         split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="refuse"))
 
 

@@ -68,17 +68,17 @@ SPOILED = {
 def test_a_target_in_the_table_is_found_whatever_it_is_called(valuer, name):
     sentences = told(VALUERS[valuer], X.assign(again=SPOILED[name]), Y)
     assert sentences == [
-        "the target is in X: column 'again' is equal to y up to recoding; values would be about "
-        "the target itself, so drop it from X."
+        "the target is in X: column 'again' is equal to y up to recoding; drop it from X, or the "
+        "target predicts itself."
     ]
 
 
 def test_a_column_called_like_the_target_is_found_even_if_it_differs():
     changed = X.assign(label=np.where(np.arange(N) < 5, 1 - CODES, CODES))
     (said,) = knn(changed, Y.rename("label"))
-    assert said.startswith("the target is in X: column 'label' is called like y")
+    assert said.startswith("the target is in X: column 'label' is named like y")
     (said,) = knn(pl.from_pandas(changed), pl.Series("label", Y.to_list()))
-    assert said.startswith("the target is in X: column 'label' is called like y")
+    assert said.startswith("the target is in X: column 'label' is named like y")
     # pandas hands names on: y may be called like the column that it was made from, with others.
     assert knn(X, (X["a"] + X["b"] > 0).rename("a")) == []
     # Names of columns that are numbers say nothing: they are positions.
@@ -146,7 +146,7 @@ def test_validation_rows_that_are_trained_on_are_counted(valuer):
     X_val.iloc[:10], y_val[:9] = X.iloc[20:30].to_numpy(), Y.iloc[20:29]
     y_val[9] = {"yes": "no", "no": "yes"}[Y.iloc[29]]
     (said,) = told(VALUERS[valuer], X, Y, **given)
-    assert said.startswith("10 of 80 rows of X_val are in X as well, the same in every column (9 ")
+    assert said.startswith("10 of 80 rows of X_val are also in X (9 ")
 
 
 def test_rows_that_repeat_by_nature_are_no_copies():
@@ -161,11 +161,11 @@ def test_rows_that_repeat_by_nature_are_no_copies():
 def test_copies_in_other_folds_are_told_of_and_groups_mend_it():
     twice, labels = pd.concat([X, X], ignore_index=True), pd.concat([Y, Y], ignore_index=True)
     (said,) = knn(twice, labels)
-    assert said.startswith("400 of 400 rows have a copy in another fold (200 of 400 rows are diff")
+    assert said.startswith("400 of 400 rows have a copy in another fold (200 of 400 rows are dist")
     apart = told(KNNValuer(3), twice, labels, cv=GroupKFold(5), groups=np.arange(2 * N) % N)
     assert apart == []
     (said,) = told(VALUERS["out of bag"], twice, labels)
-    assert said.startswith("400 of 400 rows have a copy in X (200 are different)")
+    assert said.startswith("400 of 400 rows have a copy in X (200 are distinct)")
 
 
 def test_copies_in_a_split_of_a_table_with_copies_are_told_of():
@@ -178,8 +178,8 @@ def test_copies_in_a_split_of_a_table_with_copies_are_told_of():
     assert [said.partition(" of X_val")[0][-11:] for said in sentences] == [" of 400 rows"[-11:]]
 
 
-CLASSES = "is taken for classes; if it is a quantity, pass scoring='neg_mean_squared_error'"
-QUANTITY = "is taken for a quantity; if these are classes, pass scoring='neighbor_agreement'"
+CLASSES = "treated as classes; if y is a numeric target, pass scoring='neg_mean_squared_error'"
+QUANTITY = "treated as a numeric target; if they are classes, pass scoring='neighbor_agreement'"
 
 
 @pytest.mark.parametrize(
@@ -230,4 +230,4 @@ def test_millions_of_rows_are_looked_at_by_some():
         "y_val": given["y_val"],
     })  # fmt: skip
     assert leak.startswith("column 'late' (")
-    assert copies.startswith("3,000 of 3,000 rows of X_val are in X")
+    assert copies.startswith("3,000 of 3,000 rows of X_val are also in X")

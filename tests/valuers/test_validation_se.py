@@ -394,7 +394,7 @@ def test_payouts_of_model_games_have_intervals_of_validation_errors():
     )
     np.testing.assert_allclose(payout.errors.together, valuation.owners().validation_se, rtol=1e-12)
     assert not payout.errors.bounded
-    assert "do not include the choice of validation rows" not in repr(payout)
+    assert "do not include validation errors" not in repr(payout)
 
 
 def test_owners_of_another_table_are_refused():

@@ -12,8 +12,9 @@ from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, check_entries, read_toml
 from cellworth.data.tables import is_absent
+from cellworth.payouts.allocation import check_owners_type
 from cellworth.payouts.payout import Payout, split_revenue
-from cellworth.payouts.policy import Policy
+from cellworth.payouts.policy import Policy, check_policy
 from cellworth.valuation.valuation import Valuation
 
 FORMAT = "cellworth agreement"
@@ -31,13 +32,13 @@ class Agreement:
     owners : tuple of mappings
         Name, rows and columns of each holding, as in the file.
     terms : mapping
-        What the valuation must match: game or model, metric, hash of the validation rows, seed, and
-        the name and all parameters of the valuer, such as sampler, n_passes and stop.
+        What the valuation must match: game or model, scoring, hash of the validation rows, seed,
+        and the name and all parameters of the valuer, such as sampler, n_passes and stop.
     policy : Policy
     text : str
         The file as it was written.
     overlaps : {"refuse", "equal", "first"}
-        How a cell is treated that two owners claim.
+        What to do with a cell that two owners claim.
 
     Examples
     --------
@@ -72,33 +73,36 @@ class Agreement:
         Parameters
         ----------
         valuer : Valuer
-            With all its settings, not fitted; its ``random_state`` must be an integer.
+            Unfitted, with all its settings; its ``random_state`` must be an integer.
         owners : Owners
         policy : Policy, default=None
             None means ``Policy()``.
         **data
             The arguments of ``fit``: X, y, X_val, y_val; a ShardedTable as X has its own y.
         """
+        import tomli_w
+
         _check_types(valuer, owners, policy)
         seed = getattr(valuer, "random_state", None)
         if hasattr(valuer, "random_state") and not is_integer(seed):
             raise ValueError(
-                f"random_state of the valuer must be an integer, got {seed!r}; a valuation "
-                "without a seed cannot be replayed."
+                f"random_state of the valuer must be an integer, got {seed!r}; without a seed, no "
+                "owner can recompute the values."
             )
         _check_data(data)
         terms = _make_terms(
             valuer.problem_spec(**data), valuer.describe(), None if seed is None else int(seed)
         )
+        agreed = asdict(policy or Policy())
         plain = {
             "format": FORMAT,
             "version": VERSION,
             "overlaps": owners.overlaps,
             "valuation": terms,
-            "policy": _drop_none(asdict(policy or Policy())),
+            "policy": {name: term for name, term in agreed.items() if term is not None},
             "owners": owners.to_plain(),
         }
-        return cls.from_plain(plain, _write_toml(plain), called="the draft")
+        return cls.from_plain(plain, tomli_w.dumps(plain), called="the draft")
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
@@ -108,28 +112,28 @@ class Agreement:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], text: str, *, called: str) -> Agreement:
-        """Make an agreement from the parsed content of its file, and the text of the file."""
+        """Make an agreement from the parsed content and the text of its file."""
         if plain.get("format") != FORMAT or plain.get("version") != VERSION:
             raise ValueError(
-                f"{called} is no agreement of format {FORMAT!r}, version {VERSION}; write it with "
-                "Agreement.draft(...).save(path)."
+                f"{called} must be an agreement of format {FORMAT!r}, version {VERSION}; write one "
+                "with Agreement.draft(...).save(path)."
             )
         terms, policy = plain.get("valuation"), plain.get("policy", {})
         if not isinstance(terms, Mapping) or not terms.get("validation_sha256"):
             raise ValueError(
-                f"{called} does not say what is valued; give [valuation] with validation_sha256, "
+                f"{called} does not say what is valued; add [valuation] with validation_sha256, "
                 "scoring, game and seed."
             )
         if not isinstance(terms.get("valuer", {}), Mapping):
             raise ValueError(
-                f"{called} has {terms['valuer']!r} as the valuer; give [valuation.valuer] with its "
-                "name and its parameters."
+                f"[valuation.valuer] of {called} must be a table, got {terms['valuer']!r}; add the "
+                "name and the parameters of the valuer."
             )
         known = {field.name for field in fields(Policy)}
         if not isinstance(policy, Mapping) or set(policy) - known:
             odd = ", ".join(sorted(set(policy) - known)) if isinstance(policy, Mapping) else policy
             raise ValueError(
-                f"[policy] of {called} has {odd}; it knows {', '.join(sorted(known))}."
+                f"[policy] of {called} must have only {', '.join(sorted(known))}, got {odd}."
             )
         owners = tuple(check_entries(plain.get("owners"), called))
         return cls(owners, terms, Policy(**policy), text, plain.get("overlaps", "refuse"))
@@ -145,7 +149,7 @@ class Agreement:
         return Owners.from_plain(plain, X, called="the agreement")
 
     def difference(self, valuation: Valuation) -> str | None:
-        """Return the first difference between a valuation and the agreement; None if none."""
+        """Return the first difference between a valuation and the agreement; None without one."""
         seeds = [session.seed for session in valuation.provenance.sessions]
         provenance = valuation.provenance
         valuer = provenance.method.get("valuer", {})
@@ -172,8 +176,8 @@ class Agreement:
         difference = self.difference(valuation)
         if difference is not None:
             raise ValueError(
-                f"this valuation is not what was agreed: {difference} Value the table as agreed, "
-                "or agree anew."
+                f"this valuation differs from the agreement: {difference} Value the table as "
+                "agreed, or draft a new agreement."
             )
         return split_revenue(
             valuation,
@@ -186,17 +190,13 @@ class Agreement:
 
 
 def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
-    asked = ("problem_spec", "describe")
-    if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in asked):
-        raise TypeError(f"valuer is {valuer!r}; give one such as KNNValuer(5, random_state=0).")
-    if not isinstance(owners, Owners):
+    needed = ("problem_spec", "describe")
+    if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in needed):
         raise TypeError(
-            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
+            f"valuer must be a valuer such as KNNValuer(5, random_state=0), got {valuer!r}."
         )
-    if not owners.names:
-        raise ValueError("owners has no owner; assign cells with assign(...).")
-    if policy is not None and not isinstance(policy, Policy):
-        raise TypeError(f"policy is of type {type(policy).__name__}; give Policy(...) or None.")
+    check_owners_type(owners)
+    check_policy(policy)
 
 
 def _check_data(data: Mapping[str, Any]) -> None:
@@ -204,13 +204,13 @@ def _check_data(data: Mapping[str, Any]) -> None:
     missing = [name for name in needed if data.get(name) is None]
     if missing:
         raise ValueError(
-            f"the draft came without {' and '.join(missing)}; give what fit will be given: "
+            f"{' and '.join(missing)} must not be None; pass the arguments of fit: "
             "Agreement.draft(valuer, owners, X=X, y=y, X_val=X_val, y_val=y_val)."
         )
 
 
 def _find_other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> str | None:
-    """Return a sentence on the first parameter of the valuer that is not as agreed."""
+    """Describe the first parameter of the valuer that differs from the agreement."""
     for name in sorted(set(came) | set(agreed)):
         if came.get(name) != agreed.get(name):
             one, other = (side.get(name, "not known") for side in (came, agreed))
@@ -221,19 +221,9 @@ def _find_other_setting(came: Mapping[str, str], agreed: Mapping[str, str]) -> s
 def _make_terms(
     problem_spec: Mapping[str, Any], valuer: Mapping[str, str], seed: Any
 ) -> dict[str, Any]:
-    """What is agreed on of a question, in words that TOML has."""
+    """Return the terms of an agreement; TOML has no null, so None is written as "none"."""
     terms = {name: problem_spec[name] for name in problem_spec if name not in _LATER}
     terms = {name: "none" if term is None else term for name, term in terms.items()}
     validation = problem_spec.get("data_sha256", {}).get("validation", "none")
     seed = "none" if seed is None else seed
     return terms | {"validation_sha256": validation, "seed": seed, "valuer": dict(valuer)}
-
-
-def _drop_none(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in plain.items() if value is not None}
-
-
-def _write_toml(plain: Mapping[str, Any]) -> str:
-    import tomli_w
-
-    return tomli_w.dumps(plain)

@@ -29,25 +29,17 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class OwnerErrors:
-    """Errors of owners' values.
-
-    Parameters
-    ----------
-    sampling : array of shape (n_owners,)
-        Standard errors from sampled coalitions; 0 for exact values.
-    validation : array of shape (n_owners,) or None
-        Errors from the choice of validation rows, where known.
-    bounded : bool
-        Whether some are upper bounds: the sum of the errors of an owner's blocks.
-    """
+    """Standard errors of owners' values, by their source; arrays of shape (n_owners,)."""
 
     sampling: Floats
+    # None if unknown.
     validation: Floats | None
+    # Whether some are upper bounds: the sum of the errors of an owner's blocks.
     bounded: bool
 
     @property
     def together(self) -> Floats:
-        """Both kinds of errors."""
+        """Both errors combined."""
         validation = 0.0 if self.validation is None else self.validation
         both: Floats = np.hypot(self.sampling, validation)
         return both
@@ -55,26 +47,10 @@ class OwnerErrors:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Amounts, values and errors of all owners.
-
-    Parameters
-    ----------
-    owners : tuple of str
-    keys : tuple of str
-        Hash of the cells that each of them holds.
-    amounts : tuple of Decimal
-        They add up exactly to the amount.
-    values : array of shape (n_owners,)
-        Sum of the values of each owner's cells, with what was carried over.
-    errors : OwnerErrors
-        Sampling errors and errors from the choice of validation rows.
-    carried : mapping of str to float
-        Shortfalls that reduce the next payout, with ``negative="carry"``.
-    unassigned : float
-        Value of cells and labels without an owner; it is not paid out.
-    """
+    """Amounts, values and errors of all owners; see the attributes of Payout."""
 
     owners: tuple[str, ...]
+    # Hash of the cells that each owner holds.
     keys: tuple[str, ...]
     amounts: tuple[Decimal, ...]
     values: Floats
@@ -92,7 +68,7 @@ def allocate(
     amount: Decimal,
     brought: Mapping[str, float],
 ) -> Allocation:
-    """Divide an amount; a pure function of the content of an audit."""
+    """Divide an amount among the owners; a pure function of the content of an audit."""
     names, keys = holdings.names, holdings.keys
     exact, unassigned = sum_owner_values(valuation, holdings)
     exact = [
@@ -112,33 +88,28 @@ def allocate(
         tuple(round_to_units(shares, Decimal(policy.unit), keys)),
         values,
         compute_owner_errors(valuation, holdings),
-        _find_shortfalls(policy, names, values),
+        _find_shortfalls(names, values) if policy.negative == "carry" else {},
         float(unassigned),
     )
 
 
-def _find_shortfalls(policy: Policy, names: tuple[str, ...], values: Floats) -> dict[str, float]:
-    if policy.negative != "carry":
-        return {}
+def _find_shortfalls(names: tuple[str, ...], values: Floats) -> dict[str, float]:
     return {name: float(v) for name, v in zip(names, values, strict=True) if v < 0}
 
 
 def _compute_label_quotas(
-    money: Decimal, policy: Policy, names: tuple[str, ...], labels: Mapping[str, int]
+    amount: Decimal, policy: Policy, names: tuple[str, ...], labels: Mapping[str, int]
 ) -> list[Fraction]:
-    """Return what each owner gets for labels, before cells share the rest."""
+    """Return what each owner gets for labels; the rest is shared by the values of cells."""
     if policy.label_share is None:
         return [Fraction(0)] * len(names)
-    for_labels = Fraction(money) * Fraction(Decimal(policy.label_share))
+    for_labels = Fraction(amount) * Fraction(Decimal(policy.label_share))
     total = sum(labels.values())
     return [for_labels * Fraction(labels.get(name, 0), total) for name in names]
 
 
 def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
-    """Return exact sums over the blocks of each owner, and over blocks without an owner.
-
-    Sums that are rounding errors of the scores are 0.
-    """
+    """Return exact sums over the blocks of each owner, and over those of none; 0 for rounding."""
     largest = _find_largest(valuation)
     # Binary exponent of the last digit that is kept of every value.
     unit = math.frexp(largest)[1] - _DIGITS
@@ -171,29 +142,28 @@ def estimate_rounding(valuation: Valuation) -> float:
     return _estimate_rounding(valuation, _find_largest(valuation))
 
 
-def check_owners_type(owners: Any) -> None:
-    """Raise TypeError unless this is an Owners object."""
+def check_owners_type(owners: Any, *, empty_ok: bool = False) -> None:
+    """Raise TypeError unless this is an Owners object, ValueError if it has no owner."""
     if not isinstance(owners, Owners):
         raise TypeError(
             f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
         )
+    if not owners.names and not empty_ok:
+        raise ValueError("owners must have an owner; assign cells with owners.assign(...).")
 
 
 def check_same_table(owners: Owners, valuation: Valuation) -> None:
-    """Check by hash, if known, that the owners' table is the one that was valued.
-
-    The gate reads the owners' table, which must be the same.
-    """
+    """Check by hash, if known, that the owners' table, which the gate reads, was valued."""
     owners.check_cells(valuation.provenance.problem_spec.get("data_sha256", {}).get("X"))
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
-    """Return errors of owners' sums: observed in the run, of single blocks, or bounds."""
-    seen = _get_observed_errors(valuation, holdings)
-    if seen is None and isinstance(valuation, ShardedValuation):
-        seen = _get_column_errors(valuation, holdings)
-    if seen is not None:
-        return seen
+    """Return the errors of owners' values: as the run observed them, else upper bounds."""
+    observed = _get_observed_errors(valuation, holdings)
+    if observed is None and isinstance(valuation, ShardedValuation):
+        observed = _get_column_errors(valuation, holdings)
+    if observed is not None:
+        return observed
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
     n_blocks = np.zeros(shares.shape[1])
@@ -204,7 +174,7 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
         if strip.validation_se is not None:
             validation += _sum_weighted(codes, strip.validation_se, shares)
     known = valuation.validation_se is not None
-    # Errors of one block are its own; those of a sum are at most the sum of errors.
+    # The error of one block is known; that of a sum is at most the sum of errors.
     inexact = bool(known or sampling.any() or np.isnan(sampling).any())
     return OwnerErrors(
         sampling, validation if known else None, bounded=inexact and bool((n_blocks > 1).any())
@@ -212,23 +182,23 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
 
 
 def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
-    """Errors that the run observed, where it did so for all who hold blocks; others have none."""
+    """Return the errors that the run observed; None unless for all owners of blocks."""
     held = holdings.hold_blocks
     mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
     if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
         return None
     positions = [valuation.owned.keys.index(key) for key in mine]
-    seen = valuation.owners()
+    observed = valuation.owners()
     sampling, validation = np.zeros(len(held)), np.zeros(len(held))
-    sampling[held] = seen.sampling_se[positions]
-    if seen.validation_se is None:
+    sampling[held] = observed.sampling_se[positions]
+    if observed.validation_se is None:
         return OwnerErrors(sampling, None, bounded=False)
-    validation[held] = seen.validation_se[positions]
+    validation[held] = observed.validation_se[positions]
     return OwnerErrors(sampling, validation, bounded=False)
 
 
 def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
-    """Errors where all rows are held alike: of whole columns, which shards know."""
+    """Return errors from those of whole columns; None if rows have different owners."""
     (used,) = np.nonzero(holdings.rows_of_lines)
     if len(used) > 1:
         return None
@@ -237,7 +207,7 @@ def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> Owner
     columns = valuation.columns()
     sampling, validation = columns.sampling_se, columns.validation_se
     positions = np.arange(len(claims))
-    # Errors of several columns are at most the sum of errors.
+    # The error of a sum of columns is at most the sum of their errors.
     several = bool((claims.sum(axis=0) > 1).any())
     return OwnerErrors(
         _sum_weighted(positions, sampling, shares),
@@ -247,26 +217,26 @@ def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> Owner
 
 
 def _estimate_rounding(valuation: Valuation, largest: float) -> float:
-    # An unknown score of the whole table is ignored.
+    # A score that is unknown (NaN) is ignored.
     sizes = [valuation.baseline, valuation.expected_total, largest]
     return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
 
 
 def _find_largest(valuation: Valuation) -> float:
-    """Size of the largest value; all of them must be known."""
+    """Return the size of the largest value; raise ValueError if a value is unknown."""
     if isinstance(valuation, ShardedValuation):
-        # All values in shards are known, and their largest is stored.
+        # All values in shards are known, and the largest is stored.
         return valuation.moments.largest("mean")
     largest = 0.0
     for strip in valuation.iter_rows():
-        unseen = int(np.isnan(strip.values).sum())
-        if unseen:
+        unvisited = int(np.isnan(strip.values).sum())
+        if unvisited:
             raise ValueError(
-                f"{unseen} blocks or more were never visited and have no value; run the valuer "
-                "longer before anything is split."
+                f"{unvisited} blocks or more were never visited and have no value; run the valuer "
+                "for longer before you split an amount."
             )
         if np.isinf(strip.values).any():
-            raise ValueError("some blocks have an infinite value, which cannot be shared.")
+            raise ValueError("values must be finite to split an amount, got infinity for a block.")
         largest = max(largest, float(np.abs(strip.values).max()))
     return largest
 

@@ -44,10 +44,9 @@ from cellworth.payouts.bundle import (
     round_trip_json,
     serialize_allocation,
     serialize_provenance,
-    shorten,
 )
 from cellworth.payouts.fraud_checks import check_owners
-from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money
+from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money, shorten
 from cellworth.runtime.cache import MemoryCache
 from cellworth.runtime.executors import Runtime
 from cellworth.valuation import load
@@ -60,7 +59,7 @@ _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6
 # Arguments of fit, except owners.
 _SHARDED = {"X", "X_val", "y_val", "column_groups", "column_types", "value_labels"}
-_GIVEN = _SHARDED | {"y", "cv", "groups", "row_groups", "sample_weight"}
+_FIT_ARGUMENTS = _SHARDED | {"y", "cv", "groups", "row_groups", "sample_weight"}
 _HASHED = {"X", "y", "X_val", "y_val", "row_groups", "column_groups"}
 
 
@@ -79,10 +78,10 @@ class Verdict:
     --------
     >>> from cellworth.payouts import Verdict
     >>> Verdict(("files", "split"))
-    yes: files, split agree; values were not computed anew
-    >>> verdict = Verdict(("files",), "amounts of the payout are not those that its values give")
+    yes: files, split agree; values were not recomputed
+    >>> verdict = Verdict(("files",), "ann should get 75.00 EUR, but the audit has 95.00.")
     >>> print("pay" if verdict else verdict.difference)
-    amounts of the payout are not those that its values give
+    ann should get 75.00 EUR, but the audit has 95.00.
     """
 
     checked: tuple[str, ...]
@@ -94,7 +93,7 @@ class Verdict:
     def __repr__(self) -> str:
         if self.difference is not None:
             return f"no: {self.difference}"
-        left = "" if "values" in self.checked else "; values were not computed anew"
+        left = "" if "values" in self.checked else "; values were not recomputed"
         return f"yes: {', '.join(self.checked)} agree{left}"
 
 
@@ -119,8 +118,7 @@ def verify_audit(
         An unfitted valuer with the same settings. All values are recomputed from the data and
         compared; those of a ShardedTable bit for bit, some rows at a time.
     digest : str, default=None
-        What ``payout.save`` returned. A consistent change of several files still changes the
-        digest.
+        What ``payout.save`` returned. It also reveals a consistent change of several files.
     agreement : path, default=None
         An owner's copy of the agreement, which must equal the one in the audit.
 
@@ -153,11 +151,16 @@ def verify_audit(
     if data is not None:
         _check_data(data)
     if valuer is not None and data is None:
-        raise ValueError("a valuer came without data; give data={'X': X, 'y': y, ...} as well.")
+        raise ValueError("a valuer needs data; pass data={'X': X, 'y': y, ...} as well.")
     if valuer is not None and (isinstance(valuer, type) or not hasattr(valuer, "fit")):
-        raise TypeError(f"valuer is {valuer!r}; give one with the settings of then, not fitted.")
+        raise TypeError(
+            f"valuer must be an unfitted valuer with the same settings as then, got {valuer!r}."
+        )
     if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
-        raise FileNotFoundError(f"{path} holds no {MANIFEST}; give a folder that save wrote.")
+        raise FileNotFoundError(
+            f"folder must hold an audit, but {path} has no {MANIFEST}; give a folder that "
+            "payout.save wrote."
+        )
     own = None if agreement is None else _read_agreement(agreement)
     checked: list[str] = []
     try:
@@ -179,16 +182,19 @@ def _read_agreement(agreement: Any) -> bytes:
 
 def _check_data(data: Any) -> None:
     if not isinstance(data, Mapping):
-        raise TypeError(f"data is of type {type(data).__name__}; give {{'X': X, 'y': y, ...}}.")
+        raise TypeError(
+            f"data must be a mapping, got {type(data).__name__}; pass {{'X': X, 'y': y, ...}}."
+        )
     came = ", ".join(map(str, data)) or "nothing"
     if is_absent(data.get("X")):
         if set(data) - _SHARDED:
             raise ValueError(
-                f"data has {came}, and X is in shards; give what fit was given: X, X_val, y_val."
+                "data of a sharded table must be the arguments of fit (X, X_val, y_val), got "
+                f"{came}."
             )
         return
-    if set(data) - _GIVEN or not {"X", "y"} <= set(data):
-        raise ValueError(f"data has {came}; give what fit was given: X, y, X_val, y_val.")
+    if set(data) - _FIT_ARGUMENTS or not {"X", "y"} <= set(data):
+        raise ValueError(f"data must be the arguments of fit (X, y, X_val, y_val), got {came}.")
 
 
 def _iter_steps(
@@ -245,8 +251,8 @@ class _ReportDamage:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         # An audit may come from anyone and hold anything: every error is a difference.
         if isinstance(error, Exception) and not isinstance(error, DifferenceError):
-            settings = shorten(str(error) or type(error).__name__, 600)
-            raise DifferenceError(f"{self._what} cannot be read ({settings}).") from error
+            reason = shorten(str(error) or type(error).__name__, 600)
+            raise DifferenceError(f"{self._what} cannot be read ({reason}).") from error
 
 
 def _compare_files(path: Path, digest: str | None) -> None:
@@ -258,13 +264,13 @@ def _compare_files(path: Path, digest: str | None) -> None:
         if name not in there:
             raise DifferenceError(f"{name} is missing.")
         if name not in named:
-            raise DifferenceError(f"{name} is there, but was not saved with the others.")
+            raise DifferenceError(f"{name} was added after the audit was saved.")
         if named[name] != there[name]:
             raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
     if (path / MANIFEST).read_bytes() != make_manifest(there):
-        raise DifferenceError(f"{MANIFEST} is not as it was written.")
+        raise DifferenceError(f"{MANIFEST} was changed after it was written.")
     if digest is not None and digest != compute_digest(path):
-        raise DifferenceError(f"the digest is {compute_digest(path)}, but {digest} was given out.")
+        raise DifferenceError(f"the digest is {compute_digest(path)}, but {digest} was given.")
 
 
 def _compare_split(
@@ -285,11 +291,11 @@ def _compare_split(
     for name in sorted(set(again) | set(saved)):
         check_equal((again | others).get(name), saved.get(name), f"{name} of the payout")
     if policy.gate == "off":
-        check_equal([], saved["findings"], "what the gate found")
+        check_equal([], saved["findings"], "the findings of the gate")
 
 
 def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
-    """Compare owner by owner; the message names the owner whose figures differ."""
+    """Compare owner by owner, to name the owner whose figures differ."""
     if [one["name"] for one in now] != [one["name"] for one in then]:
         return
     for one, other in zip(now, then, strict=True):
@@ -305,9 +311,9 @@ def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], curre
 def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
     if own is not None:
         if not (path / AGREEMENT).exists():
-            raise DifferenceError("the audit holds no agreement, but one was given.")
+            raise DifferenceError("the audit has no agreement, but one was given.")
         if (path / AGREEMENT).read_bytes() != own:
-            raise DifferenceError("the agreement of the audit is not the one that was given.")
+            raise DifferenceError("the agreement of the audit differs from the given one.")
     file = path / AGREEMENT
     there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
     check_equal(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
@@ -319,7 +325,7 @@ def _compare_agreement(
     check_equal(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
     difference = agreement.difference(valuation)
     if difference is not None:
-        raise DifferenceError(f"the valuation is not what was agreed: {difference}")
+        raise DifferenceError(f"the valuation differs from the agreement: {difference}")
 
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
@@ -327,9 +333,9 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     if is_absent(data["X"]):
         return compare_sharded_data(data, valuation)
     if "table" in valuation.provenance.problem_spec["data_sha256"]:
-        raise DifferenceError("X is a table in memory, but one in shards was valued.")
+        raise DifferenceError("X is a table in memory, but a sharded table was valued.")
     held_out = data.get("X_val") is not None
-    # Without validation rows, the folds depend on the valuer, which checks them itself.
+    # Without validation rows, the folds depend on the valuer: they are compared with its values.
     given = {name: data[name] for name in data if name in _HASHED}
     # Numeric labels have one hash, whether they are classes or not.
     numeric = np.asarray(data["y"]).dtype.kind in "iufb"
@@ -347,7 +353,7 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
         if hashes[name] != saved[name]:
             raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
     if came.blocks.rows != valuation.blocks.rows:
-        raise DifferenceError("the rows of X have other ids, or other groups, than in the audit.")
+        raise DifferenceError("the rows of X have other ids or groups than in the audit.")
     columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
     check_equal(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
     return came.table
@@ -356,15 +362,19 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
 def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
     """Compare findings of the gate; another processor may change figures slightly."""
     for now, then in zip_longest(found, saved):
-        apart = now is None or then is None or now.keys() != then.keys()
-        if apart or any(now[key] != then[key] for key in ("kind", "owners")):
-            check_equal(now, then, "what the gate found")
-        if not math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9):
-            check_equal(now, then, "what the gate found")
+        same = (
+            now is not None
+            and then is not None
+            and now.keys() == then.keys()
+            and all(now[key] == then[key] for key in ("kind", "owners"))
+            and math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9)
+        )
+        if not same:
+            check_equal(now, then, "the findings of the gate")
 
 
 def _restore_owners(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
-    """Owners of the table, from what was saved about its blocks."""
+    """Restore the owners of a table from the holdings of its blocks."""
     if isinstance(X, AbsentTable):
         return restore_sharded_owners(X, holdings, valuation)
     owners = Owners(X, overlaps="equal")
@@ -392,22 +402,22 @@ def _compare_agreed_owners(
     check_equal(list(agreed.names), list(holdings.names), "the owners of the agreement")
     for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
         if one != other:
-            raise DifferenceError(f"{name} does not hold what the agreement gives to {name}.")
-    check_equal(owners.share_of_labels(), dict(labels), "who holds how many labels")
+            raise DifferenceError(f"the cells of {name} are not those in the agreement.")
+    check_equal(owners.share_of_labels(), dict(labels), "the number of labels of each owner")
 
 
 def _recompute(
     valuer: Any, data: Mapping[str, Any], owners: Owners, valuation: Valuation
 ) -> tuple[Valuation, MemoryCache]:
-    """Compute all values anew: nothing is taken from a cache or a checkpoint."""
+    """Recompute all values without a cache or a checkpoint."""
     from sklearn.base import clone
 
     fresh, utilities = clone(valuer), MemoryCache()
     if hasattr(fresh, "runtime"):
-        where = fresh.runtime or Runtime()
-        anew = replace(where, cache=utilities, checkpoint=None, partition=None)
-        fresh.set_params(runtime=anew)
-    # Of a table in shards, sums of owners are not observed.
+        runtime = fresh.runtime or Runtime()
+        runtime = replace(runtime, cache=utilities, checkpoint=None, partition=None)
+        fresh.set_params(runtime=runtime)
+    # For a sharded table, the errors of owners' sums are not observed.
     more = {} if valuation.owned is None or not owners.sees_cells else {"owners": owners}
     return fresh.fit(**data, **more).valuation_, utilities
 
@@ -429,7 +439,7 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
         if now.get(name) != then.get(name):
             one, other = (shorten(side.get(name)) for side in (now, then))
             raise DifferenceError(
-                f"the valuer has {name} {one}, but the audit was made with {other}."
+                f"{name} of the valuer is {one}, but the audit was made with {other}."
             )
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
@@ -441,7 +451,7 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
     if len(apart):
         i, j = apart[0]
         raise DifferenceError(
-            f"{len(apart)} values differ when they are computed anew, the first at "
+            f"{len(apart)} values differ when they are recomputed, the first at "
             f"({valuation.row_labels[i]}, {valuation.column_labels[j]}): "
             f"{again.values[i, j]:.9g}, but {valuation.values[i, j]:.9g} was saved."
         )
@@ -470,10 +480,10 @@ def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
     log = read_parquet(file).to_pydict()
     lines = zip(log["game"], log["coalition"], strict=True)
     logged = dict(zip(lines, log["utility"], strict=True))
-    # The log may hold more, because the cache may have served other runs.
+    # The log may hold more: other runs may have used the same cache.
     for game, coalition, utility in utilities.entries():
         then = logged.get((game, coalition))
         if then is None or not math.isclose(utility, then, rel_tol=_CLOSE, abs_tol=1e-12):
             raise DifferenceError(
-                f"a utility is {utility!r} when it is computed anew, but {then!r} in the log."
+                f"a utility is {utility!r} when it is recomputed, but {then!r} in the log."
             )

@@ -20,6 +20,7 @@ from cellworth.data.owners import Owners
 from cellworth.data.tables import AbsentTable
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
+from cellworth.payouts.policy import shorten
 from cellworth.runtime.executors import choose_thread_executor
 from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import RowChunk, Valuation
@@ -53,12 +54,13 @@ def write_bundle(
     log = None if utilities is None else _list_utilities(utilities)
     path = local_path(folder, "folder")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FileExistsError(f"{path} is not empty; give a new folder for the audit.")
+        raise FileExistsError(f"folder must be new or empty, got {path}; give another one.")
     path.mkdir(parents=True, exist_ok=True)
     valuation.save(path / VALUATION)
     _write(path / _ROWS, _encode_parquet({"line": holdings.row_lines[:]}))
-    _write_json(path / _HOLDINGS, _serialize_holdings(holdings) | {"labels": dict(labels)})
-    _write_json(path / PAYOUT, payout)
+    held = _serialize_holdings(holdings) | {"labels": dict(labels)}
+    _write(path / _HOLDINGS, _encode_json(held))
+    _write(path / PAYOUT, _encode_json(payout))
     if agreement is not None:
         _write(path / AGREEMENT, agreement.encode())
     if log is not None:
@@ -101,7 +103,7 @@ def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, 
 
 
 def _replace_nan(number: float) -> float | None:
-    # JSON knows no NaN.
+    # JSON has no NaN.
     return None if np.isnan(number) else float(number)
 
 
@@ -120,8 +122,8 @@ def read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str,
     lines = np.array(plain["lines"], dtype=np.int32)
     claims = np.array(plain["claims"], dtype=bool)
     holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
-    # Writing it again must give the same: no strings for numbers, no 2 for a claim.
-    check_equal(_serialize_holdings(holdings) | {"labels": labels}, plain, "what is held")
+    # Writing them again must give the same file: no strings for numbers, no 2 for a claim.
+    check_equal(_serialize_holdings(holdings) | {"labels": labels}, plain, "the holdings")
     _check_holdings(holdings, labels, valuation)
     return holdings, labels
 
@@ -141,7 +143,7 @@ def _check_holdings(holdings: Holdings, labels: Any, valuation: Valuation) -> No
         and all(name in names and is_integer(n) and n > 0 for name, n in labels.items())
     )
     if not fits:
-        raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not fit each other or the valuation.")
+        raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not match each other or the valuation.")
 
 
 def _are_below(codes: Codes, most: int) -> bool:
@@ -152,8 +154,8 @@ def _list_utilities(utilities: Any) -> dict[str, Any]:
     """Return utilities by coalition, in the order of the cache."""
     if not callable(getattr(utilities, "entries", None)):
         raise TypeError(
-            f"utilities is {shorten(repr(utilities))}; give the FileCache or MemoryCache of the "
-            "valuer."
+            "utilities must be the FileCache or MemoryCache of the valuer, got "
+            f"{shorten(repr(utilities))}."
         )
     entries = list(utilities.entries())
     names = ("game", "coalition", "utility")
@@ -170,12 +172,12 @@ def _encode_parquet(columns: Mapping[str, Any]) -> bytes:
 
 
 def hash_files(path: Path) -> dict[str, str]:
-    """Return the hash of every file but the manifest; links are errors."""
+    """Return the hash of every file except the manifest; raise an error for links."""
     found = {}
     for file in path.rglob("*"):
         name = file.relative_to(path).as_posix()
         if file.is_symlink() or not (file.is_file() or file.is_dir()):
-            raise DifferenceError(f"{name} is no file but a link or a device.")
+            raise DifferenceError(f"{name} is a link or a device, not a file.")
         if file.is_file() and name != MANIFEST:
             with file.open("rb") as opened:
                 found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
@@ -206,12 +208,8 @@ def read_json(path: Path) -> Any:
     content = path.read_bytes()
     plain = json.loads(content)
     if not isinstance(plain, dict) or _encode_json(plain) != content:
-        raise DifferenceError(f"{path.name} is not as it was written.")
+        raise DifferenceError(f"{path.name} was changed after it was written.")
     return plain
-
-
-def _write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    _write(path, _encode_json(plain))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -227,18 +225,12 @@ def check_equal(came: Any, saved: Any, what: str) -> None:
         )
 
 
-def shorten(thing: Any, most: int = 200) -> str:
-    """Return the beginning of a long string."""
-    text = thing if isinstance(thing, str) else repr(thing)
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
 def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> AbsentTable:
     """Compare hashes of all shards, read once; return the table whose columns were valued."""
     problem_spec = valuation.provenance.problem_spec
     saved = problem_spec["data_sha256"]
     if "table" not in saved:
-        raise DifferenceError("X is a table in shards, but a table in memory was valued.")
+        raise DifferenceError("X is a sharded table, but a table in memory was valued.")
     game = ShardedKNNGame.of(
         data["X"],
         data.get("X_val"),
@@ -246,7 +238,7 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
         n_neighbors=problem_spec["n_neighbors"],
         scoring=problem_spec["scoring"],
         scale=problem_spec["scale"],
-        # Kinds are words; as settings they are spelled out with quotes.
+        # The problem spec holds column types in quotes.
         column_types={name: kind.strip("'") for name, kind in problem_spec["column_types"].items()},
         empty=problem_spec["empty"],
         column_groups=data.get("column_groups"),
@@ -256,7 +248,7 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
     came = game.problem_spec()["data_sha256"]
     if came["table"] != saved["table"]:
         raise DifferenceError(
-            "X is not the table that was valued, or is cut into other shards (its sha256 differs)."
+            "X is not the table that was valued, or has other shards (its sha256 differs)."
         )
     for name in ("validation", "columns"):
         if came[name] != saved[name]:
@@ -290,7 +282,7 @@ def compare_sharded_values(valuation: Valuation, again: Valuation) -> None:
     for name in ("values", "sampling_se", "validation_se"):
         now, then = (getattr(one.columns(), name) for one in (again, valuation))
         if (now is None) != (then is None) or (now is not None and not _are_equal(now, then)):
-            raise DifferenceError(f"{name} of columns differ when they are computed anew.")
+            raise DifferenceError(f"{name} of columns differ when they are recomputed.")
     for name in ("total", "total_error"):
         now, then = (getattr(one, name) for one in (again, valuation))
         if not _are_equal(now, then):
@@ -303,7 +295,7 @@ def _compare_rows(then: RowChunk, now: RowChunk, valuation: Valuation) -> None:
         if not _are_equal(new, old):
             i, j = np.argwhere((new != old) & ~(np.isnan(new) & np.isnan(old)))[0]
             raise DifferenceError(
-                f"{name.replace('_', ' ')} differ when they are computed anew, the first at "
+                f"{name.replace('_', ' ')} differ when they are recomputed, the first at "
                 f"({then.rows.start + i}, {valuation.column_labels[j]}): {new[i, j]!r}, but "
                 f"{old[i, j]!r} was saved."
             )

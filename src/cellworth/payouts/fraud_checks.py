@@ -29,22 +29,22 @@ from cellworth.payouts.policy import has_joint_rows, join_names
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.valuation import Valuation
 
-# Rows of two owners with a smaller area under the curve above 0.5 may be of one party.
+# Owners are one party, perhaps, if the area under the curve exceeds 0.5 by less than this.
 _LEAST_SEPARABLE = 0.05
 _LEAST_ROWS_SEPARABLE = 20
 _MOST_ROWS = 20_000
 _FAR = 1e9
-# Kind of the finding for tables in shards, whose cells are not checked.
+# Kind of the finding for sharded tables, whose cells are not checked.
 NOT_CHECKED = "not checked"
-# Splits of the rows into halves; there may be many owners.
+# Splits of the rows into halves: few, because there may be many owners.
 N_SPLITS = 5
 # Rows are twins if every number is within this many scale units and all else is equal.
 _NEAR = 0.02
 # Share of twins, beyond chance, that is reported.
 _MOST_TWINS = 0.01
-# Standard errors that chance may reach.
+# Differences of this many standard errors may be due to chance.
 _WIDE = 4.0
-# Columns with at least this association are copies.
+# Columns with at least this association count as copies.
 _MOST_ALIKE = 0.95
 _LEAST_ROWS = 10
 _FEW_LEVELS = 50
@@ -58,12 +58,12 @@ class Finding:
     ----------
     kind : str
         "copied rows", "copied columns", "one identity", "below zero", "within noise", "better
-        without", or "not checked" for a table in shards.
+        without", or "not checked" for a sharded table.
     owners : tuple of str
         Owners concerned.
     figure : float
-        How much: a share of rows, an association, an area under the curve, a value, a total, a
-        change of the score, a number of rows.
+        The size of the problem: a share of rows, an association, an area under the curve, a value,
+        a total, a change of the score or a number of rows, depending on ``kind``.
     sentence : str
 
     Examples
@@ -93,34 +93,36 @@ def check_owners(
     y_val: Any = None,
     scoring: Any = None,
 ) -> list[Finding]:
-    """Look for problems that make a split unfair for any values.
+    """Look for problems that make a split unfair.
 
-    Copies gain under every value that is symmetric and efficient, so they must be found before the
-    split: rows of one owner that nearly equal rows of another, and columns with the same
-    information. With a valuation, the checks also report owners with negative values, a total
-    whose 95% interval contains 0, and, if blocks were the players, pairs of owners whose rows
-    cannot be distinguished: an owner under two names is paid for both. With a model, the checks
-    report owners without whose cells the model scores better:
-    :func:`~cellworth.diagnostics.compare_models` compares the
-    table with one in which the owner's cells are shuffled within their columns. This takes 22
-    trainings for each owner, 20 of them on half of the rows.
+    Copies are paid under every value that is symmetric and efficient, so they must be found before
+    the split: rows of one owner that nearly equal rows of another, and columns with the same
+    information. With a valuation, the checks also report owners with negative values and a total
+    whose 95% interval contains 0. If blocks were the players, they report pairs of owners whose
+    rows cannot be distinguished: an owner under two names is paid for both.
+
+    With a model, the checks report owners whose cells make the model worse.
+    :func:`~cellworth.diagnostics.compare_models` compares the table with one in which the owner's
+    cells are shuffled within their columns. This takes 22 trainings for each owner, 20 of them on
+    half of the rows.
 
     Parameters
     ----------
     owners : Owners
     valuation : Valuation, default=None
     model : classifier or regressor, default=None
-        Comes with ``y``, the labels of the owners' table, and with ``X_val`` and ``y_val``.
+        Needs ``y``, ``X_val`` and ``y_val`` as well.
     y : array-like of shape (n_rows,), default=None
+        Labels of the owners' table.
     X_val, y_val : table and labels, default=None
         Rows to score the model on; none of the table's own.
     scoring : str or callable, default=None
-        As :func:`~cellworth.diagnostics.compare_models` takes it; None means accuracy or R squared.
+        As in :func:`~cellworth.diagnostics.compare_models`; None means accuracy or R squared.
 
     Returns
     -------
     list of Finding
-        Empty where nothing was found.
+        Empty if there are none.
 
     Examples
     --------
@@ -130,9 +132,9 @@ def check_owners(
     >>> owners = Owners(X + X).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, 60))
     >>> for finding in check_owners(owners):
     ...     print(finding.sentence.split(" (")[0])
-    100.0% of the rows of ann are, or nearly are, rows of bob too in the 3 columns that both hold
+    100.0% of the rows of ann equal or nearly equal rows of bob in the 3 columns that both hold
     """
-    check_owners_type(owners)
+    check_owners_type(owners, empty_ok=True)
     holdings = None
     if valuation is not None:
         check_valuation(valuation)
@@ -174,8 +176,8 @@ def _report_not_checked(owners: Owners) -> Finding:
         NOT_CHECKED,
         tuple(owners.names),
         float(owners.shape[0]),
-        f"copies among the {owners.shape[0]:,} rows were not checked, because the table is in "
-        "shards; run check_owners on a part of it in memory.",
+        f"the {owners.shape[0]:,} rows were not checked for copies, because the table is sharded; "
+        "run check_owners on a part of it in memory.",
     )
 
 
@@ -183,20 +185,20 @@ def _check_model_arguments(model: Any, data: Mapping[str, Any], scoring: Any) ->
     given = [name for name, part in data.items() if part is not None]
     if model is None and (given or scoring is not None):
         raise ValueError(
-            f"{(given or ['scoring'])[0]} came without a model; give model=, y=, X_val= and "
-            "y_val=, or none of them."
+            f"{(given or ['scoring'])[0]} needs a model; pass model=, y=, X_val= and y_val=, or "
+            "none of them."
         )
     if model is not None and len(given) < len(data):
         missing = [name for name in data if name not in given]
         raise ValueError(
-            f"model came without {join_names(missing)}; give the labels of the owners' table as "
-            "y, and rows to score on as X_val and y_val."
+            f"model needs {join_names(missing)}; pass the labels of the owners' table as y, and "
+            "rows to score on as X_val and y_val."
         )
     return model is not None
 
 
 class _Cells:
-    """Columns of a table as numbers: quantities in scale units, categories as codes."""
+    """A table as numbers: numeric columns in scale units, categories as codes."""
 
     def __init__(self, table: Table) -> None:
         read = [
@@ -252,9 +254,9 @@ def _check_copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Find
                 "copied rows",
                 (copier, source),
                 share,
-                f"{share:.1%} of the rows of {copier} are, or nearly are, rows of {source} too in "
-                f"the {len(columns)} columns that both hold (by chance about {usual:.1%} would "
-                "be); copies gain at the cost of the others.",
+                f"{share:.1%} of the rows of {copier} equal or nearly equal rows of {source} in "
+                f"the {len(columns)} columns that both hold (about {usual:.1%} expected by "
+                "chance); copies are paid at the expense of other owners.",
             )
 
 
@@ -263,7 +265,7 @@ def _find_complete_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
 
 
 def _separate_rows(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows of each owner alone; a row that both hold is not a copy."""
+    """Return the rows that only one of two owners holds; a shared row is not a copy."""
     return _thin_out(np.flatnonzero(one & ~other)), _thin_out(np.flatnonzero(other & ~one))
 
 
@@ -293,15 +295,16 @@ def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[F
             concerned,
             alike,
             f"columns {cells.names[one]!r} and {cells.names[other]!r} ({join_names(concerned)}) "
-            f"tell the same (association {alike:.3f}{more}); a copied column gains at the cost of "
-            "the others.",
+            f"hold the same information (association {alike:.3f}{more}); a copied column is paid "
+            "at the expense of other owners.",
         )
 
 
 def _list_holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
-    kept = np.array([mine.any(axis=0) for mine in held.values()])
+    """Return, for each column, the owners who hold cells of it."""
+    holds = np.array([mine.any(axis=0) for mine in held.values()])
     names = list(held)
-    return [tuple(names[position] for position in np.flatnonzero(column)) for column in kept.T]
+    return [tuple(names[position] for position in np.flatnonzero(column)) for column in holds.T]
 
 
 def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
@@ -314,12 +317,8 @@ def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding
         rows = [
             _thin_out(np.flatnonzero(_find_complete_rows(held[name], columns))) for name in names
         ]
-        enough = [
-            position for position, some in enumerate(rows) if len(some) >= _LEAST_ROWS_SEPARABLE
-        ]
-        separability = _compute_separability(
-            cells.numbers[:, columns], [rows[position] for position in enough]
-        )
+        enough = [i for i, some in enumerate(rows) if len(some) >= _LEAST_ROWS_SEPARABLE]
+        separability = _compute_separability(cells.numbers[:, columns], [rows[i] for i in enough])
         for (i, one), (j, other) in combinations(enumerate(enough), 2):
             if separability[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
                 yield Finding(
@@ -327,13 +326,13 @@ def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding
                     (names[one], names[other]),
                     float(separability[i, j]),
                     f"rows of {names[one]} and {names[other]} cannot be distinguished (area under "
-                    f"the curve {separability[i, j]:.2f}); if they are one party, a game of blocks "
-                    "pays it for both names.",
+                    f"the curve {separability[i, j]:.2f}); if they are one party, game='blocks' "
+                    "pays it under both names.",
                 )
 
 
 def _compute_separability(numbers: Floats, parts: list[NDArray[np.intp]]) -> Floats:
-    """Return, for each two parts, the area under the curve of a forest that predicts the owner."""
+    """Return, for each pair of parts, the area under the curve of a forest that predicts it."""
     from scipy.stats import rankdata
     from sklearn.ensemble import ExtraTreesClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -365,13 +364,13 @@ def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator
     values = [float(exact) for exact in sum_owner_values(valuation, holdings)[0]]
     for name, value, error in zip(holdings.names, values, errors, strict=True):
         if value < 0:
-            sure = "surely" if value + 2.0 * error < 0 else "perhaps by chance"
+            sure = "by more than two standard errors" if value + 2.0 * error < 0 else "within noise"
             yield Finding(
                 "below zero",
                 (name,),
                 value,
-                f"the cells of {name} are worth {value:.4f} ({sure}): on average over "
-                "coalitions the model is better without them.",
+                f"the cells of {name} have a negative value, {value:.4f} ({sure}): on average over "
+                "coalitions, the model is better without them.",
             )
 
 
@@ -397,9 +396,9 @@ def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterato
                 "better without",
                 (name,),
                 found.change,
-                f"the model is better without the cells of {name}: where they are shuffled, its "
-                f"score ({found.scoring}) changes by {found.change:+.4f} (95% interval {low:+.4f} "
-                f"to {high:+.4f}).",
+                f"the model is better without the cells of {name}: if they are shuffled, its score "
+                f"({found.scoring}) changes by {found.change:+.4f} (95% interval {low:+.4f} to "
+                f"{high:+.4f}).",
             )
 
 
@@ -466,10 +465,7 @@ class OwnerRows:
 
 
 def find_copied_rows(sides: Mapping[str, OwnerRows]) -> tuple[str, str, float, float] | None:
-    """Return copier, source, share of copies and share expected by chance; None if no copies.
-
-    Either owner may be the copier; one who copies every row twice has the larger share.
-    """
+    """Return copier, source, share of copies and share expected by chance; None without copies."""
     found = []
     for copier, source in permutations(sides):
         share, usual = _compute_share_of_twins(sides[copier], sides[source])
@@ -487,7 +483,7 @@ class OwnerRowsCache:
         self._made: dict[tuple[bytes, bytes], OwnerRows] = {}
 
     def of(self, rows: Positions, columns: Positions) -> OwnerRows:
-        """Rows of one owner, in the columns that are compared."""
+        """Return the rows of one owner, in the columns that are compared."""
         key = rows.tobytes(), columns.tobytes()
         if key not in self._made:
             self._made[key] = OwnerRows.of(self._cells(rows, columns))
@@ -495,11 +491,9 @@ class OwnerRowsCache:
 
 
 def _compute_share_of_twins(copier: OwnerRows, source: OwnerRows) -> tuple[float, float]:
-    """Return the share of rows with a twin in the source, and the share expected by chance.
-
-    Dense rows have twins by chance: as often as the source's rows among themselves, or as those of
-    them that are twins of the copier's rows, whichever share is larger.
-    """
+    """Return the share of rows with a twin in the source, and the share expected by chance."""
+    # Dense rows have twins by chance: as often as the source's rows among themselves, or as those
+    # of them that are twins of the copier's rows, whichever share is larger.
     apart, nearest = source.tree.query(copier.points, p=np.inf, distance_upper_bound=_NEAR)
     found = np.isfinite(apart)
     crowded = np.append(source.has_twin, False)[nearest]

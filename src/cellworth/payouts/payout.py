@@ -35,6 +35,7 @@ from cellworth.payouts.policy import (
     add_label_owner,
     check_carried,
     check_players,
+    check_policy,
     join_names,
     parse_money,
 )
@@ -45,9 +46,9 @@ from cellworth.valuation.values import table_lines
 
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
-_IN_MEMORY = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
-_IN_SHARDS = (
-    "Intervals are wide upper bounds: for a table in shards, only errors of whole columns are "
+_BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
+_BOUNDS_FOR_SHARDS = (
+    "Intervals are wide upper bounds: for a sharded table, only the errors of whole columns are "
     "known, see columns()."
 )
 
@@ -56,7 +57,7 @@ _IN_SHARDS = (
 class Statement:
     """What one owner may see of a payout: totals, and its own cells only.
 
-    It holds nothing else, so it can be sent to the owner as it is.
+    It contains nothing about other owners' cells, so it can be sent to the owner.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class Statement:
     amount : Decimal
         What the owner gets.
     value : float
-        Total value of its cells, with what was carried over.
+        Total value of its cells, including what was carried over.
     totals : mapping
         The other figures of :meth:`to_dict`.
     cells : mapping of str to list
@@ -106,18 +107,18 @@ class Statement:
         return frame(self.cells, backend or self.backend)
 
     def __repr__(self) -> str:
-        figures = self.to_dict()
-        low, high = figures["interval"]
-        held = f"{figures['cells']:,} cells"
-        if figures["labels"]:
-            held += f" and {figures['labels']:,} labels"
+        totals = self.totals
+        low, high = totals["interval"]
+        held = f"{totals['cells']:,} cells"
+        if totals["labels"]:
+            held += f" and {totals['labels']:,} labels"
         verb = "pays" if self.amount < 0 else "gets"
-        units = f", in units of {figures['score']}" if figures["score"] else ""
+        units = f", in units of {totals['score']}" if totals["score"] else ""
         return (
-            f"{self.owner} {verb} {abs(self.amount):,} {figures['currency']}, "
-            f"{figures['share']:.2%} of {Decimal(figures['total_amount']):,}: its {held} are worth "
-            f"{self.value:.4g} of "
-            f"{figures['total_value']:.4g} (95% interval {low:.4g} to {high:.4g}){units}."
+            f"{self.owner} {verb} {abs(self.amount):,} {totals['currency']}, "
+            f"{totals['share']:.2%} of {Decimal(totals['total_amount']):,}: its {held} have a "
+            f"value of {self.value:.4g} out of {totals['total_value']:.4g} (95% interval {low:.4g} "
+            f"to {high:.4g}){units}."
         )
 
 
@@ -154,6 +155,12 @@ class Payout:
     [[0.1453, 0.6047], [-0.1047, 0.3547]]
     >>> payout.undecided
     (('ann', 'bob'),)
+    >>> payout.notes[0]
+    'Ranking undecided (intervals overlap): ann and bob.'
+    >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
+      owner  share amount
+    0   ann   0.75  75.00
+    1   bob   0.25  25.00
     """
 
     shared: Allocation
@@ -177,7 +184,7 @@ class Payout:
 
     @property
     def values(self) -> Floats:
-        """Total value of each owner's cells, with what was carried over."""
+        """Total value of each owner's cells, including what was carried over."""
         return self.shared.values
 
     @property
@@ -216,51 +223,26 @@ class Payout:
     def undecided(self) -> tuple[tuple[str, str], ...]:
         """Pairs of owners whose intervals overlap, so that their order is uncertain.
 
-        Owners of labels that were not valued are in no pair: their share was agreed on.
+        Owners who hold only labels that were not valued are in no pair: their share was agreed on.
         """
         intervals = self.intervals
         held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
-        # Differences by rounding do not count.
+        # Differences due to rounding do not count.
         intervals = intervals + _ROUNDING * np.abs(self.values).max() * np.array([-1.0, 1.0])
         return tuple(
             (self.owners[i], self.owners[j])
             for i, j in combinations(held, 2)
-            # An unknown error decides nothing.
+            # An interval that is unknown (NaN) overlaps all others.
             if not (intervals[i, 0] > intervals[j, 1] or intervals[j, 0] > intervals[i, 1])
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the payout, one sentence each; printed below the table.
-
-        Examples
-        --------
-        >>> from cellworth import KNNValuer, Owners
-        >>> from cellworth.payouts import split_revenue
-        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> split_revenue(valuation, owners, amount="100.00").notes[0]
-        'Ranking undecided (intervals overlap): ann and bob.'
-        """
+        """Notes on the payout, one sentence each; printed below the table."""
         return tuple(_iter_notes(self))
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame with one row per owner; amounts are exact, as strings.
-
-        Examples
-        --------
-        >>> from cellworth import KNNValuer, Owners
-        >>> from cellworth.payouts import split_revenue
-        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> payout = split_revenue(valuation, owners, amount="100.00")
-        >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
-          owner  share amount
-        0   ann   0.75  75.00
-        1   bob   0.25  25.00
-        """
+        """Return a data frame with one row per owner; amounts are exact, as strings."""
         low, high = self.intervals.T.tolist()
         columns = {
             "owner": list(self.owners),
@@ -273,22 +255,9 @@ class Payout:
         return frame(columns, backend or self.valuation.backend)
 
     def statement(self, owner: str) -> Statement:
-        """Return what one owner may see: totals, and its own cells only.
-
-        Examples
-        --------
-        >>> from cellworth import KNNValuer, Owners
-        >>> from cellworth.payouts import split_revenue
-        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-        >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-        >>> payout = split_revenue(valuation, owners, amount="100.00")
-        >>> figures = payout.statement("bob").to_dict()
-        >>> figures["amount"], figures["share"], figures["cells"], figures["total_amount"]
-        ('25.00', 0.25, 4, '100.00')
-        """
+        """Return what one owner may see: totals, and its own cells only."""
         if owner not in self.owners:
-            raise KeyError(f"no owner is called {owner!r}; owners are {join_names(self.owners)}.")
+            raise KeyError(f"owner must be one of {join_names(self.owners)}, got {owner!r}.")
         position, held = self.owners.index(owner), self.ownership
         totals = {
             "share": float(self.shares[position]),
@@ -326,12 +295,12 @@ class Payout:
             valuation=self.valuation,
             holdings=self.ownership.on(self.valuation.blocks),
             labels=self.ownership.share_of_labels(),
-            payout=self._plain(),
+            payout=self._to_plain(),
             agreement=self.agreement,
             utilities=utilities,
         )
 
-    def _plain(self) -> dict[str, Any]:
+    def _to_plain(self) -> dict[str, Any]:
         agreed = self.agreement
         return {
             **serialize_allocation(self.shared, self.valuation),
@@ -348,7 +317,7 @@ class Payout:
 
 
 def _describe_unassigned(payout: Payout) -> str:
-    """Name what has no owner: cells, labels or both."""
+    """Return what has no owner: cells, labels or both."""
     free = payout.ownership.on(payout.valuation.blocks).find_unassigned_columns()
     is_label = payout.valuation.blocks.columns.labels == LABEL
     parts = [("cells", ~is_label), ("labels", is_label)]
@@ -392,9 +361,9 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was interrupted; resume and finish it before you pay."
     if payout.errors.bounded:
-        yield _IN_SHARDS if isinstance(payout.valuation, ShardedValuation) else _IN_MEMORY
+        yield _BOUNDS_FOR_SHARDS if isinstance(payout.valuation, ShardedValuation) else _BOUNDS
     if payout.errors.validation is None:
-        yield "Intervals do not include the choice of validation rows, whose error is unknown."
+        yield "Intervals do not include validation errors, which are unknown."
     if payout.undecided:
         pairs = [" and ".join(pair) for pair in payout.undecided]
         more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
@@ -415,7 +384,7 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
 
 def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> dict[str, list[Any]]:
     """List the values of the cells in which one owner has a share."""
-    n_claims, columns_called = holdings.claims.sum(axis=1), valuation.column_labels
+    n_claims, labels = holdings.claims.sum(axis=1), valuation.column_labels
     found: dict[str, list[Any]] = {
         name: [] for name in ("row", "column", "value", "sampling_se", "share")
     }
@@ -424,7 +393,7 @@ def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> d
         held = holdings.claims[:, position][codes]
         rows, columns = np.nonzero(held)
         found["row"] += valuation.blocks.rows.some_labels(strip.rows)[rows].tolist()
-        found["column"] += columns_called[columns].tolist()
+        found["column"] += labels[columns].tolist()
         found["value"] += strip.values[held].tolist()
         found["sampling_se"] += strip.sampling_se[held].tolist()
         found["share"] += (1.0 / n_claims[codes[held]]).tolist()
@@ -447,8 +416,8 @@ def split_revenue(
     valuation : Valuation
         Values of single cells; or of owners' blocks, with ``Policy(game="blocks")``.
     owners : Owners
-        Who holds which cells. Pass them to ``fit`` of the valuer as well: the sum of an owner's
-        values then has errors of its own, and not only a bound.
+        Who holds which cells. Pass them to ``fit`` of the valuer as well: the errors of their sums
+        are then estimated, and not only bounded.
     amount : str, int or Decimal
         The amount to split, such as "100000.00".
     policy : Policy, default=None
@@ -481,15 +450,9 @@ def split_revenue(
     Accuracy: 1 by majority vote, 0.5 by guessing the most frequent class.
     0.5000 of the score is the baseline (empty='prior') and is not allocated to any owner.
     """
-    policy = Policy() if policy is None else policy
-    if not isinstance(policy, Policy):
-        raise TypeError(
-            f"policy must be a Policy or None, got {type(policy).__name__}; pass Policy(...)."
-        )
+    policy = check_policy(policy)
     check_valuation(valuation)
     check_owners_type(owners)
-    if not owners.names:
-        raise ValueError("owners has no owner; assign cells with assign(...).")
     money = parse_money(amount, "amount", Decimal(policy.unit))
     owners = add_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
@@ -506,10 +469,7 @@ def split_revenue(
 def _run_checks(
     policy: Policy, owners: Owners, valuation: Valuation, holdings: Holdings
 ) -> tuple[Finding, ...]:
-    """Return the findings of the gate; raise ValueError for findings with gate="refuse".
-
-    A check that could not run is a finding too, but does not raise.
-    """
+    """Return the findings of the gate; with gate="refuse", raise ValueError unless NOT_CHECKED."""
     if policy.gate == "off":
         return ()
     findings = tuple(run_checks(owners, valuation, holdings))

@@ -18,9 +18,8 @@ Players = Literal["cells", "blocks"]
 CheckPolicy = Literal["warn", "refuse", "off"]
 _MOST_CARRIED = 1e100
 PER_HEAD = (
-    "whole blocks are the players here, and such a game pays more per head and less per row: an "
-    "owner of twice as many rows gets less than twice as much, and one who comes under two names "
-    "gains"
+    "the players are whole blocks, so an owner of twice as many rows gets less than twice as much, "
+    "and an owner under two names gets more"
 )
 Negative = Literal["floor", "carry", "signed"]
 _MOST_DIGITS = 24
@@ -73,89 +72,98 @@ class Policy:
     gate: CheckPolicy = "warn"
 
     def __post_init__(self) -> None:
-        check_negative(self.negative)
+        if self.negative not in get_args(Negative):
+            raise ValueError(
+                "negative must be 'floor' (an owner of negative value gets nothing), 'carry' (the "
+                "shortfall also reduces later payouts) or 'signed' (the owner pays), got "
+                f"{self.negative!r}."
+            )
         for name in ("currency", "label_owner"):
             text = getattr(self, name)
             if text is None and name == "label_owner":
                 continue
             if not isinstance(text, str) or not text.strip() or not text.isprintable():
-                raise ValueError(f"{name} is {text!r}; give some text on one line.")
+                raise ValueError(f"{name} must be text on one line, got {text!r}.")
         smallest = parse_money(self.unit, "unit", example="0.01")
         if smallest == 0:
-            raise ValueError("unit is 0; give the smallest amount that is paid, such as '0.01'.")
+            raise ValueError(
+                "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'."
+            )
         parse_money(self.minimum, "minimum", smallest)
         for name, allowed in (("game", get_args(Players)), ("gate", get_args(CheckPolicy))):
             if getattr(self, name) not in allowed:
                 choices = " or ".join(map(repr, allowed))
-                raise ValueError(f"{name} is {getattr(self, name)!r}; give {choices}.")
+                raise ValueError(f"{name} must be {choices}, got {getattr(self, name)!r}.")
         share = self.label_share
         if share is not None and parse_money(share, "label_share", example="0.10") >= 1:
-            raise ValueError(f"label_share is {share!r}; give a share below 1.")
+            raise ValueError(
+                f"label_share must be below 1, got {share!r}; give one such as '0.10'."
+            )
         # Files hold strings: 5, Decimal(5) and "5" are one policy.
         for name in ("unit", "minimum", "label_share"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))
 
 
+def check_policy(policy: Any) -> Policy:
+    """Return the policy, or the default one for None."""
+    if policy is not None and not isinstance(policy, Policy):
+        raise TypeError(
+            f"policy must be a Policy or None, got {type(policy).__name__}; pass Policy(...)."
+        )
+    return policy or Policy()
+
+
 def check_carried(
     carried: Mapping[str, float] | None, names: tuple[str, ...], negative: Negative
 ) -> dict[str, float]:
     """Check and return the shortfalls of an earlier payout."""
+    advice = "pass payout.carried of the previous payout"
     if carried is not None and not isinstance(carried, Mapping):
-        raise TypeError(
-            f"carried is of type {type(carried).__name__}; give payout.carried of the payout "
-            "before."
-        )
+        raise TypeError(f"carried must be a mapping, got {type(carried).__name__}; {advice}.")
     brought = dict(carried or {})
-    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in brought.values()):
-        raise TypeError(
-            "carried holds what is no number; give payout.carried of the payout before."
-        )
-    unknown = [name for name in brought if name not in names]
-    if unknown:
-        raise ValueError(
-            f"carried names {unknown[0]!r}, who owns nothing here; owners are {join_names(names)}."
-        )
-    wrong = [name for name, value in brought.items() if not -_MOST_CARRIED < value <= 0]
-    if wrong:
-        raise ValueError(
-            f"carried has {brought[wrong[0]]} for {wrong[0]!r}; give payout.carried of the payout "
-            "before, whose values are at most 0."
-        )
+    for name, value in brought.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"carried must hold numbers, got {value!r} for {name!r}; {advice}.")
+        if name not in names:
+            raise ValueError(
+                f"carried must name owners of this table, got {name!r}; owners are "
+                f"{join_names(names)}."
+            )
+        if not -_MOST_CARRIED < value <= 0:
+            raise ValueError(f"carried must be at most 0, got {value} for {name!r}; {advice}.")
     if brought and negative != "carry":
         raise ValueError(
-            f"carried came with negative={negative!r}, which would forget what is still owed; pass "
-            "negative='carry'."
+            f"negative must be 'carry' if shortfalls are carried over, got {negative!r}; pass "
+            "Policy(negative='carry'), or the shortfalls would be lost."
         )
     return {name: float(value) for name, value in brought.items()}
 
 
 def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Owners:
     """Return the owners, with the policy's owner of the labels."""
-    if policy.label_share is not None and _has_labels(valuation):
+    labels_valued = LABEL in valuation.blocks.columns.ids.tolist()
+    if policy.label_share is not None and labels_valued:
         raise ValueError(
-            "label_share came, but labels were players and have values of their own; leave it out."
+            f"label_share must be None if labels were valued, got {policy.label_share!r}; leave it "
+            "out."
         )
     if policy.label_owner is not None:
         owners = owners.assign(policy.label_owner, columns=[LABEL])
-    if not _has_labels(valuation):
+    if not labels_valued:
         held = owners.share_of_labels()
         if held and policy.label_share is None:
             verb = "holds" if len(held) == 1 else "hold"
             raise ValueError(
-                f"{join_names(list(held))} {verb} labels, but labels were no players; value them "
+                f"{join_names(list(held))} {verb} labels, but labels were not valued; value them "
                 "with fit(..., value_labels=True), or agree on a label_share."
             )
         if policy.label_share is not None and not held:
             raise ValueError(
-                f"label_share is {policy.label_share}, but no owner holds the labels; give "
+                f"label_share is {policy.label_share}, but no owner holds the labels; pass "
                 "label_owner."
             )
     return owners
-
-
-def _has_labels(valuation: Valuation) -> bool:
-    return LABEL in valuation.blocks.columns.ids.tolist()
 
 
 def has_joint_rows(valuation: Valuation) -> bool:
@@ -170,8 +178,8 @@ def check_players(valuation: Valuation, policy: Policy) -> None:
     joins = valuation.blocks.columns.grouped or has_joint_rows(valuation)
     if joins and policy.game == "cells":
         raise ValueError(
-            f"this valuation is of groups, not of single cells: {PER_HEAD}; value single cells, or "
-            "pass game='blocks' if that is what was agreed."
+            f"this valuation is of groups, not of single cells: {PER_HEAD}. Value single cells, or "
+            "pass game='blocks' if that was agreed."
         )
     if not joins and policy.game == "blocks":
         raise ValueError(
@@ -183,27 +191,32 @@ def check_players(valuation: Valuation, policy: Policy) -> None:
 def parse_money(
     given: Any, called: str, unit: Decimal | None = None, *, example: str = "100000.00"
 ) -> Decimal:
-    """Return an amount of at least 0 as a Decimal; it must be a multiple of the unit."""
+    """Return an amount as a Decimal; it must be at least 0 and a multiple of the unit."""
     if isinstance(given, np.integer):
         given = int(given)
     # A float is not exactly what it prints: 0.1 is a little more.
     if isinstance(given, bool | float) or not isinstance(given, str | int | Decimal):
-        raise TypeError(f"{called} is {given!r}; give text such as {example!r} or a Decimal.")
+        raise TypeError(
+            f"{called} must be a string, an integer or a Decimal, got {given!r}; pass one such as "
+            f"{example!r}."
+        )
     try:
         amount = Decimal(given)
     except InvalidOperation as error:
-        raise ValueError(f"{called} is {given!r}, which is no number; give {example!r}.") from error
+        raise ValueError(
+            f"{called} must be a number such as {example!r}, got {given!r}."
+        ) from error
     if not amount.is_finite() or amount < 0:
-        raise ValueError(f"{called} is {given!r}; give an amount of at least 0.")
-    # Numbers of a million digits would take long.
+        raise ValueError(f"{called} must be an amount of at least 0, got {given!r}.")
+    # Arithmetic with a million digits would take too long.
     if amount and (_get_exponent(amount) < -_MOST_DIGITS or amount.adjusted() >= _MOST_DIGITS):
         raise ValueError(
-            f"{called} is {_shorten(given)}; give a number of at most {_MOST_DIGITS} digits before "
-            "and after the point."
+            f"{called} must have at most {_MOST_DIGITS} digits before and after the point, got "
+            f"{shorten(repr(given), 40)}."
         )
     if unit is not None and Fraction(amount) % Fraction(unit):
         raise ValueError(
-            f"{called} is {given!r}, which is no multiple of the unit {unit}; round it, or give "
+            f"{called} must be a multiple of the unit {unit}, got {given!r}; round it, or pass "
             "another unit."
         )
     return _write_in_full(amount.copy_abs())
@@ -213,56 +226,46 @@ def _get_exponent(amount: Decimal) -> int:
     return int(amount.as_tuple().exponent)
 
 
-def _shorten(given: Any) -> str:
-    text = repr(given)
-    return text if len(text) <= 40 else f"{text[:40]}..."
-
-
-def check_negative(negative: Any) -> Negative:
-    """Check the policy for negative values."""
-    if negative in get_args(Negative):
-        policy: Negative = negative
-        return policy
-    raise ValueError(
-        f"negative is {negative!r}; give 'floor' (they get nothing), 'carry' (nothing now, and "
-        "the shortfall is set against later payouts) or 'signed' (they pay)."
-    )
+def shorten(thing: Any, most: int = 200) -> str:
+    """Return the beginning of a long string, or of what prints as one."""
+    text = thing if isinstance(thing, str) else repr(thing)
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def compute_weights(values: Sequence[Fraction], negative: Negative) -> list[Fraction]:
-    """Return the weights of owners: their values, with negative ones as the policy says."""
-    counted = [value if negative == "signed" else max(value, Fraction(0)) for value in values]
-    if sum(counted) <= _NOTHING * sum(map(abs, counted)):
-        what = "all owners together are" if negative == "signed" else "every owner is"
+    """Return the weights of owners: their values; negative ones are 0 unless "signed"."""
+    weights = [value if negative == "signed" else max(value, Fraction(0)) for value in values]
+    if sum(weights) <= _NOTHING * sum(map(abs, weights)):
+        what = "the total" if negative == "signed" else "at least one"
         raise ValueError(
-            f"{what} worth nothing or less, so that there is nothing to share by; look at the "
-            "model and at the validation rows first."
+            f"{what} of the owners' values must be above 0 to split an amount; check the model and "
+            "the validation rows."
         )
-    return counted
+    return weights
 
 
 def compute_quotas(
-    amount: Fraction, counted: Sequence[Fraction], minimum: Fraction = Fraction(0)
+    amount: Fraction, weights: Sequence[Fraction], minimum: Fraction = Fraction(0)
 ) -> list[Fraction]:
     """Return shares of an amount in proportion to weights, none below the minimum."""
-    n_owners = len(counted)
+    n_owners = len(weights)
     if minimum * n_owners > amount:
         raise ValueError(
-            f"a minimum of {float(minimum):,.2f} for each of {n_owners} owners is more than the "
-            f"amount of {float(amount):,.2f}; give a smaller one."
+            f"minimum must be at most {float(amount / n_owners):,.2f} for {n_owners} owners and an "
+            f"amount of {float(amount):,.2f}, got {float(minimum):,.2f}."
         )
     if minimum == 0:
-        total = sum(counted)
-        return [amount * weight / total for weight in counted]
+        total = sum(weights)
+        return [amount * weight / total for weight in weights]
     # Owners below the minimum get the minimum and the others share the rest. This may bring more
     # owners below it, so repeat.
     at_minimum: set[int] = set()
     while True:
         rest = [i for i in range(n_owners) if i not in at_minimum]
         left = amount - minimum * len(at_minimum)
-        total = sum(counted[i] for i in rest)
+        total = sum(weights[i] for i in rest)
         # The rest is at least the minimum for each remaining owner, so one of them reaches it.
-        shares = {i: left * counted[i] / total for i in rest}
+        shares = {i: left * weights[i] / total for i in rest}
         below = {i for i in rest if shares[i] < minimum}
         if not below:
             return [shares.get(i, minimum) for i in range(n_owners)]
@@ -272,10 +275,7 @@ def compute_quotas(
 def round_to_units(
     shares: Sequence[Fraction], unit: Decimal, order: Sequence[Any]
 ) -> list[Decimal]:
-    """Round to multiples of the unit with the same sum: largest remainders first.
-
-    Equal remainders go by ``order``, which must not depend on names or positions.
-    """
+    """Round to multiples of the unit with the same sum; ``order`` decides equal remainders."""
     size = Fraction(unit)
     counts = [share / size for share in shares]
     units = [count.numerator // count.denominator for count in counts]
@@ -283,15 +283,11 @@ def round_to_units(
     by_remainder = sorted(range(len(counts)), key=lambda i: (units[i] - counts[i], order[i]))
     for i in by_remainder[:left]:
         units[i] += 1
-    return [_multiply(count, unit) for count in units]
-
-
-def _multiply(count: int, unit: Decimal) -> Decimal:
-    return _write_in_full(_EXACT.multiply(Decimal(count), unit))
+    return [_write_in_full(_EXACT.multiply(Decimal(count), unit)) for count in units]
 
 
 def _write_in_full(amount: Decimal) -> Decimal:
-    """Write thousands in full, not as 5E+3."""
+    """Write 5E+3 as 5000."""
     return amount.quantize(Decimal(1), context=_EXACT) if _get_exponent(amount) > 0 else amount
 
 

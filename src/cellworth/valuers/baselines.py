@@ -24,7 +24,7 @@ from cellworth.sampling.semivalues import LeaveOneOut
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.data_checks import cells_of, column_table, guess_types
+from cellworth.valuers.data_checks import describe_columns, guess_types, read_column_cells
 from cellworth.valuers.plan import Plan
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Settings, check_stop, draw_seed
@@ -243,7 +243,7 @@ class RandomValuer(TableValuer):
     def _inspect_columns(self, game: Any) -> ColumnTable:
         # Nothing is scored, so there is nothing to warn of.
         table = game.problem.table
-        return column_table(table, cells_of(game.problem), guess_types(table))
+        return describe_columns(table, read_column_cells(game.problem), guess_types(table))
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = draw_seed(self.random_state, None)

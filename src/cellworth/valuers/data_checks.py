@@ -32,26 +32,26 @@ from cellworth.valuation.column_info import (
     reads_as_number,
 )
 
-# Rows that tell whether a column alone predicts the target, and the fewest that can.
+# At most and at least this many rows decide whether a column alone predicts the target.
 _LEAK_ROWS = 5000
 _FEWEST_ROWS = 50
 _FEWEST_OTHERS = 20
-# A column alone may miss so many of the rows that the best constant guess misses.
+# Largest error of a leaking column, as a share of the error of the best constant guess.
 _MISSED = 0.02
 _MISSED_BY_NAME = 0.2
-# Part of the variance of ranks that the nearest value must explain.
+# Smallest share of the variance of ranks that a leaking column explains.
 _EXPLAINED = 0.995
-# A row that is so unlikely to come twice by chance is a copy.
+# A repeated row is a copy if chance would repeat it with a smaller probability than this.
 _CHANCE = 0.05
 _RAREST = 3
 _SHARE_OF_COPIES = 0.02
 _FEWEST_COPIES = 5
-# A handful of rows that are scored by themselves is an example, not a mistake.
+# Fewer rows than this that are scored by themselves are an example, not a mistake.
 _FEWEST_VALIDATION_ROWS = 20
 _SIGMAS = 4.0
 _FREQUENCY_ROWS = 100_000
 _MOST_COPIES_CHECKED = 2000
-# Integers of more values than this are seldom classes.
+# More different integers than this are seldom classes.
 _MOST_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
 _NAMED = 5
@@ -59,54 +59,43 @@ _FIX_NUMBERS = "convert to numbers, with missing values (--missing) for the rest
 
 
 class DataWarning(UserWarning):
-    """Data that can be valued, but perhaps not as it was meant; every message says what to do.
+    """Data that can be valued but is probably not as intended; each message says what to do.
 
     Examples
     --------
     >>> import warnings
     >>> from cellworth import DataWarning
-    >>> warnings.simplefilter("error", DataWarning)  # Refuse such data.
-    >>> warnings.simplefilter("ignore", DataWarning)  # Or be silent, if all is as it should be.
+    >>> warnings.simplefilter("error", DataWarning)  # Reject such data.
+    >>> warnings.simplefilter("ignore", DataWarning)  # Or accept it silently.
     """
 
 
 @dataclass(frozen=True)
-class Ways:
-    """How a user of this valuer puts things right, in words.
+class DataAdvice:
+    """What a user of a valuer can do about doubtful data."""
 
-    Parameters
-    ----------
-    column_types : bool
-        Whether there is a parameter ``column_types``.
-    named : frozenset of str
-        Columns whose kind the user has named.
-    to_classes, to_numbers : str or None
-        What makes classes or numbers of y; None where the model has settled it.
-    """
-
+    # Whether the valuer has a parameter ``column_types``, and the columns that it names.
     column_types: bool = False
     named: frozenset[str] = frozenset()
+    # The argument that makes y classes or numbers; None if the model decides.
     to_classes: str | None = None
     to_numbers: str | None = None
 
 
-class Cells(NamedTuple):
-    """Cells of one column, of training rows and of validation rows, fold by fold.
-
-    Equal cells are equal numbers: floats where ``ordered``, else codes. Missing
-    cells are NaN or -1.
-    """
+class ColumnCells(NamedTuple):
+    """Cells of one column as floats (``ordered``) or codes; missing ones are NaN or -1."""
 
     ordered: bool
     rows: NDArray[Any]
+    # One array for each fold.
     validation: list[NDArray[Any]]
 
     def codes(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """Integers that are equal where cells of these training rows are."""
+        """Return integers for some training rows, equal if their cells are equal."""
         return self._codes(self.rows[rows])
 
     def all_codes(self) -> list[NDArray[np.int64]]:
-        """The same for all training rows, and for the validation rows of each fold."""
+        """Return such integers for all training rows and for the validation rows of each fold."""
         return [self._codes(side) for side in (self.rows, *self.validation)]
 
     def _codes(self, side: NDArray[Any]) -> NDArray[np.int64]:
@@ -116,87 +105,96 @@ class Cells(NamedTuple):
         return np.where(np.isnan(side), np.nan, side + 0.0).view(np.int64)
 
     def has_value(self) -> NDArray[np.bool_]:
-        """Which training rows have a value."""
+        """Return a mask of the training rows whose cell is not missing."""
         known: NDArray[np.bool_] = ~np.isnan(self.rows) if self.ordered else self.rows != MISSING
         return known
 
 
 def warn_of_data(
-    problem: Problem, cells: Sequence[Cells], columns: ColumnTable, ways: Ways
+    problem: Problem, cells: Sequence[ColumnCells], columns: ColumnTable, advice: DataAdvice
 ) -> None:
-    """Warn of everything that is likely to be a mistake; each kind of it once."""
-    if ways.to_classes is not None:
+    """Warn of each probable mistake in the data."""
+    if advice.to_classes is not None:
         are_classes = problem.classes is not None
-        warn(target_warning(*_count_labels(problem.target), are_classes=are_classes, ways=ways))
-    warn(text_warning(columns, ways, problem.table))
-    warn(dates_warning(columns, ways))
-    for message in leak_warnings(problem, cells):
+        warn(
+            describe_doubtful_target(
+                *_count_labels(problem.target), are_classes=are_classes, advice=advice
+            )
+        )
+    warn(describe_numbers_as_text(columns, advice, problem.table))
+    warn(describe_dates_as_text(columns, advice))
+    for message in describe_leaks(problem, cells):
         warn(message)
-    warn(copies_warning(problem, cells))
+    warn(describe_copies(problem, cells))
 
 
 def warn(message: str | None) -> None:
-    """Say a sentence, if there is one."""
+    """Issue a warning, unless the message is None."""
     if message is not None:
         warnings.warn(message, DataWarning, stacklevel=2)
 
 
-def text_warning(columns: ColumnTable, ways: Ways, table: Table | None = None) -> str | None:
-    """Name the columns of numbers that are held as text."""
-    names = [name for name in columns.columns_with_note(NUMBERS_AS_TEXT) if name not in ways.named]
+def describe_numbers_as_text(
+    columns: ColumnTable, advice: DataAdvice, table: Table | None = None
+) -> str | None:
+    """Describe the columns of numbers that are stored as strings."""
+    names = [
+        name for name in columns.columns_with_note(NUMBERS_AS_TEXT) if name not in advice.named
+    ]
     if not names:
         return None
     counts = {name: _find_note(columns, name, NUMBERS_AS_TEXT) for name in names}
-    parts = [f"{name!r} ({counts[name]} cells{_odd_one(table, name)})" for name in names[:_NAMED]]
-    return _sentence(parts, len(names), "numbers", _FIX_NUMBERS, ways)
+    parts = [
+        f"{name!r} ({counts[name]} cells{_describe_odd_cell(table, name)})"
+        for name in names[:_NAMED]
+    ]
+    return _format_text_columns(parts, len(names), "numbers", _FIX_NUMBERS, advice)
 
 
-def dates_warning(columns: ColumnTable, ways: Ways) -> str | None:
-    """Name the columns of dates that are held as text."""
-    names = [name for name in columns.columns_with_note(DATES_AS_TEXT) if name not in ways.named]
+def describe_dates_as_text(columns: ColumnTable, advice: DataAdvice) -> str | None:
+    """Describe the columns of dates that are stored as strings."""
+    names = [name for name in columns.columns_with_note(DATES_AS_TEXT) if name not in advice.named]
     if not names:
         return None
     parts = [f"{name!r} ({_find_note(columns, name, DATES_AS_TEXT)} cells)" for name in names]
-    return _sentence(parts[:_NAMED], len(names), "dates", "parse the dates", ways)
+    return _format_text_columns(parts[:_NAMED], len(names), "dates", "parse the dates", advice)
 
 
-def _sentence(parts: list[str], count: int, what: str, action: str, ways: Ways) -> str:
+def _format_text_columns(
+    parts: list[str], count: int, what: str, action: str, advice: DataAdvice
+) -> str:
     more = f" and {count - len(parts)} more" if count > len(parts) else ""
     column, holds = ("column", "holds") if count == 1 else ("columns", "hold")
-    are = "is taken for a category" if count == 1 else "are taken for categories"
-    if not ways.column_types:
-        are = "go to the model as text" if count > 1 else "goes to the model as text"
-    instead = ""
-    if ways.column_types:
+    if advice.column_types:
         name = parts[0].partition(" (")[0]
-        instead = (
-            f", or pass column_types={{{name}: 'categorical'}} (--categorical) if that is meant"
-        )
-    return f"{column} {', '.join(parts)}{more} {holds} {what} as text and {are}; {action}{instead}."
+        used = "is treated as a category" if count == 1 else "are treated as categories"
+        action += f", or pass column_types={{{name}: 'categorical'}} (--categorical) to confirm it"
+    else:
+        used = "is" if count == 1 else "are"
+        used += " passed to the model as text"
+    return f"{column} {', '.join(parts)}{more} {holds} {what} as text and {used}; {action}."
 
 
 def _find_note(columns: ColumnTable, name: str, note: str) -> str:
-    own = next(own for own in columns[name].notes if own.startswith(note))
-    return own.partition(" (")[2].removesuffix(")")
+    column = next(column for column in columns[name].notes if column.startswith(note))
+    return column.partition(" (")[2].removesuffix(")")
 
 
-def _odd_one(table: Table | None, name: str) -> str:
-    """Name the first cell that is no number and no missing-value marker; else the marker."""
+def _describe_odd_cell(table: Table | None, name: str) -> str:
+    """Describe the first cell that is not a number, preferably not a missing-value marker."""
     if table is None:
         return ""
-    names = [str(own) for own in table.names.tolist()]
+    names = [str(column) for column in table.names.tolist()]
     cells = table.column(names.index(name)).tolist()
+    marks = [row for row, cell in enumerate(cells) if is_missing_mark(cell)]
     odd = [
-        (row, cell) for row, cell in enumerate(cells) if isinstance(cell, str) and _is_odd(cell)
-    ][:1]
-    marks = [(row, cell) for row, cell in enumerate(cells) if is_missing_mark(cell)][:1]
+        row
+        for row, cell in enumerate(cells)
+        if isinstance(cell, str) and not is_missing_mark(cell) and not reads_as_number(cell)
+    ]
     return "".join(
-        f"; row {table.row_ids.tolist()[row]} has {cell!r}" for row, cell in odd or marks
+        f"; row {table.row_ids.tolist()[row]} has {cells[row]!r}" for row in (odd or marks)[:1]
     )
-
-
-def _is_odd(cell: str) -> bool:
-    return not is_missing_mark(cell) and not reads_as_number(cell)
 
 
 def _count_labels(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
@@ -204,10 +202,10 @@ def _count_labels(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     return labels, counts
 
 
-def target_warning(
-    labels: NDArray[Any], counts: Integers, *, are_classes: bool, ways: Ways
+def describe_doubtful_target(
+    labels: NDArray[Any], counts: Integers, *, are_classes: bool, advice: DataAdvice
 ) -> str | None:
-    """Say how integers were taken, where they may as well be the other task."""
+    """Describe how integer labels are treated if they may be the other task."""
     if labels.dtype.kind not in "iuf" or not np.all(labels == np.floor(labels)):
         return None
     n_values, n_rows = len(labels), int(counts.sum())
@@ -217,33 +215,33 @@ def target_warning(
         if not few_each and not many:
             return None
         return (
-            f"y holds {n_values} different integers ({_range(labels)}) and is taken for "
-            f"classes; if it is a quantity, pass {ways.to_numbers}, and if these are classes, "
-            f"{ways.to_classes}."
+            f"y has {n_values} different integers ({_format_range(labels)}), which are treated as "
+            f"classes; if y is a numeric target, pass {advice.to_numbers}, else confirm it with "
+            f"{advice.to_classes}."
         )
     if not _are_numbered(labels, counts):
         return None
     return (
-        f"y holds the {n_values} integers {_range(labels)}, each of them often, and is taken "
-        f"for a quantity; if these are classes, pass {ways.to_classes}, and if it is a quantity, "
-        f"{ways.to_numbers}."
+        f"y has the {n_values} integers {_format_range(labels)}, each of them often, which are "
+        f"treated as a numeric target; if they are classes, pass {advice.to_classes}, else confirm "
+        f"it with {advice.to_numbers}."
     )
 
 
 def _are_numbered(labels: NDArray[Any], counts: Integers) -> bool:
-    """Whether numbers look like those of classes: 0, 1, 2, ... without a hole, none rare."""
+    """Return whether labels look like class numbers: consecutive from 0 or 1, none rare."""
     consecutive = np.array_equal(labels, np.arange(len(labels)) + labels[0]) and labels[0] in (0, 1)
     enough = counts.min() >= max(_ROWS_PER_CLASS, 0.2 * counts.mean())
     return bool(consecutive and enough)
 
 
-def _range(labels: NDArray[Any]) -> str:
+def _format_range(labels: NDArray[Any]) -> str:
     return f"{labels[0]:g} to {labels[-1]:g}"
 
 
 @dataclass(frozen=True)
-class _Single:
-    """How well one column alone tells the target: share missed, by it and by the best guess."""
+class _ColumnFit:
+    """How well one column alone predicts the target: its error and that of the best constant."""
 
     name: str
     missed: float
@@ -251,83 +249,89 @@ class _Single:
     n_rows: int
 
 
-def leak_warnings(problem: Problem, cells: Sequence[Cells]) -> Iterator[str]:
-    """Name columns that hold the target, and columns that alone predict it."""
+def describe_leaks(problem: Problem, cells: Sequence[ColumnCells]) -> Iterator[str]:
+    """Describe columns that equal the target, and columns that alone predict it."""
     names = [str(name) for name in problem.table.names.tolist()]
-    singles = list(_singles(problem, cells, names))
-    found = [single for single in singles if _tells(single, problem)]
-    same = {single.name: _is_target(problem, cells[names.index(single.name)]) for single in found}
-    # A table's own column is called like y wherever y was made from it and from others, too.
+    fits = list(_iter_column_fits(problem, cells, names))
+    found = [fit for fit in fits if _predicts_target(fit, problem)]
+    same = {fit.name: _is_target(problem, cells[names.index(fit.name)]) for fit in found}
+    # A column named like y need not equal it: y may have been computed from it and from others.
     named = {
-        single.name
-        for single in singles
-        if single.name == problem.target_name and single.missed <= _MISSED_BY_NAME * single.by_guess
+        fit.name
+        for fit in fits
+        if fit.name == problem.target_name and fit.missed <= _MISSED_BY_NAME * fit.by_guess
     }
     holding = [name for name in names if same.get(name) or name in named]
     if holding:
         column, are, drop = (
             ("column", "is", "it") if len(holding) == 1 else ("columns", "are", "them")
         )
-        why = "equal to y up to recoding" if same.get(holding[0]) else "called like y"
+        why = "equal to y up to recoding" if same.get(holding[0]) else "named like y"
         yield (
-            f"the target is in X: {column} {some(holding)} {are} {why}; values would be about the "
-            f"target itself, so drop {drop} from X."
+            f"the target is in X: {column} {some(holding)} {are} {why}; drop {drop} from X, or the "
+            "target predicts itself."
         )
-    leaking = [single for single in found if single.name not in holding]
+    leaking = [fit for fit in found if fit.name not in holding]
     if leaking:
-        parts = [_format_leak(single, problem) for single in leaking[:_NAMED]]
+        parts = [_format_leak(fit, problem) for fit in leaking[:_NAMED]]
         more = f" and {len(leaking) - _NAMED} more" if len(leaking) > _NAMED else ""
-        column = "column" if len(leaking) == 1 else "columns"
+        column, predicts, it = ("columns", "each predict", "those from X that are")
+        if len(leaking) == 1:
+            column, predicts, it = ("column", "alone predicts", "it from X if it is")
         yield (
-            f"{column} {', '.join(parts)}{more} alone predicts the target almost without error; "
-            "if that is known only once the target is, drop it from X."
+            f"{column} {', '.join(parts)}{more} {predicts} the target almost without error; drop "
+            f"{it} known only once the target is."
         )
 
 
-def _format_leak(single: _Single, problem: Problem) -> str:
+def _format_leak(fit: _ColumnFit, problem: Problem) -> str:
     if problem.classes is None:
-        return f"{single.name!r} ({1 - single.missed:.2%} of the variance of ranks)"
-    return f"{single.name!r} ({1 - single.missed:.1%} right, best guess {1 - single.by_guess:.1%})"
+        return f"{fit.name!r} ({1 - fit.missed:.2%} of the variance of ranks)"
+    return f"{fit.name!r} ({1 - fit.missed:.1%} right, best guess {1 - fit.by_guess:.1%})"
 
 
-def _tells(single: _Single, problem: Problem) -> bool:
-    if single.n_rows < _FEWEST_ROWS:
+def _predicts_target(fit: _ColumnFit, problem: Problem) -> bool:
+    if fit.n_rows < _FEWEST_ROWS:
         return False
     if problem.classes is None:
-        return single.missed <= 1 - _EXPLAINED
-    enough = single.by_guess * single.n_rows >= _FEWEST_OTHERS
-    return enough and single.missed <= _MISSED * single.by_guess
+        return fit.missed <= 1 - _EXPLAINED
+    enough = fit.by_guess * fit.n_rows >= _FEWEST_OTHERS
+    return enough and fit.missed <= _MISSED * fit.by_guess
 
 
-def _singles(problem: Problem, cells: Sequence[Cells], names: list[str]) -> Iterator[_Single]:
+def _iter_column_fits(
+    problem: Problem, cells: Sequence[ColumnCells], names: list[str]
+) -> Iterator[_ColumnFit]:
     n_rows = len(problem.target)
     if n_rows < _FEWEST_ROWS:
         return
     rows = np.arange(n_rows)
     if n_rows > _LEAK_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(n_rows, _LEAK_ROWS, replace=False))
-    # Copies of a row would tell each other's labels by any of their cells.
-    rows = rows[np.unique(_hash_rows([own.codes(rows) for own in cells]), return_index=True)[1]]
+    # Any column would predict the label of a copied row.
+    rows = rows[
+        np.unique(_hash_rows([column.codes(rows) for column in cells]), return_index=True)[1]
+    ]
     labels, codes = np.unique(problem.target[rows], return_inverse=True)
     if len(labels) < 2 or len(rows) < _FEWEST_ROWS:
         return
-    for name, own in zip(names, cells, strict=True):
+    for name, column in zip(names, cells, strict=True):
         if problem.classes is None:
-            missed, guess = _measure_missed_variance(own, rows, codes), 1.0
+            missed, guess = _measure_missed_variance(column, rows, codes), 1.0
         else:
             guess = 1 - float(np.bincount(codes).max()) / len(codes)
-            missed = _measure_missed_labels(own, rows, codes, len(labels))
-        yield _Single(name, missed, guess, len(rows))
+            missed = _measure_missed_labels(column, rows, codes, len(labels))
+        yield _ColumnFit(name, missed, guess, len(rows))
 
 
-def _groups(own: Cells, rows: Integers) -> tuple[Floats, Integers]:
-    """Distinct cells of some rows, a missing value among them, and which each row has."""
-    values, groups = np.unique(own.rows[rows], return_inverse=True)
+def _group_cells(column: ColumnCells, rows: Integers) -> tuple[Floats, Integers]:
+    """Return the distinct cells of some rows, and which of them each row has."""
+    values, groups = np.unique(column.rows[rows], return_inverse=True)
     return values.astype(np.float64), groups
 
 
-def _nearest_groups(values: Floats) -> Integers:
-    """The nearest other value of each value; a missing value is far from all."""
+def _find_nearest_values(values: Floats) -> Integers:
+    """Return the nearest other value of each value; a missing value is far from all."""
     n = len(values)
     if n == 1:
         return np.zeros(1, dtype=np.int64)
@@ -337,9 +341,11 @@ def _nearest_groups(values: Floats) -> Integers:
     return np.where(left <= right, np.arange(n) - 1, np.arange(n) + 1).clip(0, n - 1)
 
 
-def _measure_missed_labels(own: Cells, rows: Integers, codes: Integers, n_labels: int) -> float:
-    """Share of rows whose label the others of the same, or else of the nearest, cell miss."""
-    values, groups = _groups(own, rows)
+def _measure_missed_labels(
+    column: ColumnCells, rows: Integers, codes: Integers, n_labels: int
+) -> float:
+    """Return the share of rows whose label other rows with the same or nearest cell miss."""
+    values, groups = _group_cells(column, rows)
     if len(values) == 1:
         return 1.0
     counts = np.bincount(groups * n_labels + codes, minlength=len(values) * n_labels)
@@ -347,59 +353,56 @@ def _measure_missed_labels(own: Cells, rows: Integers, codes: Integers, n_labels
     others = counts[groups]
     others[np.arange(len(rows)), codes] -= 1
     alone = others.sum(axis=1) == 0
-    if own.ordered:
-        others[alone] = counts[_nearest_groups(values)[groups[alone]]]
+    if column.ordered:
+        others[alone] = counts[_find_nearest_values(values)[groups[alone]]]
     else:
-        # A category that comes once tells nothing; then all rows are asked.
+        # A category of a single row predicts nothing, so all rows do.
         others[alone] = counts.sum(axis=0)
     right = others[np.arange(len(rows)), codes]
     others[np.arange(len(rows)), codes] = -1
     return float(np.mean(right <= others.max(axis=1)))
 
 
-def _measure_missed_variance(own: Cells, rows: Integers, codes: Integers) -> float:
-    """Part of the variance of ranks that others of the same or the nearest cell leave."""
-    values, groups = _groups(own, rows)
+def _measure_missed_variance(column: ColumnCells, rows: Integers, codes: Integers) -> float:
+    """Return the share of the variance of ranks that the same or nearest cells do not explain."""
+    values, groups = _group_cells(column, rows)
     if len(values) == 1:
         return 1.0
     ends = np.cumsum(np.bincount(codes))
     ranks = (ends - (np.bincount(codes) - 1) / 2)[codes]
     sums, sizes = np.bincount(groups, ranks), np.bincount(groups)
-    single = sizes[groups] == 1
+    fit = sizes[groups] == 1
     others = (sums[groups] - ranks) / np.maximum(sizes[groups] - 1, 1)
-    if own.ordered:
-        near = _nearest_groups(values)[groups]
-        others[single] = (sums / sizes)[near[single]]
+    if column.ordered:
+        near = _find_nearest_values(values)[groups]
+        others[fit] = (sums / sizes)[near[fit]]
     else:
-        others[single] = ranks.mean()
+        others[fit] = ranks.mean()
     return float(np.mean((others - ranks) ** 2) / np.var(ranks))
 
 
-def _is_target(problem: Problem, own: Cells) -> bool:
-    """Whether a column is the target, one to one, on all rows."""
-    known = own.has_value()
+def _is_target(problem: Problem, column: ColumnCells) -> bool:
+    """Return whether a column equals the target up to recoding, on all rows."""
+    known = column.has_value()
     if not known.all():
         return False
-    pairs = np.unique(own.rows)
+    pairs = np.unique(column.rows)
     labels, codes = np.unique(problem.target, return_inverse=True)
     if len(pairs) != len(labels):
         return False
-    groups = np.searchsorted(pairs, own.rows)
+    groups = np.searchsorted(pairs, column.rows)
     firsts = np.full(len(pairs), -1)
     firsts[groups] = codes
     one_to_one = len(np.unique(firsts)) == len(pairs) and bool((firsts[groups] == codes).all())
-    # Of a numeric target any column of different numbers is one to one; it must keep the order.
-    return one_to_one and (problem.classes is not None or abs(_monotone(firsts)) == 1)
+    # Any column of distinct numbers is one to one with a numeric target: it must be monotone, too.
+    steps = np.diff(firsts)
+    monotone = bool((steps > 0).all() or (steps < 0).all())
+    return one_to_one and (problem.classes is not None or monotone)
 
 
-def _monotone(order: Integers) -> int:
-    steps = np.diff(order)
-    return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
-
-
-def copies_warning(problem: Problem, cells: Sequence[Cells]) -> str | None:
+def describe_copies(problem: Problem, cells: Sequence[ColumnCells]) -> str | None:
     """Warn if more validation rows have a copy among the training rows than chance explains."""
-    found = _Copies.of(problem, [own.all_codes() for own in cells])
+    found = _Copies.of(problem, [column.all_codes() for column in cells])
     few = max(_SHARE_OF_COPIES * len(found.copied), _FEWEST_COPIES)
     if found.size < _FEWEST_VALIDATION_ROWS or found.copied.sum() < few:
         return None
@@ -413,26 +416,16 @@ def copies_warning(problem: Problem, cells: Sequence[Cells]) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """Which validation rows are among the training rows.
+    """Which validation rows are among the training rows."""
 
-    Parameters
-    ----------
-    sides : list of list of array
-        Codes of cells: column by column, of the training rows and of each fold.
-    codes : array
-        Which row is which: training rows, and after them the validation rows of all folds.
-    times : array
-        How often each row comes among the training rows.
-    n_rows : int
-        Training rows.
-    copied : array of bool
-        Which validation rows have a copy; without folds each row is scored by the others.
-    """
-
+    # Codes of cells, column by column: of the training rows, then of each fold.
     sides: list[list[Integers]]
+    # The same number for equal rows: of the training rows, then of each fold.
     codes: Integers
+    # How often each of these numbers occurs among the training rows.
     times: Integers
     n_rows: int
+    # Mask of the validation rows; without folds, of the training rows.
     copied: Mask
 
     @classmethod
@@ -446,25 +439,25 @@ class _Copies:
         n_rows, start = len(rows), len(rows)
         times = np.bincount(codes[:n_rows], minlength=int(codes.max()) + 1)
         copied = [] if validation else [times[codes] > 1]
-        for fold, own in zip(problem.folds, validation, strict=True):
+        for fold, column in zip(problem.folds, validation, strict=True):
             seen = np.zeros(len(times), dtype=bool)
             seen[codes[:n_rows][fold.may_train]] = True
-            copied.append(seen[codes[start : start + len(own)]])
-            start += len(own)
+            copied.append(seen[codes[start : start + len(column)]])
+            start += len(column)
         return cls(sides, codes, times, n_rows, np.concatenate(copied))
 
     @property
     def size(self) -> int:
-        """Training rows or validation rows, whichever are fewer."""
+        """Number of training rows or validation rows, whichever is smaller."""
         return min(self.n_rows, len(self.copied))
 
     @property
     def n_distinct(self) -> int:
-        """Different training rows."""
+        """Number of distinct training rows."""
         return int(np.count_nonzero(self.times))
 
     def beyond_repeats(self) -> bool:
-        """Whether more validation rows are repeated than rows repeat among the training rows."""
+        """Return whether more validation rows have a copy than training rows have."""
         share = float(np.mean(self.times[self.codes[: self.n_rows]] > 1))
         expected = share * len(self.copied)
         margin = _SIGMAS * np.sqrt(expected * (1 - share) + 1)
@@ -472,24 +465,22 @@ class _Copies:
         return bool(excess > max(_SHARE_OF_COPIES * len(self.copied), margin))
 
     def beyond_chance(self) -> bool:
-        """Whether rows repeat that chance would not repeat, and not only a few of them.
-
-        Rows of a table with few different values, such as grades from 1 to 10, come twice by
-        nature. A row is a copy if its three rarest cells would hardly meet again by chance.
-        """
-        draw = np.random.default_rng(0)
+        """Return whether enough of the repeated rows would not be repeated by chance."""
+        # Tables with few distinct values, such as grades from 1 to 10, repeat rows by chance. A row
+        # is a copy if another row is unlikely to have the same three rarest cells.
+        rng = np.random.default_rng(0)
         start = len(self.codes) - len(self.copied)
         positions = start + np.flatnonzero(self.copied)
-        few = len(positions) <= _MOST_COPIES_CHECKED
-        looked = positions if few else draw.choice(positions, _MOST_COPIES_CHECKED, replace=False)
-        among = np.arange(self.n_rows)
+        checked, among = positions, np.arange(self.n_rows)
+        if len(positions) > _MOST_COPIES_CHECKED:
+            checked = rng.choice(positions, _MOST_COPIES_CHECKED, replace=False)
         if self.n_rows > _FREQUENCY_ROWS:
-            among = draw.choice(self.n_rows, _FREQUENCY_ROWS, replace=False)
-        alike = _times(self.codes[among], self.codes[looked])
+            among = rng.choice(self.n_rows, _FREQUENCY_ROWS, replace=False)
+        alike = _count_matches(self.codes[among], self.codes[checked])
         shares = []
         for side in self.sides:
             everyone = np.concatenate(side)
-            others = _times(everyone[among], everyone[looked]) - alike
+            others = _count_matches(everyone[among], everyone[checked]) - alike
             shares.append((others + 1) / (len(among) - alike + 1))
         rarest = np.sort(np.array(shares), axis=0)[:_RAREST]
         unlikely = self.n_rows * rarest.prod(axis=0) < _CHANCE
@@ -498,34 +489,34 @@ class _Copies:
 
 
 def _format_held_out(found: _Copies, problem: Problem) -> str:
-    n_alike = _n_with_label(problem, found.codes, found.copied)
+    n_alike = _count_same_label(problem, found.codes, found.copied)
     return (
-        f"{found.copied.sum():,} of {len(found.copied):,} rows of X_val are in X as well, the same "
-        f"in every column ({n_alike:,} of them with the same label): such rows are scored by "
-        "themselves, so that their values come out too high; drop them from X or from X_val, or "
-        "leave X_val out, for cross-validation."
+        f"{found.copied.sum():,} of {len(found.copied):,} rows of X_val are also in X "
+        f"({n_alike:,} of them with the same label): such rows are scored by themselves, so their "
+        "values are too high; drop them from X or from X_val, or leave out X_val to use "
+        "cross-validation."
     )
 
 
 def _format_folds(found: _Copies) -> str:
     return (
         f"{found.copied.sum():,} of {len(found.copied):,} rows have a copy in another fold "
-        f"({found.n_distinct:,} of {found.n_rows:,} rows are different): copies score each other, "
-        "so that their values come out too high; drop duplicate rows, or keep copies together with "
-        "groups= and cv=GroupKFold()."
+        f"({found.n_distinct:,} of {found.n_rows:,} rows are distinct): copies score each other, "
+        "so their values are too high; drop duplicate rows, or keep copies together with groups= "
+        "and cv=GroupKFold()."
     )
 
 
 def _format_out_of_bag(found: _Copies) -> str:
     return (
         f"{found.copied.sum():,} of {found.n_rows:,} rows have a copy in X ({found.n_distinct:,} "
-        "are different): trees that did not see a row saw its copy, so that its values come out "
-        "too high; drop duplicate rows."
+        "are distinct): trees that were not trained on a row were trained on its copy, so its "
+        "values are too high; drop duplicate rows."
     )
 
 
 def _hash_rows(columns: list[Integers]) -> NDArray[np.uint64]:
-    """One number for each row, equal where all cells are."""
+    """Return one number for each row, equal for rows with equal cells."""
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
     for codes in columns:
         mixed += codes.view(np.uint64)
@@ -534,14 +525,14 @@ def _hash_rows(columns: list[Integers]) -> NDArray[np.uint64]:
     return mixed
 
 
-def _times(among: Integers, wanted: Integers) -> Integers:
-    """How often each wanted number comes."""
+def _count_matches(among: Integers, wanted: Integers) -> Integers:
+    """Count how often each wanted number occurs."""
     ordered = np.sort(among)
     left, right = (np.searchsorted(ordered, wanted, side) for side in ("left", "right"))
     return np.asarray(right - left, dtype=np.int64)
 
 
-def _n_with_label(problem: Problem, codes: Integers, copied: Mask) -> int:
+def _count_same_label(problem: Problem, codes: Integers, copied: Mask) -> int:
     (fold,) = problem.folds
     labels = np.unique(np.concatenate([problem.target, fold.target]), return_inverse=True)[1]
     both = codes * (int(labels.max()) + 1) + labels
@@ -549,36 +540,36 @@ def _n_with_label(problem: Problem, codes: Integers, copied: Mask) -> int:
     return int(np.isin(both[n_rows:][copied], both[:n_rows]).sum())
 
 
-def cells_of(problem: Problem, distances: Distances | None = None) -> list[Cells]:
-    """Read all columns of a problem; those that distances have read already are taken from them."""
+def read_column_cells(problem: Problem, distances: Distances | None = None) -> list[ColumnCells]:
+    """Read all columns of a problem, from the distances if these have read them already."""
     tables = [problem.table, *(fold.table for fold in problem.folds)]
-    read: list[Cells] = []
+    read: list[ColumnCells] = []
     for position in range(problem.table.shape[1]):
         found = None if distances is None else _read_measured(distances, position)
-        read.append(found or _raw([table.column(position) for table in tables]))
+        read.append(found or _read_raw([table.column(position) for table in tables]))
     return read
 
 
-def _read_measured(distances: Distances, position: int) -> Cells | None:
-    """Cells as distances hold them; None where codes of rows and of queries are not the same."""
+def _read_measured(distances: Distances, position: int) -> ColumnCells | None:
+    """Return cells as the distances have read them; None if rows and queries differ in codes."""
     part, at = distances.scales.where(position)
     if part == "coded":
         return None
     rows, *validation = (getattr(side, part)[at] for side in (distances.rows, *distances.queries))
-    return Cells(part == "numbers", rows, validation)
+    return ColumnCells(part == "numbers", rows, validation)
 
 
-def _raw(sides: list[NDArray[Any]]) -> Cells:
+def _read_raw(sides: list[NDArray[Any]]) -> ColumnCells:
     codes_of_types = {side.dtype.kind for side in sides}
     if codes_of_types <= set("iufb"):
         rows, *validation = (side.astype(np.float64) for side in sides)
-        return Cells(True, rows, validation)
+        return ColumnCells(True, rows, validation)
     if codes_of_types <= set("Mm") and len(codes_of_types) == 1:
         rows, *validation = (_microseconds(side) for side in sides)
-        return Cells(True, rows, validation)
+        return ColumnCells(True, rows, validation)
     codes: dict[Any, int] = {}
     coded = [_encode(side, codes) for side in sides]
-    return Cells(False, coded[0], coded[1:])
+    return ColumnCells(False, coded[0], coded[1:])
 
 
 def _microseconds(times: NDArray[Any]) -> NDArray[np.float64]:
@@ -623,7 +614,7 @@ def _describe_distance(
 
 
 def guess_types(table: Table) -> list[tuple[ReadAs, str]]:
-    """What columns are by their type and cells, where a model says what is made of them."""
+    """Guess what columns hold; a model decides what it does with them."""
     found: list[tuple[ReadAs, str]] = []
     for position, name in enumerate(table.names.tolist()):
         cells = table.column(position)
@@ -636,23 +627,25 @@ def guess_types(table: Table) -> list[tuple[ReadAs, str]]:
     return found
 
 
-def column_table(
-    table: Table, cells: Sequence[Cells], plays: Sequence[tuple[ReadAs, str]]
+def describe_columns(
+    table: Table, cells: Sequence[ColumnCells], readings: Sequence[tuple[ReadAs, str]]
 ) -> ColumnTable:
-    """Count the training rows' cells of all columns, and note what is unusual."""
+    """Describe the cells of all columns in the training rows, with notes on unusual ones."""
     return ColumnTable(
         tuple(
-            _info(table, position, own, *play)
-            for position, (own, play) in enumerate(zip(cells, plays, strict=True))
+            _describe_column(table, position, column, *reading)
+            for position, (column, reading) in enumerate(zip(cells, readings, strict=True))
         )
     )
 
 
-def _info(table: Table, position: int, own: Cells, read_as: ReadAs, distance: str) -> ColumnInfo:
-    known = own.rows[own.has_value()]
-    missing = len(own.rows) - len(known)
+def _describe_column(
+    table: Table, position: int, column: ColumnCells, read_as: ReadAs, distance: str
+) -> ColumnInfo:
+    known = column.rows[column.has_value()]
+    missing = len(column.rows) - len(known)
     notes: tuple[str, ...] = ()
-    if own.ordered:
+    if column.ordered:
         distinct = len(np.unique(known))
         is_integer = read_as in ("number", "category") and _are_integers(
             table, position, known, missing
@@ -661,7 +654,9 @@ def _info(table: Table, position: int, own: Cells, read_as: ReadAs, distance: st
         counts = np.bincount(known) if len(known) else np.zeros(0, dtype=np.int64)
         distinct, is_integer = int(np.count_nonzero(counts)), True
         named = isinstance(table.dtype(position), nw.Categorical | nw.Enum)
-        notes = notes_on_values(*_values(table.column(position), own.rows, counts), named=named)
+        notes = notes_on_values(
+            *_count_values(table.column(position), column.rows, counts), named=named
+        )
     notes = (
         *notes_on_size(distinct, len(known), missing, integral=is_integer and not notes),
         *notes,
@@ -671,13 +666,13 @@ def _info(table: Table, position: int, own: Cells, read_as: ReadAs, distance: st
     )
 
 
-def _values(
+def _count_values(
     raw: NDArray[Any], codes: NDArray[Any], counts: NDArray[np.int64]
 ) -> tuple[list[Any], list[int]]:
-    """Distinct cells, and how often each came."""
-    own, firsts = np.unique(codes, return_index=True)
-    firsts = firsts[own != MISSING]
-    return raw[firsts].tolist(), counts[own[own != MISSING]].tolist()
+    """Return the distinct cells and how often each occurs."""
+    column, firsts = np.unique(codes, return_index=True)
+    firsts = firsts[column != MISSING]
+    return raw[firsts].tolist(), counts[column[column != MISSING]].tolist()
 
 
 def _are_integers(table: Table, position: int, known: NDArray[np.float64], missing: int) -> bool:

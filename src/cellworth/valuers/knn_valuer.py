@@ -42,7 +42,7 @@ from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
-from cellworth.valuers.data_checks import Ways
+from cellworth.valuers.data_checks import DataAdvice
 from cellworth.valuers.plan import Plan, plan_of_passes
 from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
@@ -287,8 +287,8 @@ class KNNValuer(TableValuer):
         scores = scores_of_game(game, math.nan)
         return replace(plan, scores=scores, columns=self._inspect_columns(game))
 
-    def _ways(self, game: Any) -> Ways:
-        return knn_ways(self.scoring, game.column_types)
+    def _advice(self, game: Any) -> DataAdvice:
+        return make_knn_advice(self.scoring, game.column_types)
 
     def _game(self, data: FitData) -> KNNGame:
         return KNNGame(
@@ -463,10 +463,10 @@ def _stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
     return limit if rule is None else limit | check_stop(rule)
 
 
-def knn_ways(scoring: Any, column_types: ColumnTypes | None) -> Ways:
+def make_knn_advice(scoring: Any, column_types: ColumnTypes | None) -> DataAdvice:
     """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
     guessed = scoring is None
-    return Ways(
+    return DataAdvice(
         column_types=True,
         named=frozenset(map(str, column_types or {})),
         to_classes="scoring='neighbor_agreement'" if guessed else None,

@@ -28,7 +28,7 @@ from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import Contribution, Moments, Tally
 from cellworth.sampling.samplers import generator
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.data_checks import Ways
+from cellworth.valuers.data_checks import DataAdvice
 from cellworth.valuers.run import Corners, Method, value_blocks
 from cellworth.valuers.settings import Settings, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer
@@ -388,9 +388,9 @@ class OutOfBagValuer(TableValuer):
         tree = kind(max_features=self.max_features)
         return Lessons(problem, tree, numbers_of(problem.table), distances)
 
-    def _ways(self, game: Any) -> Ways:
+    def _advice(self, game: Any) -> DataAdvice:
         guessed = self.model is None
-        return Ways(
+        return DataAdvice(
             to_classes="model=DecisionTreeClassifier()" if guessed else None,
             to_numbers="model=DecisionTreeRegressor()" if guessed else None,
         )

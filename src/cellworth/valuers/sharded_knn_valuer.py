@@ -39,11 +39,11 @@ from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
 from cellworth.valuers.data_checks import (
-    cells_of,
-    dates_warning,
-    leak_warnings,
-    target_warning,
-    text_warning,
+    describe_dates_as_text,
+    describe_doubtful_target,
+    describe_leaks,
+    describe_numbers_as_text,
+    read_column_cells,
     warn,
 )
 from cellworth.valuers.knn_valuer import (
@@ -53,7 +53,7 @@ from cellworth.valuers.knn_valuer import (
     check_ranking,
     choose_sampler,
     choose_seed,
-    knn_ways,
+    make_knn_advice,
     warn_if_interrupted,
 )
 from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
@@ -324,14 +324,16 @@ class ShardedKNNValuer(Valuer):
 
     def _warn_of_data(self, game: ShardedKNNGame) -> None:
         """Warn as for a table in memory, except where all rows would be needed."""
-        ways = replace(knn_ways(self.scoring, game.column_types), to_numbers=_NUMERIC_TARGET_HINT)
+        advice = replace(
+            make_knn_advice(self.scoring, game.column_types), to_numbers=_NUMERIC_TARGET_HINT
+        )
         if self.scoring is None:
             labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
-            warn(target_warning(labels, counts, are_classes=True, ways=ways))
-        warn(text_warning(game.column_info, ways))
-        warn(dates_warning(game.column_info, ways))
+            warn(describe_doubtful_target(labels, counts, are_classes=True, advice=advice))
+        warn(describe_numbers_as_text(game.column_info, advice))
+        warn(describe_dates_as_text(game.column_info, advice))
         problem = sample_rows(game.table)
-        for message in leak_warnings(problem, cells_of(problem)):
+        for message in describe_leaks(problem, read_column_cells(problem)):
             warn(message)
 
 

@@ -23,11 +23,11 @@ from cellworth.knn.knn_game import KNNGame
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import (
-    Ways,
-    cells_of,
-    column_table,
+    DataAdvice,
+    describe_columns,
     describe_distances,
     guess_types,
+    read_column_cells,
     warn_of_data,
 )
 from cellworth.valuers.plan import Plan
@@ -84,9 +84,9 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         names = sorted(set(given) - {*_SETTINGS, "random_state"})
         return {"name": type(self).__name__} | {name: _spell_out(given[name]) for name in names}
 
-    def _ways(self, game: Any) -> Ways:
+    def _advice(self, game: Any) -> DataAdvice:
         """Return how a user of this valuer fixes the data that it warns of."""
-        return Ways()
+        return DataAdvice()
 
     def _forget(self) -> None:
         """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
@@ -208,14 +208,14 @@ class TableValuer(Valuer):
     def _inspect_columns(self, game: Any) -> ColumnTable:
         """What columns were taken for; warn of what is likely to be a mistake."""
         problem, distances = game.problem, game.distances if isinstance(game, KNNGame) else None
-        cells = cells_of(problem, distances)
-        plays = (
+        cells = read_column_cells(problem, distances)
+        readings = (
             guess_types(problem.table)
             if distances is None
             else describe_distances(distances, problem.table)
         )
-        columns = column_table(problem.table, cells, plays)
-        warn_of_data(problem, cells, columns, self._ways(game))
+        columns = describe_columns(problem.table, cells, readings)
+        warn_of_data(problem, cells, columns, self._advice(game))
         return columns
 
     def _keep(self, game: Any, valuation: Valuation | None) -> Self:
