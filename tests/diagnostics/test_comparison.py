@@ -407,7 +407,9 @@ def test_the_rows_of_a_table_with_one_repaired_cell_cannot_judge(library):
 
 def test_some_shared_rows_are_counted_in_a_warning():
     mixed, label = np.vstack([X_TEST, X[:7]]), np.append(Y_TEST, y[:7])
-    with pytest.warns(UserWarning, match="7 of 87 rows of X_test are rows of X, label and all"):
+    with pytest.warns(
+        UserWarning, match="7 of 87 rows of X_test are also in X, with the same label"
+    ):
         compare_models(
             LogisticRegression(),
             X,
@@ -421,14 +423,14 @@ def test_some_shared_rows_are_counted_in_a_warning():
 def test_cross_validation_is_not_offered():
     with pytest.raises(TypeError, match="cv"):
         compare_models(LogisticRegression(), X, y, X_repaired=X, cv=5, **TEST)
-    with pytest.raises(ValueError, match="X_test is None; give rows that were set aside"):
+    with pytest.raises(ValueError, match="X_test must not be None; pass rows that were set aside"):
         compare_models(LogisticRegression(), X, y, X_repaired=X, X_test=None, y_test=Y_TEST)
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"X_repaired": X[:-1]}, "X_repaired has 59 rows but X has 60"),
+        ({"X_repaired": X[:-1]}, "X_repaired must have the 60 rows of X, got 59"),
         ({"X_repaired": X[:, :2]}, "X_repaired has 2 columns but X has 3"),
         ({"y_test": Y_TEST[:-1]}, "y_test has 79 labels but X_test has 80 rows"),
         ({"y_test": Y_TEST + 5}, "y_test has the class 5, which y does not have"),
@@ -444,7 +446,7 @@ def test_each_mistake_gets_one_sentence(changed, sentence):
 
 def test_rows_in_another_order_are_refused():
     table = pd.DataFrame(X)
-    with pytest.raises(ValueError, match="X_repaired has other row ids than X"):
+    with pytest.raises(ValueError, match="X_repaired must have the row ids of X"):
         compare_models(LogisticRegression(), table, y, X_repaired=table[::-1], **TEST)
 
 

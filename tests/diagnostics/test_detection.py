@@ -147,17 +147,21 @@ def test_points_come_as_a_frame(backend, kind):
 def test_it_prints_what_was_found():
     text = repr(detection_curve(SUSPICION, WRONG))
     assert "3 wrong among 6 cells: area 0.778" in text
-    assert "cells to look at until half of them are found: 3" in text
+    assert "cells to inspect until half of them are found: 3" in text
 
 
 @pytest.mark.parametrize(
     ("ranking", "wrong", "sentence"),
     [
-        (SUSPICION, WRONG[:2], "wrong has shape \\(2, 2\\), but there are 3 rows and 2 columns"),
+        (
+            SUSPICION,
+            WRONG[:2],
+            "wrong must have one entry per cell, shape \\(3, 2\\), got shape \\(2, 2\\)",
+        ),
         (SUSPICION, np.zeros((3, 2), dtype=bool), "got False for every cell"),
         (SUSPICION, np.ones((3, 2), dtype=bool), "got True for every cell"),
-        (SUSPICION[0], WRONG, "ranking has shape \\(2,\\), not two dimensions"),
-        (np.full((3, 2), np.nan), WRONG, "ranking holds no number at all"),
+        (SUSPICION[0], WRONG, "ranking must have two dimensions, got shape \\(2,\\)"),
+        (np.full((3, 2), np.nan), WRONG, "ranking must have a score for some cell"),
     ],
 )
 def test_each_mistake_gets_one_sentence(ranking, wrong, sentence):
@@ -168,7 +172,7 @@ def test_each_mistake_gets_one_sentence(ranking, wrong, sentence):
 def test_what_is_no_ranking_and_no_mask_is_refused():
     with pytest.raises(TypeError, match="wrong holds int64; give True or False for every cell"):
         detection_curve(SUSPICION, WRONG.astype(int))
-    with pytest.raises(TypeError, match="give a Valuation or one score per cell"):
+    with pytest.raises(TypeError, match="ranking must be a Valuation or an array of numbers"):
         detection_curve([["a", "b"]], [[True, False]])
     with pytest.raises(ValueError, match="order is 'worst'"):
         detection_curve(SUSPICION, WRONG, order="worst")

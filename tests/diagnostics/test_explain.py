@@ -113,7 +113,7 @@ def test_a_cell_that_was_never_visited_stands_last_and_is_told():
     assert bob.residual == pytest.approx(0.2)
     assert not bob.adds_up
     assert "1 was never visited" in repr(bob)
-    assert "the parts miss the value by 0.2" in repr(bob)
+    assert "the parts do not add up: 0.2 is missing" in repr(bob)
 
 
 def test_a_row_of_which_nothing_is_known_is_compared_with_none():
@@ -159,9 +159,11 @@ def test_a_table_that_was_changed_after_it_was_valued_is_refused():
     table = np.column_stack([np.arange(20.0), np.arange(20.0) % 7])
     valuation = KNNValuer().fit(table, np.arange(20) % 2).valuation_
     explain_row(valuation, 3, X=table)
-    with pytest.raises(ValueError, match="X has other cells than the table that was valued"):
+    with pytest.raises(ValueError, match="X must have the cells of the table that was valued"):
         explain_row(valuation, 3, X=table + 1)
-    with pytest.raises(ValueError, match="X lacks the column 'x1' of the valuation"):
+    with pytest.raises(
+        ValueError, match="X must have the columns of the valuation, got no column 'x1'"
+    ):
         explain_row(valuation, 3, X=table[:, :1])
 
 

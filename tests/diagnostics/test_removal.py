@@ -160,7 +160,9 @@ def test_the_table_must_be_the_one_that_was_valued():
     with pytest.raises(ValueError, match="the valuation 3 with 5, 6, 7; give the table that was"):
         removal_curve(Witness(), ranking=valuation, **GIVEN)
     valuation = value_game(Sum(CELLS[:, :2]), Blocks.cut(range(10), ["x0", "b"]))
-    with pytest.raises(ValueError, match="X lacks the column 'b' of the valuation"):
+    with pytest.raises(
+        ValueError, match="X must have the columns of the valuation, got no column 'b'"
+    ):
         removal_curve(Witness(), ranking=valuation, **GIVEN)
 
 
@@ -291,7 +293,7 @@ def test_a_curve_prints_as_a_table():
 
 def test_shares_that_the_curve_has_not_are_refused():
     for shares in ((0.15,), ()):
-        with pytest.raises(ValueError, match="but the curve has"):
+        with pytest.raises(ValueError, match="shares must be some of"):
             SMALL.difference(shares)
 
 
@@ -311,11 +313,14 @@ def test_the_same_seed_gives_the_same_curve():
     [
         ({"order": "best"}, "order is 'best'; give one of 'highest', 'lowest'"),
         ({"fill": "zero"}, "fill is 'zero'; give one of"),
-        ({"shares": (0.2, 0.1)}, "give increasing numbers between 0 and 1"),
-        ({"shares": (0, 1.5)}, "give increasing numbers between 0 and 1"),
-        ({"shares": 0.5}, "give increasing numbers between 0 and 1"),
+        ({"shares": (0.2, 0.1)}, "shares must be increasing numbers between 0 and 1"),
+        ({"shares": (0, 1.5)}, "shares must be increasing numbers between 0 and 1"),
+        ({"shares": 0.5}, "shares must be increasing numbers between 0 and 1"),
         ({"n_repeats": 0}, "n_repeats must be an integer"),
-        ({"ranking": BY_COLUMN[:5]}, "ranking has shape \\(5, 3\\), not X's shape \\(80, 3\\)"),
+        (
+            {"ranking": BY_COLUMN[:5]},
+            "ranking must have X's shape \\(80, 3\\), got shape \\(5, 3\\)",
+        ),
         ({"X_test": None}, "X_test is None"),
         ({"y_test": None}, "y_test is None"),
         ({"X_test": X_TEST[:, :2]}, "X_test has 2 columns but X has 3"),
@@ -338,7 +343,9 @@ def test_a_model_that_takes_no_gaps_says_so():
 
 def test_the_training_rows_cannot_score():
     given = GIVEN | {"X_test": CELLS.copy(), "y_test": TARGET}
-    with pytest.raises(ValueError, match="X_test has the rows of X; give rows that were set aside"):
+    with pytest.raises(
+        ValueError, match="X_test must have other rows than X; pass rows that were set aside"
+    ):
         removal_curve(Witness(), ranking=CELLS, **given)
 
 

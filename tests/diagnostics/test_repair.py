@@ -236,7 +236,9 @@ def test_a_longer_text_is_not_cut_to_the_width_of_an_array():
 )
 @pytest.mark.parametrize("value", [2.5, "two"])
 def test_a_value_that_does_not_fit_its_column_is_refused(table, value):
-    with pytest.raises(ValueError, match="give values of its type, or change the type"):
+    with pytest.raises(
+        ValueError, match=r"must be of its type, .*; convert them, or change the type"
+    ):
         repair_cells(table, [(0, "x0")], how="values", values=[value])
 
 
@@ -260,7 +262,7 @@ def test_ids_that_stand_twice_do_not_matter_where_they_are_not_named():
         False,
         True,
     ]
-    with pytest.raises(ValueError, match="names the row 7, which X has 2 times"):
+    with pytest.raises(ValueError, match="unique in X, got 7, which occurs 2 times"):
         repair_cells(table, [(7, "a")], how="missing")
 
 
@@ -272,16 +274,16 @@ SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
     [
         ([(9, "a")], {"how": "draw"}, "names the row 9, which X does not have"),
         ([(0, "c")], {"how": "draw"}, "names the column 'c', which X does not have"),
-        ([(0, "a")], {"how": "mend"}, "how is 'mend'; say what comes in the place of cells"),
-        ([(0, "a"), (1, "a"), (2, "a")], {"how": "draw"}, "no cell of column 'a' is left"),
-        ([(0, "b"), (1, "b")], {"how": "neighbors"}, "no cell of column 'b' is left"),
-        (np.ones((2, 2), dtype=bool), {"how": "draw"}, "cells has shape \\(2, 2\\), but there are"),
-        (pd.DataFrame({"r": [1], "c": ["a"]}), {"how": "draw"}, "cells has the columns 'r', 'c'"),
-        ([(0, "a")], {"how": "values"}, "values is None; values go with how='values'"),
-        ([(0, "a")], {"how": "draw", "values": [1]}, "values is not None; values go with"),
-        ([(0, "a")], {"how": "values", "values": [1, 2]}, "values has 2 entries for 1 cells"),
-        ([(0, "a")], {"how": "values", "values": "right"}, "values is 'right', which is no column"),
-        ([(0, "a")] * 2, {"how": "values", "values": [1, 2]}, "names 2 cells, of which 1 differ"),
+        ([(0, "a")], {"how": "mend"}, "how must be one of .*, got 'mend'"),
+        ([(0, "a"), (1, "a"), (2, "a")], {"how": "draw"}, "some known cell of column 'a'"),
+        ([(0, "b"), (1, "b")], {"how": "neighbors"}, "some known cell of column 'b'"),
+        (np.ones((2, 2), dtype=bool), {"how": "draw"}, "one entry per cell, .*, got shape"),
+        (pd.DataFrame({"r": [1], "c": ["a"]}), {"how": "draw"}, "with the columns 'r', 'c'"),
+        ([(0, "a")], {"how": "values"}, "with how='values', and only then, .* values None"),
+        ([(0, "a")], {"how": "draw", "values": [1]}, "got how='draw' and values given"),
+        ([(0, "a")], {"how": "values", "values": [1, 2]}, "one entry for each of 1 cells, got 2"),
+        ([(0, "a")], {"how": "values", "values": "right"}, "one value per cell, or a column .*, got 'right'"),
+        ([(0, "a")] * 2, {"how": "values", "values": [1, 2]}, "once .*, got 2 names of 1 cells"),
     ],
 )  # fmt: skip
 def test_each_mistake_gets_one_sentence(cells, settings, sentence):
@@ -291,12 +293,14 @@ def test_each_mistake_gets_one_sentence(cells, settings, sentence):
 
 @pytest.mark.parametrize("cells", [7, "age", [1, 2, 3], None])
 def test_what_names_no_cells_is_refused(cells):
-    with pytest.raises(TypeError, match="give a data frame with columns 'row' and 'column'"):
+    with pytest.raises(
+        TypeError, match="cells must be a data frame with columns 'row' and 'column'"
+    ):
         repair_cells(SMALL, cells, how="draw")
 
 
 def test_values_must_be_many():
-    with pytest.raises(TypeError, match="values is 7; give a list with one value per cell"):
+    with pytest.raises(TypeError, match="values must be a list of one value per cell, got 7"):
         repair_cells(SMALL, [(0, "a")], how="values", values=7)
 
 

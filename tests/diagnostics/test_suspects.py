@@ -319,7 +319,7 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
     [
         ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"by": "price"}, "by must be 'anomaly_score' or 'value', got 'price'"),
-        ({"valuation": None, "by": "value"}, "by is 'value', but no valuation came"),
+        ({"valuation": None, "by": "value"}, "by='value' needs a valuation"),
         ({"valuation": "best"}, "valuation must be a Valuation, got str"),
         ({"backend": "excel"}, "backend must be an installed library"),
         ({"y": ["a"]}, "y has 1 labels but X has 80 rows"),
@@ -335,14 +335,26 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda X: X.iloc[::-1], "X has 80 rows with the ids 'p79', 'p78', 'p77', ..., the valua"),
+        (
+            lambda X: X.iloc[::-1],
+            r"X must have the 80 rows .*, got 80 \('p79', 'p78', 'p77', ...\)",
+        ),
         (
             lambda X: X.reset_index(drop=True),
-            "with the ids 0, 1, 2, ..., the valuation 80 with 'p0",
+            r"the 80 rows of the valuation \('p0', .*, got 80 \(0, 1, 2, ...\)",
         ),
-        (lambda X: X.drop(columns="job"), "X lacks the column 'job' of the valuation"),
-        (lambda X: X.assign(sex="f"), "X has a column 'sex' beyond the valuation"),
-        (lambda X: X.assign(age=X["age"] + 1), "X has other cells than the table that was valued"),
+        (
+            lambda X: X.drop(columns="job"),
+            "X must have the columns of the valuation, got no column 'job'",
+        ),
+        (
+            lambda X: X.assign(sex="f"),
+            "X must have the columns of the valuation, got a column 'sex'",
+        ),
+        (
+            lambda X: X.assign(age=X["age"] + 1),
+            "X must have the cells of the table that was valued",
+        ),
     ],
 )
 def test_a_table_that_was_not_valued_is_refused(valued, change, sentence):
@@ -439,5 +451,7 @@ def test_the_column_that_named_groups_of_rows_is_left_out(valued):
     valuer = KNNValuer().fit(grouped, y, row_groups="team")
     cells = suspect_cells(grouped, y, valuation=valuer.valuation_, k=9)
     pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuation=valuer.valuation_, k=9))
-    with pytest.raises(ValueError, match="X has a column 'team' beyond the valuation"):
+    with pytest.raises(
+        ValueError, match="X must have the columns of the valuation, got a column 'team'"
+    ):
         suspect_cells(grouped.assign(team="other"), y, valuation=valuer.valuation_)

@@ -290,7 +290,7 @@ def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundl
     own.write_bytes(text)
     assert verify_audit(bundle[0], agreement=own)
     own.write_bytes(text.replace(b"carry", b"floor"))
-    expected = "the agreement of the audit is not the one that was given."
+    expected = "the agreement of the audit differs from the given one."
     assert verify_audit(bundle[0], agreement=own).difference == expected
     split_revenue(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
     expected = "the audit holds no agreement, but one was given."
@@ -506,7 +506,7 @@ def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
         FileNotFoundError, match=r"has no manifest.json; give a folder that payout.save"
     ):
         verify_audit(tmp_path)
-    with pytest.raises(ValueError, match="a valuer came without data; give data="):
+    with pytest.raises(ValueError, match="a valuer needs data; pass data="):
         verify_audit(bundle[0], valuer=VALUER)
     with pytest.raises(TypeError, match="data must be a mapping, got DataFrame; pass"):
         verify_audit(bundle[0], data=X)

@@ -170,7 +170,7 @@ def test_an_owner_below_zero_is_named_with_its_value():
     (finding,) = check_owners(owners, valuation)
     assert (finding.kind, finding.owners) == ("below zero", ("bad",))
     assert finding.figure == pytest.approx(valuation.owners().values[0], rel=1e-9)
-    assert "(surely)" in finding.sentence
+    assert "(by more than two standard errors)" in finding.sentence
     with pytest.raises(
         ValueError, match=r"nothing was split: the cells of bad .* pass gate='warn'"
     ):

@@ -383,7 +383,7 @@ def test_games_of_blocks_must_be_asked_for_and_explain_themselves():
     owners = (
         Owners(np.zeros((4, 1))).assign("ann", rows=slice(0, 2)).assign("bob", rows=slice(2, 4))
     )
-    with pytest.raises(ValueError, match=r"is of groups.*per head.*pass game='blocks'"):
+    with pytest.raises(ValueError, match=r"is of groups.*whole blocks.*pass game='blocks'"):
         split_revenue(valuation, owners, amount="1", policy=Policy(gate="off", negative="signed"))
     with pytest.raises(ValueError, match="game is 'blocks', but this valuation is of single cells"):
         split_revenue(
@@ -478,14 +478,14 @@ WRONG = [
     ),
     (
         {"carried": {"owner 0": 1.0}},
-        "carried must be at most 0, got 1.0 for 'owner 0'; pass payout.carried",
+        "carried must be finite and at most 0, got 1.0 for 'owner 0'; pass payout.carried",
     ),
     (
         {"carried": {"owner 0": "much"}},
         "carried must hold numbers, got 'much' for 'owner 0'; pass payout.carried",
     ),
-    ({"carried": {"owner 0": float("nan")}}, "carried has nan for 'owner 0'; give"),
-    ({"carried": {"owner 0": float("-inf")}}, "carried has -inf for 'owner 0'; give"),
+    ({"carried": {"owner 0": float("nan")}}, "carried must be finite and at most 0, got nan"),
+    ({"carried": {"owner 0": float("-inf")}}, "carried must be finite and at most 0, got -inf"),
     (
         {"carried": {"owner 0": -1.0}},
         "negative must be 'carry' if shortfalls are carried over, got 'floor'",

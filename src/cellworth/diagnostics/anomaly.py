@@ -98,31 +98,20 @@ def anomaly_scores(X: Any, y: Any, *, column_types: ColumnTypes | None = None) -
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Evidence against each cell: how many are as rare, how many fit as badly, how far others are.
-
-    Parameters
-    ----------
-    columns : list of FeatureColumn
-    target : array of shape (n_rows,)
-    groups : array of shape (n_rows,)
-        Class of each row, or the group of rows with similar targets.
-    is_class : bool
-    features : Features
-        Features of all columns, then of the label.
-    as_rare, as_misfit : arrays of shape (n_rows, n_columns)
-        Cells of the same column, itself among them, that are at least as rare among the rows with
-        their label, and that fit the other cells of their row at least as badly.
-    isolation : array of shape (n_rows, n_columns)
-        Distance to the nearest other number of the column, in scale units.
-    """
+    """Evidence against each cell: how rare it is, how badly it fits, how far the others are."""
 
     columns: list[FeatureColumn]
     target: NDArray[Any]
+    # Class of each row, or the group of rows with similar targets.
     groups: Levels
     is_class: bool
+    # Features of all columns, then of the label.
     features: Features
+    # Cells of the same column, itself included, that are at least as rare in rows with their label,
+    # and that fit the other cells of their row at least as badly; shape (n_rows, n_columns).
     as_rare: Counts
     as_misfit: Counts
+    # Distance to the nearest other number of the column, in scale units.
     isolation: Floats
 
     @classmethod
@@ -163,7 +152,7 @@ def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats
     for position, column in enumerate(columns):
         fit = scores.get(position, np.ones(features.n_rows))
         if position in far:
-            # The share of numbers that are as far off, times the score of there being a number.
+            # The share of numbers that are as far off, times the score of not being missing.
             known = column.known
             tail = _count_at_most(-far[position][known]) / known.sum()
             fit[known] = np.maximum(fit[known], _LEAST_SCORE) * tail
@@ -183,9 +172,8 @@ def _count_at_most(scores: Floats) -> Counts:
 def compute_log_densities(column: FeatureColumn, groups: Levels) -> Floats:
     """Return the log density of each cell in its group of rows, leaving the cell out.
 
-    It is the share of its level, or for numbers a density in scale units of the column, times the
-    share of cells that are not missing. The density of the whole column gets a small weight, so
-    that a small group does not rule out contents of other groups.
+    It is the share of its level; for numbers, the share of known cells times a density in scale
+    units. The whole column has a small weight, so that no content is impossible in a small group.
     """
     density = _compute_shares(column.levels, groups)
     if column.numbers is not None and column.known.any():
@@ -222,20 +210,15 @@ def _estimate_densities(numbers: Floats, groups: Levels) -> Floats:
 
 
 def _center(numbers: Floats) -> Floats:
-    """Subtract the middle number: a large offset would cost digits in all sums.
-
-    Timestamps in seconds since 1970 that are microseconds apart share their first ten digits.
-    """
+    """Subtract the middle number: a large offset, as of timestamps, would cost digits in sums."""
     middle = len(numbers) // 2
     centered: Floats = numbers - np.partition(numbers, middle)[middle]
     return centered
 
 
 def _sum_kernels(numbers: Floats, scale: float) -> Floats:
-    """Sum the kernels of the other numbers at each number, in scale units of the column.
-
-    The kernel is exp(-distance / width): it has heavy tails, and sorted numbers give its sums.
-    """
+    """Sum the kernels of the other numbers at each number, in scale units of the column."""
+    # The kernel exp(-distance / width) has heavy tails, and its sums need only sorted numbers.
     width = compute_bandwidth(numbers, scale)
     order = np.argsort(numbers, kind="stable")
     steps = numbers[order] / width
@@ -269,29 +252,19 @@ def _sum_below(ascending: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """What a regression predicts for a column from all others.
+    """What a regression predicts for a column from all others."""
 
-    Parameters
-    ----------
-    position : int
-        The column, whose own features are left out.
-    levels : array of shape (n_rows,)
-        Which of several regressions each row uses: that of its own level.
-    heights : array of shape (n_rows,)
-        Target of that regression for the row; the others have the target 0.
-    """
-
+    # The column, whose own features are left out.
     position: int
+    # Which of several regressions each row uses: that of its own level.
     levels: Levels
+    # Target of that regression for the row; the others have the target 0.
     heights: Floats
 
     @classmethod
     def from_levels(cls, position: int, column: FeatureColumn) -> Response:
-        """Make one regression per level, with the target 1 for the rows of the level.
-
-        A level of one row has no other rows and gets the score 0; all such levels share one
-        regression with the target 0.
-        """
+        """Make one regression per level, with the target 1 for the rows of the level."""
+        # A level of a single row gets the score 0: all such levels share a regression on 0.
         single = column.counts[column.levels] == 1
         levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
         return cls(position, levels.reshape(-1), np.where(single, 0.0, 1.0))
@@ -303,11 +276,10 @@ class Response:
 
 
 def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
-    """Return the distance of each number from its prediction by the other cells of its row.
+    """Return the distance of each number from its prediction, by position of the column.
 
-    The keys are positions of numeric columns. The prediction is that of a regression on the uniform
-    scores, trained without the row. Rows with a missing value in the column are not trained on and
-    get NaN.
+    A regression on uniform scores predicts it from the other cells of the row, without training on
+    the row. Missing values get NaN.
     """
     sharing: dict[bytes, list[int]] = {}
     for position, column in enumerate(columns):
@@ -328,8 +300,7 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
 def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
     """Predict each cell's level from the other cells of its row; 1 means that it is certain.
 
-    The keys are positions of categorical columns, and of numeric columns with missing values, whose
-    two levels are: a number, missing.
+    Keys are positions of columns; numeric ones with missing values have two levels.
     """
     asked = [
         Response.from_levels(position, column)
@@ -342,7 +313,7 @@ def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[i
 
 
 def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]) -> list[Floats]:
-    """What regressions expect of each known row, had they been fitted without it; else NaN."""
+    """Predict each known row by regressions that were fitted without it; NaN for other rows."""
     inverse, sums = _accumulate(features, known, asked)
     fits = [_Fit.of(inverse, features.own[r.position], s) for r, s in zip(asked, sums, strict=True)]
     expected = [np.full(features.n_rows, np.nan) for _ in asked]
@@ -389,7 +360,7 @@ def _invert(matrix: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """Regressions without a column's own features, read from the one inverse of all features.
+    """Regressions without a column's own features, from the one inverse of all features.
 
     With P the inverse and o the own features, the inverse without them is
     P - P[:, o] P[o, o]^-1 P[o, :], which is 0 in their rows and columns.
@@ -414,11 +385,7 @@ class _Fit:
 
 
 def measure_isolation(column: FeatureColumn) -> Floats:
-    """Return the distance of each number from the nearest other one, in scale units of the column.
-
-    It is 0 for categories, missing values and numbers that occur twice, and in columns without a
-    scale.
-    """
+    """Return the distance of each number from the nearest other one, in scale units; else 0."""
     away = np.zeros(len(column.levels))
     if column.numbers is None or column.known.sum() < 2:
         return away

@@ -1,4 +1,4 @@
-"""Cells that users name by masks or pairs, their contents, scores and values."""
+"""Cells that users select by masks or pairs: their contents, scores and values."""
 
 from __future__ import annotations
 
@@ -17,21 +17,19 @@ from cellworth.valuation.valuation import Valuation
 
 # Differences below this share of the largest value are rounding.
 _ROUNDING = 1e-12
+_FORMS_OF_CELLS = (
+    "a data frame with columns 'row' and 'column', a boolean mask of X's shape, or pairs (row, "
+    "column)"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class NamedCells:
-    """Cells that a user named, by position and in the order in which they were named.
-
-    Parameters
-    ----------
-    rows, columns : arrays of shape (n_cells,)
-    frame : narwhals DataFrame or None
-        The data frame that named them, if there was one.
-    """
+    """Positions of the cells that a user named, in the user's order."""
 
     rows: Positions
     columns: Positions
+    # The data frame that named them, if any.
     frame: nw.DataFrame[Any] | None = None
 
     @classmethod
@@ -41,15 +39,14 @@ class NamedCells:
             return cls.from_mask(check_mask(cells, table.shape, called="cells"))
         frame = _read_frame(cells)
         if frame is None:
-            rows, columns = _read_pairs(cells)
-            return cls(*_find_positions(rows, columns, table))
+            return cls(*_find_positions(*_read_pairs(cells), table))
         if all(isinstance(dtype, nw.Boolean) for dtype in frame.schema.values()):
             mask = read_entries(cells, table, called="cells")
             return cls.from_mask(check_mask(mask, table.shape, called="cells"))
         if not {"row", "column"} <= set(frame.columns):
             raise ValueError(
-                f"cells has the columns {some(frame.columns)}; give a data frame with columns "
-                "'row' and 'column', a boolean mask of X's shape, or pairs (row, column)."
+                f"cells must be {_FORMS_OF_CELLS}, got a data frame with the columns "
+                f"{some(frame.columns)}."
             )
         rows, columns = (series_array(frame[name]).tolist() for name in ("row", "column"))
         return cls(*_find_positions(rows, columns, table), frame)
@@ -71,20 +68,19 @@ class NamedCells:
 
 
 def check_mask(mask: Any, shape: tuple[int, int], *, called: str) -> Mask:
-    """Check that this is True or False for every cell."""
+    """Check that this is a boolean array of the given shape."""
     array = np.asarray(mask)
     if array.dtype != bool:
-        raise TypeError(f"{called} holds {array.dtype}; give True or False for every cell.")
+        raise TypeError(f"{called} must be True or False for every cell, got {array.dtype}.")
     if array.shape != shape:
         raise ValueError(
-            f"{called} has shape {array.shape}, but there are {shape[0]} rows and {shape[1]} "
-            "columns of cells; give one entry per cell."
+            f"{called} must have one entry per cell, shape {shape}, got shape {array.shape}."
         )
     return array
 
 
 def read_entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
-    """Return one entry per cell of a table, matched by names and row ids if it has any."""
+    """Return one entry per cell of a table, matched by column names and row ids if possible."""
     frame = _read_frame(given) if not isinstance(given, np.ndarray) else None
     if frame is None:
         return np.asarray(given)
@@ -94,14 +90,14 @@ def read_entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
 
 
 def read_cell_scores(ranking: Any, table: Table) -> Floats:
-    """Return a score for every cell: an array as it is, the values of a Valuation."""
+    """Return a score for every cell: the values of a Valuation, or the array itself."""
     if isinstance(ranking, Valuation):
         return CellValues.of(ranking, table).all()
     return check_scores(ranking, table)
 
 
 def check_scores(ranking: Any, table: Table | None = None) -> Floats:
-    """Check that this is a number for every cell (of a table), NaN where none is known."""
+    """Return the ranking as an array of numbers, NaN for cells without a score."""
     shape = None if table is None else table.shape
     if table is not None:
         ranking = read_entries(ranking, table, called="ranking")
@@ -110,22 +106,22 @@ def check_scores(ranking: Any, table: Table | None = None) -> Floats:
         scores = np.asarray(ranking if frame is None else frame.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"ranking is of type {type(ranking).__name__} and no array of numbers ({error}); give "
-            "a Valuation or one score per cell."
+            f"ranking must be a Valuation or an array of numbers, got {type(ranking).__name__} "
+            f"({error})."
         ) from error
     if scores.ndim != 2 or (shape is not None and scores.shape != shape):
         expected = "two dimensions" if shape is None else f"X's shape {shape}"
         raise ValueError(
-            f"ranking has shape {scores.shape}, not {expected}; give a Valuation or one score "
-            "per cell."
+            f"ranking must have {expected}, got shape {scores.shape}; pass a Valuation or one "
+            "score per cell."
         )
     if np.isnan(scores).all():
-        raise ValueError("ranking holds no number at all; give scores that rank cells.")
+        raise ValueError("ranking must have a score for some cell, got NaN for all.")
     return scores
 
 
 def _is_mask(cells: Any) -> bool:
-    # A list of flags per row must not be read as pairs: True is 1 to Python.
+    # A list of flags per row must not be read as pairs, although True equals 1.
     rows = cells if isinstance(cells, list | tuple) else []
     flags = [flag for row in rows if isinstance(row, list | tuple) for flag in row]
     if flags and all(isinstance(flag, bool | np.bool_) for flag in flags):
@@ -145,17 +141,14 @@ def _read_pairs(cells: Any) -> tuple[list[Any], list[Any]]:
     try:
         pairs = [(row, column) for row, column in cells]
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"cells is of type {type(cells).__name__}; give a data frame with columns 'row' and "
-            "'column', a boolean mask of X's shape, or pairs (row, column)."
-        ) from error
+        raise TypeError(f"cells must be {_FORMS_OF_CELLS}, got {type(cells).__name__}.") from error
     return [row for row, _ in pairs], [column for _, column in pairs]
 
 
 def _find_positions(
     rows: Sequence[Any], columns: Sequence[Any], table: Table
 ) -> tuple[Positions, Positions]:
-    return (_look_up(rows, table.row_ids, "row"), _look_up(columns, table.names, "column"))
+    return _look_up(rows, table.row_ids, "row"), _look_up(columns, table.names, "column")
 
 
 def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:
@@ -166,13 +159,12 @@ def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:
     for key in dict.fromkeys(keys):
         if key not in positions:
             raise ValueError(
-                f"cells names the {what} {key!r}, which X does not have; its {what}s are "
-                f"{some(labels)}."
+                f"cells must name {what}s of X, got {key!r}; its {what}s are {some(labels)}."
             )
         if len(positions[key]) > 1:
             raise ValueError(
-                f"cells names the {what} {key!r}, which X has {len(positions[key])} times; give a "
-                "boolean mask of X's shape, or ids that differ."
+                f"cells must name {what}s that are unique in X, got {key!r}, which occurs "
+                f"{len(positions[key])} times; pass a boolean mask of X's shape."
             )
     return np.array([positions[key][0] for key in keys], dtype=np.intp)
 
@@ -192,12 +184,13 @@ def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
 
 
 def get_cell_lister(table: Table, backend: str) -> Callable[[list[Any]], Any]:
-    """Return a function that lists cells of several columns in one column of a data frame."""
-    return _list_objects if backend == "pandas" else _get_caster(table)
+    """Return a function that puts cells of several columns into one column of a data frame."""
+    # pandas would convert integers beside missing values to floats.
+    return object_array if backend == "pandas" else _get_caster(table)
 
 
-def _list_objects(cells: list[Any]) -> NDArray[Any]:
-    """Return an object array: pandas would convert integers beside missing values to floats."""
+def object_array(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return Python objects as a one-dimensional array."""
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array
@@ -215,17 +208,10 @@ def _get_caster(table: Table) -> Callable[[list[Any]], list[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class CellValues:
-    """A valuation, and the block that each cell of a table belongs to.
-
-    Parameters
-    ----------
-    valuation : Valuation
-    row_blocks : array of shape (n_rows,)
-        Row of the valuation that each row of the table belongs to.
-    column_blocks : array of shape (n_columns,)
-    """
+    """A valuation, and the block that each cell of a table belongs to."""
 
     valuation: Valuation
+    # Row of the valuation that each row of the table belongs to.
     row_blocks: Positions
     column_blocks: Positions
 
@@ -262,7 +248,7 @@ class CellValues:
 
 
 def check_valuation(valuation: Any) -> None:
-    """Raise TypeError unless this is a Valuation, and not the valuer itself, say."""
+    """Raise TypeError unless this is a Valuation."""
     if not isinstance(valuation, Valuation):
         raise TypeError(
             f"valuation must be a Valuation, got {type(valuation).__name__}; pass the valuation_ "
@@ -275,8 +261,8 @@ def check_rows(valuation: Valuation, table: Table) -> None:
     ids = valuation.blocks.rows.ids
     if not np.array_equal(ids, table.row_ids):
         raise ValueError(
-            f"X has {len(table.row_ids)} rows with the ids {some(table.row_ids)}, the "
-            f"valuation {len(ids)} with {some(ids)}; give the table that was valued."
+            f"X must have the {len(ids)} rows of the valuation ({some(ids)}), got "
+            f"{len(table.row_ids)} ({some(table.row_ids)}); pass the table that was valued."
         )
 
 
@@ -285,23 +271,18 @@ def check_cells(valuation: Valuation, table: Table) -> None:
     known = valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
     if known is None:
         return
-    # Raises for other columns.
-    _find_column_blocks(valuation, table)
-    names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
-    if ids[-1] == LABEL and LABEL not in names:
-        # If labels were valued, all names are strings.
-        names, ids = list(map(str, names)), ids[:-1]
+    names, ids = _match_columns(valuation, table)
     # Columns are matched by name, in any order.
     in_order = table.only(np.array([names.index(name) for name in ids]))
     if in_order.sha256() != known:
         raise ValueError(
-            "X has other cells than the table that was valued (its sha256 differs); give the very "
-            "table that fit got."
+            "X must have the cells of the table that was valued, got others (its sha256 differs); "
+            "pass the same table as to fit."
         )
 
 
 def drop_group_column(table: Table, valuation: Valuation) -> Table:
-    """Drop the column that named the row groups: its cells were not valued."""
+    """Drop the column of row groups, whose cells were not valued."""
     names, rows = table.names.tolist(), valuation.blocks.rows
     known = set(map(str, valuation.blocks.columns.ids.tolist()))
     new = [position for position, name in enumerate(names) if str(name) not in known]
@@ -314,10 +295,10 @@ def drop_group_column(table: Table, valuation: Valuation) -> Table:
 
 
 def standardize_values(values: Floats, groups: NDArray[Any]) -> Floats:
-    """Return values minus the median of their column and row group, in standard deviations there.
+    """Return the distance of values from the median of their column and group of rows.
 
-    Columns and classes differ in their effect on a model; relative values show which cells are low
-    for their column and class. They are 0 where all values are equal, NaN where a value is.
+    The unit is the standard deviation there. Columns and classes differ in their effect on a model;
+    these values show which cells are low for their column and class.
     """
     relative = np.full(values.shape, np.nan)
     noise = _ROUNDING * float(np.abs(values[~np.isnan(values)]).max(initial=0.0))
@@ -333,16 +314,21 @@ def standardize_values(values: Floats, groups: NDArray[Any]) -> Floats:
 
 
 def _find_column_blocks(valuation: Valuation, table: Table) -> Positions:
-    names, columns = table.names.tolist(), valuation.blocks.columns
-    ids = columns.ids.tolist()
+    names, ids = _match_columns(valuation, table)
+    return valuation.blocks.columns.codes[[ids.index(name) for name in names]]
+
+
+def _match_columns(valuation: Valuation, table: Table) -> tuple[list[Any], list[Any]]:
+    """Return the columns of the table and of the valuation, which must match, without labels."""
+    names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
     if ids[-1] == LABEL and LABEL not in names:
         # If labels were valued, all names are strings.
         names, ids = [str(name) for name in names], ids[:-1]
     missing = [name for name in ids if name not in names]
     new = [name for name in names if name not in ids]
     if missing or new:
-        which = (
-            f"lacks the column {missing[0]!r} of" if missing else f"has a column {new[0]!r} beyond"
+        came = f"no column {missing[0]!r}" if missing else f"a column {new[0]!r} as well"
+        raise ValueError(
+            f"X must have the columns of the valuation, got {came}; pass the table that was valued."
         )
-        raise ValueError(f"X {which} the valuation; give the table that was valued.")
-    return columns.codes[[ids.index(name) for name in names]]
+    return names, ids

@@ -53,8 +53,8 @@ class Comparison:
     before, after : float
         Scores on the held-out rows, mean over models trained on random halves of the rows.
     interval : tuple of float
-        95% interval of the difference; accounts for the held-out rows, the training rows and the
-        model's seeds.
+        95% interval of the difference. It accounts for the choice of held-out rows, of training
+        rows and of the model's seeds.
     on_all_rows : tuple of float
         Scores before and after of models that were trained once, on all rows.
     scoring : str
@@ -103,7 +103,7 @@ class Comparison:
 
     @property
     def within_noise(self) -> bool:
-        """Whether the interval of the difference holds 0."""
+        """Whether the interval of the difference contains 0."""
         return self.interval[0] <= 0.0 <= self.interval[1]
 
     @property
@@ -207,17 +207,17 @@ def compare_models(
 
     Notes
     -----
-    A change is said to help or to hurt where models trained on tables like this one would score
-    better or worse on rows like the held-out ones, and not only these models on these rows. Each
-    split trains the model on both halves of the rows, with seeds of their own, before and after
-    the change. Halves have no row in common, so their differences in score vary as those of two
-    such tables would; that variance, less what averaging over splits takes out, is added to the
-    variance over held-out rows. The interval is Student's, with Satterthwaite's degrees of
-    freedom. See ``docs/explanation/removal.md`` for the rate of false verdicts and the power.
+    The verdict is about models trained on tables like this one and scored on rows like the held-out
+    ones, not only about these models and rows. Each split trains the model on both halves of the
+    rows, before and after the change, each half with its own seeds. Halves have no row in common,
+    so their differences in score vary like those of two independent tables. That variance, reduced
+    by averaging over splits, is added to the variance over held-out rows. The interval is
+    Student's, with Satterthwaite's degrees of freedom. See ``docs/explanation/removal.md`` for the
+    rate of false verdicts and the power.
 
     Halves have the same share of every class and of changed rows. Fewer than ten changed rows (and
-    less than a quarter of all) are in both halves, as is the only row of a class: the verdict is
-    then about these changes, and with more of them about changes like these.
+    less than a quarter of all) are in both halves, as is the only row of a class. The verdict is
+    then about these changes; with more changed rows, it is about changes like these.
 
     Examples
     --------
@@ -304,7 +304,7 @@ def _name_failed_rows(rows: str) -> Iterator[None]:
     except Exception as error:
         why = describe_cause(error) if isinstance(error, RuntimeError) else one_line(error)
         raise RuntimeError(
-            f"the model failed on {rows} ({why}); give a model that can be trained and scored on "
+            f"the model failed on {rows} ({why}); pass a model that can be trained and scored on "
             "both tables and on half of their rows."
         ) from error
 
@@ -357,14 +357,14 @@ def _read_repaired(X_repaired: Any, table: Table) -> Table:
     repaired = Table.from_data(X_repaired, called="X_repaired").align_to(table, called="X_repaired")
     if repaired.shape[0] != table.shape[0]:
         raise ValueError(
-            f"X_repaired has {repaired.shape[0]} rows but X has {table.shape[0]}; give the same "
-            "rows, so that y belongs to both."
+            f"X_repaired must have the {table.shape[0]} rows of X, got {repaired.shape[0]}; y "
+            "belongs to both."
         )
     if None not in (repaired.backend, table.backend) and not np.array_equal(
         repaired.row_ids, table.row_ids
     ):
         raise ValueError(
-            "X_repaired has other row ids than X, or another order of them; give the same rows in "
-            "the same order, so that y belongs to both."
+            "X_repaired must have the row ids of X in the same order, got others; y belongs to "
+            "both."
         )
     return repaired

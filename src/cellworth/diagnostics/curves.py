@@ -45,7 +45,6 @@ Order = Literal["highest", "lowest"]
 Fill = Literal["draw", "mean", "missing"]
 Filler = Callable[[Mask], Table]
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
-First = Literal["lowest", "highest"]
 _POINTS_BY_CHANCE = 200
 _SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
@@ -59,7 +58,7 @@ class Band(NamedTuple):
 
     @classmethod
     def over_seeds(cls, runs: NDArray[np.float64]) -> Band:
-        """Mean over the first axis with Student's interval; NaN for the ends of a single run."""
+        """Return the mean over the first axis with Student's interval; NaN ends for one run."""
         mean, n_runs = runs.mean(axis=0), len(runs)
         if n_runs < 2:
             return cls(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
@@ -122,7 +121,7 @@ class RemovalCurve:
         return Band.over_seeds(self.random_scores)
 
     def difference(self, shares: Iterable[float] | None = None) -> Band:
-        """Score minus that of random order, seed by seed, in the mean over some shares.
+        """Return the mean difference from random order over some shares, paired by seed.
 
         Parameters
         ----------
@@ -133,11 +132,11 @@ class RemovalCurve:
         positions = [int(np.argmin(np.abs(self.shares - share))) for share in wanted]
         if not positions or not np.allclose(self.shares[positions], wanted):
             raise ValueError(
-                f"shares is {wanted.tolist()}, but the curve has {self.shares.tolist()}; "
-                "name some of these."
+                f"shares must be some of {self.shares.tolist()}, the shares of the curve, got "
+                f"{wanted.tolist()}."
             )
-        gained = (self.scores - self.random_scores)[:, positions].mean(axis=1)
-        return Band(*map(float, Band.over_seeds(gained)))
+        differences = (self.scores - self.random_scores)[:, positions].mean(axis=1)
+        return Band(*map(float, Band.over_seeds(differences)))
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per repetition and share."""
@@ -189,8 +188,8 @@ def removal_curve(
         seeds that are None become r, for any ``random_state``.
     X, y : training table, whose cells the ranking scores, and labels
     ranking : Valuation or array of shape (n_rows, n_columns)
-        Scores of the cells of X. Cells of a group take the value of their block. Equal scores are
-        put in random order, redrawn for each repetition; cells without a score (NaN) come last.
+        Scores of the cells of X. Cells of a group have the value of their block. Equal scores are
+        in random order, redrawn for each repetition; cells without a score (NaN) are last.
     X_test, y_test : table and labels to score on
         Rows that neither the model nor the ranking has used. A warning names rows of X among them,
         or the validation rows of the Valuation.
@@ -199,8 +198,8 @@ def removal_curve(
     shares : sequence of float, default=(0, 0.05, 0.1, 0.2, 0.3, 0.5)
         Shares of all cells to remove, increasing.
     fill : {"draw", "mean", "missing"}, default="draw"
-        A removed cell becomes a random draw from the cells of its column that are kept (from all of
-        them where none is kept); the mean (the most frequent) of these; or a missing value.
+        A removed cell becomes a random draw from the remaining cells of its column (from all cells
+        if none remains); the mean (or the most frequent) of these; or a missing value.
     scoring : str or callable, default=None
         A scikit-learn scoring name or scorer; None means accuracy or R squared.
     n_repeats : int, default=5
@@ -214,9 +213,9 @@ def removal_curve(
 
     Notes
     -----
-    A cell that is typical of another class has a low value, so *which* cells are low reveals the
-    label. With ``fill="mean"`` or ``"missing"``, a model can learn which cells were removed, and
-    fails on rows from which none were removed. A warning reports this.
+    Cells that are typical of another class have low values, so *which* cells are low reveals the
+    label. With ``fill="mean"`` or ``"missing"``, a model can learn which cells were removed. It
+    then fails on rows with all cells. A warning reports this.
 
     Examples
     --------
@@ -272,7 +271,7 @@ class _Run:
     tick: Callable[[], Any]
 
     def scores(self, order: NDArray[np.intp]) -> list[float]:
-        """Scores after more and more cells are removed, in this order of all cells."""
+        """Return the scores at all shares if cells are removed in this order."""
         return [self._score(order, share) for share in self.shares]
 
     def _score(self, order: NDArray[np.intp], share: float) -> float:
@@ -311,12 +310,14 @@ def _make_filler(fill: Fill, table: Table, rng: np.random.Generator) -> Filler:
         return lambda mask: clear_cells(table, mask)
     if fill == "mean":
         return _make_mean_filler(table)
-    known, luck = find_known_cells(table), rng.random(table.shape)
-    return lambda mask: draw_cells(table, mask & known.any(axis=0), _find_donors(known, mask), luck)
+    known, uniforms = find_known_cells(table), rng.random(table.shape)
+    return lambda mask: draw_cells(
+        table, mask & known.any(axis=0), _find_donors(known, mask), uniforms
+    )
 
 
 def _make_mean_filler(table: Table) -> Filler:
-    """Fill removed cells with means; complete columns and missing values stay as they are."""
+    """Make a function that fills removed cells with means, and no others."""
     fillings, known = TableFiller.from_table(table), find_known_cells(table)
     everyone = np.ones(table.shape[0], dtype=bool)
 
@@ -334,20 +335,20 @@ def _make_mean_filler(table: Table) -> Filler:
 
 
 def _find_donors(known: Mask, mask: Mask) -> Mask:
-    """Cells to draw from: known and kept, and all known ones of columns that keep none."""
+    """Return the cells to draw from: known and not removed; all known ones if none remains."""
     kept = known & ~mask
     return np.where(kept.any(axis=0), kept, known)
 
 
 def _sort_cells(scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Cells from the lowest score to the highest, equal ones at random, NaN last."""
+    """Sort cells from the lowest score to the highest, equal ones at random, NaN last."""
     return np.lexsort((rng.random(scores.size), scores.ravel()))
 
 
 def _check_choice(choice: Any, choices: Any, called: str) -> None:
     if choice not in get_args(choices):
         names = ", ".join(map(repr, get_args(choices)))
-        raise ValueError(f"{called} is {choice!r}; give one of {names}.")
+        raise ValueError(f"{called} must be one of {names}, got {choice!r}.")
 
 
 def _check_shares(shares: Any) -> Floats:
@@ -358,7 +359,8 @@ def _check_shares(shares: Any) -> Floats:
     inside = len(wanted) and (wanted >= 0).all() and (wanted <= 1).all()
     if not inside or (np.diff(wanted) <= 0).any():
         raise ValueError(
-            f"shares is {shares!r}; give increasing numbers between 0 and 1, such as (0, 0.1, 0.2)."
+            "shares must be increasing numbers between 0 and 1, such as (0, 0.1, 0.2), got "
+            f"{shares!r}."
         )
     return wanted
 
@@ -387,8 +389,8 @@ class DetectionCurve:
     Parameters
     ----------
     inspected, found : arrays of shape (n_points,)
-        Shares between 0 and 1, one point for every distinct score. Cells of equal score are on the
-        straight line between two points, the mean over all their orders.
+        Shares between 0 and 1, one point for every distinct score. Between two points, the curve is
+        a straight line: the mean over all orders of cells of equal score.
     random_found : Band
         What a random order finds at these points: mean and 95% interval, from the hypergeometric
         distribution. Beyond 200 points, the rest is interpolated.
@@ -414,7 +416,7 @@ class DetectionCurve:
           10%   30.0%
           20%   50.0%
           50%  100.0%
-    cells to look at until half of them are found: 1
+    cells to inspect until half of them are found: 1
     >>> curve.cells_to_find(2)
     3
     """
@@ -435,13 +437,13 @@ class DetectionCurve:
                 f"n must be an integer from 1 to {self.n_wrong}, the number of wrong cells, got "
                 f"{n!r}."
             )
-        found, looked = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
+        found, seen = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
         end = int(np.searchsorted(found, n))
-        tied, wrong = looked[end] - looked[end - 1], found[end] - found[end - 1]
-        # Of w wrong ones among t tied cells the i-th stands, in the mean over orders, here:
+        tied, wrong = seen[end] - seen[end - 1], found[end] - found[end - 1]
+        # Mean position of the i-th of w wrong cells among t tied cells: i (t + 1) / (w + 1).
         position = (n - found[end - 1]) * (tied + 1) / (wrong + 1)
-        # A third of three cells is one cell, whatever rounding says.
-        return math.ceil(float(looked[end - 1] + position) - 1e-9)
+        # Rounding must not add a cell.
+        return math.ceil(float(seen[end - 1] + position) - 1e-9)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per point."""
@@ -467,18 +469,18 @@ class DetectionCurve:
                 f"{self.n_wrong:,} wrong among {self.n_cells:,} cells: area {self.area:.3f}, "
                 f"average precision {self.average_precision:.3f}",
                 *table_lines(columns),
-                f"cells to look at until half of them are found: {self.cells_to_find(half):,}",
+                f"cells to inspect until half of them are found: {self.cells_to_find(half):,}",
             ]
         )
 
 
-def detection_curve(ranking: Any, wrong: Any, *, order: First | None = None) -> DetectionCurve:
+def detection_curve(ranking: Any, wrong: Any, *, order: Order | None = None) -> DetectionCurve:
     """Compare a ranking with the cells that are known to be wrong.
 
     Parameters
     ----------
     ranking : Valuation or array of shape (n_rows, n_columns)
-        Values or scores of all cells. Cells of a group take the value of their block; cells without
+        Values or scores of all cells. Cells of a group have the value of their block; cells without
         a score (NaN) are inspected last.
     wrong : array or data frame of bool, shape (n_rows, n_columns)
         True where a cell is wrong. Data frames must have the columns and row ids of the table that
@@ -502,8 +504,7 @@ def detection_curve(ranking: Any, wrong: Any, *, order: First | None = None) -> 
     """
     scores, mask = _align(ranking, wrong)
     first = order or ("lowest" if isinstance(ranking, Valuation) else "highest")
-    if first not in get_args(First):
-        raise ValueError(f"order is {first!r}; give 'lowest' or 'highest'.")
+    _check_choice(first, Order, "order")
     anomaly_score = _rank(scores if first == "highest" else -scores).ravel()
     backend = ranking.backend if isinstance(ranking, Valuation) else None
     inspected, found = _compute_points(anomaly_score, mask.ravel())
@@ -520,7 +521,7 @@ def detection_curve(ranking: Any, wrong: Any, *, order: First | None = None) -> 
 
 
 def _align(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
-    """Scores and which cells are wrong, of the same cells."""
+    """Return scores and a mask of wrong cells, of the same cells."""
     scores, labels = _read_scores(ranking)
     if (
         labels is not None
@@ -535,7 +536,7 @@ def _align(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
 
 
 def _read_scores(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
-    """Scores of all cells, with names of columns and row ids where these are known."""
+    """Return the scores of all cells, with column names and row ids if known."""
     if isinstance(ranking, Valuation):
         blocks = ranking.blocks
         scores = check_scores(ranking.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
@@ -570,13 +571,13 @@ def _check_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
 
 
 def _rank(anomaly_score: Floats) -> Floats:
-    """Put cells without a score below all others, by ranks: scores may be infinite."""
+    """Return ranks of scores, which may be infinite; 0 for cells without a score."""
     ranks = stats.rankdata(anomaly_score, nan_policy="omit").reshape(anomaly_score.shape)
     return np.where(np.isnan(anomaly_score), 0.0, ranks)
 
 
 def _compute_points(anomaly_score: Floats, wrong: Mask) -> tuple[Floats, Floats]:
-    """Cells looked at and wrong cells found after each distinct score, from none to all."""
+    """Return the numbers of cells inspected and of wrong cells found after each distinct score."""
     _, codes, sizes = np.unique(-anomaly_score, return_inverse=True, return_counts=True)
     hits = np.bincount(codes, weights=wrong)
     start = np.zeros(1)

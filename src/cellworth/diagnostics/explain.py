@@ -11,7 +11,13 @@ import numpy as np
 from cellworth.data.arguments import Floats, Positions, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, default_backend
-from cellworth.diagnostics.cells import check_cells, check_rows, check_valuation, read_cells
+from cellworth.diagnostics.cells import (
+    check_cells,
+    check_rows,
+    check_valuation,
+    object_array,
+    read_cells,
+)
 from cellworth.diagnostics.suspects import format_cell
 from cellworth.knn.distances import Distances
 from cellworth.valuation.valuation import Valuation
@@ -23,13 +29,13 @@ _PARTS_PRINTED = 5
 _SHARE_OF_LIKE_VALUE = 0.05
 _LEAST_OF_LIKE_VALUE = 20
 _ROUNDING = 1e-9
-# Parts and errors below this part of the largest are rounding.
-_DUST = 1e-12
+# Parts and errors below this share of the largest are rounding.
+_NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The parts that the value of one row or column is the sum of.
+    """The value of one row or column as the sum of the values of its cells.
 
     Parameters
     ----------
@@ -39,12 +45,12 @@ class Explanation:
         The row's id or the column's name.
     value, sampling_se : float
     validation_se : float or None
-        Error that comes from the choice of validation rows, where known.
+        Error due to the choice of validation rows, if known.
     parts : ValueList
         Cells of the row by ``column``, or of the column by ``row``, the largest in size first;
-        those that were never visited (NaN) stand last.
+        those that were never visited (NaN) are last.
     positions : array of shape (n_parts,)
-        Where each part stands in its row or column.
+        Position of each part in its row or column.
     similar : tuple of Explanation
         Others of similar value, the most similar first.
     cells : tuple or None
@@ -78,7 +84,7 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """Value minus the sum of all parts that are known; 0 up to rounding where they add up."""
+        """Value minus the sum of all known parts; 0 up to rounding if they add up."""
         return float(self.value - np.nansum(self.parts.values))
 
     @property
@@ -89,11 +95,11 @@ class Explanation:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """One sentence for each similar row or column: where it differs most."""
+        """One sentence for each similar row or column, on its largest difference."""
         return tuple(_describe_difference(self, other) for other in self.similar)
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame of the parts, with the content of each ``cell`` if X came along."""
+        """Return a data frame of the parts, with the content of each ``cell`` if X was given."""
         if self.cells is None:
             return self.parts.to_frame(backend)
         name = backend or self.parts.backend or default_backend()
@@ -108,14 +114,14 @@ class Explanation:
         lines += ["  " + line for line in repr(_take_first(parts)).split("\n")]
         lines += ["  " + line for line in _summarize_rest(parts)]
         if not self.adds_up:
-            lines.append(f"  the parts miss the value by {self.residual:.2g}")
+            lines.append(f"  the parts do not add up: {self.residual:.2g} is missing")
         return "\n".join([*lines, *self.differences])
 
     def _error(self) -> str:
         """Return both errors combined, or nothing if they are rounding."""
         error = math.hypot(self.sampling_se, self.validation_se or 0.0)
         largest = np.abs(self.parts.values[~np.isnan(self.parts.values)]).max(initial=0.0)
-        return f" +- {error:.2g}" if error > _DUST * max(largest, abs(self.value)) else ""
+        return f" +- {error:.2g}" if error > _NEGLIGIBLE * max(largest, abs(self.value)) else ""
 
 
 def explain_row(
@@ -246,9 +252,7 @@ def _read_cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | N
 
 
 def _add_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
-    array = np.empty(len(cells), dtype=object)
-    array[:] = cells
-    return replace(parts, labels=dict(parts.labels) | {"cell": array})
+    return replace(parts, labels=dict(parts.labels) | {"cell": object_array(cells)})
 
 
 def _cast_to_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -300,10 +304,13 @@ def _summarize_rest(parts: ValueList) -> list[str]:
     """Sum the parts that are not shown, by sign."""
     largest = np.abs(parts.values[~np.isnan(parts.values)]).max(initial=0.0)
     rest = parts.values[_PARTS_PRINTED:]
-    dust = _DUST * largest
+    negligible = _NEGLIGIBLE * largest
     lines = [
         f"{len(signed):,} more {side} 0: {signed.sum():.4g} together"
-        for side, signed in (("above", rest[rest > dust]), ("below", rest[rest < -dust]))
+        for side, signed in (
+            ("above", rest[rest > negligible]),
+            ("below", rest[rest < -negligible]),
+        )
         if len(signed)
     ]
     unvisited = int(np.isnan(parts.values).sum())

@@ -16,7 +16,7 @@ from cellworth.data.tables import Table
 from cellworth.knn.columns import NumericColumn, check_column_types, read_column
 
 Levels = NDArray[np.intp]
-# A level with fewer rows says nothing about a row left out.
+# A level with fewer rows cannot predict a row that is left out.
 FEWEST_ROWS_OF_A_LEVEL = 5
 # All columns together; the cost of a regression grows with its square.
 MOST_LEVELS = 300
@@ -25,20 +25,13 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumn:
-    """One column: levels of a category, or numbers.
+    """One column: levels of a category, or numbers."""
 
-    Parameters
-    ----------
-    levels : array of shape (n_rows,)
-        Code of each cell's level; missing is a level too. For numbers it is 0, or 1 if missing.
-    numbers : array of shape (n_rows,) or None
-        The numbers, NaN if missing; None for categories.
-    squared : bool
-        Whether the square is a feature too.
-    """
-
+    # Code of each cell's level; missing is a level too. For numbers it is 0, or 1 if missing.
     levels: Levels
+    # The numbers, NaN if missing; None for categories.
     numbers: Floats | None = None
+    # Whether the square is a feature too.
     squared: bool = False
 
     @classmethod
@@ -72,7 +65,7 @@ def read_columns(table: Table, column_types: ColumnTypes | None) -> list[Feature
 
 
 def read_labels(target: NDArray[Any], classes: NDArray[Any] | None) -> FeatureColumn:
-    """Read labels as one more column: classes are levels, a numeric target counts squared too."""
+    """Read labels as one more column; the square of a numeric target is a feature too."""
     if classes is None:
         return FeatureColumn.from_numbers(target, squared=True)
     return FeatureColumn.from_levels(np.searchsorted(classes, target))
@@ -92,18 +85,11 @@ class Features:
     """Features of all columns for a regression, computed for some rows at a time.
 
     Numbers are their uniform scores (and, if ``squared``, their squares), with one more feature if
-    some are missing. Categories have one feature per frequent level. The last feature is
-    the constant.
-
-    Parameters
-    ----------
-    parts : list of ColumnFeatures
-        The features of each column.
-    own : list of slice
-        Positions of each column's features.
+    some are missing. Categories have one feature per frequent level. The constant comes last.
     """
 
     parts: list[ColumnFeatures]
+    # Positions of each column's features.
     own: list[slice]
 
     @classmethod
@@ -139,17 +125,11 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class ColumnFeatures:
-    """Features of one column: numbers, then indicators of which at most one is 1.
+    """Features of one column: numbers, then indicators of which at most one is 1."""
 
-    Parameters
-    ----------
-    numbers : array of shape (n_rows, n_numbers)
-    marks : array of shape (n_rows,)
-        Which of the indicator features is 1, -1 for none.
-    n_marks : int
-    """
-
+    # Shape (n_rows, n_numbers).
     numbers: Floats
+    # Which of the indicators is 1, -1 for none; shape (n_rows,).
     marks: Levels
     n_marks: int
 

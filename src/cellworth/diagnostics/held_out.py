@@ -25,9 +25,9 @@ REASON = (
     "cross-validation on such a table rose from .795 to .957 while the score on untouched rows "
     "fell from .797 to .769"
 )
-# Fewer changed rows than this are no sample: every training set gets all of them.
+# Fewer changed rows than this are not sampled: every training set has all of them.
 FEW_CHANGED_ROWS = 10
-# Groups of held-out rows that are left out in turn where a scorer has no closed form.
+# Groups of held-out rows for the jackknife, which serves scorers without a closed form.
 N_GROUPS = 20
 FEWEST_GROUPS = 5
 # Share of the variance between halves that is added to the estimated variance, which few splits
@@ -38,15 +38,12 @@ SAFETY = 0.15
 def make_held_out_game(
     model: Any, X: Any, y: Any, X_test: Any, y_test: Any, *, scoring: Any, n_repeats: int = 1
 ) -> ModelGame:
-    """Make the game that trains on all rows and columns and scores on held-out rows.
-
-    Its checks are those of a validation set; messages say X_test and y_test.
-    """
+    """Make the game that trains on all rows and columns and scores on held-out rows."""
     if X_test is None or y_test is None:
         missing = "X_test" if X_test is None else "y_test"
         raise ValueError(
-            f"{missing} is None; give rows that were set aside before anything was valued or "
-            "changed, and their labels. There is no cross-validation here."
+            f"{missing} must not be None; pass rows that were set aside before anything was valued "
+            "or changed, with their labels. There is no cross-validation here."
         )
     try:
         game = ModelGame(model, X, y, X_test, y_test, scoring=scoring, error="raise")
@@ -67,34 +64,25 @@ def name_scoring(scoring: Any, game: ModelGame) -> str:
     return scoring_name(scoring, game.problem.classes is not None)
 
 
-def check_held_out_rows(X_test: Any, tables: dict[str, Any], label: Any, labels: Any) -> None:
-    """Raise ValueError if the held-out rows are the training rows; warn if some are.
-
-    Parameters
-    ----------
-    X_test : table
-    tables : dict
-        Training tables by argument name.
-    label, labels : arrays
-        Labels of the held-out rows and of the training rows.
-    """
+def check_held_out_rows(X_test: Any, tables: dict[str, Any], test_labels: Any, labels: Any) -> None:
+    """Raise ValueError if the held-out rows are the training rows; warn if some of them are."""
     test = Table.from_data(X_test, called="X_test")
     shared = {}
     for called, given in tables.items():
         table = Table.from_data(given, called=called)
-        asked = Counter(_iter_rows(test.align_to(table, called="X_test"), label))
+        tested = Counter(_iter_rows(test.align_to(table, called="X_test"), test_labels))
         trained = Counter(_iter_rows(table, labels))
-        if X_test is given or asked == trained:
+        if X_test is given or tested == trained:
             raise ValueError(
-                f"X_test has the rows of {called}; give rows that were set aside before anything "
-                f"was valued or changed, because {REASON}."
+                f"X_test must have other rows than {called}; pass rows that were set aside before "
+                f"anything was valued or changed, because {REASON}."
             )
-        shared[called] = sum(count for row, count in asked.items() if row in trained)
+        shared[called] = sum(count for row, count in tested.items() if row in trained)
     called = max(shared, key=lambda name: shared[name])
     if shared[called]:
         warnings.warn(
-            f"{shared[called]} of {test.shape[0]} rows of X_test are rows of {called}, label and "
-            "all; unless the table repeats rows anyway, set other rows aside.",
+            f"{shared[called]} of {test.shape[0]} rows of X_test are also in {called}, with the "
+            "same label; set other rows aside, unless the table has repeated rows.",
             stacklevel=3,
         )
 
@@ -112,7 +100,7 @@ class PredictionRecorder:
         self.seen: list[Recorded] = []
 
     def __call__(self, fitted: Any, X: Any, y: Any) -> float:
-        """Record a fitted model with the rows to predict; score nothing yet."""
+        """Record a fitted model with the rows to predict, and return 0."""
         self.seen.append(Recorded(fitted, X))
         return 0.0
 
@@ -129,16 +117,14 @@ def compute_half_width(noise: Sequence[VarianceComponent]) -> float:
     variance = sum(part.variance for part in noise)
     if variance == 0:
         return 0.0
-    # Shares, because squares of tiny variances would be 0.
+    # Squares of shares: squares of tiny variances would be 0.
     freedom = 1 / sum((part.variance / variance) ** 2 / part.freedom for part in noise)
     return float(student_width(freedom)) * math.sqrt(variance)
 
 
 def find_strata(codes: NDArray[np.int64], changed: Positions) -> NDArray[np.int64]:
-    """Number the strata of rows (class, changed or not); -1 for rows that both halves get.
-
-    These are the changed rows if they are few, and the only row of a stratum.
-    """
+    """Number the strata of rows (class, changed or not); -1 for rows that both halves get."""
+    # Both halves get the changed rows if these are few, and the only row of a stratum.
     is_changed = np.zeros(len(codes), dtype=np.int64)
     is_changed[changed] = 1
     strata_codes, counts = np.unique(
@@ -160,13 +146,10 @@ def split_in_halves(strata_codes: NDArray[np.int64], rng: np.random.Generator) -
 
 
 def estimate_training_variance(differences: Floats) -> VarianceComponent:
-    """Estimate the variance of the mean difference due to the choice of training rows and seeds.
+    """Estimate the variance of the mean difference due to training rows and seeds.
 
-    Parameters
-    ----------
-    differences : array of shape (n_splits, 2)
-        One difference of scores for each half. The halves of a split have no row in common, so
-        they vary independently.
+    ``differences`` has shape (n_splits, 2). The halves of a split have no row in common, so their
+    differences are independent.
     """
     n_splits = len(differences)
     of_halves = float(np.mean((differences[:, 0] - differences[:, 1]) ** 2)) / 4
@@ -187,7 +170,7 @@ class HeldOutRows(Protocol):
         ...
 
     def compute_replicates(self, model: Recorded) -> Floats:
-        """Return scores of a model by row or group, to be subtracted and averaged over models."""
+        """Return scores of a model by row or group, of which differences are averaged."""
         ...
 
     def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
@@ -202,7 +185,7 @@ def make_held_out_rows(
     """Use scores of single rows if the scorer is their mean, else jackknife groups."""
     groups = JackknifeGroups(scorer, target, strata, rng)
     read = row_scores(scorer)
-    # It returns NaN or another score where it does not apply.
+    # Where it does not apply, its mean is NaN or another score.
     if read is None or not np.isclose(
         read(model, target).mean(), groups.score(model), rtol=1e-6, atol=1e-9
     ):

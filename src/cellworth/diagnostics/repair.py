@@ -47,13 +47,12 @@ def repair_cells(
         (row, column).
     how : {"missing", "draw", "neighbors", "values"}
         What replaces them: a missing value; a random draw from the other cells of the column; the
-        median (the most frequent string or category) of the ten rows that are nearest by the other
-        columns; or ``values``.
+        median (or the most frequent category) of the ten nearest rows by the other columns; or
+        ``values``.
     values : sequence or str, default=None
-        One value per cell, in the order in which ``cells`` names them (row after row in a mask), or
-        the name of the column of ``cells`` that holds them. Strings such
-        as numbers, ISO dates, True or False are converted to the type of the column, because a
-        list that was saved and edited has only strings.
+        One value per cell, in the order of ``cells`` (row by row for a mask), or the name of the
+        column of ``cells`` that holds them. Strings of numbers, ISO dates, True and False are
+        converted to the type of the column, because an edited file has only strings.
     random_state : int, Generator, RandomState or None, default=0
         Seed of draws.
 
@@ -78,13 +77,13 @@ def repair_cells(
     table = Table.from_data(X, called="X")
     if how not in get_args(Way):
         choices = ", ".join(map(repr, get_args(Way)))
-        raise ValueError(f"how is {how!r}; say what comes in the place of cells: {choices}.")
+        raise ValueError(f"how must be one of {choices}, got {how!r}.")
     named = NamedCells.of(cells, table)
     mask = named.mask(table.shape)
     if (values is not None) != (how == "values"):
         raise ValueError(
-            f"how is {how!r} and values is {'not ' if values is not None else ''}None; values go "
-            "with how='values', and only with it."
+            f"values must be given with how='values', and only then, got how={how!r} and "
+            f"values {'given' if values is not None else 'None'}."
         )
     if how == "missing":
         changed = clear_cells(table, mask)
@@ -93,8 +92,8 @@ def repair_cells(
     else:
         source = _find_source(table, mask)
         if how == "draw":
-            luck = np.random.default_rng(check_random_state(random_state)).random(table.shape)
-            changed = draw_cells(table, mask, source, luck)
+            rng = np.random.default_rng(check_random_state(random_state))
+            changed = draw_cells(table, mask, source, rng.random(table.shape))
         else:
             changed = fill_from_neighbors(table, named, source) if len(named) else table
     return _copy(changed.native)
@@ -106,8 +105,8 @@ def _find_source(table: Table, mask: Mask) -> Mask:
     bare = np.flatnonzero(mask.any(axis=0) & ~source.any(axis=0))
     if len(bare):
         raise ValueError(
-            f"no cell of column {table.names.tolist()[bare[0]]!r} is left to fill the named ones "
-            "with; name fewer cells, drop the column, or use how='missing' or 'values'."
+            f"cells must leave some known cell of column {table.names.tolist()[bare[0]]!r} to fill "
+            "the others with; name fewer, drop the column, or use how='missing' or 'values'."
         )
     return source
 
@@ -115,22 +114,22 @@ def _find_source(table: Table, mask: Mask) -> Mask:
 def _read_values(values: Any, named: NamedCells, mask: Mask) -> list[Any]:
     if mask.sum() < len(named):
         raise ValueError(
-            f"cells names {len(named)} cells, of which {mask.sum()} differ; with how='values' name "
-            "each cell once, so that it gets one value."
+            f"cells must name each cell once with how='values', got {len(named)} names of "
+            f"{mask.sum()} cells."
         )
     if isinstance(values, str):
         if named.frame is None or values not in named.frame.columns:
             raise ValueError(
-                f"values is {values!r}, which is no column of cells; give one value per cell, or "
-                "name a column of the data frame that names the cells."
+                f"values must be one value per cell, or a column of the data frame cells, got "
+                f"{values!r}."
             )
         return list(named.frame[values].to_list())
     if not isinstance(values, Iterable):
-        raise TypeError(f"values is {values!r}; give a list with one value per cell.")
+        raise TypeError(f"values must be a list of one value per cell, got {values!r}.")
     offered = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(offered) != len(named):
         raise ValueError(
-            f"values has {len(offered)} entries for {len(named)} cells; give one value per cell."
+            f"values must have one entry for each of {len(named)} cells, got {len(offered)}."
         )
     return offered
 
@@ -141,7 +140,7 @@ def _copy(native: Any) -> Any:
 
 
 def clear_cells(table: Table, mask: Mask) -> Table:
-    """Make these cells missing; columns without missing values change type if necessary."""
+    """Make these cells missing; a column changes its type if it cannot hold missing values."""
     if isinstance(table.data, np.ndarray):
         array = _make_nullable(table.data) if mask.any() else table.data.copy()
         if mask.any():
@@ -163,30 +162,24 @@ def find_known_cells(table: Table) -> Mask:
     )
 
 
-def draw_cells(table: Table, mask: Mask, source: Mask, luck: Floats) -> Table:
-    """Fill cells with random cells of their column, drawn from those in ``source``.
-
-    ``luck`` holds a number between 0 and 1 for each cell, so that similar tables get similar draws.
-    """
+def draw_cells(table: Table, mask: Mask, source: Mask, uniforms: Floats) -> Table:
+    """Fill cells with cells of their column in ``source``; ``uniforms`` in [0, 1) choose them."""
     origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
     for position in np.flatnonzero(mask.any(axis=0)):
         pool = np.flatnonzero(source[:, position])
-        asked = mask[:, position]
-        origins[asked, position] = pool[(luck[asked, position] * len(pool)).astype(np.intp)]
+        filled = mask[:, position]
+        origins[filled, position] = pool[(uniforms[filled, position] * len(pool)).astype(np.intp)]
     return take_cells(table, origins)
 
 
 def fill_from_neighbors(table: Table, cells: NamedCells, source: Mask) -> Table:
-    """Fill cells from the nearest rows, using only cells in ``source``.
-
-    Distances are over the other columns, in which named cells count as missing. The median of
-    numbers is one of them: of two middle ones, that of the nearer row.
-    """
+    """Fill cells from the nearest rows by the other columns, using only cells in ``source``."""
     mask = cells.mask(table.shape)
-    doubted = clear_cells(table, mask)
+    # For distances, the named cells count as missing.
+    cleared = clear_cells(table, mask)
     asked = np.flatnonzero(mask.any(axis=1))
-    queries = Table.from_data(doubted.take(asked, np.arange(table.shape[1])), called="X")
-    distances = Distances.of(doubted, [replace(queries, names=table.names)])
+    queries = Table.from_data(cleared.take(asked, np.arange(table.shape[1])), called="X")
+    distances = Distances.of(cleared, [replace(queries, names=table.names)])
     columns = {
         position: _Middle.of(table, position) for position in _find_positions(mask.any(axis=0))
     }
@@ -244,7 +237,7 @@ class _Middle:
         return cls(column.cells[0], isinstance(column, NumericColumn))
 
     def among(self, rows: Positions, distances: Integers) -> int:
-        """Return the row of that cell, among all rows as near as the tenth nearest."""
+        """Return the row of that cell among the ten nearest rows and all that are as near."""
         away = distances[rows]
         n_nearest = min(N_NEIGHBORS, len(rows))
         near = away <= np.partition(away, n_nearest - 1)[n_nearest - 1]
@@ -252,14 +245,14 @@ class _Middle:
         return int(rows[self._median(rows, away) if self._numeric else self._mode(rows, away)])
 
     def _median(self, rows: Positions, away: Integers) -> int:
-        # By value, and of equal values the nearer first.
+        # Of equal values, the nearer first; of two middle values, the one of the nearer row.
         order = np.lexsort((away, self._cells[rows]))
         middle = order[[(len(order) - 1) // 2, len(order) // 2]]
         return int(middle[np.argmin(away[middle])])
 
     def _mode(self, rows: Positions, away: Integers) -> int:
         _, codes, counts = np.unique(self._cells[rows], return_inverse=True, return_counts=True)
-        # Of categories that are equally frequent, the one that the nearest row has.
+        # Of equally frequent categories, that of the nearest row.
         return int(np.lexsort((away, -counts[codes]))[0])
 
 
@@ -299,7 +292,7 @@ def _get_cell_type(table: Table, position: int) -> type | None:
 
 
 def _parse_cell(value: Any, kind: type | None) -> Any:
-    """Convert a string that is exactly a number, a date, True or False."""
+    """Convert a string that is a number, a date, True or False to the type of a column."""
     if not isinstance(value, str) or kind is None:
         return value
     if kind is bool:
@@ -318,18 +311,18 @@ def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -
     """Set values of a column, as they are or cast to its type; the type must not change."""
     _check_values_fit(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
     arrow = series.implementation.is_pyarrow()
-    for position in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
+    for scatter in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
         try:
             with warnings.catch_warnings():
                 # Some versions of pandas warn where others raise.
                 warnings.simplefilter("error")
-                placed = position(series, rows, values)
+                changed = scatter(series, rows, values)
         # Libraries raise various errors; one message below replaces them.
         except Exception:  # noqa: S112
             continue
-        kept = placed[rows].to_list() == values or series.dtype.is_float()
-        if placed.dtype == series.dtype and kept:
-            return placed
+        unchanged = changed[rows].to_list() == values or series.dtype.is_float()
+        if changed.dtype == series.dtype and unchanged:
+            return changed
     raise ValueError(_describe_misfit(values, series.name, series.dtype))
 
 
@@ -364,8 +357,8 @@ def _check_values_fit(values: list[Any], name: Any, dtype: Any, *, numeric: bool
             raise ValueError(_describe_misfit([value], name, dtype))
         if isinstance(value, float | np.floating) and np.isinf(value):
             raise ValueError(
-                f"values has {value!r} for column {name!r}, and infinity has no distance "
-                "from other numbers; give a number, or None for a missing value."
+                f"values must be finite, got {value!r} for column {name!r}; give a number, or None "
+                "for a missing value."
             )
 
 
@@ -390,6 +383,6 @@ def _set_in_array(
 def _describe_misfit(values: list[Any], name: Any, dtype: Any) -> str:
     shown = ", ".join(map(repr, values[:3]))
     return (
-        f"values has {shown} for column {name!r}, which holds {dtype}; give values of its type, or "
+        f"values of column {name!r} must be of its type, {dtype}, got {shown}; convert them, or "
         "change the type of the column first."
     )

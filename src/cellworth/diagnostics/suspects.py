@@ -30,7 +30,7 @@ N_NEIGHBORS = 10
 NO_ROW = -1
 _MOST_DISTANCES = 2**22
 _LONGEST = 60
-# Unicode's isolates keep the direction of what stands between them.
+# Unicode isolates: right-to-left text between them does not reorder the sentence.
 _ISOLATE, _END = "\u2068", "\u2069"
 _LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
 
@@ -48,9 +48,8 @@ def suspect_cells(
     """List the most unlikely cells, with what is typical of similar rows.
 
     Cells are ranked by :func:`~cellworth.diagnostics.anomaly_scores`: how unlikely a cell is,
-    given its label and its row.
-    The value of a cell shows how much it matters to the model. An unlikely cell may still be
-    correct: a person decides.
+    given its label and its row. The value of a cell shows how much it matters to the model. An
+    unlikely cell may be correct, so have a person check it.
 
     Parameters
     ----------
@@ -79,8 +78,7 @@ def suspect_cells(
         are in the table's order, row by row. ``typical`` is the median number, or the most
         frequent content, of the ten nearest rows with the same label. Cells of groups have the
         value of their block. In pandas, cells keep their type; elsewhere they are strings if
-        columns differ in type.
-        ``reason`` has the first 60 characters of long contents.
+        columns differ in type. ``reason`` has the first 60 characters of long contents.
 
     References
     ----------
@@ -146,12 +144,12 @@ def _check_ranking(by: By, valuation: Valuation | None) -> None:
         raise ValueError(f"by must be 'anomaly_score' or 'value', got {by!r}.")
     if by == "value" and valuation is None:
         raise ValueError(
-            "by is 'value', but no valuation came; pass one, or rank by 'anomaly_score'."
+            "by='value' needs a valuation; pass valuation=, or rank by 'anomaly_score'."
         )
 
 
 def _find_highest(scores: Floats, k: int) -> tuple[Positions, Positions]:
-    """Rows and columns of the k highest scores, ties in the table's order, without NaN."""
+    """Return rows and columns of the k highest scores, ties in the table's order, without NaN."""
     order = np.argsort(-scores, axis=None, kind="stable")
     order = order[~np.isnan(scores.ravel()[order])][:k]
     rows, columns = np.unravel_index(order, scores.shape)
@@ -188,11 +186,10 @@ def _make_suspects(
 
 
 def find_typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -> Positions:
-    """Find, for each of some cells, a row whose cell in this column is typical of similar rows.
+    """Find, for each of some cells, a row whose cell is typical of similar rows; else NO_ROW.
 
-    Similar rows are the ten nearest with the same label, by all other columns, and all that are as
-    near. Typical is their most frequent level, or the median of their numbers. It is NO_ROW if no
-    other row has the label.
+    Similar rows are the ten nearest with the same label by all other columns, and all that are as
+    near. Typical is their most frequent level, or the median of their numbers.
     """
     found = np.full(len(rows), NO_ROW, dtype=np.intp)
     for position, distances in _iter_distances(evidence, rows, columns):
@@ -208,7 +205,7 @@ def find_typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -
 def _iter_distances(
     evidence: Evidence, rows: Positions, columns: Positions
 ) -> Iterator[tuple[int, Floats]]:
-    """Squared distances of all rows from the row of each cell; infinite for other labels."""
+    """Yield the squared distances of all rows from the row of each cell; inf for other labels."""
     at_once = max(_MOST_DISTANCES // len(evidence.groups), 1)
     for start in range(0, len(rows), at_once):
         cells = slice(start, start + at_once)
@@ -242,7 +239,7 @@ def _find_nearest(distances: Floats) -> Positions:
 
 
 def _choose_typical(column: FeatureColumn, near: Positions) -> int:
-    """Choose one of the rows that stand in order of distance."""
+    """Choose a row with the typical content; ``near`` is in order of distance."""
     row = near[_find_most_frequent(column.levels[near])]
     if column.numbers is None or np.isnan(column.numbers[row]):
         return int(row)
@@ -259,42 +256,28 @@ def _find_most_frequent(levels: Levels) -> int:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A cell and what is known about it.
-
-    Parameters
-    ----------
-    column : str
-        Name of its column.
-    is_number : bool
-        Whether the column holds numbers or dates rather than categories.
-    cell, typical : object
-        Content of the cell, and what rows like it have; None is a missing value.
-    nearest : object
-        The nearest other content of the column, where that is far away; else None.
-    is_alone : bool
-        Whether no other row has its label, so that nothing is typical.
-    label : object
-        Class of its row, or its target.
-    has_class : bool
-        Whether labels are classes.
-    n_others, as_rare, as_misfit : int
-        Other cells of the column; how many of them are as rare for their label, or fit as badly.
-    """
+    """A suspicious cell, and what its reason is made of."""
 
     column: str
+    # Whether the column holds numbers or dates rather than categories.
     is_number: bool
+    # Content of the cell, and of similar rows; None is a missing value.
     cell: Any
     typical: Any
+    # The nearest other content of the column if it is far away, else None.
     nearest: Any
+    # Whether no other row has its label, so that nothing is typical.
     is_alone: bool
+    # Class or numeric target of its row.
     label: Any
     has_class: bool
+    # Other cells of the column; how many of them are as rare for their label, or fit as badly.
     n_others: int
     as_rare: int
     as_misfit: int
 
     def why_unlikely(self) -> str:
-        """Say how the cell ranks in its column: by rarity, by fit, and how far it stands apart."""
+        """Return how the cell ranks in its column, by rarity and by fit, and how isolated it is."""
         if self.n_others == 0:
             return f"{self._compare()}; there is no other cell of {self._name} to compare it with."
         kind = "label" if self.has_class else "target"
@@ -309,7 +292,7 @@ class Suspect:
         return f"{self._compare()}; {ranks}; the next {side} is {format_cell(self.nearest)}."
 
     def why_low(self, below: float) -> str:
-        """Say how far its value is from the median, in standard deviations."""
+        """Return how far its value is from the median, in standard deviations."""
         there = "in rows with this label" if self.has_class else "in rows with a similar target"
         side = "below" if below >= 0 else "above"
         away = f"{abs(below):.1f} standard deviations {side}" if below else "no lower than"
@@ -320,7 +303,7 @@ class Suspect:
         return isolate_text(shorten(self.column))
 
     def _compare(self) -> str:
-        """Put what stands there beside what similar rows have."""
+        """Compare its content with that of similar rows."""
         here = f"{self._name} is {'missing' if self.cell is None else format_cell(self.cell)}"
         label = f"{'label' if self.has_class else 'target'} {format_cell(self.label)}"
         if self.is_alone:
@@ -335,7 +318,7 @@ class Suspect:
 
 
 def format_cell(content: Any) -> str:
-    """Write the content of a cell in a sentence: long strings cut, dates without 00:00."""
+    """Format the content of a cell for a sentence: long strings cut, dates without 00:00."""
     if content is None:
         return "a missing value"
     if isinstance(content, int | float) and not isinstance(content, bool):
@@ -349,13 +332,13 @@ def format_cell(content: Any) -> str:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Write a timestamp, as a date where it is midnight."""
+    """Format a timestamp, as a date if it is midnight."""
     is_date = moment.time() == datetime.min.time()
     return moment.date().isoformat() if is_date else str(moment)
 
 
 def shorten(text: str) -> str:
-    """Leave out the end of long text."""
+    """Cut off the end of long text."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

@@ -131,7 +131,9 @@ def check_carried(
                 f"{join_names(names)}."
             )
         if not -_MOST_CARRIED < value <= 0:
-            raise ValueError(f"carried must be at most 0, got {value} for {name!r}; {advice}.")
+            raise ValueError(
+                f"carried must be finite and at most 0, got {value} for {name!r}; {advice}."
+            )
     if brought and negative != "carry":
         raise ValueError(
             f"negative must be 'carry' if shortfalls are carried over, got {negative!r}; pass "
